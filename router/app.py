@@ -66,6 +66,18 @@ class Health(BaseModel):
     requests: int
 
 
+class Version(BaseModel):
+    """``GET /version``."""
+
+    version: str
+
+
+class Load(BaseModel):
+    """``GET /load``."""
+
+    server_load: int = Field(description="Requests that have come and are not over.")
+
+
 class ErrorObject(BaseModel):
     """What went wrong."""
 
@@ -152,11 +164,13 @@ def _add_public(app: FastAPI, services: Services, keys: BearerKeys) -> None:
 
     missing = MissingWorkers(services.settings.missing_file)
 
+    @app.head("/health", include_in_schema=False)
     @app.get("/health", tags=["process"])
     async def health() -> Health:
         """200 while the process serves."""
         return _health(services, missing)
 
+    @app.head("/ready", include_in_schema=False)
     @app.get("/ready", tags=["process"], responses={503: {"model": Health}})
     async def ready(response: Response) -> Health:
         """For load balancers: 200 while at least one model can be served, else 503. A router that has just started also
@@ -167,6 +181,24 @@ def _add_public(app: FastAPI, services: Services, keys: BearerKeys) -> None:
         if state.status != ReadyStatus.OK:
             response.status_code = 503
         return state
+
+    @app.get("/version", tags=["process"])
+    async def version_page() -> Version:
+        """The version of this software."""
+        return Version(version=version())
+
+    @app.get("/ping", tags=["process"], response_class=Response)
+    @app.post("/ping", tags=["process"], response_class=Response)
+    async def ping() -> Response:
+        """200 while the process serves, as /health."""
+        return Response()
+
+    @app.get("/load", tags=["process"])
+    async def load() -> Load:
+        """How many requests there are, over all processes that share this port."""
+        families = await group_families(services)
+        live = (family for family in families.metrics if family.name == "baton_router_requests")
+        return Load(server_load=sum(int(sample.value) for family in live for sample in family.samples))
 
     @app.get("/metrics", tags=["process"], response_class=Response, responses=_TEXT)
     async def metrics() -> Response:
@@ -204,7 +236,7 @@ def _document_hot_routes(app: FastAPI) -> None:
 
 
 def _document_endpoint(app: FastAPI, endpoint: Endpoint) -> None:
-    """An endpoint that only vLLM's servers have. The schema has what the router reads; vLLM reads the rest."""
+    """An endpoint that is passed on. The schema has what the router reads; a worker reads the rest."""
 
     async def passed_on(body: PassedOn) -> dict[str, Any]:
         raise InternalError("not served here")
@@ -212,9 +244,9 @@ def _document_endpoint(app: FastAPI, endpoint: Endpoint) -> None:
     passed_on.__annotations__["body"] = endpoint.body
     app.post(
         endpoint.path,
-        tags=["vllm"],
+        tags=["tokens" if endpoint.is_everywhere else "vllm"],
         name=endpoint.path.strip("/").replace("/", "_"),
-        description=f"{endpoint.about} For models that only vLLM servers serve.",
+        description=endpoint.about if endpoint.is_everywhere else f"{endpoint.about} For models that only vLLM serves.",
         responses=_STREAM if endpoint.streams else _BYTES,
     )(passed_on)
 

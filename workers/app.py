@@ -14,7 +14,9 @@ from core.protocol.openai.requests import ChatRequest, CompletionRequest
 from workers.limits import limits_with_hand_off, with_hand_off
 from workers.server.answers.endpoint import GenerateEndpoint
 from workers.server.answers.job import JobFactory
+from workers.server.answers.prompts import Prompts
 from workers.server.answers.serving import Serving
+from workers.server.answers.tokenizing import Tokenizing, TokenizingEndpoint
 from workers.server.error_pages import use_our_errors
 from workers.server.pages.internal import internal_pages
 from workers.server.pages.public import WorkerHealth, pages
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from workers.server.identity import Identity
     from workers.server.metrics import WorkerMetrics
     from workers.server.pages.internal import PeerLook
-    from workers.server.ports import LeaseControl, ServedEngine
+    from workers.server.ports import Grammars, LeaseControl, ServedEngine
     from workers.settings import WorkerSettings
     from workers.text.tokenizer import Tokenizer
 
@@ -50,10 +52,13 @@ def create_public_app(
     max_bodies_bytes: int,
     body_timeout_s: float,
     limits: BodyLimits,
+    grammars: Grammars | None = None,
+    allow_chat_template: bool = False,
     on_change: Callable[[], None] = lambda: None,
 ) -> FastAPI:
     """The application for clients and routers. The two hot endpoints are plain ASGI: no framework code runs per token.
 
+    ``grammars`` compiles what structured output follows; None: it is refused.
     ``load`` returns what ``/load`` answers.
     ``on_change`` is called whenever a request begins or ends.
     ``max_body_bytes`` and ``limits`` bound the body of a client; the hand-off that a router adds is allowed on top.
@@ -61,9 +66,14 @@ def create_public_app(
     app = FastAPI(title="Baton worker", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     use_our_errors(app)
     app.include_router(pages(identity, health, load, metrics))
-    jobs = JobFactory(identity, tokenizer)
+    prompts = Prompts(tokenizer, identity.max_model_len, allow_chat_template=allow_chat_template)
+    jobs = JobFactory(identity, tokenizer, prompts, grammars)
     serving = Serving(engine, leases, identity, metrics, on_change)
     bodies = BodyReader(with_hand_off(max_body_bytes, identity.max_model_len), BodyBudget(max_bodies_bytes))
+    tokenizing = Tokenizing(identity, tokenizer, prompts)
+    for path, work in (("/tokenize", tokenizing.tokenize), ("/detokenize", tokenizing.detokenize)):
+        endpoint = TokenizingEndpoint(work, access, bodies, body_timeout_s, limits)
+        app.router.routes.append(Route(path, endpoint, methods=["POST"]))
     limits = limits_with_hand_off(limits, identity.max_model_len)
     chat = GenerateEndpoint(ChatRequest, jobs, serving, access, bodies, body_timeout_s, limits)
     completions = GenerateEndpoint(CompletionRequest, jobs, serving, access, bodies, body_timeout_s, limits)

@@ -31,6 +31,20 @@ class WorkerSettings(ProcessSettings):
         None, description="Name that clients call the model by. Default: the last part of the model's path or id."
     )
 
+    # How it reads what the model says.
+    tool_call_parser: Literal[
+        "auto", "none", "hermes", "qwen3_coder", "llama3_json", "mistral", "deepseek_v3", "deepseek_v31", "openai"
+    ] = Field(
+        "auto",
+        description="How the model writes calls of tools, by the name of vLLM's parser. auto: by the response template "
+        "that comes with the model, or by its chat template; none: calls are text.",
+    )
+    reasoning_parser: Literal["auto", "none", "deepseek_r1", "qwen3", "mistral", "openai_gptoss"] = Field(
+        "auto",
+        description="How the model writes its reasoning, which answers then have apart as reasoning_content. auto and "
+        "none: as for tool_call_parser.",
+    )
+
     # Where it listens.
     host: str = Field("127.0.0.1", description="Address of the public port (/v1, /metrics, /load, /health).")
     port: int = Field(0, ge=0, le=65535, description="The public port; 0 lets the system choose.")
@@ -60,7 +74,7 @@ class WorkerSettings(ProcessSettings):
     attention: Literal["auto", "in-place", "gather"] = Field(
         "auto",
         description="How attention reads the KV cache: in-place (needs a GPU) or by gather, which copies it together "
-        "for every layer of every step. auto: in place on a GPU.",
+        "for every layer of every step. auto: in place on a GPU, and on a CPU where Numba has programs for the type.",
     )
     decode_graphs: Literal["auto", "on", "off"] = Field(
         "auto",
@@ -122,6 +136,11 @@ class WorkerSettings(ProcessSettings):
     start_timeout_s: float = Field(600.0, gt=0, description="Seconds that loading the model may take.")
 
     # What it accepts and says.
+    allow_chat_template: bool = Field(
+        False,
+        description="Whether clients may send a chat_template of their own. It is a program that runs in Jinja's "
+        "sandbox in this process: it can read nothing, but it can take as long as it likes.",
+    )
     unsafe_disable_fence: bool = Field(
         False,
         description="DANGEROUS, for tests only: serve blocks that were read without comparing their versions.",

@@ -33,6 +33,7 @@ from workers.app import create_internal_app, create_public_app, guarded
 from workers.engine.engine import AsyncEngine
 from workers.engine.ports import EngineHooks
 from workers.engine_setup import engine_config, rank_spec, with_text_fingerprint
+from workers.grammar.compiler import GrammarCompiler
 from workers.handshake.pool import HandshakeOptions, HandshakePool
 from workers.handshake.server import handshake_bytes, handshake_router
 from workers.leases.engine_leases import EngineLeases
@@ -129,7 +130,8 @@ class WorkerProcess:
         logger.info("fingerprint of the weights %s, of the tokenizer %s", weights, tokenizer.fingerprint)
         readies = [with_text_fingerprint(ready, tokenizer.fingerprint) for ready in ranks.readies]
         engine = self._build_engine(ranks, readies[0])
-        public, internal = self._build_ports(engine, readies, tokenizer)
+        grammars = self._build_grammars(ranks, tokenizer)
+        public, internal = self._build_ports(engine, readies, tokenizer, grammars)
         # The part that is pushed last is stopped first.
         self._parts.push_async_callback(_stop_ports, public, internal)
         self._parts.push_async_callback(engine.close)
@@ -167,7 +169,10 @@ class WorkerProcess:
         settings = self._settings
         spec = rank_spec(settings, self._engine_id)
         ranks = asyncio.create_task(RankGroup.start(spec, self._on_rank_message, self._on_death), name="start ranks")
-        text = asyncio.create_task(asyncio.to_thread(tokenizers.load, settings.model, settings.revision), name="load")
+        parsers = (settings.tool_call_parser, settings.reasoning_parser)
+        text = asyncio.create_task(
+            asyncio.to_thread(tokenizers.load, settings.model, settings.revision, *parsers), name="load"
+        )
         try:
             await asyncio.wait({ranks, text}, timeout=settings.start_timeout_s, return_when=asyncio.FIRST_EXCEPTION)
         finally:
@@ -211,7 +216,8 @@ class WorkerProcess:
             redis_grace_ms=settings.redis_grace_ms,
         )
         load_seconds = {"weights": ready.load_s, "fingerprint": ready.fingerprint_s}
-        self._metrics = WorkerMetrics(lambda: self._engine.stats(), keeper.stats.as_dict, pool.stats, load_seconds)
+        look = keeper.stats.as_dict, pool.stats, load_seconds
+        self._metrics = WorkerMetrics(lambda: self._engine.stats(), *look, settings.model_name)
         hooks = EngineHooks(
             on_peer_read=lambda lease_id: self._leases.read_by_peer(lease_id),
             on_pressure=self._give_up_lease,
@@ -225,8 +231,15 @@ class WorkerProcess:
         self._leases = EngineLeases(keeper, self._engine)
         return self._engine
 
+    def _build_grammars(self, ranks: RankGroup, tokenizer: Tokenizer) -> GrammarCompiler:
+        grammars = GrammarCompiler(ranks.send, ranks.num_ranks, tokenizer.to_json, tokenizer.eos_token_ids)
+        self._parts.push_async_callback(grammars.close)
+        assert self._ranks is not None  # the engine was built
+        self._ranks.on_compiled = grammars.on_compiled
+        return grammars
+
     def _build_ports(
-        self, engine: AsyncEngine, readies: list[RankReady], tokenizer: Tokenizer
+        self, engine: AsyncEngine, readies: list[RankReady], tokenizer: Tokenizer, grammars: GrammarCompiler
     ) -> tuple[HttpPort, HttpPort]:
         settings, ready = self._settings, readies[0]
         access = Access(settings.internal_token)
@@ -253,6 +266,8 @@ class WorkerProcess:
             max_bodies_bytes=settings.max_bodies_bytes,
             body_timeout_s=settings.body_timeout_s,
             limits=settings.body_limits,
+            grammars=grammars,
+            allow_chat_template=settings.allow_chat_template,
             on_change=self._announcer.changed,
         )
         internal = create_internal_app(
@@ -327,7 +342,7 @@ class WorkerProcess:
 
     def _on_rank_message(self, rank: int, event: FromRank) -> None:
         if isinstance(event, Progress):
-            logger.info("%s", event.text)
+            logger.log(logging.WARNING if event.is_warning else logging.INFO, "%s", event.text)
             self._tell(ProgressStatus(text=event.text))
         elif self._ranks is not None:
             self._ranks.handle(rank, event)

@@ -8,10 +8,12 @@ ApiError
 ├── ConflictError            409 invalid_request_error     not possible with what is there now
 ├── BodyTimeoutError         408 timeout_error             the client was too slow to send its request
 ├── PayloadTooLargeError     413 invalid_request_error
+├── UnsupportedMediaError    415 invalid_request_error     the body is compressed
 ├── RateLimitError           429 rate_limit_error          too much at once; ``Retry-After`` says when
 ├── HeadTooLargeError        431 invalid_request_error     the request line and the headers are over the limit
 ├── CancelledByAdminError    499 request_cancelled         aborted through the admin REST
 ├── InternalError            500 server_error
+├── NotImplementedHereError  501 invalid_request_error     a part of HTTP that is not supported
 ├── UpstreamError            502 server_error              a worker failed and no other could take over
 ├── UnavailableError         503 service_unavailable_error no worker
 └── DeadlineError            504 timeout_error             the request's own deadline, or a phase's
@@ -121,6 +123,14 @@ class PayloadTooLargeError(ApiError):
     code = "request_too_large"
 
 
+class UnsupportedMediaError(ApiError):
+    """The body is in a form that is not read here."""
+
+    status = 415
+    type = "invalid_request_error"
+    code = "unsupported_content_encoding"
+
+
 class RateLimitError(ApiError):
     """Too many requests, or too many bytes, at once."""
 
@@ -149,6 +159,13 @@ class InternalError(ApiError):
     """A bug of Baton."""
 
     code = "internal_error"
+
+
+class NotImplementedHereError(ApiError):
+    """The request needs a part of HTTP that is not supported."""
+
+    status = 501
+    type = "invalid_request_error"
 
 
 class UpstreamError(ApiError):

@@ -20,6 +20,11 @@ def opened(fields: dict[str, Any]) -> memoryview:
     return memoryview(orjson.dumps(fields))[:-1]
 
 
+def whole(fields: dict[str, Any]) -> bytes:
+    """The body for a worker that does everything: as the client sent it."""
+    return orjson.dumps(fields)
+
+
 def closed(common: memoryview, tail: dict[str, Any], **raw: bytes) -> Pieces:
     """``common``, from ``opened``, with ``tail`` and with the fields of ``raw``, whose values are JSON already."""
     pieces: list[bytes | memoryview] = [common]

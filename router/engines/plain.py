@@ -12,7 +12,7 @@ from core.protocol.handoff import ASK_PREFILL
 from router.engines.baton.answer import PlainAnswer
 from router.engines.baton.bodies import LIMITS, common, decode_body
 from router.engines.baton.engine import BatonEngine
-from router.engines.leg_body import closed
+from router.engines.leg_body import closed, whole
 from router.engines.port import DecodeLeg, PrefillLeg
 
 if TYPE_CHECKING:
@@ -47,6 +47,8 @@ class PlainEngine(BatonEngine):
 
     def decode_leg(self, request: Exchange, prefilled: PrefillAnswer | None) -> DecodeLeg:
         """P's parameters are passed on unchanged."""
+        if not request.asked.splits:
+            return DecodeLeg((), whole(request.body.fields), False)
         params = None if prefilled is None else prefilled.kv_transfer_params
         return DecodeLeg((), decode_body(request.body, params), False, once=params is not None and not request.lease)
 

@@ -16,10 +16,23 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _NULL = (b"", b"null")
+#: The reasons for an end after which nothing comes.
+_COMPLETE = ("stop", "tool_calls")
 
 
 class _Message(msgspec.Struct):
     content: str | None = None
+    reasoning_content: str | None = None
+    #: As in a chunk. Empty: there are none.
+    tool_calls: msgspec.Raw = msgspec.Raw(b"")
+
+    def delta(self) -> dict[str, Any]:
+        """The parts that have come, for a chunk."""
+        parts: dict[str, Any] = {"reasoning_content": self.reasoning_content, "content": self.content}
+        calls = bytes(self.tool_calls)
+        if calls not in _NULL:
+            parts["tool_calls"] = orjson.Fragment(calls)
+        return {name: part for name, part in parts.items() if part}
 
 
 class _Choice(msgspec.Struct):
@@ -27,6 +40,10 @@ class _Choice(msgspec.Struct):
     message: _Message | None = None
     logprobs: msgspec.Raw = msgspec.Raw(b"null")
     finish_reason: str | None = None
+    #: Empty: P has not said one.
+    stop_reason: msgspec.Raw = msgspec.Raw(b"")
+    token_ids: msgspec.Raw = msgspec.Raw(b"[]")
+    prompt_token_ids: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class _Answer(msgspec.Struct):
@@ -37,9 +54,19 @@ class _Answer(msgspec.Struct):
     system_fingerprint: str | None = None
     usage: msgspec.Raw = msgspec.Raw(b"null")
     kv_transfer_params: msgspec.Raw = msgspec.Raw(b"null")
+    prompt_token_ids: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _Counts(msgspec.Struct):
+    """The usage so far, as every chunk of a stream may have it."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
 
 
 _answer_decoder = msgspec.json.Decoder(_Answer)
+_counts_decoder = msgspec.json.Decoder(_Counts)
 _summary_decoder = msgspec.json.Decoder(HandOffSummary)
 
 
@@ -80,14 +107,28 @@ class PrefillAnswer:
 
     def is_whole(self, asked: ClientRequest) -> bool:
         """Whether no D is needed, because the first token is also the last one."""
-        return not self._hand_off or self._choice.finish_reason == "stop"
+        return not self._hand_off or self._choice.finish_reason in _COMPLETE
 
     @property
-    def _text(self) -> str:
-        message = self._choice.message
-        return self._choice.text if message is None else message.content or ""
+    def _parts(self) -> dict[str, Any]:
+        """What of the answer has come with P's token: text, or the parts of a chat's message."""
+        choice = self._choice
+        if choice.message is not None:
+            return choice.message.delta()
+        return {"content": choice.text} if choice.text else {}
 
-    def _chunk(self, asked: ClientRequest, choices: list[dict[str, Any]], usage: msgspec.Raw | None = None) -> bytes:
+    def _usage(self, asked: ClientRequest, *, at_start: bool = False) -> bytes | None:
+        """The usage so far, for chunks that have it; None if P has not said it."""
+        if not asked.usage_in_chunks:
+            return None
+        try:
+            counts = _counts_decoder.decode(self._answer.usage)
+        except msgspec.DecodeError:
+            return None
+        num_new = 0 if at_start else counts.completion_tokens
+        return msgspec.json.encode(_Counts(counts.prompt_tokens, num_new, counts.prompt_tokens + num_new))
+
+    def _chunk(self, asked: ClientRequest, choices: list[dict[str, Any]], usage: bytes | None = None) -> bytes:
         chunk: dict[str, Any] = {
             "id": self._answer.id,
             "object": asked.chunk_object,
@@ -98,7 +139,7 @@ class PrefillAnswer:
         if self._answer.system_fingerprint is not None:
             chunk["system_fingerprint"] = self._answer.system_fingerprint
         if asked.include_usage:
-            chunk["usage"] = None if usage is None else orjson.Fragment(bytes(usage))
+            chunk["usage"] = None if usage is None else orjson.Fragment(usage)
         return b"data: " + orjson.dumps(chunk) + b"\n\n"
 
     def first_events(self, asked: ClientRequest, *, begun: bool = False) -> bytes:
@@ -108,24 +149,42 @@ class PrefillAnswer:
         """
         events = b""
         if asked.chat and not begun:
-            events = self._chunk(asked, [_choice({"delta": {"role": "assistant", "content": ""}})])
-        return events + (self._text_event(asked) if self.shows_text else b"")
+            usage = self._usage(asked, at_start=True)
+            events = self._chunk(asked, [_choice({"delta": {"role": "assistant", "content": ""}})], usage)
+            if asked.token_ids:
+                events = b'%b,"prompt_token_ids":%b}\n\n' % (events[:-3], bytes(self._answer.prompt_token_ids))
+        return events + (self._text_event(asked, begun=begun) if self.shows(asked) else b"")
+
+    def shows(self, asked: ClientRequest) -> bool:
+        """Whether the first token has anything for the client: text, logprobs or its id."""
+        return self.shows_text or asked.token_ids
 
     @property
     def shows_text(self) -> bool:
         """Whether the first token has text or logprobs for the client; part of a character is no text yet."""
-        return bool(self._text) or bytes(self._choice.logprobs) not in _NULL
+        return bool(self._parts) or bytes(self._choice.logprobs) not in _NULL
 
-    def _text_event(self, asked: ClientRequest) -> bytes:
-        text: dict[str, Any] = {"delta": {"content": self._text}} if asked.chat else {"text": self._text}
-        return self._chunk(asked, [_choice(text, logprobs=orjson.Fragment(bytes(self._choice.logprobs)))])
+    def _text_event(self, asked: ClientRequest, *, begun: bool) -> bytes:
+        parts = self._parts or {"content": ""}
+        text: dict[str, Any] = {"delta": parts} if asked.chat else {"text": parts["content"]}
+        choice = _choice(text, logprobs=orjson.Fragment(bytes(self._choice.logprobs)))
+        if asked.token_ids:
+            choice["token_ids"] = orjson.Fragment(bytes(self._choice.token_ids))
+            if not asked.chat and not begun:
+                choice["prompt_token_ids"] = orjson.Fragment(bytes(self._choice.prompt_token_ids))
+        return self._chunk(asked, [choice], self._usage(asked))
 
     def last_events(self, asked: ClientRequest) -> bytes:
         """The end of a stream that the first token ended."""
         text: dict[str, Any] = {"delta": {}} if asked.chat else {"text": ""}
-        events = self._chunk(asked, [_choice(text, finish=self._choice.finish_reason)])
+        choice = _choice(text, finish=self._choice.finish_reason)
+        if stop_reason := bytes(self._choice.stop_reason):
+            choice["stop_reason"] = orjson.Fragment(stop_reason)
+        if asked.token_ids:
+            choice["token_ids"] = []  # the first events have them
+        events = self._chunk(asked, [choice], self._usage(asked))
         if asked.include_usage:
-            events += self._chunk(asked, [], self._answer.usage)
+            events += self._chunk(asked, [], bytes(self._answer.usage))
         return events + DONE_EVENT
 
     def whole_body(self) -> bytes:

@@ -29,6 +29,7 @@ def internal_app(services: Services, *more: APIRouter) -> FastAPI:
     )
     use_our_errors(app)
 
+    @app.head("/health")
     @app.get("/health")
     async def health() -> InternalHealth:
         """Needs no token, so that orchestrators can probe it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,8 @@ from prometheus_client.metrics_core import Metric
 
 from core.protocol.errors import UnavailableError
 from router.metrics.metrics import RouterCollector
+from router.metrics.vllm_names import LiveRequests
+from router.request.states import State
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -40,6 +43,8 @@ class FamilyState(msgspec.Struct, frozen=True):
     samples: list[SampleState]
 
 
+#: The states in which a request waits for a worker.
+_WAITING = frozenset({State.QUEUED, State.HELD})
 _decoder = msgspec.json.Decoder(list[FamilyState])
 
 
@@ -64,6 +69,7 @@ def local_families(services: Services) -> list[FamilyState]:
         lambda: services.prefill_aborts.outcomes,
         services.cleanup,
         lambda: _workers(services),
+        lambda: _live(services),
     )
     return [
         FamilyState(
@@ -136,6 +142,14 @@ def metrics_state_routes(services: Services) -> APIRouter:
         return Response(msgspec.json.encode(local_families(services)), media_type="application/json")
 
     return api
+
+
+def _live(services: Services) -> dict[str, LiveRequests]:
+    """The live requests of each model, also of those that have none."""
+    waiting = Counter(one.asked.model for one in services.active if one.progress.state in _WAITING)
+    all_of = Counter(one.asked.model for one in services.active)
+    models = {*services.pool.models(), *all_of}
+    return {model: LiveRequests(all_of[model] - waiting[model], waiting[model]) for model in sorted(models)}
 
 
 def _workers(services: Services) -> Iterable[tuple[str, str, int, bool, BreakerState]]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
+from router.metrics.buckets import Buckets
+from router.metrics.vllm_names import LiveRequests, ModelTimes, vllm_families
 from router.placement import SkipPrefill
 from router.pool.breaker import BreakerState
 from router.request.states import State
@@ -30,37 +31,14 @@ _TTFT_BOUNDS_S = (0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0
 PHASES = {State.QUEUED: "queue", State.PREFILLING: "prefill", State.HELD: "held", State.READING: "read"}
 
 
-class Buckets:
-    """A histogram: counts per bucket, and the sum of values (``total``)."""
-
-    __slots__ = ("bounds", "counts", "total")
-
-    def __init__(self, bounds: tuple[float, ...]) -> None:
-        self.bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.total = 0.0
-
-    def observe(self, value: float) -> None:
-        """Count one value."""
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.total += value
-
-    def cumulative(self) -> list[tuple[str, float]]:
-        """Prometheus' rows: (upper bound, number of values up to that bound)."""
-        rows: list[tuple[str, float]] = []
-        seen = 0
-        for bound, count in zip((*map(str, self.bounds), "+Inf"), self.counts, strict=True):
-            seen += count
-            rows.append((bound, seen))
-        return rows
-
-
 class Metrics:
     """Everything one router counts."""
 
     def __init__(self) -> None:
         self.itl = Buckets(_ITL_BOUNDS_S)
         self.ttft = Buckets(_TTFT_BOUNDS_S)
+        #: Times by model.
+        self.times: defaultdict[str, ModelTimes] = defaultdict(ModelTimes)
         self.phases = {phase: Buckets(_TTFT_BOUNDS_S) for phase in PHASES.values()}
         #: (outcome, reason), e.g. ("aborted", "client_gone").
         self.outcomes: Counter[tuple[str, str]] = Counter()
@@ -112,6 +90,7 @@ class Metrics:
 
         The first content of an unstreamed answer is all of it: no TTFT, no read.
         """
+        self.times[facts.model].observe(facts)
         if facts.ttft_s is not None:
             self.ttft.observe(facts.ttft_s)
         for state, seconds in facts.spent_s.items():
@@ -138,7 +117,9 @@ class RouterCollector(Collector):
         prefill_aborts: Callable[[], Mapping[str, int]],
         cleanup: Cleanup,
         workers: Callable[[], Iterable[tuple[str, str, int, bool, BreakerState]]],
+        live: Callable[[], Mapping[str, LiveRequests]] = dict,
     ) -> None:
+        self._live = live
         self._metrics = metrics
         self._states = states
         self._leases = leases
@@ -254,6 +235,7 @@ class RouterCollector(Collector):
             phases.add_metric([phase], buckets=buckets.cumulative(), sum_value=buckets.total)
         yield phases
         yield from self._worker_gauges()
+        yield from vllm_families(metrics.times, self._live())
 
     def _worker_gauges(self) -> Iterable[Metric]:
         in_flight = GaugeMetricFamily(

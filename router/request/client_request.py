@@ -10,10 +10,10 @@ from core.protocol.openai.requests import COMPLETION_MAX_TOKENS
 from router.request.endpoints import ENDPOINTS
 
 if TYPE_CHECKING:
-    from core.protocol.openai.plain import PlainChat, PlainCompletion
+    from core.protocol.openai.plain import MoreChat, MoreCompletion, Plain
     from core.protocol.openai.requests import ChatRequest, CompletionRequest
 
-    Validated = ChatRequest | CompletionRequest | PlainChat | PlainCompletion
+    Validated = ChatRequest | CompletionRequest | Plain
 
 
 CHAT_PATH = "/v1/chat/completions"
@@ -39,6 +39,10 @@ class ClientRequest(msgspec.Struct, frozen=True):
     ends_with_done: bool = True
     #: Whether only its worker judges its body: the worker's answers, also errors, are then passed on as they are.
     passed_on: bool = False
+    #: Whether every chunk of its stream has the usage so far.
+    usage_in_chunks: bool = False
+    #: Whether its stream has the ids of prompt and tokens.
+    token_ids: bool = False
 
     @property
     def prompt_param(self) -> str:
@@ -64,4 +68,12 @@ class ClientRequest(msgspec.Struct, frozen=True):
             priority=request.priority,
             user=request.user or request.safety_identifier or "",
             path=CHAT_PATH if chat else COMPLETIONS_PATH,
+        )
+
+    def showing(self, request: ChatRequest | CompletionRequest | MoreChat | MoreCompletion) -> ClientRequest:
+        """The same with what a stream of ``request`` shows beside its text."""
+        if not (request.usage_in_chunks or request.return_token_ids):
+            return self
+        return msgspec.structs.replace(
+            self, usage_in_chunks=request.usage_in_chunks, token_ids=request.return_token_ids
         )

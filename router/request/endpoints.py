@@ -1,4 +1,4 @@
-"""What a router serves besides chats and completions, for models of which all workers are vLLM servers.
+"""What a router serves besides chats and completions, most of it for models of which all workers are vLLM servers.
 
 Each such request goes whole to one worker, and its answer comes back as the worker sends it.
 """
@@ -19,6 +19,8 @@ class Endpoint(NamedTuple):
     prompt_param: str = "input"
     body: type[PassedOn] = PassedOn
     streams: bool = False
+    #: Whether Baton's workers have it too.
+    is_everywhere: bool = False
 
 
 RESPONSES = Endpoint("/v1/responses", "OpenAI's responses, streamed or not.", "input", PassedOnResponse, streams=True)
@@ -38,8 +40,8 @@ _ALL = (
     Endpoint("/rerank", "Cohere's and Jina's reranking.", "documents"),
     Endpoint("/v1/rerank", "As /rerank.", "documents"),
     Endpoint("/v2/rerank", "As /rerank.", "documents"),
-    Endpoint("/tokenize", "The token ids of a prompt or a chat.", "prompt"),
-    Endpoint("/detokenize", "The text of token ids.", "tokens"),
+    Endpoint("/tokenize", "The token ids of a prompt or a chat.", "prompt", is_everywhere=True),
+    Endpoint("/detokenize", "The text of token ids.", "tokens", is_everywhere=True),
     Endpoint("/v1/audio/transcriptions", "OpenAI's transcriptions; JSON only.", "file"),
     Endpoint("/v1/audio/translations", "OpenAI's translations; JSON only.", "file"),
 )

@@ -10,9 +10,18 @@ from typing import Any
 
 import orjson
 
-#: The fields that a worker puts before the prompt, or (a salt) that part one client's cached blocks from another's.
+#: The fields that a worker puts before the prompt, or that part the cached blocks of clients (a salt, or OpenAI's key).
 #: Their order differs between chat templates, so prompts that differ in one of them may share more than their bytes do.
-_BEFORE = ("cache_salt", "chat_template", "chat_template_kwargs", "tools", "system", "instructions")
+_BEFORE = (
+    "cache_salt",
+    "prompt_cache_key",
+    "chat_template",
+    "chat_template_kwargs",
+    "documents",
+    "tools",
+    "system",
+    "instructions",
+)
 #: The fields that may have the prompt, in the order in which they are looked for.
 _PROMPTS = ("messages", "prompt", "input")
 #: What a part of a message counts for that is no text, bytes. An image of a million pixels is about a thousand tokens

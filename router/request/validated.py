@@ -12,7 +12,7 @@ import msgspec
 from core.protocol.errors import BadRequestError, NotFoundError
 from core.protocol.excerpts import excerpt
 from core.protocol.openai.passed_on import PassedOnChat, PassedOnCompletion, check_depth, strip, validate_passed_on
-from core.protocol.openai.plain import plain
+from core.protocol.openai.plain import MoreChat, MoreCompletion, plain
 from core.protocol.openai.requests import ChatRequest, CompletionRequest, simplify, validate
 from router.request.client_request import CHAT_PATH, COMPLETIONS_PATH, ClientRequest
 from router.request.endpoints import ENDPOINTS, RESPONSES
@@ -41,12 +41,13 @@ def validated(pool: WorkerPool, path: str, raw: bytes, body: dict[str, Any]) -> 
     chat = path == CHAT_PATH
     found = plain(body, chat=chat)
     if found is not None:
-        return ClientRequest.of(found, chat=chat)
+        asked = ClientRequest.of(found, chat=chat)
+        return asked.showing(found) if isinstance(found, MoreChat | MoreCompletion) else asked
     # A client's parameters are dropped, not refused: some clients send back what another router answered.
     body.pop("kv_transfer_params", None)
     request = validate(ChatRequest, body) if chat else validate(CompletionRequest, body)
     simplify(request, body)
-    return ClientRequest.of(request, chat=chat)
+    return ClientRequest.of(request, chat=chat).showing(request)
 
 
 def with_priority(asked: ClientRequest, priority: int | None, body: dict[str, Any]) -> ClientRequest:
@@ -75,12 +76,12 @@ def _for_vllm(path: str, raw: bytes, body: dict[str, Any]) -> ClientRequest:
 
 
 def _at(endpoint: Endpoint, pool: WorkerPool, raw: bytes, body: dict[str, Any]) -> ClientRequest:
-    """A request that goes whole to one vLLM server."""
+    """A request that goes whole to one worker, which for most endpoints has to be a vLLM server."""
     check_depth(raw, body)
     asked = _asked(validate_passed_on(endpoint.body, body), endpoint.path)
     if not asked.model:
-        asked = msgspec.structs.replace(asked, model=_the_model(pool))
-    if not pool.route(asked.model).is_vllm:
+        asked = msgspec.structs.replace(asked, model=_the_model(pool, endpoint))
+    if not (pool.route(asked.model).is_vllm or endpoint.is_everywhere):
         raise NotFoundError(
             f"'{endpoint.path}' is for models that only vLLM servers serve, and '{excerpt(asked.model)}' is none.",
             param="model",
@@ -107,12 +108,12 @@ def _asked(fields: PassedOn, path: str) -> ClientRequest:
     )
 
 
-def _the_model(pool: WorkerPool) -> str:
-    """The model of a body that names none: the only one that vLLM servers serve, not counting adapters."""
+def _the_model(pool: WorkerPool, endpoint: Endpoint) -> str:
+    """The model of a body that names none: the only one that has the endpoint, not counting adapters."""
     names: dict[str, str] = {}
     for model in pool.models():
         route, facts = pool.candidates(model), pool.facts(model)
-        if route is not None and route.is_vllm and not facts.parent:
+        if route is not None and (route.is_vllm or endpoint.is_everywhere) and not facts.parent:
             names.setdefault(facts.root or model, model)  # one model may be served under several names
     if len(names) != 1:
         raise BadRequestError("Missing required parameter: 'model'.", param="model", code="missing_required_parameter")

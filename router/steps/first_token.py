@@ -28,7 +28,7 @@ async def send_first_token(services: Services, request: Exchange, prefilled: Pre
         if prefilled.kv_transfer_params is not None:
             prefilled.kv_transfer_params = request.sent_tokens.cached_as_first(prefilled.kv_transfer_params)
         request.sent_tokens.add(prefilled.summary.first_token)
-        await request.reply.write(events, content=prefilled.shows_text)
+        await request.reply.write(events, content=prefilled.shows(request.asked))
     return whole
 
 

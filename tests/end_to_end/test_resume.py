@@ -28,6 +28,13 @@ WISHES: list[dict[str, Any]] = [
         "repetition_penalty": 1.2,
         "min_tokens": 9,
     },
+    {
+        "temperature": 1,
+        "seed": 8,
+        "bad_words": ["the", "e", "a b"],
+        "stop_token_ids": [7],
+        "include_stop_str_in_output": True,
+    },
 ]
 
 

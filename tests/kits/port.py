@@ -24,12 +24,15 @@ if TYPE_CHECKING:
 #: Whether ports answer POST requests as calls; the others are ASGI in any case.
 as_calls = ContextVar("as_calls", default=False)
 HEAD = b"POST /echo HTTP/1.1\r\nhost: x\r\n"
+#: What ``/parts`` is answered with, one after the other.
+PARTS = (b"one", b"second part", b"3")
 GET = b"GET /echo HTTP/1.1\r\nhost: x\r\n\r\n"
 
 
 class App:
     """Answers how many bytes it was sent; ``/early`` without reading them, ``/held`` when ``go_on`` is set.
 
+    ``/parts`` is answered by a stream of ``PARTS``.
     ``/long`` is answered without end, as long as the connection is there; ``/timed``, too, by a deadline of its own.
     """
 
@@ -58,6 +61,9 @@ class App:
         if scope["path"] in {"/long", "/timed"}:
             await _answer_without_end(receive, send)
             return
+        if scope["path"] == "/parts":
+            await _answer_in_parts(send)
+            return
         if scope["path"] == "/held":
             await self.go_on.wait()
         body = self.answer or b"%d" % self.num_bytes
@@ -67,7 +73,7 @@ class App:
 
     # --- the same, as calls
 
-    urls = frozenset({b"/echo", b"/early", b"/held", b"/long", b"/timed"})
+    urls = frozenset({b"/echo", b"/early", b"/held", b"/parts", b"/long", b"/timed"})
 
     def begin(self, call: HttpCall) -> None:
         self.calls.append(call)
@@ -105,6 +111,11 @@ class App:
         if call.path == "/held":
             await self.go_on.wait()
             self._answer(call)
+        elif call.path == "/parts":
+            call.start(b"", PARTS[0])
+            for part in PARTS[1:]:
+                call.write(part)
+            call.end()
         else:
             call.start(b"", b"x" * (1 << 16))
             while not call.disconnected:
@@ -124,6 +135,13 @@ class App:
             message = await receive()
             self.num_bytes += len(message.get("body", b""))
             more = message.get("more_body", False)
+
+
+async def _answer_in_parts(send: Send) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    for part in PARTS:
+        await send({"type": "http.response.body", "body": part, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
 
 
 async def _answer_without_end(receive: Receive, send: Send) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter as Counts
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -39,6 +40,7 @@ class WorkerMetrics:
 
     ``lease_counts`` returns the lease keeper's counts: leases by outcome, and the counts named in ``_LEASE_COUNTS``.
     ``handshakes`` returns the handshake pool's statistics. ``load_seconds``: how long loading the model took, by part.
+    ``model``: its name, for the numbers with vLLM's names; empty: there are none.
     """
 
     def __init__(
@@ -47,8 +49,13 @@ class WorkerMetrics:
         lease_counts: LeaseLook,
         handshakes: HandshakeLook = HandshakeStats,
         load_seconds: Mapping[str, float] | None = None,
+        model: str = "",
     ) -> None:
         self._registry = CollectorRegistry()
+        self._model = model
+        #: Requests that ended in order, by finish reason; tokens of prompts, and tokens answered.
+        self._ended: Counts[str] = Counts()
+        self._num_prompt_tokens = self._num_new_tokens = 0
         loading = Gauge(
             f"{PREFIX}_load_seconds",
             "Seconds that loading the model took: reading the weights, then hashing every byte of them.",
@@ -58,6 +65,9 @@ class WorkerMetrics:
         for part, seconds in (load_seconds or {}).items():
             loading.labels(part).set(seconds)
         self._registry.register(_EngineCollector(engine_stats, lease_counts, handshakes))
+        if model:
+            self._registry.register(_VllmCollector(self._vllm_families))
+        self._engine_stats = engine_stats
         self._requests = Counter(
             f"{PREFIX}_requests", "Requests answered, by why they ended.", ["finish_reason"], registry=self._registry
         )
@@ -81,9 +91,13 @@ class WorkerMetrics:
     def observe(self, transcript: Transcript) -> None:
         """Count a request that has ended, under ``error`` if it has no ``finish_reason``."""
         usage = transcript.usage
+        num_new = usage.num_completion_tokens - transcript.num_given
         self._requests.labels(transcript.finish_reason or "error").inc()
         self._prompt_tokens.inc(usage.num_prompt_tokens)
-        self._generation_tokens.inc(usage.num_completion_tokens - transcript.num_given)
+        self._generation_tokens.inc(num_new)
+        self._ended[transcript.finish_reason or "error"] += 1
+        self._num_prompt_tokens += usage.num_prompt_tokens
+        self._num_new_tokens += num_new
 
     def on_step(self, result: StepResult) -> None:
         """Count a forward pass."""
@@ -93,9 +107,50 @@ class WorkerMetrics:
         """Count a block read that has ended."""
         self._read_seconds.labels(result.outcome).observe(result.seconds)
 
+    def _vllm_families(self) -> Iterable[Metric]:
+        """vLLM's names, for the dashboards and autoscalers that read them."""
+        stats = self._engine_stats()
+        load, pool = stats.load, stats.pool
+        in_use = (pool.pinned + pool.leased) / pool.total if pool.total else 0.0
+        for name, text, value in (
+            ("num_requests_running", "Sequences running or reading.", load.running + load.reading),
+            ("num_requests_waiting", "Sequences waiting for room.", load.waiting),
+            ("kv_cache_usage_perc", "Fraction of the KV cache in use; cached blocks are free.", in_use),
+        ):
+            gauge = GaugeMetricFamily(f"vllm:{name}", text, labels=["model_name"])
+            gauge.add_metric([self._model], value)
+            yield gauge
+        for name, text, count in (
+            ("prompt_tokens", "Prompt tokens of requests that are over.", self._num_prompt_tokens),
+            ("generation_tokens", "Tokens sampled for requests that are over.", self._num_new_tokens),
+        ):
+            counter = CounterMetricFamily(f"vllm:{name}", text, labels=["model_name"])
+            counter.add_metric([self._model], count)
+            yield counter
+        ended = CounterMetricFamily(
+            "vllm:request_success", "Requests that ended in order.", labels=["model_name", "finished_reason"]
+        )
+        for reason in ("stop", "length"):
+            ended.add_metric([self._model, reason], self._ended[reason])
+        yield ended
+
     def render(self) -> bytes:
         """The body of ``/metrics``."""
         return generate_latest(self._registry)
+
+
+class _VllmCollector(Collector):
+    """Calls ``families`` at every scrape."""
+
+    def __init__(self, families: Callable[[], Iterable[Metric]]) -> None:
+        self._families = families
+
+    def describe(self) -> Iterable[Metric]:
+        """Return nothing, as ``_EngineCollector`` does."""
+        return ()
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families()
 
 
 class _EngineCollector(Collector):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from core.protocol.openai.structured import Form
     from workers.engine.api import Engine
     from workers.engine.counters import EngineStats
 
@@ -20,6 +21,16 @@ class ObservableEngine(Protocol):
 
     def begin_drain(self) -> None:
         """Refuse new requests."""
+
+
+class Grammars(Protocol):
+    """What the HTTP server calls for structured output; ``GrammarCompiler`` implements it."""
+
+    async def compile(self, form: Form) -> str:
+        """The form's grammar, which the engine's ranks have compiled. Raises BadRequestError that says what is wrong.
+
+        Cancelling the call does not disturb others for an equal form.
+        """
 
 
 class LeaseControl(Protocol):

@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 REPLACEMENT = "\ufffd"
 #: Most tokens that wait for a character to end. A UTF-8 character has at most four bytes, so more tokens are garbage.
@@ -28,8 +28,9 @@ CONTEXT_TOKENS = 4
 class Detokenizer:
     """Add tokens with ``push``, end with ``flush``; the returned strings, joined, are the decoded text.
 
-    ``decode`` turns tokens into text, without special ones; ``is_visible`` is False for tokens that never become text.
-    ``prompt`` are the tokens before the text.
+    ``decode`` turns tokens into text; ``is_visible`` is False for tokens that never become text. ``prompt`` are the
+    tokens before the text. A token of ``unspaced`` that follows another one has the text that is given there, without a
+    space that the decoder would put between them.
     """
 
     def __init__(
@@ -37,7 +38,9 @@ class Detokenizer:
         decode: Callable[[Sequence[int]], str],
         is_visible: Callable[[int], bool],
         prompt: Sequence[int] = (),
+        unspaced: Mapping[int, str] | None = None,
     ) -> None:
+        self._unspaced = unspaced or {}
         self._decode = decode
         self._is_visible = is_visible
         self._window = [token for token in prompt[-CONTEXT_TOKENS:] if is_visible(token)]
@@ -49,6 +52,8 @@ class Detokenizer:
         """Add a token; returns the text that is now certain, often none. It may include text of earlier tokens."""
         if not self._is_visible(token):
             return ""
+        if token in self._unspaced and self._window and self._window[-1] in self._unspaced:
+            return self._push_unspaced(token)
         self._window.append(token)
         text = self._decode(self._window)
         if text.endswith(REPLACEMENT):
@@ -66,6 +71,12 @@ class Detokenizer:
         self._num_context = len(self._window)
         delta, self._context_text = text[len(self._context_text) :], text
         return delta
+
+    def _push_unspaced(self, token: int) -> str:
+        """Add a token whose text is known, and begin a new window with it."""
+        text = self.flush() + self._unspaced[token]
+        self._window, self._num_context, self._context_text = [token], 1, self._decode([token])
+        return text
 
     def _slide(self, text: str) -> None:
         """Make the pending tokens the context, after the text of the whole window was returned.

@@ -1,4 +1,7 @@
-"""Logprobs in the shapes of both endpoints. They are added token by token, and taken once per chunk."""
+"""Logprobs in the shapes of both endpoints. They are added token by token, and taken once per chunk.
+
+``as_ids``: tokens are named by their ids, not by their text.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +36,9 @@ class Logprobs(Protocol):
 class ChatLogprobs:
     """``{"content": [{"token", "logprob", "bytes", "top_logprobs"}], "refusal": null}``."""
 
-    def __init__(self, token_bytes: Callable[[int], bytes]) -> None:
+    def __init__(self, token_bytes: Callable[[int], bytes], *, as_ids: bool = False) -> None:
         self._token_bytes = token_bytes
+        self._as_ids = as_ids
         self._content: list[dict[str, Any]] = []
 
     def add(self, output: TokenOutput) -> None:
@@ -55,7 +59,8 @@ class ChatLogprobs:
 
     def _entry(self, token: int, logprob: float | None) -> dict[str, Any]:
         raw = self._token_bytes(token)
-        return {"token": raw.decode(errors="replace"), "logprob": _finite(logprob), "bytes": list(raw)}
+        name = _id_name(token) if self._as_ids else raw.decode(errors="replace")
+        return {"token": name, "logprob": _finite(logprob), "bytes": list(raw)}
 
 
 class CompletionLogprobs:
@@ -66,8 +71,9 @@ class CompletionLogprobs:
 
     _FIELDS = ("tokens", "token_logprobs", "top_logprobs", "text_offset")
 
-    def __init__(self, token_bytes: Callable[[int], bytes]) -> None:
+    def __init__(self, token_bytes: Callable[[int], bytes], *, as_ids: bool = False) -> None:
         self._token_bytes = token_bytes
+        self._as_ids = as_ids
         self._offset = 0
         self._lists: dict[str, list[Any]] = {field: [] for field in self._FIELDS}
 
@@ -98,11 +104,18 @@ class CompletionLogprobs:
 
     def _name(self, token: int) -> str:
         """The token's text. A part of a character is written as OpenAI does, so that two parts are different keys."""
+        if self._as_ids:
+            return _id_name(token)
         raw = self._token_bytes(token)
         try:
             return raw.decode()
         except UnicodeDecodeError:
             return "bytes:" + "".join(f"\\x{byte:02x}" for byte in raw)
+
+
+def _id_name(token: int) -> str:
+    """vLLM's name of a token by its id."""
+    return f"token_id:{token}"
 
 
 def _finite(logprob: float | None) -> float:

@@ -5,13 +5,15 @@ The chunks of a stream differ in a few bytes only, so their common part is rende
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 import orjson
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from core.protocol.handoff import KVTransferParams
 
 DONE = b"data: [DONE]\n\n"
@@ -27,32 +29,49 @@ class Usage:
 
     def body(self) -> dict[str, Any]:
         """OpenAI's ``usage``."""
+        return {**self.counts(), "prompt_tokens_details": {"cached_tokens": self.num_cached_tokens}}
+
+    def counts(self) -> dict[str, int]:
+        """The same without details, as vLLM puts it into every chunk."""
         return {
             "prompt_tokens": self.num_prompt_tokens,
             "completion_tokens": self.num_completion_tokens,
             "total_tokens": self.num_prompt_tokens + self.num_completion_tokens,
-            "prompt_tokens_details": {"cached_tokens": self.num_cached_tokens},
         }
 
 
-class ResponseBuilder:
-    """Renders the answer to one request. With ``show_usage`` a stream ends with a usage chunk, and all other chunks
-    have ``"usage": null``.
+@dataclass(frozen=True)
+class Shown:
+    """What an answer has beside text and logprobs.
+
+    ``usage``: a stream ends with a usage chunk, and all other chunks have ``"usage": null``, or the usage so far with
+    ``usage_in_chunks``. ``prompt_token_ids``: shown in the answer or at the beginning of a stream.
     """
+
+    usage: bool = False
+    usage_in_chunks: bool = False
+    prompt_token_ids: Sequence[int] | None = None
+
+
+class ResponseBuilder:
+    """Renders the answer to one request. The token ids of a chunk are those since the last one."""
 
     id_prefix: ClassVar[str]
     whole_object: ClassVar[str]
     chunk_object: ClassVar[str]
+    #: Whether the prompt's token ids are in the choice, as vLLM has them, or beside the choices.
+    prompt_in_choice: ClassVar[bool]
 
-    def __init__(self, request_id: str, model: str, created: int, fingerprint: str, *, show_usage: bool) -> None:
+    def __init__(self, request_id: str, model: str, created: int, fingerprint: str, shown: Shown) -> None:
         self._same = {
             "id": self.id_prefix + request_id,
             "created": created,
             "model": model,
             "system_fingerprint": fingerprint,
         }
-        self._show_usage = show_usage
-        tail = b',"usage":null}\n\n' if show_usage else b"}\n\n"
+        self._shown = shown
+        self._prompt_token_ids = shown.prompt_token_ids
+        tail = b',"usage":null}\n\n' if shown.usage else b"}\n\n"
         head = orjson.dumps({"object": self.chunk_object, **self._same})
         self._head = b"data: " + head[:-1] + b',"choices":'
         self._tail = tail
@@ -65,32 +84,77 @@ class ResponseBuilder:
         usage: Usage,
         params: KVTransferParams | None = None,
         token_ids: list[int] | None = None,
+        stop_reason: str | int | None = None,
+        message: dict[str, Any] | None = None,
     ) -> bytes:
-        """The body of an answer that is not streamed."""
-        choice = {"index": 0, **self._content(text), "logprobs": logprobs, "finish_reason": finish_reason}
+        """The body of an answer that is not streamed. ``message``: of a chat, if its text was read into parts."""
+        content = self._content(text) if message is None else {"message": message}
+        choice = {"index": 0, **content, "logprobs": logprobs, "finish_reason": finish_reason}
+        choice["stop_reason"] = stop_reason
         if token_ids is not None:
             choice["token_ids"] = token_ids
         body = {"object": self.whole_object, **self._same, "choices": [choice], "usage": usage.body()}
+        if self._prompt_token_ids is not None:
+            (choice if self.prompt_in_choice else body)["prompt_token_ids"] = self._prompt_token_ids
         if params is not None:
             body["kv_transfer_params"] = msgspec.to_builtins(params)
         return orjson.dumps(body)
 
-    def opening(self) -> bytes:
+    @property
+    def counts_in_chunks(self) -> bool:
+        """Whether chunks have the usage so far."""
+        return self._shown.usage_in_chunks
+
+    def opening(self, usage: Usage) -> bytes:
         """The first chunk of a stream, before any text."""
         return b""
 
-    def text(self, text: str, logprobs: dict[str, Any] | None) -> bytes:
-        """A chunk of text."""
+    def text(
+        self,
+        text: str,
+        logprobs: dict[str, Any] | None,
+        token_ids: list[int] | None = None,
+        usage: Usage | None = None,
+        delta: dict[str, Any] | None = None,
+    ) -> bytes:
+        """A chunk of text. ``usage``: so far, for chunks that have it. ``delta``: of a chat, if its text was read into
+        parts; it counts then, and not ``text``.
+        """
+        content = self._delta(text) if delta is None else b'[{"index":0,"delta":%b,"logprobs":' % orjson.dumps(delta)
         shown = b"null" if logprobs is None else orjson.dumps(logprobs)
-        return b"".join((self._head, self._delta(text), shown, b',"finish_reason":null}]', self._tail))
+        end = b',"finish_reason":null}]' if token_ids is None else b',"finish_reason":null%b}]' % self._ids(token_ids)
+        return b"".join((self._head, content, shown, end, self._tail_with(usage)))
 
-    def closing(self, finish_reason: str, usage: Usage) -> bytes:
+    def closing(
+        self,
+        finish_reason: str,
+        usage: Usage,
+        stop_reason: str | int | None = None,
+        token_ids: list[int] | None = None,
+    ) -> bytes:
         """The last chunks: the finish reason, the usage if the client wants it, and ``[DONE]``."""
-        reason = orjson.dumps(finish_reason)
-        last = b"".join((self._head, self._last_delta(), b'null,"finish_reason":', reason, b"}]", self._tail))
-        if not self._show_usage:
+        reasons = b'null,"finish_reason":%b,"stop_reason":%b%b}]' % (
+            orjson.dumps(finish_reason),
+            orjson.dumps(stop_reason),
+            b"" if token_ids is None else self._ids(token_ids),
+        )
+        last = b"".join((self._head, self._last_delta(), reasons, self._tail_with(usage)))
+        if not self._shown.usage:
             return last + DONE
         return b"".join((last, self._head, b'[],"usage":', orjson.dumps(usage.body()), b"}\n\n", DONE))
+
+    def _tail_with(self, usage: Usage | None) -> bytes:
+        if usage is None or not self._shown.usage_in_chunks:
+            return self._tail
+        return b',"usage":%b}\n\n' % orjson.dumps(usage.counts())
+
+    def _ids(self, token_ids: list[int]) -> bytes:
+        """The part of a choice with token ids; those of the prompt come once."""
+        ids = b',"token_ids":' + orjson.dumps(token_ids)
+        if self._prompt_token_ids is None or not self.prompt_in_choice:
+            return ids
+        prompt, self._prompt_token_ids = orjson.dumps(self._prompt_token_ids), None
+        return ids + b',"prompt_token_ids":' + prompt
 
     def _content(self, text: str) -> dict[str, Any]:
         raise NotImplementedError
@@ -109,10 +173,13 @@ class ChatResponseBuilder(ResponseBuilder):
     id_prefix = "chatcmpl-"
     whole_object = "chat.completion"
     chunk_object = "chat.completion.chunk"
+    prompt_in_choice = False
 
-    def opening(self) -> bytes:
+    def opening(self, usage: Usage) -> bytes:
         delta = b'[{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]'
-        return self._head + delta + self._tail
+        if self._prompt_token_ids is not None:
+            delta += b',"prompt_token_ids":' + orjson.dumps(self._prompt_token_ids)
+        return self._head + delta + self._tail_with(replace(usage, num_completion_tokens=0))
 
     def _content(self, text: str) -> dict[str, Any]:
         return {"message": {"role": "assistant", "content": text, "refusal": None}}
@@ -130,6 +197,7 @@ class CompletionResponseBuilder(ResponseBuilder):
     id_prefix = "cmpl-"
     whole_object = "text_completion"
     chunk_object = "text_completion"
+    prompt_in_choice = True
 
     def _content(self, text: str) -> dict[str, Any]:
         return {"text": text}

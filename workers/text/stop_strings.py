@@ -1,7 +1,8 @@
 """Finds stop strings in text that arrives in pieces. Pure: the result depends on the text only, not on the pieces.
 
 The text ends at the first character that completes any stop string. It is cut where that stop string begins (the
-longest one, if several end there). Text that may still become a stop string is held back.
+longest one, if several end there), or behind it if it is to be shown. Text that may still become a stop string is held
+back.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ if TYPE_CHECKING:
 class StopStrings:
     """Add text with ``push``; once ``found`` is set, no more text is returned."""
 
-    def __init__(self, stops: Sequence[str]) -> None:
+    def __init__(self, stops: Sequence[str], *, shown: bool = False) -> None:
         self._stops = tuple(stops)
+        self._shown = shown
         self._held = ""
         #: The stop string that ended the text.
         self.found: str | None = None
@@ -32,7 +34,7 @@ class StopStrings:
         if match is not None:
             self.found, start = match
             self._held = ""
-            return text[:start]
+            return text[: start + len(self.found)] if self._shown else text[:start]
         keep = self._possible_prefix(text)
         self._held = text[len(text) - keep :]
         return text[: len(text) - keep]

@@ -20,11 +20,15 @@ class TextStream:
     """Add tokens with ``push``, end with ``flush``. Once ``stopped`` is True, no more text is returned.
 
     Stop strings are searched from the ``min_tokens``-th token on; the text of earlier tokens is never part of a match.
+    ``shows_stop``: the text ends with the stop string or stop token that ended it.
     """
 
-    def __init__(self, detokenizer: Detokenizer, stops: Sequence[str], min_tokens: int = 0) -> None:
+    def __init__(
+        self, detokenizer: Detokenizer, stops: Sequence[str], min_tokens: int = 0, *, shows_stop: bool = False
+    ) -> None:
         self._detokenizer = detokenizer
-        self._stops = StopStrings(stops)
+        self._stops = StopStrings(stops, shown=shows_stop)
+        self.shows_stop = shows_stop
         self._min_tokens = min_tokens
         self.num_tokens = 0
 
@@ -33,10 +37,17 @@ class TextStream:
         """Whether a stop string ended the text."""
         return self._stops.found is not None
 
+    @property
+    def stop_string(self) -> str | None:
+        """The stop string that ended the text."""
+        return self._stops.found
+
     def push(self, token: int, *, ends: bool = False) -> str:
-        """Add a token; returns the text that is now certain. ``ends``: it is a stop token, counted but not shown."""
+        """Add a token; returns the text that is now certain. ``ends``: it is a stop token, counted but not
+        shown unless ``shows_stop``.
+        """
         self.num_tokens += 1
-        return self._limit("" if ends else self._detokenizer.push(token))
+        return self._limit("" if ends and not self.shows_stop else self._detokenizer.push(token))
 
     def flush(self) -> str:
         """After the last token: return the text that was held back, up to a stop string if there is one."""

@@ -7,19 +7,24 @@ import hashlib
 import logging
 import re
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from core.protocol.errors import BadRequestError
-from core.protocol.excerpts import excerpt
+from workers.parsers.families import AUTO
+from workers.parsers.message_format import MessageFormat
+from workers.text.chat_template import PLAIN, rendered, renderer
+from workers.text.infilling import infilling_prompt
 from workers.text.token_bytes import byte_level_bytes, sentencepiece_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from core.protocol.openai.messages import Message
+    from workers.text.chat_template import ChatOptions, Render
 
 logger = logging.getLogger(__name__)
 
@@ -49,17 +54,19 @@ class TooManyTokensError(Exception):
 class Tokenizer:
     """Text to tokens and back. For use on one event loop; ``encode_*`` run in threads for long texts.
 
-    ``fast`` is the Rust tokenizer of the ``tokenizers`` package; ``render`` applies the chat template.
+    ``fast`` is the Rust tokenizer of the ``tokenizers`` package; ``render`` applies the chat template. Where ``keep``
+    is given, only the last so many tokens are returned, with those that the tokenizer itself puts around a text.
     """
 
     def __init__(
         self,
         fast: Any,
-        render: Callable[[list[dict[str, str]]], str],
+        render: Render,
         eos_token_ids: frozenset[int],
         special_ids: frozenset[int],
-        has_chat_template: bool = True,
+        chat_template: str | None = "",
         fingerprint: str = "",
+        message_format: MessageFormat | None = None,
     ) -> None:
         self._fast = fast
         self._render = render
@@ -70,38 +77,102 @@ class Tokenizer:
         self._threads = ThreadPoolExecutor(max_workers=NUM_THREADS, thread_name_prefix="tokenizer")
         #: Sampling one of these tokens ends a sequence.
         self.eos_token_ids = eos_token_ids
-        self.has_chat_template = has_chat_template
+        #: The model's own, as text; empty without one.
+        self.chat_template = chat_template or ""
+        self._has_chat_template = chat_template is not None
         #: Equal on two workers that encode every prompt to the same tokens and decode every token to the same text.
         self.fingerprint = fingerprint
+        #: How answers of the model are read.
+        self.message_format = message_format or MessageFormat("")
 
-    async def encode_text(self, text: str, max_tokens: int) -> list[int]:
+    async def encode_text(
+        self, text: str, max_tokens: int, *, keep: int | None = None, add_special_tokens: bool = True
+    ) -> list[int]:
         """The tokens of a completion's prompt, with the model's special tokens. Raises TooManyTokensError."""
 
         def work() -> list[int]:
-            return self._encode(text, max_tokens, add_special_tokens=True)
+            return self._encode(text, max_tokens, keep, add_special_tokens=add_special_tokens)
 
         return await self._run(work, inline=len(text) <= MAX_INLINE_CHARS)
 
-    async def encode_chat(self, messages: Sequence[Message], max_tokens: int) -> list[int]:
+    async def encode_chat(
+        self,
+        messages: Sequence[Message],
+        max_tokens: int,
+        options: ChatOptions = PLAIN,
+        *,
+        keep: int | None = None,
+        add_special_tokens: bool = False,
+    ) -> list[int]:
         """The tokens of a conversation in the model's chat template, up to the beginning of the assistant's answer.
 
         Raises TooManyTokensError; BadRequestError if there is no template or it refuses the messages.
         """
 
         def work() -> list[int]:
-            return self._encode(self._rendered(messages), max_tokens, add_special_tokens=False)
+            text = self._rendered(messages, options)
+            return self._encode(text, max_tokens, keep, add_special_tokens=add_special_tokens)
 
-        few = len(messages) <= MAX_INLINE_MESSAGES
+        few = len(messages) <= MAX_INLINE_MESSAGES and options.template is None
+        few = few and not options.documents and not options.tools
         return await self._run(work, inline=few and sum(len(m.text()) for m in messages) <= MAX_INLINE_CHARS)
+
+    def encode_words(self, words: Sequence[str]) -> list[list[int]]:
+        """The tokens of words inside a text, as of vLLM's ``bad_words``: each word, and also with a space before it if
+        that makes as many tokens of which the first is another one.
+        """
+        found: list[list[int]] = []
+        for word in words:
+            alone, spaced = (self._encoding(space + word.lstrip(), False).ids for space in ("", " "))
+            if alone:
+                found.append(alone)
+            if alone and spaced[0] != alone[0] and len(spaced) == len(alone):
+                found.append(spaced)
+        return found
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of the tokens, without special tokens."""
         text: str = self._fast.decode(list(tokens), skip_special_tokens=True)
         return text
 
+    def decode_all(self, tokens: Sequence[int]) -> str:
+        """The text of the tokens, also of special ones."""
+        text: str = self._fast.decode(list(tokens), skip_special_tokens=False)
+        return text
+
+    async def decode_whole(self, tokens: Sequence[int]) -> str:
+        """``decode_all`` for any number of tokens."""
+        if len(tokens) <= MAX_INLINE_CHARS:
+            return self.decode_all(tokens)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self.decode_all, tokens)
+
+    def piece(self, token: int) -> str:
+        """The vocabulary's entry of a token, empty for an id that pads the vocabulary."""
+        piece: str | None = self._fast.id_to_token(token)
+        return piece or ""
+
     def is_visible(self, token: int) -> bool:
         """False for tokens that never become text: special tokens, and ids that pad the vocabulary."""
         return token not in self._special_ids and token < self._size
+
+    def is_text_or_mark(self, token: int) -> bool:
+        """Like ``is_visible``, but the special tokens with which parts of a message begin and end have a text."""
+        return self.is_visible(token) or token in self.marks
+
+    @cached_property
+    def marks(self) -> frozenset[int]:
+        """The special tokens that ``message_format`` looks for."""
+        texts = self.added_texts
+        return frozenset(token for token in self._special_ids if self.message_format.has(texts.get(token, "\n")))
+
+    def is_token(self, token: int) -> bool:
+        """False for ids that pad the vocabulary."""
+        return bool(token < self._size)
+
+    @cached_property
+    def added_texts(self) -> dict[int, str]:
+        """The texts of tokens that were added to the vocabulary."""
+        return {token: added.content for token, added in self._fast.get_added_tokens_decoder().items()}
 
     def token_bytes(self, token: int) -> bytes:
         """The bytes that the token stands for, with its leading space; maybe only a part of a character."""
@@ -112,31 +183,40 @@ class Tokenizer:
             self._bytes_of[token] = known
         return known
 
+    def to_json(self) -> str:
+        """The text of the tokenizer's ``tokenizer.json``. Takes up to a second, so call it in a thread."""
+        text: str = self._fast.to_str()
+        return text
+
     def close(self) -> None:
         """End the threads."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _rendered(self, messages: Sequence[Message]) -> str:
-        from jinja2 import TemplateError
+    def infilling_prompt(self, beginning: str, end: str) -> str | None:
+        """The prompt for the text between two others; None if the model has no tokens for that."""
+        return infilling_prompt(set(self.added_texts.values()), beginning, end)
 
-        if not self.has_chat_template:
+    def _rendered(self, messages: Sequence[Message], options: ChatOptions) -> str:
+        if not self._has_chat_template and options.template is None:
             raise BadRequestError(
                 "This model has no chat template; use /v1/completions.", param="messages", code="no_chat_template"
             )
-        conversation = [{"role": m.role, "content": m.text()} | ({"name": m.name} if m.name else {}) for m in messages]
-        try:
-            return self._render(conversation)
-        except TemplateError as error:
-            why = excerpt(str(error))
-            raise BadRequestError(
-                f"The model's chat template refuses these messages: {why}", param="messages", code="invalid_value"
-            ) from None
+        return rendered(self._render, messages, options)
 
     async def _run(self, work: Callable[[], list[int]], *, inline: bool) -> list[int]:
         return work() if inline else await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
-    def _encode(self, text: str, max_tokens: int, *, add_special_tokens: bool) -> list[int]:
-        """Encode the text, or only its beginning if it is far too long. Raises TooManyTokensError."""
+    def _encode(self, text: str, max_tokens: int, keep: int | None, *, add_special_tokens: bool) -> list[int]:
+        """Encode the text, or only its beginning if it is far too long. Raises TooManyTokensError.
+
+        Only the end of a text is encoded of which only the last tokens are kept.
+        """
+        if keep is not None:
+            end = text[-2 * PROBE_CHARS_PER_TOKEN * keep :]
+            encoding = self._encoding(end, add_special_tokens)
+            if len(end) < len(text) and len(encoding) < 2 * keep:  # very long tokens: the cut may be among those kept
+                encoding = self._encoding(text, add_special_tokens)
+            return _last(encoding, keep)
         probe = text[: PROBE_CHARS_PER_TOKEN * max_tokens]
         # The last few tokens of the cut text may differ from those of the whole text, but far fewer than half do.
         if len(text) > 2 * len(probe) and len(self._encoding(probe, add_special_tokens)) > 2 * max_tokens:
@@ -152,8 +232,13 @@ class Tokenizer:
         return self._fast.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0]
 
 
-def load(model: str, revision: str | None = None) -> Tokenizer:
-    """Load the tokenizer of a model from a folder or hub id. Raises TokenizerError."""
+def load(
+    model: str, revision: str | None = None, tool_call_parser: str = AUTO, reasoning_parser: str = AUTO
+) -> Tokenizer:
+    """Load the tokenizer of a model from a folder or hub id. Raises TokenizerError.
+
+    ``tool_call_parser``, ``reasoning_parser``: how answers are read, see ``MessageFormat``.
+    """
     from transformers import AutoTokenizer
 
     try:
@@ -166,30 +251,39 @@ def load(model: str, revision: str | None = None) -> Tokenizer:
     fast.no_truncation()
     fast.no_padding()
 
-    knows_developer = "developer" in str(loaded.chat_template)
-
-    def render(conversation: list[dict[str, str]]) -> str:
-        known = conversation if knows_developer else _developer_as_system(conversation)
-        text: str = loaded.apply_chat_template(known, tokenize=False, add_generation_prompt=True)
-        return text
-
+    own = getattr(loaded, "response_template", None)
+    message_format = MessageFormat(str(loaded.chat_template or ""), own, tool_call_parser, reasoning_parser)
     eos_token_ids = frozenset(_eos_token_ids(model, revision, loaded))
     special_ids = frozenset(loaded.all_special_ids) | _special_added(fast)
     return Tokenizer(
         fast,
-        render,
+        renderer(loaded.apply_chat_template, loaded.chat_template),
         eos_token_ids=eos_token_ids,
         special_ids=special_ids,
-        has_chat_template=loaded.chat_template is not None,
+        chat_template=None if loaded.chat_template is None else str(loaded.chat_template),
         fingerprint=_fingerprint(
-            fast.to_str(), loaded.chat_template, loaded.special_tokens_map, sorted(eos_token_ids), sorted(special_ids)
+            fast.to_str(),
+            loaded.chat_template,
+            loaded.special_tokens_map,
+            sorted(eos_token_ids),
+            sorted(special_ids),
+            message_format.names,
         ),
+        message_format=message_format,
     )
 
 
-def _developer_as_system(conversation: list[dict[str, str]]) -> list[dict[str, str]]:
-    """Replace the role ``developer``, OpenAI's newer name for ``system``: a template may drop unknown roles."""
-    return [{**message, "role": "system"} if message["role"] == "developer" else message for message in conversation]
+def _last(encoding: Any, keep: int) -> list[int]:
+    """The last tokens of a text, ``keep`` with those that the tokenizer puts before and after it."""
+    ids: list[int] = encoding.ids
+    if len(ids) <= keep:
+        return ids
+    inside = [index for index, is_around in enumerate(encoding.special_tokens_mask) if not is_around]
+    if not inside:
+        return ids[-keep:]
+    before, after = ids[: inside[0]], ids[inside[-1] + 1 :]
+    num_inside = keep - len(before) - len(after)
+    return [*before, *ids[inside[-1] + 1 - num_inside : inside[-1] + 1], *after] if num_inside > 0 else ids[-keep:]
 
 
 def _fingerprint(*parts: object) -> str:

@@ -8,7 +8,7 @@ from workers.engine.api import FinishReason
 from workers.text.response_builder import Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Container, Iterable
 
     from workers.engine.api import TokenOutput
     from workers.text.logprobs import Logprobs
@@ -23,10 +23,18 @@ MAX_WAITING = 16
 class Transcript:
     """Add outputs with ``add`` until ``finish_reason`` is set.
 
-    A stop token is counted, but neither shown nor listed in the logprobs: the listed tokens are those of the text.
+    A stop token is counted, but neither shown nor listed in the logprobs, unless the text is to end with it: the listed
+    tokens are those of the text. ``stop_tokens`` are those of the client, not the model's own end-of-sequence tokens.
     """
 
-    def __init__(self, text: TextStream, logprobs: Logprobs | None, num_prompt_tokens: int) -> None:
+    def __init__(
+        self,
+        text: TextStream,
+        logprobs: Logprobs | None,
+        num_prompt_tokens: int,
+        stop_tokens: Container[int] = frozenset(),
+    ) -> None:
+        self._stop_tokens = stop_tokens
         self._text = text
         self._logprobs = logprobs
         self._num_prompt_tokens = num_prompt_tokens
@@ -37,15 +45,23 @@ class Transcript:
         self.num_given = 0
         #: OpenAI's ``stop`` or ``length``; None while the answer continues.
         self.finish_reason: str | None = None
+        self._num_listed = 0
+        #: vLLM's: the stop string or the client's stop token that ended the answer; None for any other end.
+        self.stop_reason: str | int | None = None
 
-    def skip(self, tokens: Iterable[int]) -> None:
-        """Continue after tokens that the client has got from another worker. Call this first."""
+    def skip(self, tokens: Iterable[int]) -> str:
+        """Continue after tokens that the client has got from another worker; returns their text, which it has got too.
+
+        Call this first.
+        """
+        texts: list[str] = []
         for token in tokens:
             if self._logprobs is not None:
                 self._logprobs.resume(token, None)
             self.tokens.append(token)
-            self._text.push(token)
-        self.num_given = len(self.tokens)
+            texts.append(self._text.push(token))
+        self.num_given = self._num_listed = len(self.tokens)
+        return "".join(texts)
 
     @property
     def stopped(self) -> bool:
@@ -58,6 +74,7 @@ class Transcript:
         if self._logprobs is not None:
             self._logprobs.resume(first_token, first_logprobs)
         self.tokens.append(first_token)
+        self._num_listed = len(self.tokens)
         return self._text.push(first_token)
 
     def add(self, output: TokenOutput) -> str:
@@ -70,11 +87,11 @@ class Transcript:
         self.tokens.append(output.token)
         ends = output.finish is FinishReason.STOP
         delta = self._text.push(output.token, ends=ends)
-        if self._logprobs is not None and not ends:
+        if self._logprobs is not None and (not ends or self._text.shows_stop):
             self._logprobs.add(output)
         if output.finish is not None and output.hand_off is None:
             delta += self._text.flush()
-        self._conclude(output.finish)
+        self._conclude(output)
         return delta
 
     @property
@@ -86,13 +103,21 @@ class Transcript:
         """The logprobs of the tokens since the last call; None if the client does not want any."""
         return None if self._logprobs is None else self._logprobs.take()
 
+    def take_tokens(self) -> list[int]:
+        """The tokens since the last call, or since those that the client has."""
+        new, self._num_listed = self.tokens[self._num_listed :], len(self.tokens)
+        return new
+
     @property
     def usage(self) -> Usage:
         """The token counts so far, including tokens sampled on other workers."""
         return Usage(self._num_prompt_tokens, self._text.num_tokens, self._num_cached_tokens or 0)
 
-    def _conclude(self, finish: FinishReason | None) -> None:
-        if self._text.stopped or finish is FinishReason.STOP:
+    def _conclude(self, output: TokenOutput) -> None:
+        if self._text.stopped:
+            self.finish_reason, self.stop_reason = "stop", self._text.stop_string
+        elif output.finish is FinishReason.STOP:
             self.finish_reason = "stop"
-        elif finish is not None:
+            self.stop_reason = output.token if output.token in self._stop_tokens else None
+        elif output.finish is not None:
             self.finish_reason = "length"

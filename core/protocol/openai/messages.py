@@ -1,8 +1,9 @@
 """The messages of a chat, as clients send them.
 
 An answer of Baton or of another server is accepted as history: every field of OpenAI's messages is known, null means
-absent, and fields of other vendors (``reasoning_content``, ``cache_control``, ...) are dropped at once. A field that
-would need support that Baton does not have is refused by name.
+absent, ``reasoning_content`` is known too, because chat templates use it, and fields of other vendors
+(``cache_control``, ...) are dropped at once. A field that would need support that Baton does not have is refused by
+name.
 """
 
 from __future__ import annotations
@@ -10,11 +11,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, StrictStr, model_validator
+from pydantic_core import PydanticCustomError
 
 from core.protocol.openai.objects import CountedObject, Unsupported
+from core.protocol.openai.tools import ToolCalls
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Self
 
 #: The fields of a message that are passed on.
 _PLAIN = frozenset({"role", "content", "name"})
@@ -41,13 +45,16 @@ class Message(CountedObject):
 
     model_config = ConfigDict(extra="ignore")
 
-    role: Literal["system", "developer", "user", "assistant"]
+    role: Literal["system", "developer", "user", "assistant", "tool"]
     content: StrictStr | Annotated[list[TextPart], Field(fail_fast=True)]
     name: StrictStr | None = None
     refusal: StrictStr | None = None
     audio: Unsupported = None
     function_call: Unsupported = None
-    tool_calls: Unsupported = None
+    #: The assistant's calls, and to which of them a message of a tool is the answer.
+    tool_calls: ToolCalls | None = None
+    tool_call_id: StrictStr | None = None
+    reasoning_content: StrictStr | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -60,18 +67,41 @@ class Message(CountedObject):
             return {**value, "content": ""}
         return value
 
+    @model_validator(mode="after")
+    def _check_calls(self) -> Self:
+        if self.tool_calls and self.role != "assistant":
+            raise PydanticCustomError("calls", "Only a message of the assistant has tool_calls")
+        if self.role == "tool" and self.tool_call_id is None:
+            raise PydanticCustomError("calls", "A message of a tool needs its tool_call_id")
+        return self
+
+    def for_template(self) -> dict[str, Any]:
+        """The message as chat templates expect it."""
+        message: dict[str, Any] = {"role": self.role, "content": self.text()}
+        if self.tool_calls:
+            message["tool_calls"] = [call.for_template() for call in self.tool_calls]
+        more = {"name": self.name, "tool_call_id": self.tool_call_id, "reasoning_content": self.reasoning_content}
+        return message | {name: value for name, value in more.items() if value}
+
     def text(self) -> str:
         """The content and the refusal as one string."""
         said = self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
         return said + (self.refusal or "")
 
     def plain(self) -> dict[str, Any]:
-        """The message in a form that every engine understands: role, content and name."""
-        named = {} if self.name is None else {"name": self.name}
+        """The message in a form that every engine understands."""
+        more: dict[str, Any] = {
+            "name": self.name,
+            "tool_call_id": self.tool_call_id,
+            "reasoning_content": self.reasoning_content,
+        }
+        more = {name: value for name, value in more.items() if value is not None}
+        if self.tool_calls:
+            more["tool_calls"] = [call.model_dump() for call in self.tool_calls]
         if isinstance(self.content, str):
-            return {"role": self.role, "content": self.text(), **named}
+            return {"role": self.role, "content": self.text(), **more}
         parts = [part.text for part in self.content] + ([self.refusal] if self.refusal else [])
-        return {"role": self.role, "content": [{"type": "text", "text": text} for text in parts], **named}
+        return {"role": self.role, "content": [{"type": "text", "text": text} for text in parts], **more}
 
 
 def plain_messages(messages: Sequence[Message], given: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -6,15 +6,33 @@ words for what is wrong. So this knows only plain texts, and only the fields tha
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
 
-from core.protocol.openai.requests import MAX_PRIORITY, MAX_STOP_CHARS, MAX_STOP_STRINGS
+from core.protocol.openai.hints import (
+    MAX_CACHE_KEY_CHARS,
+    MAX_METADATA,
+    MAX_METADATA_CHARS,
+    MAX_METADATA_KEY_CHARS,
+)
+from core.protocol.openai.requests import (
+    MAX_ALLOWED_TOKENS,
+    MAX_BAD_WORD_CHARS,
+    MAX_BAD_WORDS,
+    MAX_COMPLETION_LOGPROBS,
+    MAX_PRIORITY,
+    MAX_SALT_CHARS,
+    MAX_STOP_CHARS,
+    MAX_STOP_STRINGS,
+    MAX_STOP_TOKENS,
+)
+from core.protocol.openai.templates import MAX_DOCUMENTS
 
 _Penalty = Annotated[float, Meta(ge=-2, le=2)]
 _Limit = Annotated[int, Meta(ge=1)]
+_Token = Annotated[int, Meta(ge=0)]
 _Name = Annotated[str, Meta(max_length=512)]
 _Stop = Annotated[str, Meta(min_length=1, max_length=MAX_STOP_CHARS)]
 
@@ -69,7 +87,7 @@ class PlainChat(_Plain):
 class PlainCompletion(_Plain):
     """Body of ``POST /v1/completions``: one prompt."""
 
-    prompt: str | Annotated[list[Annotated[int, Meta(ge=0)]], Meta(min_length=1)]
+    prompt: str | Annotated[list[_Token], Meta(min_length=1)]
 
     @property
     def max_new_tokens(self) -> int | None:
@@ -77,11 +95,92 @@ class PlainCompletion(_Plain):
         return self.max_tokens
 
 
-def plain(body: dict[str, Any], *, chat: bool) -> PlainChat | PlainCompletion | None:
+class _MoreStreamOptions(_StreamOptions):
+    continuous_usage_stats: bool = False
+
+
+class _More(_Plain):
+    """The fields that fewer clients send. They are looked for only where a body has something else than ``_Plain``."""
+
+    stream_options: _MoreStreamOptions | None = None
+    repetition_penalty: Annotated[float, Meta(ge=0.01, le=10)] | None = None
+    stop_token_ids: Annotated[list[_Token], Meta(max_length=MAX_STOP_TOKENS)] | None = None
+    include_stop_str_in_output: bool = False
+    bad_words: (
+        Annotated[
+            list[Annotated[str, Meta(min_length=1, max_length=MAX_BAD_WORD_CHARS)]], Meta(max_length=MAX_BAD_WORDS)
+        ]
+        | None
+    ) = None
+    allowed_token_ids: Annotated[list[_Token], Meta(min_length=1, max_length=MAX_ALLOWED_TOKENS)] | None = None
+    skip_special_tokens: bool = True
+    spaces_between_special_tokens: bool = True
+    return_token_ids: bool = False
+    return_tokens_as_token_ids: bool = False
+    add_special_tokens: bool | None = None
+    cache_salt: Annotated[str, Meta(min_length=1, max_length=MAX_SALT_CHARS)] | None = None
+    metadata: (
+        Annotated[
+            dict[
+                Annotated[str, Meta(max_length=MAX_METADATA_KEY_CHARS)],
+                Annotated[str, Meta(max_length=MAX_METADATA_CHARS)],
+            ],
+            Meta(max_length=MAX_METADATA),
+        ]
+        | None
+    ) = None
+    service_tier: Literal["auto", "default", "flex", "scale", "priority"] | None = None
+    verbosity: Literal["low", "medium", "high"] | None = None
+    prompt_cache_key: Annotated[str, Meta(max_length=MAX_CACHE_KEY_CHARS)] | None = None
+
+    @property
+    def usage_in_chunks(self) -> bool:
+        """Whether every chunk of a stream has the usage so far."""
+        options = self.stream_options
+        return options is not None and options.include_usage and options.continuous_usage_stats
+
+
+class MoreChat(_More, kw_only=True):
+    """A chat with more fields."""
+
+    messages: Annotated[list[_Message], Meta(min_length=1)]
+    max_completion_tokens: _Limit | None = None
+    add_generation_prompt: bool = True
+    documents: Annotated[list[dict[str, str]], Meta(max_length=MAX_DOCUMENTS)] | None = None
+    logprobs: bool = False
+
+    @property
+    def max_new_tokens(self) -> int | None:
+        """As of ``PlainChat``."""
+        return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
+
+
+class MoreCompletion(_More, kw_only=True):
+    """A completion with more fields."""
+
+    prompt: str | Annotated[list[_Token], Meta(min_length=1)]
+    logprobs: Annotated[int, Meta(ge=0, le=MAX_COMPLETION_LOGPROBS)] | None = None
+
+    @property
+    def max_new_tokens(self) -> int | None:
+        """As of ``PlainCompletion``."""
+        return self.max_tokens
+
+
+Plain = PlainChat | PlainCompletion | MoreChat | MoreCompletion
+_P = TypeVar("_P", bound=_Plain)
+
+
+def plain(body: dict[str, Any], *, chat: bool) -> Plain | None:
     """The body if it is a plain one; None: it is not, or not a valid one. ``body`` is sent to workers as it is."""
-    found: PlainChat | PlainCompletion
+    found: Plain | None = _converted(body, PlainChat) if chat else _converted(body, PlainCompletion)
+    if found is None:
+        found = _converted(body, MoreChat) if chat else _converted(body, MoreCompletion)
+    return found if found is None or found.stream or found.stream_options is None else None
+
+
+def _converted(body: dict[str, Any], kind: type[_P]) -> _P | None:
     try:
-        found = msgspec.convert(body, PlainChat) if chat else msgspec.convert(body, PlainCompletion)
+        return msgspec.convert(body, kind)
     except msgspec.ValidationError:
         return None
-    return found if found.stream or found.stream_options is None else None

@@ -22,8 +22,12 @@ from pydantic import (
 
 from core.protocol.errors import BadRequestError
 from core.protocol.excerpts import excerpt
+from core.protocol.openai.hints import Hints
 from core.protocol.openai.messages import Message, plain_messages
 from core.protocol.openai.objects import UNSUPPORTED, CountedObject, Unsupported
+from core.protocol.openai.structured import Form, ResponseFormat, StructuredOutputs, form_of
+from core.protocol.openai.templates import TemplateFields
+from core.protocol.openai.tools import ToolChoice, ToolOfChoice
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -31,8 +35,15 @@ if TYPE_CHECKING:
 #: OpenAI's own bounds.
 MAX_STOP_STRINGS = 4
 MAX_TOP_LOGPROBS = 20
-MAX_COMPLETION_LOGPROBS = 5
 MAX_LOGIT_BIAS = 1024
+#: vLLM's default bound, for completions too; OpenAI's is 5 there.
+MAX_COMPLETION_LOGPROBS = 20
+#: Baton's own bounds. Stop tokens are a set; the words are looked for, and the allowed tokens gathered, at every token.
+MAX_STOP_TOKENS = 1024
+MAX_BAD_WORDS = 256
+MAX_BAD_WORD_CHARS = 256
+MAX_ALLOWED_TOKENS = 16384
+MAX_SALT_CHARS = 512
 #: Baton's own bound, for each stop string: text that may become one is held back, and searched from every position when
 #: it does not.
 MAX_STOP_CHARS = 4096
@@ -41,36 +52,29 @@ COMPLETION_MAX_TOKENS = 16
 #: Baton's own bound: priorities are from -MAX_PRIORITY to MAX_PRIORITY.
 MAX_PRIORITY = 1000
 #: Documented by OpenAI, refused here unless the value is one that changes nothing. The error names the first of them in
-#: this order, so ``tools`` comes before the fields that come with it.
+#: this order.
 _REFUSED: dict[str, tuple[Any, ...]] = {
-    "tools": (None, []),
     "functions": (None, []),
     "audio": (None,),
     "best_of": (None, 1),
     "echo": (None, False),
     "function_call": (None, "none", "auto"),
-    "metadata": (None, {}),
+    "logits_processors": (None, []),
     "modalities": (None, ["text"]),
     "moderation": (None,),
     "n": (None, 1),
-    "parallel_tool_calls": (None, True, False),
     "prediction": (None,),
-    "prompt_cache_key": (None,),
     "prompt_cache_retention": (None, "in_memory"),
-    "reasoning_effort": (None,),
-    "response_format": (None, {"type": "text"}),
-    "service_tier": (None, "auto", "default"),
     "store": (None, False),
-    "suffix": (None, ""),
-    "tool_choice": (None, "none", "auto"),
-    "verbosity": (None, "medium"),
     "web_search_options": (None,),
 }
 
-#: Fields that are accepted only with the value that changes nothing, and so need not be passed on.
-NO_EFFECT = frozenset(_REFUSED)
+#: Fields that change nothing for a worker, whatever they say or because only such values are accepted. They need not be
+#: passed on.
+NO_EFFECT = frozenset({*_REFUSED, *Hints.model_fields})
 
 Number = StrictFloat | StrictInt
+TokenId = Annotated[StrictInt, Field(ge=0)]
 Seed = Annotated[StrictInt, Field(ge=-(2**63), lt=2**63)]
 
 
@@ -81,14 +85,15 @@ class _Strict(CountedObject):
 
 
 class StreamOptions(_Strict):
-    """``stream_options``. Events are not padded to hide their length, and they do not each carry the usage so far."""
+    """``stream_options``. Events are not padded to hide their length."""
 
     include_usage: StrictBool = False
     include_obfuscation: Unsupported = False
-    continuous_usage_stats: Unsupported = False
+    #: With ``include_usage``: every event has the usage so far.
+    continuous_usage_stats: StrictBool = False
 
 
-class _Request(_Strict):
+class _Request(Hints, _Strict):
     """What both endpoints share. The fields from ``top_k`` on are vLLM's extensions."""
 
     model: StrictStr
@@ -102,6 +107,9 @@ class _Request(_Strict):
     frequency_penalty: Annotated[Number, Field(ge=-2, le=2)] | None = None
     logit_bias: dict[StrictStr, Annotated[Number, Field(ge=-100, le=100)]] | None = None
     seed: Seed | None = None
+    #: Which form the answer must have; vLLM's ``structured_outputs`` knows more kinds.
+    response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputs | None = None
     #: Shown in the admin listing and usable as a filter there.
     user: Annotated[StrictStr, Field(max_length=512)] | None = None
     safety_identifier: Annotated[StrictStr, Field(max_length=512)] | None = None
@@ -112,8 +120,36 @@ class _Request(_Strict):
     repetition_penalty: Annotated[Number, Field(ge=0.01, le=10)] | None = None
     min_tokens: Annotated[StrictInt, Field(ge=0)] | None = None
     ignore_eos: StrictBool = False
-    #: The choice also carries ``token_ids``, the sampled tokens; not for streams.
+    #: Sampling one of these ends the answer, also with ``ignore_eos``.
+    stop_token_ids: Annotated[list[TokenId], Field(max_length=MAX_STOP_TOKENS, fail_fast=True)] | None = None
+    #: Whether the text ends with the stop string, or the text of the stop token, that ended it.
+    include_stop_str_in_output: StrictBool = False
+    #: Texts that the answer may not have, token by token, with and without a space before them.
+    bad_words: (
+        Annotated[
+            list[Annotated[StrictStr, Field(min_length=1, max_length=MAX_BAD_WORD_CHARS)]],
+            Field(max_length=MAX_BAD_WORDS, fail_fast=True),
+        ]
+        | None
+    ) = None
+    #: The only tokens of the answer.
+    allowed_token_ids: (
+        Annotated[list[TokenId], Field(min_length=1, max_length=MAX_ALLOWED_TOKENS, fail_fast=True)] | None
+    ) = None
+    #: Whether special tokens have no text.
+    skip_special_tokens: StrictBool = True
+    #: Whether two added tokens that follow each other have the decoder's space between them.
+    spaces_between_special_tokens: StrictBool = True
+    #: The answer has ``prompt_token_ids``, and each choice or event ``token_ids``, the sampled tokens.
     return_token_ids: StrictBool = False
+    #: In logprobs a token is named ``token_id:5``, not by its text.
+    return_tokens_as_token_ids: StrictBool = False
+    #: The last so many tokens of the prompt are used; -1: as many as leave room for the answer.
+    truncate_prompt_tokens: Annotated[StrictInt, Field(ge=-1)] | None = None
+    #: Whether the tokenizer puts its own tokens around the text. None: around a text, not around a chat.
+    add_special_tokens: StrictBool | None = None
+    #: Requests share cached blocks only with requests of the same salt.
+    cache_salt: Annotated[StrictStr, Field(min_length=1, max_length=MAX_SALT_CHARS)] | None = None
     #: Which request that waits gets a worker first: lower first, as with vLLM, then older.
     priority: Annotated[StrictInt, Field(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] = 0
     #: Between router and workers only; the router strips what clients send.
@@ -131,17 +167,25 @@ class _Request(_Strict):
         """Whether a stream ends with a usage chunk."""
         return self.stream_options is not None and self.stream_options.include_usage
 
+    @property
+    def usage_in_chunks(self) -> bool:
+        """Whether every chunk of a stream has the usage so far."""
+        options = self.stream_options
+        return options is not None and options.include_usage and options.continuous_usage_stats
+
+    @property
+    def form(self) -> Form | None:
+        """The form that the answer must have; None: any text. Raises BadRequestError, but not after ``validate``."""
+        return form_of(self.response_format, self.structured_outputs, ignore_eos=self.ignore_eos)
+
     def _complain(self) -> None:
         """Check the rules between fields; raises BadRequestError."""
+        _ = self.form
         if self.stream_options is not None and not self.stream:
             raise BadRequestError(
                 "'stream_options' is only allowed with 'stream'.",
                 param="stream_options",
                 code="invalid_value",
-            )
-        if self.return_token_ids and self.stream:
-            raise BadRequestError(
-                "'return_token_ids' is not supported with 'stream'.", param="return_token_ids", code="invalid_value"
             )
         stops = self.stop_strings
         if len(stops) > MAX_STOP_STRINGS:
@@ -159,6 +203,12 @@ class _Request(_Strict):
         for key in self.logit_bias or {}:
             if not (key.isascii() and key.isdigit()):
                 raise BadRequestError("Keys of 'logit_bias' are token ids.", param="logit_bias", code="invalid_value")
+        if self.truncate_prompt_tokens == 0:
+            raise BadRequestError(
+                "'truncate_prompt_tokens' is a number of tokens, or -1.",
+                param="truncate_prompt_tokens",
+                code="invalid_value",
+            )
         if self._min_tokens_too_many:
             raise BadRequestError("'min_tokens' is more than 'max_tokens'.", param="min_tokens", code="invalid_value")
 
@@ -183,10 +233,13 @@ class _Request(_Strict):
         return self.min_tokens > self.max_new_tokens and not prefill_leg
 
 
-class ChatRequest(_Request):
+class ChatRequest(TemplateFields, _Request):
     """Body of ``POST /v1/chat/completions``."""
 
     messages: Annotated[list[Message], Field(min_length=1, fail_fast=True)]
+    tool_choice: ToolChoice | None = None
+    #: False: the answer has one call at most.
+    parallel_tool_calls: StrictBool = True
     max_completion_tokens: Annotated[StrictInt, Field(ge=1)] | None = None
     logprobs: StrictBool = False
     top_logprobs: Annotated[StrictInt, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
@@ -206,17 +259,51 @@ class ChatRequest(_Request):
 
     def _complain(self) -> None:
         super()._complain()
+        self.check_template()
         if self.top_logprobs and not self.logprobs:
             raise BadRequestError(
                 "'top_logprobs' needs 'logprobs' to be true.", param="top_logprobs", code="invalid_value"
+            )
+        self._complain_of_choice()
+
+    @property
+    def forced_tools(self) -> list[dict[str, Any]] | None:
+        """The tools of which one must be called; None: none has to be."""
+        choice = self.tool_choice
+        if choice in (None, "none", "auto") or (tools := self.tool_objects) is None:
+            return None
+        return [
+            tool for tool in tools if not isinstance(choice, ToolOfChoice) or tool["function"]["name"] == choice.name
+        ]
+
+    def _complain_of_choice(self) -> None:
+        choice = self.tool_choice
+        if not self.tools:
+            if choice not in (None, "none", "auto"):
+                raise BadRequestError(
+                    "'tool_choice' is only allowed with 'tools'.", param="tool_choice", code="invalid_value"
+                )
+        elif isinstance(choice, ToolOfChoice) and all(tool.function.name != choice.name for tool in self.tools):
+            raise BadRequestError(
+                f"'tool_choice' names '{excerpt(choice.name)}', which is none of 'tools'.",
+                param="tool_choice",
+                code="invalid_value",
+            )
+        if self.forced_tools is not None and self.form is not None:
+            raise BadRequestError(
+                "'tool_choice' forces a call, so the answer cannot have another form.",
+                param="tool_choice",
+                code="invalid_value",
             )
 
 
 class CompletionRequest(_Request):
     """Body of ``POST /v1/completions``. ``prompt``: one string, or one prompt as token ids."""
 
-    prompt: StrictStr | Annotated[list[Annotated[StrictInt, Field(ge=0)]], Field(min_length=1, fail_fast=True)]
+    prompt: StrictStr | Annotated[list[TokenId], Field(min_length=1, fail_fast=True)]
     logprobs: Annotated[StrictInt, Field(ge=0, le=MAX_COMPLETION_LOGPROBS)] | None = None
+    #: What comes after the answer: for models that have tokens for it, and a prompt that is a text.
+    suffix: StrictStr | None = None
 
     @property
     def num_logprobs(self) -> int | None:
@@ -313,10 +400,15 @@ _BOUNDS = {
     "less_than": "above_max_value",
     "less_than_equal": "above_max_value",
 }
+#: Integers are below this, and not below its negative.
+_TOO_LARGE = 2**63
+#: What pydantic says of the length of a list, and nobody needs to know.
+_AFTER = " after validation"
 _CODES = {
     "string_too_long": "string_above_max_length",
     "too_short": "empty_array",
     "too_many_keys": "object_above_max_properties",
+    "too_long": "array_above_max_length",
 }
 
 
@@ -339,6 +431,8 @@ def blame(error: ValidationError, body: dict[str, Any]) -> BadRequestError:
     if kind == UNSUPPORTED:
         return BadRequestError(f"'{param}' is not supported here.", param=param, code="unsupported_parameter")
     value = first["input"]
+    if kind == "int_type" and isinstance(value, float) and abs(value) >= _TOO_LARGE:
+        return _too_large(param, is_below=value < 0)
     if kind in _EXPECTED:
         wanted = " or ".join(
             dict.fromkeys(_EXPECTED[d["type"]] for p, d in complaints if p == path and d["type"] in _EXPECTED)
@@ -347,9 +441,19 @@ def blame(error: ValidationError, body: dict[str, Any]) -> BadRequestError:
         message = f"Invalid type for '{param}': expected {wanted}, but got {got} instead."
         return BadRequestError(message, param=param, code="invalid_type")
     code = _CODES.get(kind, "invalid_value")
+    if kind == "too_long" and isinstance(value, dict):
+        code = _CODES["too_many_keys"]
     if kind in _BOUNDS:
         code = f"{'integer' if isinstance(value, int) else 'decimal'}_{_BOUNDS[kind]}"
-    return BadRequestError(f"Invalid value for '{param}': {first['msg'].lower()}.", param=param, code=code)
+    complaint = first["msg"].lower().replace(_AFTER, "")
+    return BadRequestError(f"Invalid value for '{param}': {complaint}.", param=param, code=code)
+
+
+def _too_large(param: str, *, is_below: bool) -> BadRequestError:
+    """The error for an integer of more than 64 bits, which the reader of JSON has made a decimal."""
+    bound, code = ("at least", "integer_below_min_value") if is_below else ("at most", "integer_above_max_value")
+    limit = -_TOO_LARGE if is_below else _TOO_LARGE - 1
+    return BadRequestError(f"Invalid value for '{param}': an integer is {bound} {limit}.", param=param, code=code)
 
 
 def _path(details: ErrorDetails, body: dict[str, Any]) -> list[int | str]:

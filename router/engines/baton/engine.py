@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from router.engines.baton.answer import BatonAnswer
 from router.engines.baton.bodies import decode_body, prefill_body
 from router.engines.baton.lease import BatonLease
+from router.engines.leg_body import whole
 from router.engines.port import DecodeLeg, PrefillLeg
 from router.request.sent_tokens import ASK_NAMES
 
@@ -67,6 +68,8 @@ class BatonEngine:
 
     def decode_leg(self, request: Exchange, prefilled: PrefillAnswer | None) -> DecodeLeg:
         """A D without P's blocks continues a migrated stream after the tokens that the client has."""
+        if not request.asked.splits:
+            return DecodeLeg((), whole(request.body.fields), False)
         params = None if prefilled is None else prefilled.kv_transfer_params
         if prefilled is None and request.sent_tokens.begun:
             params = b'{"resume":%b}' % request.sent_tokens.resume()

@@ -67,11 +67,6 @@ def _remaining(fields: dict[str, Any], num_sent: int) -> dict[str, Any]:
     return limits
 
 
-def whole_body(body: ClientBody) -> bytes:
-    """The body for a server that does everything: as the client sent it."""
-    return orjson.dumps(body.fields)
-
-
 def _with_prompt(body: ClientBody, tail: dict[str, Any], params: bytes | None, token_ids: bytes) -> Pieces:
     """The body with the prompt as the client sent it or, if there are ``token_ids``, as those.
 

@@ -37,6 +37,8 @@ HARMLESS = frozenset(
         "metadata",
         "store",
         "service_tier",
+        "cache_salt",
+        "prompt_cache_key",
     }
 )
 #: Fields that are harmless with these values only. The reasons: a penalty counts the tokens of the answer; a stop

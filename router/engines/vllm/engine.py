@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from core.net.client.errors import ConnectError
+from router.engines.leg_body import whole
 from router.engines.port import DecodeLeg, PrefillLeg
 from router.engines.vllm.answer import VllmAnswer
-from router.engines.vllm.bodies import decode_body, prefill_body, whole_body
+from router.engines.vllm.bodies import decode_body, prefill_body
 from router.engines.vllm.continuing import can_continue
 from router.engines.vllm.tokens import VllmTokens
 
@@ -66,7 +67,7 @@ class VllmEngine:
     def decode_leg(self, request: Exchange, prefilled: PrefillAnswer | None) -> DecodeLeg:
         """D gets P's parameters unchanged, and the prompt as token ids if P has told them."""
         if not request.asked.splits:
-            return DecodeLeg((), whole_body(request.body), False)
+            return DecodeLeg((), whole(request.body.fields), False)
         sent = request.sent_tokens
         params = None if prefilled is None else prefilled.kv_transfer_params
         token_ids = self._token_ids(request)

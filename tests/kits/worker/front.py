@@ -35,10 +35,12 @@ from workers.engine.api import (
 from workers.engine.blocks.block_audit import PoolStats
 from workers.engine.counters import Counters, EngineStats
 from workers.engine.token_stream import QueuedTokens
+from workers.parsers.message_format import MessageFormat
 from workers.server.access import Access
 from workers.server.identity import Identity
 from workers.server.metrics import WorkerMetrics
 from workers.server.pages.public import WorkerHealth
+from workers.text.chat_template import PLAIN, ChatOptions
 from workers.text.tokenizer import Tokenizer
 
 EOS = 1
@@ -63,12 +65,14 @@ def fast_tokenizer() -> FastTokenizer:
     return fast
 
 
-def render(conversation: list[dict[str, str]]) -> str:
+def render(conversation: list[dict[str, Any]], options: ChatOptions = PLAIN) -> str:
     from jinja2 import TemplateError
 
     if conversation[0]["role"] == "assistant":
         raise TemplateError("the first message must not be the assistant's")
-    return "".join(f"[{message['role']}] {message['content']}\n" for message in conversation)
+    offered = "".join(f"[{tool['function']['name']}] is a tool\n" for tool in options.tools or ())
+    told = "".join(f"[{name}] {value}\n" for name, value in options.variables.items())
+    return offered + told + "".join(f"[{message['role']}] {message['content']}\n" for message in conversation)
 
 
 def tokens_of(text: str) -> list[int]:
@@ -272,6 +276,8 @@ async def front(
     max_messages: int = 2048,
     max_json_values: int = 2**20,
     body_timeout_s: float = 60,
+    message_format: MessageFormat | None = None,
+    chat_template: str = "",
 ) -> AsyncIterator[Front]:
     """A worker's two ports on loopback."""
     from pydantic import SecretStr
@@ -279,7 +285,14 @@ async def front(
     engine = ScriptedEngine(script)
     leases = RecordingLeases(engine)
     fast = fast_tokenizer()
-    tokenizer = Tokenizer(fast, render, eos_token_ids=frozenset({EOS}), special_ids=frozenset({0, 1}))
+    tokenizer = Tokenizer(
+        fast,
+        render,
+        eos_token_ids=frozenset({EOS}),
+        special_ids=frozenset({0, 1}),
+        chat_template=chat_template,
+        message_format=message_format,
+    )
     access = Access(None if token is None else SecretStr(token))
     health = WorkerHealth(engine.load)
     bound, internal_bound = bind("127.0.0.1", 0), bind("127.0.0.1", 0)
@@ -301,7 +314,7 @@ async def front(
         identity=identity,
         access=access,
         health=health,
-        metrics=WorkerMetrics(engine.stats, lambda: {"done": 1}),
+        metrics=WorkerMetrics(engine.stats, lambda: {"done": 1}, model=MODEL),
         load=engine.load,
         max_body_bytes=max_body_bytes,
         max_bodies_bytes=16 * max_body_bytes,

@@ -41,12 +41,19 @@ class Answer:
     """What a client makes of the chunks of one or more streams."""
 
     text: str = ""
+    reasoning: str = ""
+    #: Of each tool call its id, name and arguments.
+    calls: list[list[str]] = field(default_factory=list)
     logprobs: list[Any] = field(default_factory=list)
     roles: int = 0
     finish_reason: str | None = None
+    stop_reason: str | int | None = None
     usage: dict[str, Any] | None = None
     same: set[tuple[Any, ...]] = field(default_factory=set)
     token_ids: list[int] = field(default_factory=list)
+    #: The ids that the client is shown.
+    shown_ids: list[int] = field(default_factory=list)
+    prompt_ids: list[list[int]] = field(default_factory=list)
 
     def see(self, *events: Event) -> Answer:
         for event in events:
@@ -54,6 +61,8 @@ class Answer:
             self.usage = event.chunk.get("usage") or self.usage
             for choice in event.chunk["choices"]:
                 self._see_choice(choice)
+            for part in (event.chunk, *event.chunk["choices"]):
+                self.prompt_ids += [part["prompt_token_ids"]] if "prompt_token_ids" in part else []
             self.same.add((event.chunk["id"], event.chunk["created"], event.chunk["model"]))
         return self
 
@@ -71,13 +80,20 @@ class Answer:
 
     def _see_choice(self, choice: dict[str, Any]) -> None:
         said = choice.get("delta", choice.get("message", choice))
+        self.shown_ids += choice.get("token_ids", ())
         self.roles += "role" in choice.get("delta", ())
-        self.text += said.get("text", said.get("content", ""))
+        self.text += said.get("text", said.get("content")) or ""
+        self.reasoning += said.get("reasoning_content", "")
+        for index, call in enumerate(said.get("tool_calls", ())):
+            if "id" in call:
+                assert call.get("index", index) == len(self.calls) and call["type"] == "function"
+                self.calls.append([call["id"], call["function"]["name"], ""])
+            self.calls[call.get("index", index)][2] += call["function"]["arguments"]
         logprobs = choice["logprobs"] or {}
         self.logprobs += logprobs.get("content") or zip(
             *(logprobs.get(name, ()) for name in ("tokens", "token_logprobs", "text_offset")), strict=True
         )
-        self.finish_reason = choice["finish_reason"]
+        self.finish_reason, self.stop_reason = choice["finish_reason"], choice.get("stop_reason")
 
 
 async def ask(worker: Front, path: str, body: dict[str, Any], **params: Any) -> Any:
@@ -89,3 +105,32 @@ async def ask(worker: Front, path: str, body: dict[str, Any], **params: Any) -> 
     response = await worker.http.post(path, json={**body, **more}, headers=headers)
     assert response.status_code == 200, response.text
     return response.json() if is_prefill else events_of(response.text)
+
+
+async def go_on_plain(worker: Front, path: str, body: dict[str, Any], had: Answer) -> Answer:
+    (_, created, _), *others = had.same
+    assert not others
+    return had.see(*await ask(worker, path, body, resume={"token_ids": had.token_ids, "created": created}))
+
+
+async def go_on_by_hand_off(worker: Front, path: str, body: dict[str, Any], had: Answer) -> Answer:
+    """As the router does it: P gives one token, D the rest. For one token alone there is no hand-off."""
+    if len(had.token_ids) + 1 == body.get("max_tokens"):
+        return await go_on_plain(worker, path, body, had)
+    (_, created, _), *_ = had.same
+    given = list(had.token_ids)
+    first = await ask(worker, path, body, do_remote_decode=True, resume={"token_ids": given, "created": created})
+    had.see_whole(first)
+    if "kv_transfer_params" not in first:
+        return had
+    params = first["kv_transfer_params"]
+    prompt = worker.engine.requests[0].prompt_token_ids
+    assert (params["prompt_token_ids"], params["output_token_ids"]) == (prompt, given)
+    assert params["remote_num_tokens"] == len(prompt) + len(given)
+    return had.see(*await ask(worker, path, body, **params))
+
+
+def parts(events: list[Event]) -> list[Answer]:
+    """What a client may have had when the stream broke off: something, and not all."""
+    before_end = [event for event in events if not event.at_end]
+    return [Answer().see(*before_end[:count]) for count in range(1, len(before_end) + 1)]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.dashboard.history import STEP_S, HistogramCounts, History, Totals, quantile
-from router.metrics.metrics import Buckets
+from router.metrics.buckets import Buckets
 
 BOUNDS_S = (0.1, 1.0, 10.0)
 BOUNDS = {"t": BOUNDS_S}

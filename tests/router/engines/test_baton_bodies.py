@@ -32,3 +32,17 @@ def test_legs_are_json_and_keep_what_the_client_asked(body: dict[str, Any]) -> N
     assert {name: value for name, value in to_d.items() if name in wanted} == wanted
     assert (to_p["max_tokens"], to_p["stream"]) == (wanted.get("max_tokens", 1), False)
     assert to_p.get("seed") == to_d.get("seed")
+
+
+def test_what_changes_no_token_is_not_sent_on() -> None:
+    hints = {"metadata": {"a": "b"}, "service_tier": "flex", "verbosity": "low", "prompt_cache_key": "k"}
+    bodies = ClientBody({"model": "m", "prompt": "x", "store": False, **hints})
+    for leg in (decode_body(bodies, None), prefill_body(bodies, hand_off=True)):
+        assert json.loads(b"".join(leg)).keys() <= {
+            "model",
+            "prompt",
+            "stream",
+            "seed",
+            "max_tokens",
+            "kv_transfer_params",
+        }

@@ -66,3 +66,24 @@ def test_logprobs_are_passed_on() -> None:
 def test_what_is_no_answer(body: bytes) -> None:
     with pytest.raises(ValueError):
         BatonAnswer(body, hand_off=True)
+
+
+def test_the_reason_for_the_end_is_passed_on_if_p_says_one() -> None:
+    ended = answer(choices=[{"text": "", "finish_reason": "stop", "stop_reason": 7}])
+    assert json.loads(ended.last_events(ask()).split(b"\n")[0][6:])["choices"][0]["stop_reason"] == 7
+    assert b"stop_reason" not in answer(choices=[{"text": "", "finish_reason": "stop"}]).last_events(ask())
+
+
+def test_the_parts_of_a_message_are_passed_on() -> None:
+    calls = [{"index": 0, "function": {"arguments": '{"a'}}]
+    message = {"role": "assistant", "content": "", "reasoning_content": "hm", "tool_calls": calls}
+    made = answer(choices=[{"message": message, "finish_reason": "length"}])
+    delta = json.loads(made.first_events(ask(chat=True), begun=True)[6:])["choices"][0]["delta"]
+    assert made.shows_text and delta == {"reasoning_content": "hm", "tool_calls": calls}
+
+
+def test_calls_end_an_answer() -> None:
+    ended = answer(choices=[{"message": {"content": "x"}, "finish_reason": "tool_calls"}], kv_transfer_params=None)
+    assert ended.is_whole(ask(chat=True)) and answer(
+        choices=[{"message": {}, "finish_reason": "tool_calls"}], ours=False
+    ).is_whole(ask(chat=True))

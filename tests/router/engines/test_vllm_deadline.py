@@ -185,10 +185,10 @@ async def test_a_d_that_refuses_the_connection_was_given_nothing(cluster: Cluste
     leases = ScriptedLeases([5000, 4000], [5000, 4000])
     p, d1 = await pair(cluster, leases, 1)
     d2 = (await add_vllm(cluster, "decode"))[0]
-    await d2.stop()
+    await d1.stop()
     assert (await cluster.post(chat())).status_code == 200
-    assert cluster.services.metrics.retries["decode"] == 1, "the one that refuses was tried first"
-    assert (len(p.bodies), len(d1.bodies), leases.leases[0].happened) == (1, 1, ["given", "confirmed"])
+    assert cluster.services.metrics.retries["decode"] == 1, "the one that the router has known longest was tried first"
+    assert (len(p.bodies), len(d2.bodies), leases.leases[0].happened) == (1, 1, ["given", "confirmed"])
 
 
 async def test_a_client_that_leaves_after_a_refusal_has_its_blocks_freed(cluster: Cluster) -> None:

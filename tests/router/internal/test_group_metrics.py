@@ -10,7 +10,8 @@ import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from router.internal.group_metrics import FamilyState, SampleState, add_up
-from router.metrics.metrics import Buckets, _histogram
+from router.metrics.buckets import Buckets
+from router.metrics.metrics import _histogram
 from tests.kits.patience import PATIENCE_S
 from tests.kits.router.process import RouterProcess
 

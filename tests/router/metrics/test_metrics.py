@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from typing import Any
@@ -9,8 +10,8 @@ from typing import Any
 import pytest
 
 from core.process.log import JsonFormatter, TextFormatter
-from tests.kits.router.cluster import Cluster, chat
-from tests.kits.router.stub_workers import Refuse
+from tests.kits.router.cluster import Cluster, chat, eventually
+from tests.kits.router.stub_workers import Hang, Refuse
 
 NASTY = "x\nforged \x1b[2J\u2028\x85 line"
 
@@ -56,3 +57,30 @@ def test_one_record_is_one_line(formatter: logging.Formatter) -> None:
     assert "\n" not in line and "\x1b" not in line
     if isinstance(formatter, JsonFormatter):
         assert json.loads(line)["message"] == f"code {NASTY}"
+
+
+async def test_vllms_names(cluster: Cluster) -> None:
+    """By model, also of a model without requests; streams only have a first token to wait for."""
+    await ready(cluster)
+    for stream in (True, False):
+        await cluster.post(chat(stream=stream))
+    await cluster.add("both", model="idle")
+    lines = (await cluster.client.get("/metrics")).text.splitlines()
+    shown = dict(line.split(" ") for line in lines if line.startswith("vllm:"))
+    for name in ("running", "waiting"):
+        assert shown[f'vllm:num_requests_{name}{{model_name="m"}}'] == "0.0"
+        assert shown[f'vllm:num_requests_{name}{{model_name="idle"}}'] == "0.0"
+    assert shown['vllm:time_to_first_token_seconds_count{model_name="m"}'] == "1.0"
+    assert shown['vllm:e2e_request_latency_seconds_count{model_name="m"}'] == "2.0"
+
+
+async def test_a_request_on_a_worker_runs(cluster: Cluster) -> None:
+    await ready(cluster)
+    hang = Hang()
+    cluster.workers[0].script.append(hang)
+    asked = asyncio.create_task(cluster.post(chat()))
+    await eventually(lambda: bool(cluster.workers[0].bodies))
+    text = (await cluster.client.get("/metrics")).text
+    assert 'vllm:num_requests_running{model_name="m"} 1.0' in text
+    hang.release.set()
+    assert (await asked).status_code == 200

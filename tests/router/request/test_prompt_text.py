@@ -47,6 +47,8 @@ def test_messages_that_follow_change_no_byte_before_them(turns: list[Any], more:
     ("one", "other"),
     [
         pytest.param({"cache_salt": "a"}, {"cache_salt": "b"}, id="salt"),
+        pytest.param({"prompt_cache_key": "a"}, {"prompt_cache_key": "b"}, id="key"),
+        pytest.param({"documents": [{"text": "a"}]}, {}, id="documents"),
         pytest.param({"tools": [{"name": "a"}]}, {"tools": [{"name": "b"}]}, id="tools"),
         pytest.param({"system": "a"}, {}, id="system"),
         pytest.param({"instructions": "a"}, {"instructions": "b"}, id="instructions"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from core.protocol.openai.json_body import PARTS_PER_MESSAGE
 from core.protocol.openai.requests import ChatRequest, validate
 from tests.kits.worker.front import MODEL, chat, completion, fast_tokenizer, front, render, tokens_of
+from workers.text.chat_template import ChatOptions, Render
 from workers.text.tokenizer import MAX_INLINE_CHARS, PROBE_CHARS_PER_TOKEN, Tokenizer, TooManyTokensError
 
 PROSE = "the runner holds the baton until the other one has it. "
@@ -38,7 +39,7 @@ class Counting:
         return fast_tokenizer().encode_batch_fast(texts, **more)
 
 
-def of(fast: Any, template: Callable[[list[dict[str, str]]], str] = render) -> Tokenizer:
+def of(fast: Any, template: Render = render) -> Tokenizer:
     return Tokenizer(fast, template, eos_token_ids=frozenset({1}), special_ids=frozenset({0, 1}))
 
 
@@ -75,7 +76,7 @@ async def test_the_loop_goes_on_while_a_long_text_is_encoded(tokenizer: Tokenize
 async def test_a_long_conversation_is_rendered_elsewhere() -> None:
     threads: set[str] = set()
 
-    def noting(conversation: list[dict[str, str]]) -> str:
+    def noting(conversation: list[dict[str, str]], options: ChatOptions) -> str:
         threads.add(threading.current_thread().name)
         return render(conversation)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from core.protocol.worker import WorkerLoad
+from tests.kits.worker.front import TEXT, completion, front, tokens_of
 from workers.engine.blocks.block_audit import PoolStats
 from workers.engine.counters import Counters, EngineStats
 from workers.handshake.peer_view import HandshakeStats
@@ -52,3 +53,24 @@ def test_what_loading_took() -> None:
         'baton_worker_load_seconds{part="weights"} 2.5',
         'baton_worker_load_seconds{part="fingerprint"} 0.25',
     ]
+
+
+async def test_vllms_names() -> None:
+    """Counted by model, as vLLM counts: P's leg ends by length."""
+    async with front() as worker:
+        await worker.http.post("/v1/completions", json=completion("hello", max_tokens=3))
+        await worker.http.post("/v1/completions", json=completion("hello", max_tokens=100))
+        await worker.http.post("/v1/completions", json=completion(kv_transfer_params={"do_remote_decode": True}))
+        lines = (await worker.http.get("/metrics")).text.splitlines()
+    shown = dict(line.split(" ") for line in lines if line.startswith("vllm:") and "_created" not in line)
+    num_prompt, num_whole = len(tokens_of("hello")), len(tokens_of(TEXT)) + 1
+    assert shown == {
+        'vllm:num_requests_running{model_name="relay"}': "0.0",
+        'vllm:num_requests_waiting{model_name="relay"}': "0.0",
+        'vllm:kv_cache_usage_perc{model_name="relay"}': "0.2",
+        'vllm:prompt_tokens_total{model_name="relay"}': f"{3 * num_prompt}.0",
+        'vllm:generation_tokens_total{model_name="relay"}': f"{3 + num_whole + 1}.0",
+        'vllm:request_success_total{finished_reason="stop",model_name="relay"}': "1.0",
+        'vllm:request_success_total{finished_reason="length",model_name="relay"}': "2.0",
+    }
+    assert "vllm:" not in WorkerMetrics(lambda: EMPTY, dict).render().decode()

@@ -229,3 +229,12 @@ def test_broken_bytes_at_the_end_are_shown_as_such() -> None:
     tokens = byte_level().encode("a\u4e2d").ids
     stream = text_stream([])
     assert "".join(run(stream, tokens[:-1])) == "a\ufffd"
+
+
+@pytest.mark.parametrize(("spaced", "text"), [(True, "hi <a> <b> <a> you"), (False, "hi <a><b><a> you")])
+def test_tokens_that_were_added_may_stand_without_spaces(spaced: bool, text: str) -> None:
+    """A decoder that joins tokens with spaces, as WordPiece's does."""
+    words = ["hi", "<a>", "<b>", "you"]
+    added = {} if spaced else {1: "<a>", 2: "<b>"}
+    stream = Detokenizer(lambda tokens: " ".join(words[one] for one in tokens), lambda token: True, unspaced=added)
+    assert "".join(run(stream, [0, 1, 2, 1, 3])) == text

@@ -1,8 +1,9 @@
 """The two hot endpoints: from a request's body to its answer. Begin with ``serving``.
 
 ``endpoint``     reads the body and answers errors; a plain ASGI application
-``job``          from a body to a job for the engine: tokenizes the prompt; ``sampling`` has its sampling parameters
+``job``          from a body to a job for the engine; ``prompts`` tokenizes, ``sampling`` has the sampling parameters
 ``request_leg``  whether this is P's part, D's part or all of a request; ``transfer_params`` checks the hand-off
 ``serving``      runs a job on the engine and answers it; ``engine_errors`` turns the engine's errors into HTTP errors
+``tokenizing``   /tokenize and /detokenize
 ``token_ids``    the comment lines that tell the router the ids of the tokens
 """

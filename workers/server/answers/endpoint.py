@@ -1,10 +1,10 @@
-"""The two hot endpoints, as plain ASGI applications, so that no framework code runs per token."""
+"""Endpoints with a body as plain ASGI applications, so that no framework code runs per token."""
 
 from __future__ import annotations
 
 import logging
 import secrets
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING, Any, Generic
 
 from core.net.served.body import Body, ClientGoneError
 from core.net.served.connection import HAS_DEADLINE
@@ -27,26 +27,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class GenerateEndpoint(Generic[R]):
-    """``POST /v1/chat/completions`` or ``/v1/completions``, by ``kind``.
+class BodyEndpoint:
+    """An endpoint that takes a JSON object.
 
     If there is an internal token, only the router may call the endpoint. A failure is answered with a status before
     the first byte of the answer, and with an error event after that byte.
     """
 
-    def __init__(
-        self,
-        kind: type[R],
-        jobs: JobFactory,
-        serving: Serving,
-        access: Access,
-        bodies: BodyReader,
-        body_timeout_s: float,
-        limits: BodyLimits,
-    ) -> None:
-        self._kind: type[R] = kind
-        self._jobs = jobs
-        self._serving = serving
+    def __init__(self, access: Access, bodies: BodyReader, body_timeout_s: float, limits: BodyLimits) -> None:
         self._access = access
         self._bodies = bodies
         self._body_timeout_s = body_timeout_s
@@ -66,15 +54,17 @@ class GenerateEndpoint(Generic[R]):
                 return
             scope["state"][HAS_DEADLINE]()  # the router enforces the deadline: its client may read slowly
             async with client:
-                await self._answer(raw, client, request_id, tells_token_ids=header(scope, HEADER) == ASKED)
+                await self._answer(raw, client, request_id, asks_ids=header(scope, HEADER) == ASKED)
         if client.gone:
             logger.info("request %s: the client left", request_id)
 
-    async def _answer(self, raw: bytes, client: ConnectedClient, request_id: str, *, tells_token_ids: bool) -> None:
+    async def _run(self, body: dict[str, Any], client: ConnectedClient, request_id: str, *, asks_ids: bool) -> None:
+        """Answer a body. Raises ApiError. ``asks_ids``: the router wants the ids of the tokens of a stream."""
+        raise NotImplementedError
+
+    async def _answer(self, raw: bytes, client: ConnectedClient, request_id: str, *, asks_ids: bool) -> None:
         try:
-            body = parse_body(raw, self._limits)
-            job = await self._jobs.make(self._kind, body, request_id, tells_token_ids=tells_token_ids)
-            await self._serving.answer(job, client)
+            await self._run(parse_body(raw, self._limits), client, request_id, asks_ids=asks_ids)
         except ApiError as error:
             if error.status >= 500:
                 logger.warning("request %s: %s", request_id, error.message)
@@ -82,6 +72,29 @@ class GenerateEndpoint(Generic[R]):
         except Exception:
             logger.exception("request %s: a mistake of ours", request_id)
             await client.send_error(InternalError("The worker made a mistake; its log says more."))
+
+
+class GenerateEndpoint(BodyEndpoint, Generic[R]):
+    """``POST /v1/chat/completions`` or ``/v1/completions``, by ``kind``."""
+
+    def __init__(
+        self,
+        kind: type[R],
+        jobs: JobFactory,
+        serving: Serving,
+        access: Access,
+        bodies: BodyReader,
+        body_timeout_s: float,
+        limits: BodyLimits,
+    ) -> None:
+        super().__init__(access, bodies, body_timeout_s, limits)
+        self._kind: type[R] = kind
+        self._jobs = jobs
+        self._serving = serving
+
+    async def _run(self, body: dict[str, Any], client: ConnectedClient, request_id: str, *, asks_ids: bool) -> None:
+        job = await self._jobs.make(self._kind, body, request_id, tells_token_ids=asks_ids)
+        await self._serving.answer(job, client)
 
 
 def _request_id(scope: Scope) -> str:

@@ -26,6 +26,7 @@ KINDS: dict[str, type[ApiError]] = {
     "queue_full": RateLimitError,
     "draining": UnavailableError,
     "aborted": CancelledByAdminError,
+    "grammar_failed": BadRequestError,
     "kv_read_failed": UpstreamError,
     "engine_dead": UnavailableError,
     "engine_gone": UnavailableError,

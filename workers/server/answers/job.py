@@ -9,22 +9,26 @@ from typing import TYPE_CHECKING, Any
 
 from core.protocol.errors import BadRequestError, no_such_model
 from core.protocol.openai.requests import COMPLETION_MAX_TOKENS, ChatRequest, R, Request, validate
+from core.protocol.openai.structured import Form, bounded
 from core.protocol.router import is_request_id
 from workers.engine.api import EngineRequest
+from workers.parsers.forced_calls import forced_parser, grammar_of_calls
+from workers.server.answers.prompts import Prompts
 from workers.server.answers.request_leg import leg_of
 from workers.server.answers.sampling import check_prompt_tokens, sampling_params
 from workers.server.answers.token_ids import TokenIdLines
 from workers.text.detokenizer import Detokenizer
 from workers.text.logprobs import ChatLogprobs, CompletionLogprobs, Logprobs
-from workers.text.response_builder import ChatResponseBuilder, CompletionResponseBuilder, ResponseBuilder
+from workers.text.message_reader import MessageReader
+from workers.text.response_builder import ChatResponseBuilder, CompletionResponseBuilder, ResponseBuilder, Shown
 from workers.text.text_stream import TextStream
-from workers.text.tokenizer import TooManyTokensError
 from workers.text.transcript import Transcript
 
 if TYPE_CHECKING:
     from core.protocol.handoff import KVTransferParams
     from workers.server.answers.request_leg import RequestLeg
     from workers.server.identity import Identity
+    from workers.server.ports import Grammars
     from workers.text.tokenizer import Tokenizer
 
 
@@ -34,7 +38,11 @@ SKIP_TOKENS = 64
 
 @dataclass
 class Job:
-    """One request, ready to run. ``token_ids``: the lines with token ids, if the router asked for them."""
+    """One request, ready to run.
+
+    ``token_ids``: the lines with token ids, if the router asked for them. ``reader``: reads the text of a chat into
+    parts of the message, if there is more than content.
+    """
 
     request: Request
     leg: RequestLeg
@@ -44,14 +52,34 @@ class Job:
     created: int
     first_text: str = ""
     token_ids: TokenIdLines | None = None
+    reader: MessageReader | None = None
+
+    @property
+    def finish_reason(self) -> str:
+        """OpenAI's, for an answer that has ended."""
+        reason = self.transcript.finish_reason or ""
+        return reason if self.reader is None else self.reader.finish_reason(reason)
+
+
+#: Tokens at the end of a prompt in which the chat template may have begun the answer.
+PROMPT_END_TOKENS = 64
 
 
 class JobFactory:
     """Makes jobs from request bodies."""
 
-    def __init__(self, identity: Identity, tokenizer: Tokenizer) -> None:
+    def __init__(
+        self,
+        identity: Identity,
+        tokenizer: Tokenizer,
+        prompts: Prompts | None = None,
+        grammars: Grammars | None = None,
+    ) -> None:
+        """``grammars`` compiles the forms that answers must have; None: such requests are refused."""
+        self._grammars = grammars
         self._identity = identity
         self._tokenizer = tokenizer
+        self._prompts = prompts or Prompts(tokenizer, identity.max_model_len)
 
     async def make(self, kind: type[R], body: dict[str, Any], request_id: str, *, tells_token_ids: bool = False) -> Job:
         """The job for a body. Raises ApiError.
@@ -65,7 +93,9 @@ class JobFactory:
         if leg.hand_off and request.stream:
             raise BadRequestError("A prefill is not streamed.", param="stream", code="invalid_value")
         prompt = await self._prompt(request, leg.remote)
-        job = self._job(request, prompt, leg, request_id)
+        form = _form(request)
+        grammar = "" if form is None else await self._compile(form)
+        job = self._job(request, prompt, leg, request_id, grammar)
         await _skip_given(job, leg)
         if tells_token_ids and request.stream:
             job.token_ids = TokenIdLines(job.transcript.tokens)
@@ -76,40 +106,26 @@ class JobFactory:
         if remote is not None and remote.prompt_token_ids:
             tokens = remote.prompt_token_ids
         else:
-            tokens = await self._tokens(request)
+            tokens = await self._prompts.tokens(request)
         check_prompt_tokens(tokens, self._identity.vocab_size)
-        if not tokens:
-            raise BadRequestError("The prompt is empty.", param=_prompt_param(request), code="invalid_value")
-        if len(tokens) > self._max_prompt_tokens:
-            raise self._too_long(request, str(len(tokens)))
+        self._prompts.check(request, tokens)
         return tokens
 
-    async def _tokens(self, request: Request) -> list[int]:
-        try:
-            if isinstance(request, ChatRequest):
-                return await self._tokenizer.encode_chat(request.messages, self._max_prompt_tokens)
-            if isinstance(request.prompt, str):
-                return await self._tokenizer.encode_text(request.prompt, self._max_prompt_tokens)
-            return list(request.prompt)
-        except TooManyTokensError as error:
-            raise self._too_long(request, error.how_many) from None
+    async def _compile(self, form: Form) -> str:
+        if self._grammars is None:
+            raise BadRequestError(
+                f"'{form.param}' is not supported here.", param=form.param, code="unsupported_parameter"
+            )
+        return await self._grammars.compile(form)
 
-    @property
-    def _max_prompt_tokens(self) -> int:
-        return self._identity.max_model_len - 1
-
-    def _too_long(self, request: Request, how_many: str) -> BadRequestError:
-        return BadRequestError(
-            f"This model's maximum context length is {self._identity.max_model_len} tokens, at least one of them "
-            f"for the answer, but the prompt has {how_many} tokens.",
-            param=_prompt_param(request),
-            code="context_length_exceeded",
-        )
-
-    def _job(self, request: Request, prompt: list[int], leg: RequestLeg, request_id: str) -> Job:
+    def _job(self, request: Request, prompt: list[int], leg: RequestLeg, request_id: str, grammar: str) -> Job:
         eos = self._tokenizer.eos_token_ids
         sampling = sampling_params(
-            request, seed=_seed(request, leg.remote), vocab_size=self._identity.vocab_size, eos_token_ids=eos
+            request,
+            seed=_seed(request, leg.remote),
+            vocab_size=self._identity.vocab_size,
+            eos_token_ids=eos,
+            bad_words=self._tokenizer.encode_words(request.bad_words or ()),
         )
         if not leg.has_begun:
             self._check_limit(request, len(prompt))
@@ -120,16 +136,24 @@ class JobFactory:
             prompt_token_ids=prompt,
             sampling=sampling,
             max_tokens=max_tokens,
-            stop_token_ids=frozenset() if request.ignore_eos else eos,
+            stop_token_ids=(frozenset() if request.ignore_eos else eos).union(request.stop_token_ids or ()),
             priority=request.priority,
             hand_off=leg.hand_off,
             remote=leg.remote,
             output_token_ids=leg.given,
+            cache_salt=request.cache_salt or "",
+            grammar=grammar,
         )
         leg.check(engine_request, self._identity)
         created = leg.created
-        transcript, response = self._transcript(request, prompt), self._response(request, request_id, created)
-        return Job(request, leg, engine_request, transcript, response, created)
+        transcript = self._transcript(request, prompt)
+        shows_prompt = request.return_token_ids and not (request.stream and leg.has_begun)
+        shown = Shown(request.include_usage, request.usage_in_chunks, prompt if shows_prompt else None)
+        response = self._response(request, request_id, created, shown)
+        job = Job(request, leg, engine_request, transcript, response, created)
+        if isinstance(request, ChatRequest):
+            job.reader = self._reader(request, prompt, request_id)
+        return job
 
     def _check_limit(self, request: Request, num_prompt_tokens: int) -> None:
         """Raise BadRequestError, with vLLM's message, if the client's ``max_tokens`` does not fit the context."""
@@ -151,24 +175,70 @@ class JobFactory:
         return min(wanted, room)
 
     def _transcript(self, request: Request, prompt: list[int]) -> Transcript:
-        detokenizer = Detokenizer(self._tokenizer.decode, self._tokenizer.is_visible, prompt)
-        text = TextStream(detokenizer, request.stop_strings, request.min_tokens or 0)
-        return Transcript(text, self._logprobs(request), len(prompt))
+        text = TextStream(
+            self._detokenizer(request, prompt),
+            request.stop_strings,
+            request.min_tokens or 0,
+            shows_stop=request.include_stop_str_in_output,
+        )
+        own = frozenset() if request.ignore_eos else self._tokenizer.eos_token_ids
+        stop_tokens = frozenset(request.stop_token_ids or ()) - own
+        return Transcript(text, self._logprobs(request), len(prompt), stop_tokens)
+
+    def _detokenizer(self, request: Request, prompt: list[int]) -> Detokenizer:
+        tokenizer = self._tokenizer
+        if request.skip_special_tokens:
+            if isinstance(request, ChatRequest) and tokenizer.marks:
+                return Detokenizer(tokenizer.decode_all, tokenizer.is_text_or_mark, prompt)
+            return Detokenizer(tokenizer.decode, tokenizer.is_visible, prompt)
+        unspaced = None if request.spaces_between_special_tokens else tokenizer.added_texts
+        return Detokenizer(tokenizer.decode_all, tokenizer.is_token, prompt, unspaced)
+
+    def _reader(self, request: ChatRequest, prompt: list[int], request_id: str) -> MessageReader | None:
+        """What reads the answer's text, None if all of it is content. Raises BadRequestError for tools of which no call
+        would be understood.
+        """
+        if (forced := request.forced_tools) is not None:
+            return MessageReader(forced_parser(forced), request_id, calls_end=request.tool_choice == "required")
+        form, tools = self._tokenizer.message_format, request.tool_objects
+        if request.tool_choice == "none":
+            tools = None
+        if tools is not None and not form.understands_calls:
+            raise BadRequestError(
+                "Calls of this model are not understood here: its chat template is of no known family. "
+                "The worker's setting tool_call_parser can name one.",
+                param="tools",
+                code="unsupported_parameter",
+            )
+        if not form.reads_parts(calls=tools is not None):
+            return None
+        prompt_end = self._tokenizer.decode_all(prompt[-PROMPT_END_TOKENS:])
+        parser = form.parser(prompt_end, tools)
+        if parser is None:
+            return None
+        return MessageReader(parser, request_id, one_call=not request.parallel_tool_calls)
 
     def _logprobs(self, request: Request) -> Logprobs | None:
         if request.num_logprobs is None:
             return None
         kind = ChatLogprobs if isinstance(request, ChatRequest) else CompletionLogprobs
-        return kind(self._tokenizer.token_bytes)
+        return kind(self._tokenizer.token_bytes, as_ids=request.return_tokens_as_token_ids)
 
-    def _response(self, request: Request, request_id: str, created: int) -> ResponseBuilder:
+    def _response(self, request: Request, request_id: str, created: int, shown: Shown) -> ResponseBuilder:
         kind = ChatResponseBuilder if isinstance(request, ChatRequest) else CompletionResponseBuilder
-        fingerprint = self._identity.fingerprint
-        return kind(request_id, request.model, created, fingerprint, show_usage=request.include_usage)
+        return kind(request_id, request.model, created, self._identity.fingerprint, shown)
 
 
-def _prompt_param(request: Request) -> str:
-    return "messages" if isinstance(request, ChatRequest) else "prompt"
+def _form(request: Request) -> Form | None:
+    """The form of the answer: the one that the request asks for, or the calls that it forces."""
+    forced = request.forced_tools if isinstance(request, ChatRequest) else None
+    if forced is None:
+        return request.form
+    return bounded(Form("grammar", grammar_of_calls(forced, one=_has_one_call(request)), "tools"))
+
+
+def _has_one_call(request: Request) -> bool:
+    return isinstance(request, ChatRequest) and (request.tool_choice != "required" or not request.parallel_tool_calls)
 
 
 def _engine_id(request_id: str) -> str:
@@ -193,7 +263,9 @@ async def _skip_given(job: Job, leg: RequestLeg) -> None:
     string, because that answer is complete. P's first token and its logprobs are not streamed again either.
     """
     for start in range(0, len(leg.given), SKIP_TOKENS):
-        job.transcript.skip(leg.given[start : start + SKIP_TOKENS])
+        text = job.transcript.skip(leg.given[start : start + SKIP_TOKENS])
+        if job.reader is not None:
+            job.reader.read(text, ended=False)
         await asyncio.sleep(0)
     if job.transcript.stopped:
         raise leg.has_stop_string()
@@ -201,3 +273,5 @@ async def _skip_given(job: Job, leg: RequestLeg) -> None:
         first_logprobs = None if job.request.stream else leg.remote.first_logprobs
         num_cached = leg.remote.num_cached_tokens
         job.first_text = job.transcript.resume(leg.remote.first_token, first_logprobs, num_cached)
+        if job.reader is not None and job.request.stream:
+            job.reader.read(job.first_text, ended=False)

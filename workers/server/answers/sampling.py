@@ -15,8 +15,16 @@ if TYPE_CHECKING:
 _MAX_TOKEN_DIGITS = 20
 
 
-def sampling_params(request: Request, *, seed: int, vocab_size: int, eos_token_ids: frozenset[int]) -> SamplingParams:
-    """The sampling parameters. Raises BadRequestError for token ids outside the vocabulary."""
+def sampling_params(
+    request: Request, *, seed: int, vocab_size: int, eos_token_ids: frozenset[int], bad_words: list[list[int]]
+) -> SamplingParams:
+    """The sampling parameters. ``bad_words``: the request's, as tokens. Raises BadRequestError for token ids outside
+    the vocabulary.
+    """
+    allowed, stops = request.allowed_token_ids, request.stop_token_ids or []
+    for name, tokens in (("allowed_token_ids", allowed), ("stop_token_ids", stops)):
+        if tokens and max(tokens) >= vocab_size:
+            raise _outside(f"Token ids of '{name}'", name, vocab_size)
     return SamplingParams(
         temperature=_number(request.temperature, 1.0),
         top_p=_number(request.top_p, 1.0),
@@ -27,8 +35,10 @@ def sampling_params(request: Request, *, seed: int, vocab_size: int, eos_token_i
         frequency_penalty=_number(request.frequency_penalty, 0.0),
         repetition_penalty=_number(request.repetition_penalty, 1.0),
         min_tokens=request.min_tokens or 0,
-        min_tokens_banned=tuple(sorted(eos_token_ids)) if request.min_tokens else (),
+        min_tokens_banned=tuple(sorted(eos_token_ids.union(stops))) if request.min_tokens else (),
         logit_bias=_logit_bias(request, vocab_size),
+        bad_words=tuple(map(tuple, bad_words)),
+        allowed_token_ids=None if allowed is None else tuple(allowed),
         num_logprobs=request.num_logprobs,
     )
 
@@ -36,11 +46,13 @@ def sampling_params(request: Request, *, seed: int, vocab_size: int, eos_token_i
 def check_prompt_tokens(tokens: list[int], vocab_size: int) -> None:
     """Raise BadRequestError for token ids outside the vocabulary."""
     if tokens and max(tokens) >= vocab_size:
-        raise BadRequestError(
-            f"Token ids of a prompt must be below {vocab_size}, the size of the vocabulary.",
-            param="prompt",
-            code="invalid_value",
-        )
+        raise _outside("Token ids of a prompt", "prompt", vocab_size)
+
+
+def _outside(what: str, param: str, vocab_size: int) -> BadRequestError:
+    return BadRequestError(
+        f"{what} must be below {vocab_size}, the size of the vocabulary.", param=param, code="invalid_value"
+    )
 
 
 def _number(value: float | None, default: float) -> float:
@@ -52,9 +64,5 @@ def _logit_bias(request: Request, vocab_size: int) -> dict[int, float]:
     readable = all(len(token) <= _MAX_TOKEN_DIGITS for token in given)
     bias = {int(token): float(value) for token, value in given.items()} if readable else {}
     if not readable or (bias and max(bias) >= vocab_size):
-        raise BadRequestError(
-            f"Token ids of 'logit_bias' must be below {vocab_size}, the size of the vocabulary.",
-            param="logit_bias",
-            code="invalid_value",
-        )
+        raise _outside("Token ids of 'logit_bias'", "logit_bias", vocab_size)
     return bias

@@ -143,7 +143,14 @@ class Serving:
         logprobs = transcript.take_logprobs()
         params = None if hand_off is None else self._params(job, hand_off, logprobs)
         tokens = transcript.tokens[transcript.num_given :] if job.request.return_token_ids else None
-        body = job.response.whole(text, transcript.finish_reason, logprobs, transcript.usage, params, tokens)
+        message = None
+        if job.reader is not None:
+            # The router makes a chunk of it. An answer that goes on here may be in the middle of a call.
+            body_of = job.reader.part_body if job.leg.hand_off else job.reader.message_body
+            message = body_of(job.reader.read(text, ended=hand_off is None))
+        body = job.response.whole(
+            text, job.finish_reason, logprobs, transcript.usage, params, tokens, transcript.stop_reason, message
+        )
         await client.send_json(200, body)
 
     def _params(self, job: Job, hand_off: HandOff, first_logprobs: dict[str, Any] | None) -> KVTransferParams:
@@ -209,7 +216,8 @@ def _events(job: Job, output: TokenOutput) -> bytes:
     """
     data, transcript, lines = _chunk(job, output), job.transcript, job.token_ids
     if transcript.finish_reason is not None:
-        data += job.response.closing(transcript.finish_reason, transcript.usage)
+        reasons = job.finish_reason, transcript.usage, transcript.stop_reason
+        data += job.response.closing(*reasons, _new_tokens(job))
         return data if lines is None else END + data
     return data if lines is None or not data else lines.next_line() + data
 
@@ -221,26 +229,40 @@ def _chunk(job: Job, output: TokenOutput) -> bytes:
     """
     transcript = job.transcript
     text = transcript.add(output)
-    if text:
-        return job.response.text(text, transcript.take_logprobs())
+    if job.reader is not None:
+        delta = job.reader.read(text, ended=transcript.finish_reason is not None)
+        if delta:
+            return _text(job, "", transcript.take_logprobs(), job.reader.delta_body(delta))
+    elif text:
+        return _text(job, text, transcript.take_logprobs())
     if transcript.finish_reason is not None or transcript.has_logprobs_due:
         logprobs = transcript.take_logprobs()
         if logprobs is not None and any(logprobs.values()):  # tokens that never became text
-            return job.response.text("", logprobs)
+            return _text(job, "", logprobs)
     return b""
+
+
+def _text(job: Job, text: str, logprobs: dict[str, Any] | None, delta: dict[str, Any] | None = None) -> bytes:
+    usage = job.transcript.usage if job.response.counts_in_chunks else None
+    return job.response.text(text, logprobs, _new_tokens(job), usage, delta)
+
+
+def _new_tokens(job: Job) -> list[int] | None:
+    """The tokens since the last chunk, if the client wants their ids."""
+    return job.transcript.take_tokens() if job.request.return_token_ids else None
 
 
 def _keep_alive(job: Job) -> bytes:
     """The SSE comment that is sent while tokens have no text yet.
 
-    The comment has the token ids for a migration, but not if the client wants logprobs: a worker that continues after
-    these tokens could not send their logprobs.
+    The comment has the token ids for a migration, but not if the client wants logprobs or ids: a worker that continues
+    after these tokens could not send them.
     """
-    if job.token_ids is None or job.request.num_logprobs is not None:
+    if job.token_ids is None or job.request.num_logprobs is not None or job.request.return_token_ids:
         return KEEP_ALIVE
     return job.token_ids.next_line() + b"\n"
 
 
 def _opening(job: Job) -> bytes:
     """The first chunk of the stream; empty if the client has received that chunk from another worker."""
-    return b"" if job.leg.has_begun else job.response.opening()
+    return b"" if job.leg.has_begun else job.response.opening(job.transcript.usage)

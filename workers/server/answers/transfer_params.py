@@ -88,13 +88,13 @@ def _about_the_blocks(params: KVTransferParams) -> Iterable[str]:
     blocks = params.remote_block_ids[0] if len(params.remote_block_ids) == 1 else None
     if blocks is None:
         yield "remote_block_ids must hold the blocks of one KV group"
-    elif not all(0 <= block < 2**31 for block in blocks):
+    elif not _are_within(blocks, 2**31):
         yield "remote_block_ids are not block ids"
     elif len(set(blocks)) != len(blocks):
         yield "remote_block_ids has an id twice"
     elif len(params.block_versions) != len(blocks):
         yield "block_versions must have one version for each block"
-    if not all(0 <= version < 2**64 for version in params.block_versions):
+    if not _are_within(params.block_versions, 2**64):
         yield "block_versions are unsigned 64-bit integers"
     if params.remote_num_tokens < 1:
         yield "remote_num_tokens must be at least 1"
@@ -114,7 +114,12 @@ def _about_the_resumption(resume: Resume) -> Iterable[str]:
 
 
 def _are_tokens(token_ids: list[int]) -> bool:
-    return all(0 <= token < 2**31 for token in token_ids)
+    return _are_within(token_ids, 2**31)
+
+
+def _are_within(numbers: list[int], end: int) -> bool:
+    """Whether all numbers are from 0 to ``end`` - 1. Prompts are long, so no Python code runs for each number."""
+    return not numbers or (min(numbers) >= 0 and max(numbers) < end)
 
 
 def _about_the_request(params: KVTransferParams) -> Iterable[str]:

@@ -61,6 +61,7 @@ def internal_pages(
     router = APIRouter()
     guarded = APIRouter(prefix="/internal", dependencies=[Depends(guard(access))])
 
+    @router.head("/health")
     @router.get("/health")
     async def health_page() -> Response:
         return health.response()

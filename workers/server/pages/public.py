@@ -44,7 +44,7 @@ class WorkerHealth:
 def pages(
     identity: Identity, health: WorkerHealth, load: Callable[[], WorkerLoad], metrics: WorkerMetrics
 ) -> APIRouter:
-    """``GET /v1/models[/{model}]``, ``/health``, ``/load``, ``/metrics``."""
+    """``GET /v1/models[/{model}]``, ``/health`` (or ``HEAD``), ``/load``, ``/metrics``."""
     router = APIRouter()
     card = {
         "id": identity.model,
@@ -64,6 +64,7 @@ def pages(
             raise no_such_model(model)
         return Response(orjson.dumps(card), media_type=_JSON)
 
+    @router.head("/health")
     @router.get("/health")
     async def health_page() -> Response:
         return health.response()

@@ -41,7 +41,10 @@ def plain(*messages: dict[str, Any]) -> list[dict[str, Any]]:
         ({**ANSWER, "content": None}, {"role": "assistant", "content": ""}),
         ({"role": "assistant"}, {"role": "assistant", "content": ""}),
         ({**ANSWER, "content": None, "refusal": "no"}, {"role": "assistant", "content": "no"}),
-        ({**ANSWER, "reasoning_content": "hm", "reasoning": {"a": 1}}, {"role": "assistant", "content": "yes"}),
+        (
+            {**ANSWER, "reasoning_content": "hm", "reasoning": {"a": 1}},
+            {"role": "assistant", "content": "yes", "reasoning_content": "hm"},
+        ),
         ({"role": "developer", "content": "be brief"}, {"role": "developer", "content": "be brief"}),
         ({**USER, "cache_control": {"type": "ephemeral"}}, USER),
         (
@@ -61,11 +64,15 @@ def test_what_is_taken(message: dict[str, Any], sent: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("message", "param", "code"),
     [
-        ({**ANSWER, "tool_calls": [{"id": "1"}]}, "messages[1].tool_calls", "unsupported_parameter"),
+        (
+            {**ANSWER, "tool_calls": [{"id": "1"}]},
+            "messages[1].tool_calls[0].function",
+            "missing_required_parameter",
+        ),
         ({**ANSWER, "function_call": {"name": "f"}}, "messages[1].function_call", "unsupported_parameter"),
         ({**ANSWER, "audio": {"id": "1"}}, "messages[1].audio", "unsupported_parameter"),
         ({**ANSWER, "refusal": 5}, "messages[1].refusal", "invalid_type"),
-        ({"role": "tool", "content": "4", "tool_call_id": "1"}, "messages[1].role", "invalid_value"),
+        ({"role": "function", "content": "4", "name": "f"}, "messages[1].role", "invalid_value"),
         ({"role": "user", "content": None}, "messages[1].content", "missing_required_parameter"),
         ({"role": "user"}, "messages[1].content", "missing_required_parameter"),
         ({"content": None}, "messages[1].role", "missing_required_parameter"),

@@ -1,0 +1,72 @@
+"""What clients may send to ``/tokenize`` and ``/detokenize``, with vLLM's names."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr, ValidationError
+
+from core.protocol.openai.messages import Message
+from core.protocol.openai.objects import CountedObject
+from core.protocol.openai.requests import TokenId, blame
+from core.protocol.openai.templates import TemplateFields
+
+
+class _Tokenizing(CountedObject):
+    model_config = ConfigDict(extra="forbid")
+
+    #: May be missing, because a worker serves one model.
+    model: StrictStr | None = None
+
+
+class TokenizeText(_Tokenizing):
+    """A text."""
+
+    prompt: StrictStr
+    #: Whether the tokenizer puts its own tokens around the text.
+    add_special_tokens: StrictBool = True
+    #: Whether the answer has the vocabulary's entries beside their ids.
+    return_token_strs: StrictBool = False
+
+
+class TokenizeChat(TemplateFields, _Tokenizing):
+    """A conversation."""
+
+    messages: Annotated[list[Message], Field(min_length=1, fail_fast=True)]
+    add_special_tokens: StrictBool = False
+    return_token_strs: StrictBool = False
+
+
+class Detokenize(_Tokenizing):
+    """Tokens."""
+
+    tokens: Annotated[list[TokenId], Field(fail_fast=True)]
+
+
+class Tokens(BaseModel):
+    """The answer of ``/tokenize``."""
+
+    count: int
+    max_model_len: int
+    tokens: list[int]
+    token_strs: list[str] | None = None
+
+
+class Text(BaseModel):
+    """The answer of ``/detokenize``."""
+
+    prompt: str
+
+
+T = TypeVar("T", TokenizeText, TokenizeChat, Detokenize)
+
+
+def validate_tokenizing(kind: type[T], body: dict[str, Any]) -> T:
+    """Check a parsed body; raises BadRequestError that names the parameter at fault."""
+    try:
+        request = kind.model_validate({name: value for name, value in body.items() if value is not None})
+    except ValidationError as error:
+        raise blame(error, body) from None
+    if isinstance(request, TokenizeChat):
+        request.check_template()
+    return request

@@ -1,0 +1,103 @@
+"""Calls of tools with real processes: forced by a grammar, on P and D as on one worker, whole and streamed."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.kits.whole.stack import MODEL, Stack
+
+PARAMETERS = {
+    "type": "object",
+    "properties": {"leg": {"type": "integer", "minimum": 1, "maximum": 99}, "hand": {"enum": ["left", "right"]}},
+    "required": ["leg", "hand"],
+    "additionalProperties": False,
+}
+TOOLS = [
+    {"type": "function", "function": {"name": "pass_on", "parameters": PARAMETERS}},
+    {"type": "function", "function": {"name": "drop", "parameters": {"type": "object", "additionalProperties": False}}},
+]
+NAMED = {"type": "function", "function": {"name": "pass_on"}}
+BODY = {
+    "model": MODEL,
+    "messages": [{"role": "user", "content": "The baton"}],
+    "tools": TOOLS,
+    "max_tokens": 200,
+    "temperature": 1,
+}
+
+
+async def ask(stack: Stack, **more: Any) -> dict[str, Any]:
+    answer = await stack.http.post(f"{stack.router.url}/v1/chat/completions", json={**BODY, **more})
+    assert answer.status_code == 200, answer.text
+    return dict(answer.json()["choices"][0])
+
+
+async def ask_stream(stack: Stack, **more: Any) -> tuple[list[tuple[str, str]], str]:
+    """The calls, by name and arguments, and the reason for the end."""
+    url = f"{stack.router.url}/v1/chat/completions"
+    answer = await stack.http.post(url, json={**BODY, "stream": True, **more})
+    assert answer.status_code == 200, answer.text
+    calls: list[tuple[str, str]] = []
+    reason = ""
+    for line in answer.text.split("\n\n"):
+        if not line.startswith("data: {"):
+            continue
+        (choice,) = json.loads(line[6:])["choices"]
+        reason = choice["finish_reason"] or reason
+        assert not choice["delta"].get("content")
+        for part in choice["delta"].get("tool_calls", ()):
+            if "id" in part:
+                assert part["index"] == len(calls)
+                calls.append((part["function"]["name"], ""))
+            name, arguments = calls[part["index"]]
+            calls[part["index"]] = (name, arguments + part["function"]["arguments"])
+    return calls, reason
+
+
+def check(calls: list[tuple[str, str]]) -> None:
+    for name, arguments in calls:
+        found = json.loads(arguments)
+        if name == "pass_on":
+            assert set(found) == {"leg", "hand"}
+            assert 1 <= found["leg"] <= 99 and found["hand"] in ("left", "right")
+        else:
+            assert (name, found) == ("drop", {})
+
+
+def shown(choice: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(call["function"]["name"], call["function"]["arguments"]) for call in choice["message"]["tool_calls"]]
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("choice", ["required", NAMED], ids=["required", "named"])
+async def test_a_forced_call(stack: Stack, both: Stack, choice: Any, seed: int) -> None:
+    asked = {"tool_choice": choice, "seed": seed, "parallel_tool_calls": False}
+    split, whole = await ask(stack, **asked), await ask(both, **asked)
+    assert shown(split) == shown(whole)
+    assert len(shown(split)) == 1 and split["message"]["content"] is None
+    check(shown(split))
+    assert split["finish_reason"] == ("tool_calls" if choice == "required" else "stop")
+    assert choice == "required" or shown(split)[0][0] == "pass_on"
+    assert await ask_stream(stack, **asked) == (shown(split), split["finish_reason"])
+
+
+async def test_calls_one_after_another(stack: Stack, both: Stack) -> None:
+    """An answer that may not end yet goes on with another call. The last one may be cut off."""
+    asked = {"tool_choice": "required", "seed": 4, "min_tokens": 120}
+    split, whole = await ask(stack, **asked), await ask(both, **asked)
+    assert shown(split) == shown(whole)
+    assert len(shown(split)) > 1
+    check(shown(split)[: None if split["finish_reason"] == "tool_calls" else -1])
+
+
+async def test_a_schema_that_cannot_be(stack: Stack) -> None:
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"uniqueItems": True}}}
+    body = {**BODY, "tools": [tool], "tool_choice": "required"}
+    answer = await stack.http.post(f"{stack.router.url}/v1/chat/completions", json=body)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["param"]) == (400, "tools"), answer.text
+    assert "uniqueItems" in error["message"]
+    await stack.until_idle()

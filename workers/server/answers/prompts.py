@@ -1,0 +1,134 @@
+"""The tokens of a request's prompt: from a chat, a text or tokens, cut to what the client wants of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from core.protocol.errors import BadRequestError
+from core.protocol.openai.requests import COMPLETION_MAX_TOKENS, ChatRequest
+from workers.text.chat_template import PLAIN, ChatOptions
+from workers.text.tokenizer import TooManyTokensError
+
+if TYPE_CHECKING:
+    from core.protocol.openai.requests import CompletionRequest, Request
+    from core.protocol.openai.templates import TemplateFields
+    from workers.text.tokenizer import Tokenizer
+
+
+class Prompts:
+    """Tokenizes prompts for a model with a context of ``max_model_len`` tokens.
+
+    ``allow_chat_template``: clients may send templates of their own.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, max_model_len: int, *, allow_chat_template: bool = False) -> None:
+        self._tokenizer = tokenizer
+        self._max_model_len = max_model_len
+        self._allow_chat_template = allow_chat_template
+
+    async def tokens(self, request: Request) -> list[int]:
+        """The tokens. Raises BadRequestError; they still need a ``check``."""
+        try:
+            if isinstance(request, ChatRequest):
+                return await self._of_chat(request)
+            return await self._of_completion(request)
+        except TooManyTokensError as error:
+            raise self._too_long(request, error.how_many) from None
+
+    def check(self, request: Request, tokens: list[int]) -> None:
+        """Raise BadRequestError for too few or too many tokens."""
+        if not tokens:
+            raise BadRequestError("The prompt is empty.", param=_param(request), code="invalid_value")
+        if len(tokens) >= self._max_model_len:
+            raise self._too_long(request, str(len(tokens)))
+
+    async def _of_chat(self, request: ChatRequest) -> list[int]:
+        return await self._tokenizer.encode_chat(
+            request.messages,
+            self._max_model_len - 1,
+            self.options(request),
+            keep=self._keep(request),
+            add_special_tokens=bool(request.add_special_tokens),
+        )
+
+    def options(self, request: TemplateFields) -> ChatOptions:
+        """How the conversation is rendered. Raises BadRequestError for a template that is not allowed."""
+        if request.chat_template is not None and not self._allow_chat_template:
+            raise BadRequestError(
+                "'chat_template' is refused, because the worker's setting allow_chat_template is off.",
+                param="chat_template",
+                code="unsupported_parameter",
+            )
+        asked = ChatOptions(
+            request.add_generation_prompt,
+            request.continue_final_message,
+            request.chat_template,
+            request.documents,
+            request.tool_objects,
+            {**self._effort(request), **(request.chat_template_kwargs or {})},
+        )
+        return PLAIN if asked == PLAIN else asked
+
+    def _effort(self, request: TemplateFields) -> dict[str, Any]:
+        """The template's variables for ``reasoning_effort``. Raises BadRequestError for a template that has none."""
+        effort = request.reasoning_effort
+        if effort is None:
+            return {}
+        template = self._tokenizer.chat_template if request.chat_template is None else request.chat_template
+        switches = {"enable_thinking": False} if effort == "none" else {}
+        found = {name: value for name, value in {"reasoning_effort": effort, **switches}.items() if name in template}
+        if not found:
+            raise BadRequestError(
+                "'reasoning_effort' is not supported by this model: its chat template has no variable for it.",
+                param="reasoning_effort",
+                code="unsupported_parameter",
+            )
+        return found
+
+    async def _of_completion(self, request: CompletionRequest) -> list[int]:
+        keep, prompt = self._keep(request), request.prompt
+        if request.suffix:
+            prompt = self._with_suffix(prompt, request.suffix)
+        if not isinstance(prompt, str):
+            return prompt[-keep:] if keep is not None else list(prompt)
+        around = request.add_special_tokens is not False
+        return await self._tokenizer.encode_text(prompt, self._max_model_len - 1, keep=keep, add_special_tokens=around)
+
+    def _with_suffix(self, prompt: str | list[int], suffix: str) -> str:
+        if not isinstance(prompt, str):
+            why = "needs a prompt that is a text"
+        else:
+            text = self._tokenizer.infilling_prompt(prompt, suffix)
+            if text is not None:
+                return text
+            why = "is not supported by this model, whose vocabulary has no tokens for it"
+        raise BadRequestError(f"'suffix' {why}.", param="suffix", code="unsupported_parameter")
+
+    def _keep(self, request: Request) -> int | None:
+        """How many tokens of the prompt are used; None: all."""
+        asked = request.truncate_prompt_tokens
+        if asked is None:
+            return None
+        if asked > self._max_model_len:
+            raise BadRequestError(
+                f"'truncate_prompt_tokens' is {asked}, more than this model's maximum context length of "
+                f"{self._max_model_len} tokens.",
+                param="truncate_prompt_tokens",
+                code="invalid_value",
+            )
+        if asked > 0:
+            return asked
+        default = 1 if isinstance(request, ChatRequest) else COMPLETION_MAX_TOKENS
+        return max(1, self._max_model_len - (request.max_new_tokens or default))
+
+    def _too_long(self, request: Request, how_many: str) -> BadRequestError:
+        return BadRequestError(
+            f"This model's maximum context length is {self._max_model_len} tokens, at least one of them "
+            f"for the answer, but the prompt has {how_many} tokens.",
+            param=_param(request),
+            code="context_length_exceeded",
+        )
+
+
+def _param(request: Request) -> str:
+    return "messages" if isinstance(request, ChatRequest) else "prompt"

@@ -1,0 +1,94 @@
+"""``POST /tokenize`` and ``/detokenize``, as vLLM's servers answer them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from core.protocol.errors import BadRequestError, no_such_model
+from core.protocol.openai.tokenize import (
+    Detokenize,
+    Text,
+    TokenizeChat,
+    TokenizeText,
+    Tokens,
+    validate_tokenizing,
+)
+from workers.server.answers.endpoint import BodyEndpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from pydantic import BaseModel
+
+    from core.net.served.body import BodyReader
+    from core.protocol.openai.json_body import BodyLimits
+    from workers.server.access import Access
+    from workers.server.answers.prompts import Prompts
+    from workers.server.http import ConnectedClient
+    from workers.server.identity import Identity
+    from workers.text.tokenizer import Tokenizer
+
+#: No bound but that of the body: a client may want to know by how much a text is too long.
+_ANY_NUMBER = 1 << 40
+
+
+class TokenizingEndpoint(BodyEndpoint):
+    """Answers with what ``work`` makes of a body: a method of ``Tokenizing``."""
+
+    def __init__(
+        self,
+        work: Callable[[dict[str, Any]], Awaitable[BaseModel]],
+        access: Access,
+        bodies: BodyReader,
+        body_timeout_s: float,
+        limits: BodyLimits,
+    ) -> None:
+        super().__init__(access, bodies, body_timeout_s, limits)
+        self._work = work
+
+    async def _run(self, body: dict[str, Any], client: ConnectedClient, request_id: str, *, asks_ids: bool) -> None:
+        answer = await self._work(body)
+        await client.send_json(200, answer.model_dump_json().encode())
+
+
+class Tokenizing:
+    """What this worker's tokenizer makes of texts, conversations and tokens. Raises ApiError."""
+
+    def __init__(self, identity: Identity, tokenizer: Tokenizer, prompts: Prompts) -> None:
+        self._identity = identity
+        self._tokenizer = tokenizer
+        self._prompts = prompts
+
+    async def tokenize(self, body: dict[str, Any]) -> Tokens:
+        """The tokens of a text, or of a conversation in the model's chat template."""
+        if "messages" in body:
+            chat = validate_tokenizing(TokenizeChat, body)
+            options, around = self._prompts.options(chat), chat.add_special_tokens
+            self._check_model(chat.model)
+            tokens = await self._tokenizer.encode_chat(chat.messages, _ANY_NUMBER, options, add_special_tokens=around)
+            return self._tokens(tokens, with_strings=chat.return_token_strs)
+        text = validate_tokenizing(TokenizeText, body)
+        self._check_model(text.model)
+        tokens = await self._tokenizer.encode_text(text.prompt, _ANY_NUMBER, add_special_tokens=text.add_special_tokens)
+        return self._tokens(tokens, with_strings=text.return_token_strs)
+
+    async def detokenize(self, body: dict[str, Any]) -> Text:
+        """The text of tokens, special ones included."""
+        request = validate_tokenizing(Detokenize, body)
+        self._check_model(request.model)
+        if request.tokens and max(request.tokens) >= self._identity.vocab_size:
+            raise BadRequestError(
+                f"Token ids must be below {self._identity.vocab_size}, the size of the vocabulary.",
+                param="tokens",
+                code="invalid_value",
+            )
+        return Text(prompt=await self._tokenizer.decode_whole(request.tokens))
+
+    def _tokens(self, tokens: list[int], *, with_strings: bool) -> Tokens:
+        strings = list(map(self._tokenizer.piece, tokens)) if with_strings else None
+        limit = self._identity.max_model_len
+        return Tokens(count=len(tokens), max_model_len=limit, tokens=tokens, token_strs=strings)
+
+    def _check_model(self, model: str | None) -> None:
+        if model is not None and model != self._identity.model:
+            raise no_such_model(model)
