@@ -19,6 +19,7 @@ from statistics import median, quantiles
 from typing import TYPE_CHECKING
 
 from bench.performance.page import markdown_table
+from bench.report.arguments import above_zero, at_least, new_file
 from bench.report.model import Line, Plot, Report, Table
 from bench.report.spread import spread
 from bench.scale.load.trace import BadTrace, read_trace, stretched
@@ -316,15 +317,17 @@ def report(given: argparse.Namespace, rows: Mapping[tuple[str, str], Sequence[Ro
 def main() -> int:
     """Print the table; 2 for a trace that cannot be read."""
     parser = argparse.ArgumentParser(prog="bench.placement", description=__doc__)
-    parser.add_argument("--conversations", type=int, default=1500, help="or requests, of a trace (default %(default)s)")
     parser.add_argument(
-        "--rate", type=float, default=5.0, help="new ones a second between bursts (default %(default)s)"
+        "--conversations", type=at_least(1), default=1500, help="or requests, of a trace (default %(default)s)"
     )
-    parser.add_argument("--workers", type=int, default=4, help="of each kind (default %(default)s)")
+    parser.add_argument(
+        "--rate", type=above_zero, default=5.0, help="new ones a second between bursts (default %(default)s)"
+    )
+    parser.add_argument("--workers", type=at_least(1), default=4, help="of each kind (default %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="the first of the workloads' (default %(default)s)")
-    parser.add_argument("--runs", type=int, default=5, help="seeds (default %(default)s)")
+    parser.add_argument("--runs", type=at_least(1), default=5, help="seeds (default %(default)s)")
     parser.add_argument("--trace", type=Path, help="a recorded load instead of a generated one")
-    parser.add_argument("--report", type=Path, help="write the table and a plot there")
+    parser.add_argument("--report", type=new_file, help="write the table and a plot there")
     given = parser.parse_args()
     try:
         found = report(given, measure(given))

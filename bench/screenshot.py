@@ -19,6 +19,7 @@ from baton.demo.questions import load_questions
 from bench.browser import browse
 from bench.cluster import client, router, workers
 from bench.picture import png_of
+from bench.report.arguments import above_zero, at_least
 
 PREFILL = [{"num-blocks": 1024, "max-num-seqs": 3}] * 2
 DECODE = [{"num-blocks": 512, "max-num-seqs": 3}] * 3
@@ -67,8 +68,8 @@ def main() -> None:
     """Take the picture and write it."""
     parser = argparse.ArgumentParser(prog="bench.screenshot", description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("docs/dashboard.png"), help="default %(default)s")
-    parser.add_argument("--seconds", type=float, default=60.0, help="of load before it (default %(default)s)")
-    parser.add_argument("--clients", type=int, default=20, help="streams at once (default %(default)s)")
+    parser.add_argument("--seconds", type=above_zero, default=60.0, help="of load before it (default %(default)s)")
+    parser.add_argument("--clients", type=at_least(1), default=20, help="streams at once (default %(default)s)")
     parser.add_argument("--width", type=int, default=1400)
     parser.add_argument("--height", type=int, default=1180)
     parser.add_argument("--dark", action="store_true", help="as a browser that prefers dark pages shows it")

@@ -8,12 +8,12 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
-from pathlib import Path
 
 import msgspec
 
 from bench.block_reads.findings import Case, Findings
 from bench.block_reads.pages import report, summary
+from bench.report.arguments import at_least, counts, new_file
 
 #: Transports by the name that the report has for them.
 TRANSPORTS = {"shared memory": "", "TCP": "tcp"}
@@ -58,19 +58,15 @@ def run(case: Case) -> Findings:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench.block_reads", description=__doc__)
-    parser.add_argument("--runs", type=int, default=7, help="interleaved runs (default %(default)s)")
-    parser.add_argument("--report", type=Path, help="write the report here")
+    parser.add_argument("--runs", type=at_least(1), default=7, help="interleaved runs (default %(default)s)")
+    parser.add_argument("--report", type=new_file, help="write the report here")
     parser.add_argument(
-        "--piece-kib", type=_sizes, default=[16, 64, 256, 1024], metavar="LIST", help="default 16,64,256,1024"
+        "--piece-kib", type=counts, default=[16, 64, 256, 1024], metavar="LIST", help="default 16,64,256,1024"
     )
     parser.add_argument(
-        "--source-mib", type=int, default=SOURCE_MIB, help="memory that is read from (default %(default)s)"
+        "--source-mib", type=at_least(1), default=SOURCE_MIB, help="memory that is read from (default %(default)s)"
     )
     return parser
-
-
-def _sizes(text: str) -> list[int]:
-    return [int(size) for size in text.split(",")]
 
 
 if __name__ == "__main__":

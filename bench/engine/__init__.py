@@ -1,6 +1,5 @@
-"""The engine beside vLLM on CPUs: the same models, the same requests, no router.
+"""The engine beside vLLM on CPUs: the same models, the same requests, no router. The models are ``bench.models.sized``.
 
-``models``    made here, with random weights: Llamas of 5, 50 and 500 million parameters
 ``setups``    what is compared: model, dtype, threads; and which of these are measured by default
 ``servers``   Baton's worker and vLLM's server, one of which runs at a time
 ``work``      what is asked: a long prompt, 1, 8 or 32 streams, a trace of arrivals

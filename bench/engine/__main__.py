@@ -5,22 +5,27 @@ from __future__ import annotations
 import argparse
 import asyncio
 import shutil
+import signal
 import sys
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from baton.processes.child import ChildDiedError
 from baton.processes.vllm.program import VllmError, VllmProgram, find_vllm
 from bench.engine import contexts, setups
-from bench.engine.models import model_folder
 from bench.engine.result import summary, table
 from bench.engine.rounds import Cell, measure
+from bench.models.sized import model_folder
 from bench.performance.page import markdown_table
+from bench.report.arguments import at_least, new_file
 from bench.report.model import Report
+from core.process.signals import on_signals
 
 if TYPE_CHECKING:
-    pass
+    from collections.abc import Coroutine
+
+T = TypeVar("T")
 
 RUNS = 5
 TITLE = "The engine beside vLLM"
@@ -43,7 +48,9 @@ def main() -> int:
     """Measure, print, and write the report."""
     given = _parser().parse_args()
     try:
-        cells = asyncio.run(_measure(given, _vllm(given.vllm)))
+        cells = asyncio.run(until_terminated(_measure(given, _vllm(given.vllm))))
+    except asyncio.CancelledError:
+        return 128 + signal.SIGTERM
     except (VllmError, ChildDiedError, RuntimeError) as error:
         print(f"bench.engine: {error}", file=sys.stderr)
         return 1
@@ -54,6 +61,16 @@ def main() -> int:
         tables, plots = [table(cells), contexts.table(lengths)], [contexts.plot(lengths)]
         Report(TITLE, _command(given), [HOW, about, ABOUT_CONTEXTS], tables, plots).write(given.report)
     return 0
+
+
+async def until_terminated(work: Coroutine[Any, Any, T]) -> T:
+    """Await ``work``, which SIGTERM cancels: servers that are stopped would not notice the end of this process.
+
+    Raises CancelledError.
+    """
+    task = asyncio.ensure_future(work)
+    with on_signals(lambda number: task.cancel(), (signal.SIGTERM,)):
+        return await task
 
 
 def _vllm(given: str | None) -> VllmProgram | None:
@@ -77,8 +94,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--setup", action="append", type=setups.by_name, metavar="SIZE,DTYPE,THREADS", help="such as 50M,bfloat16,2"
     )
-    parser.add_argument("--runs", type=int, default=RUNS, help="default %(default)s")
-    parser.add_argument("--report", type=Path, help="write the report there")
+    parser.add_argument("--runs", type=at_least(1), default=RUNS, help="default %(default)s")
+    parser.add_argument("--report", type=new_file, help="write the report there")
     return parser
 
 

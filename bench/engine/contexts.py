@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING
 
-from bench.engine.models import MAX_POSITIONS, SIZES, model_folder
+from bench.models.sized import MAX_POSITIONS, SIZES, model_folder
 from bench.report.model import Line, Plot, Table
 from bench.report.spread import number, spread
 from core.protocol.steps import NewSequence, Row, SamplingParams, Step

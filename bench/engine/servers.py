@@ -16,7 +16,7 @@ from baton.cluster.process import ProcessSpec, in_time, make_child, stopped
 from baton.processes.child import ChildSpec
 from baton.processes.vllm.held_ports import HeldPorts
 from baton.processes.vllm.launcher import Launch
-from bench.engine.models import MAX_POSITIONS, model_folder
+from bench.models.sized import MAX_POSITIONS, model_folder
 from core.process.descendants import descendants_of
 from core.process.interpreter import python
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentTypeError
 from dataclasses import dataclass
 from itertools import product
+from typing import TYPE_CHECKING
 
-from bench.engine.models import SIZES, ModelSize
 from bench.engine.work import BATCHES, Decode, Prefill, Trace, Work
+from bench.models.sized import SIZES
+
+if TYPE_CHECKING:
+    from bench.models.llama import LlamaSize
 
 DTYPES = ("float32", "bfloat16")
 THREADS = (1, 2)
@@ -16,7 +21,7 @@ THREADS = (1, 2)
 class Setup:
     """Model, type of weights and cache, and threads of the model."""
 
-    size: ModelSize
+    size: LlamaSize
     dtype: str
     threads: int
 
@@ -46,8 +51,8 @@ DEFAULT = (
 
 
 def by_name(name: str) -> Setup:
-    """The setup of ``5M,float32,1``. Raises ValueError for another."""
+    """The setup of ``5M,float32,1``. Raises ArgumentTypeError for another."""
     found = [setup for setup in ALL if str(setup).replace(" ", ",") == name]
     if not found:
-        raise ValueError(f"no setup {name!r}; one of them is {str(ALL[0]).replace(' ', ',')}")
+        raise ArgumentTypeError(f"no setup {name!r}; one of them is {str(ALL[0]).replace(' ', ',')}")
     return found[0]

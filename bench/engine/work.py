@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import mean
 from typing import TYPE_CHECKING, Protocol
 
-from bench.engine.models import VOCAB_SIZE
+from bench.models.sized import VOCAB_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 
-from bench.engine.models import SIZES, model_folder
 from bench.gpu.result import plots, table
 from bench.gpu.steps import Cell, measure
 from bench.gpu.ways import BLOCK_SIZE, WAYS, load_ways
+from bench.models.sized import SIZES, model_folder
+from bench.report.arguments import at_least, new_file
 from bench.report.lacking import LACKING
 from bench.report.model import Report
 
@@ -57,8 +57,8 @@ def _measure(model: str, runs: int, device: str) -> Report:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench.gpu", description=__doc__)
     parser.add_argument("--model", choices=sorted(SIZES), default="500M", help="default %(default)s")
-    parser.add_argument("--runs", type=int, default=5, help="interleaved runs (default %(default)s)")
-    parser.add_argument("--report", type=Path, metavar="FILE", help="write the report as JSON")
+    parser.add_argument("--runs", type=at_least(1), default=5, help="interleaved runs (default %(default)s)")
+    parser.add_argument("--report", type=new_file, metavar="FILE", help="write the report as JSON")
     return parser
 
 

@@ -1,6 +1,7 @@
 """The hand-off beside stock vLLM's, from the last prefill step of P to the first token of D.
 
-``model``    a random model of the size that is handed over, and prompts for it
+The model and the prompts are those of ``bench.models.words``.
+
 ``client``   one request and when its tokens came
 ``systems``  Baton and two stock vLLM servers: how each is started, asked for a prefill and for a whole answer
 ``rounds``   what is measured in one round, the systems in turn

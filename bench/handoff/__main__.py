@@ -12,13 +12,14 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from baton.processes.child import ChildDiedError
-from baton.processes.vllm.program import VllmError
+from baton.processes.vllm.program import VllmError, find_vllm
 from bench.handoff.client import AnswerError
-from bench.handoff.model import make_model
 from bench.handoff.result import report
 from bench.handoff.rounds import NUM_TOKENS, Results, fill, make_cells, run_cell, run_first_tokens
 from bench.handoff.systems import baton, vllm
+from bench.models.words import make_model
 from bench.performance.page import markdown_table
+from bench.report.arguments import at_least, counts, new_file
 from core.net.client.errors import CallError
 from core.net.client.http_client import HttpClient
 
@@ -37,10 +38,12 @@ def main() -> int:
     """Measure, print the tables, and write the report if asked for."""
     given = _parser().parse_args()
     try:
+        if given.vllm is not None:
+            find_vllm(given.vllm)  # now, not after minutes
         with TemporaryDirectory(prefix="baton-bench-handoff-") as folder:
             done = asyncio.run(_measure(given, Path(folder)))
-    except (ChildDiedError, AnswerError, CallError) as error:
-        print(f"bench.handoff: {error!r}", file=sys.stderr)
+    except (ChildDiedError, AnswerError, CallError, VllmError) as error:
+        print(f"bench.handoff: {error}", file=sys.stderr)
         return 1
     print("\n\n".join((*done.about, *map(markdown_table, done.tables))))
     if given.report is not None:
@@ -51,15 +54,11 @@ def main() -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench.handoff", description=__doc__)
     parser.add_argument("--vllm", help="a vllm script, a Python, or the folder of an environment; default: on PATH")
-    parser.add_argument("--runs", type=int, default=5, help="rounds (default %(default)s)")
-    parser.add_argument("--tokens", type=_numbers, default="100,1500,6000", help="of prompts (default %(default)s)")
-    parser.add_argument("--at-once", type=_numbers, default="1,16", help="requests at a time (default %(default)s)")
-    parser.add_argument("--report", type=Path, help="write the tables there, for make bench")
+    parser.add_argument("--runs", type=at_least(1), default=5, help="rounds (default %(default)s)")
+    parser.add_argument("--tokens", type=counts, default="100,1500,6000", help="of prompts (default %(default)s)")
+    parser.add_argument("--at-once", type=counts, default="1,16", help="requests at a time (default %(default)s)")
+    parser.add_argument("--report", type=new_file, help="write the tables there, for make bench")
     return parser
-
-
-def _numbers(text: str) -> list[int]:
-    return [int(number) for number in text.split(",")]
 
 
 async def _measure(given: argparse.Namespace, folder: Path) -> Report:

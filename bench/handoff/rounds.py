@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from statistics import mean, median
 from typing import TYPE_CHECKING
 
-from bench.handoff.model import make_prompts
+from bench.models.words import make_prompts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -18,7 +18,7 @@ from baton.processes.vllm.held_ports import HeldPorts
 from baton.processes.vllm.program import find_vllm
 from baton.processes.vllm.server import ServerPlace, ServerShare, VllmModel
 from bench.handoff.client import ask, stream
-from bench.handoff.model import CONTEXT_TOKENS, NAME
+from bench.models.words import CONTEXT_TOKENS, NAME
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence

@@ -1,13 +1,13 @@
-"""``python -m bench.held``: what held requests and open streams cost a router, in about four minutes."""
+"""``python -m bench.held``: what held requests and open streams cost a router, in about ten minutes."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-from pathlib import Path
 
 from bench.held.scenario import Load, Outcome, measure
 from bench.held.tables import MIB, report
+from bench.report.arguments import at_least, new_file
 
 HELD = Load()
 #: Memory grows evenly, so one run is enough.
@@ -17,8 +17,8 @@ CROWD = Load(levels=(0, 30_000), num_burst=0, num_streams=10_000)
 def main() -> None:
     """Measure, print and, if asked to, write the report."""
     parser = argparse.ArgumentParser(prog="python -m bench.held", description=__doc__)
-    parser.add_argument("--report", type=Path, help="file to write the report to")
-    parser.add_argument("--runs", type=int, default=5, help="runs with held requests (default %(default)s)")
+    parser.add_argument("--report", type=new_file, help="file to write the report to")
+    parser.add_argument("--runs", type=at_least(1), default=5, help="runs with held requests (default %(default)s)")
     given = parser.parse_args()
     runs = [_run(HELD) for _ in range(given.runs)]
     found = report(runs, HELD, [_run(CROWD)], CROWD)

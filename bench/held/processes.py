@@ -15,7 +15,8 @@ import msgspec
 from baton.cluster.cluster import Cluster
 from baton.cluster.process import ROUTER, ProcessSpec
 from bench.held.stubs.clients import ClientsSpec, ClientsStats
-from bench.held.stubs.engines import EnginesSpec, EnginesStats
+from bench.held.stubs.decode import DecodeSpec, DecodeStats
+from bench.held.stubs.prefill import PrefillSpec, PrefillStats
 from core.net.served.config import raise_descriptor_limit
 from core.process.descendants import descendants_of
 
@@ -52,9 +53,16 @@ class Talker(Generic[StatsT]):
 class Stage:
     """All processes, which run."""
 
-    def __init__(self, cluster: Cluster, engines: Talker[EnginesStats], clients: list[Talker[ClientsStats]]) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        prefill: Talker[PrefillStats],
+        decode: list[Talker[DecodeStats]],
+        clients: list[Talker[ClientsStats]],
+    ) -> None:
         self.cluster = cluster
-        self.engines = engines
+        self.prefill = prefill
+        self._decode = decode
         self._clients = clients
 
     @property
@@ -78,8 +86,14 @@ class Stage:
         """What all clients have got."""
         total = ClientsStats()
         for client in self._clients:
-            stats = await client.ask()
-            total.add(stats)
+            total.add(await client.ask())
+        return total
+
+    async def decode(self, line: str = "stats") -> DecodeStats:
+        """Have all decode engines do what the line says."""
+        total = DecodeStats()
+        for talker in self._decode:
+            total.add(await talker.ask(line))
         return total
 
 
@@ -91,21 +105,32 @@ def num_processes(num_connections: int) -> int:
 
 
 @asynccontextmanager
-async def stage(engines: EnginesSpec, num_clients: int, prompt_bytes: int, flags: Flags) -> AsyncIterator[Stage]:
-    """Start everything; ``redis_url`` of ``engines`` is filled in. Raises ChildDiedError."""
+async def stage(
+    prefill: PrefillSpec, decode: DecodeSpec, num_clients: int, prompt_bytes: int, flags: Flags
+) -> AsyncIterator[Stage]:
+    """Start everything; ``redis_url`` of the engines, and ``reads_port``, are filled in. Raises ChildDiedError.
+
+    Clients and decode engines run in as many processes as their connections need, each of which has a share of them.
+    """
     raise_descriptor_limit()
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="baton-held-")))
         cluster = await stack.enter_async_context(Cluster(folder, {}, stop_timeout_s=STOP_TIMEOUT_S))
-        spec = msgspec.structs.replace(engines, redis_url=cluster.redis.url)
-        engine_process = await stack.enter_async_context(_talker("engines", spec, EnginesStats))
-        num_workers = engines.num_prefill + engines.num_decode
+        url, replace = cluster.redis.url, msgspec.structs.replace
+        enter = stack.enter_async_context
+        prefill_process = await enter(_talker("prefill", replace(prefill, redis_url=url), PrefillStats))
+        decode = replace(decode, redis_url=url, reads_port=(await prefill_process.ask()).reads_port)
+        num, decode_processes = num_processes(num_clients), []
+        for number in range(num):
+            share = replace(decode, num_engines=(decode.num_engines + number) // num)
+            decode_processes.append(await enter(_talker("decode", share, DecodeStats)))
+        num_workers = prefill.num_engines + decode.num_engines
         router = await cluster.add("router", ProcessSpec(ROUTER, {"port": 0, **flags}), num_workers=num_workers)
         port, clients = int(router.url.rpartition(":")[2]), []
-        for number in range(num_processes(num_clients)):
+        for number in range(num):
             client_spec = ClientsSpec(port, prompt_bytes, number)
-            clients.append(await stack.enter_async_context(_talker("clients", client_spec, ClientsStats)))
-        yield Stage(cluster, engine_process, clients)
+            clients.append(await enter(_talker("clients", client_spec, ClientsStats)))
+        yield Stage(cluster, prefill_process, decode_processes, clients)
 
 
 @asynccontextmanager

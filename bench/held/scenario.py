@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from bench.held.costs import Cpu, cpu_s, memory
 from bench.held.deadlines import Closest, DeadlineWatch
 from bench.held.processes import num_processes, stage
-from bench.held.stubs.engines import EnginesSpec
+from bench.held.stubs.decode import DecodeSpec
+from bench.held.stubs.prefill import PrefillSpec
 
 if TYPE_CHECKING:
     from bench.held.costs import Memory
@@ -89,15 +90,10 @@ class Outcome:
 
 async def measure(load: Load) -> Outcome:
     """Run it all once. Raises ChildDiedError, TimeoutError and EOFError."""
-    engines = EnginesSpec(
-        "",
-        load.num_prefill,
-        load.num_decode,
-        max_num_seqs=-(-(load.num_streams or load.num_requests) // load.num_decode),
-        is_full=not load.num_streams,
-        stays_open=bool(load.num_streams),
-        lease_duration_ms=LEASE_DURATION_MS,
-    )
+    max_num_seqs = -(-(load.num_streams or load.num_requests) // load.num_decode)
+    prefill = PrefillSpec("", load.num_prefill, max_num_seqs, LEASE_DURATION_MS)
+    has_streams = bool(load.num_streams)
+    decode = DecodeSpec("", load.num_decode, max_num_seqs, is_full=not has_streams, stays_open=has_streams)
     most = 2 * load.num_requests
     flags: dict[str, Any] = {
         "max-requests": most,
@@ -112,7 +108,7 @@ async def measure(load: Load) -> Outcome:
     num_routers = num_processes(2 * load.num_requests)  # at the end each has a connection to its client and one to D
     if num_routers > 1:
         flags["processes"] = num_routers
-    async with stage(engines, load.num_requests, PROMPT_BYTES, flags) as running:
+    async with stage(prefill, decode, load.num_requests, PROMPT_BYTES, flags) as running:
         return await _measure(running, load)
 
 
@@ -177,14 +173,14 @@ async def _level(running: Stage, num_held: int, window_s: float) -> Level:
 
 async def _drain(running: Stage, load: Load, outcome: Outcome) -> None:
     """Have decode engines open, and wait until every request is answered."""
-    await running.engines.ask("end" if load.num_streams else "open")
+    await running.decode("end" if load.num_streams else "open")
     async with asyncio.timeout(PATIENCE_S):
         while True:
             stats = await running.answered()
             outcome.num_done, outcome.num_failed, outcome.failure = stats.done, stats.failed, stats.failure
-            engines = await running.engines.ask("end" if load.num_streams else "stats")
-            outcome.num_lapsed, outcome.num_prefills = engines.lapsed, engines.num_prefills
-            outcome.num_decodes = engines.num_decodes
-            if stats.done + stats.failed >= load.num_requests and not engines.leases:
+            prefill = await running.prefill.ask()
+            outcome.num_lapsed, outcome.num_prefills = prefill.lapsed, prefill.num_prefills
+            outcome.num_decodes = (await running.decode("end" if load.num_streams else "stats")).num_decodes
+            if stats.done + stats.failed >= load.num_requests and not prefill.leases:
                 return
             await asyncio.sleep(POLL_S)

@@ -16,6 +16,7 @@ from bench.performance.drawing import draw
 from bench.performance.machine import ROOT
 from bench.performance.page import PLOTS, page
 from bench.performance.runs import outcome, run
+from bench.report.arguments import at_least
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,13 +50,17 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME",
         help=f"run this one; may be given several times; of: {names}",
     )
-    parser.add_argument("--runs", type=int, help="interleaved runs of each (default: its own number, at least five)")
+    parser.add_argument(
+        "--runs", type=at_least(1), help="interleaved runs of each (default: its own number, at least five)"
+    )
     parser.add_argument(
         "--page-only", action="store_true", help="run nothing, write the page of the reports that exist"
     )
     parser.add_argument("--vllm", help="environment of a vLLM to compare with (default: the one on PATH, if any)")
-    folder = Path("build/bench/reports")
-    parser.add_argument("--reports", type=Path, default=folder, help="folder of the reports (default %(default)s)")
+    folder = ROOT / "docs" / "performance" / "reports"
+    parser.add_argument(
+        "--reports", type=Path, default=folder, help="folder of the reports (default docs/performance/reports)"
+    )
     parser.add_argument(
         "--page", type=Path, default=ROOT / "docs" / "performance.md", help="default docs/performance.md"
     )

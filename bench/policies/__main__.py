@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from pathlib import Path
 
 from bench.performance.page import markdown_table
 from bench.policies.rounds import measure
 from bench.policies.tables import report
+from bench.report.arguments import above_zero, at_least, new_file
 
 
 def main() -> None:
@@ -23,11 +23,11 @@ def main() -> None:
 def parser() -> argparse.ArgumentParser:
     """What the command takes."""
     made = argparse.ArgumentParser(prog="python -m bench.policies", description=__doc__)
-    made.add_argument("--report", type=Path, help="file to write the report to")
-    made.add_argument("--runs", type=int, default=5, help="repetitions (default %(default)s)")
-    made.add_argument("--seconds", type=float, default=3.0, help="of arrivals in one run (default %(default)s)")
+    made.add_argument("--report", type=new_file, help="file to write the report to")
+    made.add_argument("--runs", type=at_least(1), default=5, help="repetitions (default %(default)s)")
+    made.add_argument("--seconds", type=above_zero, default=3.0, help="of arrivals in one run (default %(default)s)")
     made.add_argument(
-        "--rate", type=float, default=1.0, help="new conversations a second between bursts (default %(default)s)"
+        "--rate", type=above_zero, default=1.0, help="new conversations a second between bursts (default %(default)s)"
     )
     made.add_argument("--seed", type=int, default=1, help="the first of the workloads' (default %(default)s)")
     return made

@@ -1,5 +1,5 @@
 """What a measurement hands to `make bench`: tables and plots, as data and as pages.
 
 ``model`` is the data that a benchmark writes with ``--report FILE``; ``spread`` makes one cell of several runs;
-``lacking`` is for a benchmark that cannot run here.
+``arguments`` reads the command line; ``lacking`` is for a benchmark that cannot run here.
 """

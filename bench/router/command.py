@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from bench.performance.machine import ROOT
 from bench.performance.page import markdown_table
+from bench.report.arguments import above_zero, at_least, new_file
 from bench.router.harness.engines import EngineError
 from bench.router.harness.load import LoadError
 from bench.router.harness.processes import two_cores
@@ -65,8 +66,8 @@ def named_folder(text: str) -> Baton:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench.router", description=__doc__)
     add = parser.add_argument
-    add("--runs", type=int, default=5, help="interleaved runs (default %(default)s)")
-    add("--seconds", type=float, help="length of each window (default: 2 to 4, as the workload says)")
+    add("--runs", type=at_least(1), default=5, help="interleaved runs (default %(default)s)")
+    add("--seconds", type=above_zero, help="length of each window (default: 2 to 4, as the workload says)")
     add("--router", action="append", metavar="NAME", help="only this one; may be given several times")
     names = ", ".join(WORKLOADS)
     add("--workload", action="append", choices=WORKLOADS, metavar="NAME", help=f"only this one, of: {names}")
@@ -78,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--peers", type=Path, default=peers, metavar="FOLDER", help=help_text)
     add("--install-peers", action="store_true", help="install them, and measure nothing")
     add("--nice", type=int, default=0, help="niceness of all processes that are measured; less than 0 needs root")
-    add("--report", type=Path, metavar="FILE", help="write the report there, as JSON")
+    add("--report", type=new_file, metavar="FILE", help="write the report there, as JSON")
     return parser
 
 

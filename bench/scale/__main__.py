@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bench.report.arguments import above_zero, at_least, new_file
 from bench.report.model import Report
 from bench.scale.costs import Costs
 from bench.scale.load.load import GeneratedLoad, TraceLoad
@@ -70,10 +71,10 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="bench.scale", description=__doc__)
     parser.add_argument("--trace", type=Path, help="a recorded load: JSON lines, see bench/scale/load/trace.py")
     parser.add_argument("--only", action="append", choices=[*QUESTIONS, *LONG], help="may be given several times")
-    parser.add_argument("--runs", type=int, default=5, help="seeds, from 1 on (default %(default)s)")
-    parser.add_argument("--workers", type=int, default=48, help="P and D together (default %(default)s)")
-    parser.add_argument("--shorten", type=float, default=1.0, help="length of a run, of what it is (default 1)")
-    parser.add_argument("--report", type=Path, help="write tables and plots there")
+    parser.add_argument("--runs", type=at_least(1), default=5, help="seeds, from 1 on (default %(default)s)")
+    parser.add_argument("--workers", type=at_least(4), default=48, help="P and D together (default %(default)s)")
+    parser.add_argument("--shorten", type=above_zero, default=1.0, help="length of a run, of what it is (default 1)")
+    parser.add_argument("--report", type=new_file, help="write tables and plots there")
     return parser
 
 

@@ -24,11 +24,9 @@ class Costs:
     #: tokens (hand-off benchmark, 4.5 M, float32): 5.6, 13.4 and 38.6 ms.
     hand_off_s: float = 0.005
     hand_off_token_s: float = 5.6e-6
-    #: CPU of a router for a request without its tokens: 308 us (router benchmark, workload A, 1 KB).
+    #: CPU of a router for a request without its tokens: 308 us (router benchmark, workload A, 1 KB). It does not grow
+    #: with the workers among which P and D are chosen (``python -m bench.scale --only size``).
     router_request_s: float = 308e-6
-    #: And for each worker that it knows: 1.0 ms for a P among 500 and 0.5 ms for a D among 500
-    #: (``python -m bench.scale --only size``).
-    router_worker_s: float = 1.5e-6
     #: CPU of a router for an announcement of a worker: 0.23 of a core for 4,000 a second, from a real Redis.
     router_report_s: float = 58e-6
     #: CPU of a router for a token of a stream that comes alone: 37.6 us (router benchmark, workload C, 128 streams).
@@ -41,10 +39,6 @@ class Costs:
     notice_s: float = 0.001
     #: From the death of a worker until another one runs in its place: assumed.
     restart_s: float = 10.0
-
-    def request_s(self, num_workers: int) -> float:
-        """CPU of a router for a request whose P and D are chosen among that many workers in all, without its tokens."""
-        return self.router_request_s + num_workers * self.router_worker_s
 
     def reports_share(self, num_workers: int) -> float:
         """The share of a router's core that workers' announcements take."""

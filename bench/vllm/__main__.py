@@ -21,6 +21,7 @@ from baton.demo import MODEL_NAME
 from baton.processes.child import ChildDiedError
 from baton.processes.vllm.held_ports import HeldPorts
 from baton.processes.vllm.program import VllmError
+from bench.report.arguments import at_least, new_file
 from bench.vllm.client import PATH
 from bench.vllm.result import RoundResult, as_json, result_of, table
 from bench.vllm.round import Right, run_round
@@ -97,9 +98,9 @@ def main() -> int:
         metavar="NAME=COMMAND",
         help="one more router; in braces can stand port, prefill, prefill_port, decode, decode_port",
     )
-    parser.add_argument("--rounds", type=int, default=4, help="default %(default)s")
+    parser.add_argument("--rounds", type=at_least(1), default=4, help="default %(default)s")
     parser.add_argument("--seed", type=int, default=1, help="of the requests (default %(default)s)")
-    parser.add_argument("--json", type=Path, help="write the numbers of every round there")
+    parser.add_argument("--json", type=new_file, help="write the numbers of every round there")
     given = parser.parse_args()
     folder = Path(mkdtemp(prefix="baton-bench-vllm-"))
     print(f"logs are in {folder}", file=sys.stderr)

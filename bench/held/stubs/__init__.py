@@ -1,6 +1,9 @@
 """What stands before and behind the router, as processes of their own.
 
-``engines``  stub engines that grant leases in Redis; ``engine_port`` is their HTTP, ``granter`` keeps their leases
+``prefill``  stub engines that grant leases in Redis; ``granter`` keeps their leases
+``decode``   stub engines that are full, or have room and read at once
 ``clients``  clients, each with a connection of its own
-``lines``    how the benchmark tells both what to do
+``lines``    how the benchmark tells all of them what to do
+
+``engine_port`` is the HTTP of engines, ``announcing`` what they say of themselves in the registry.
 """

@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from bench.scale.clock import SimulatedLoop
-from bench.scale.cluster.decisions import Decisions
-from bench.scale.cluster.decode import DecodeEngine
+from bench.scale.cluster.engines.decode import DecodeEngine
+from bench.scale.cluster.engines.machine import Size
+from bench.scale.cluster.engines.prefill import PrefillEngine
 from bench.scale.cluster.leases import SimpleLeases, StoredLeases
-from bench.scale.cluster.machine import Size
 from bench.scale.cluster.outcome import Outcome
-from bench.scale.cluster.prefill import PrefillEngine
-from bench.scale.cluster.router import SimulatedRouter
+from bench.scale.cluster.router.decisions import Decisions
+from bench.scale.cluster.router.parts import Parts
+from bench.scale.cluster.router.router import SimulatedRouter
 from bench.scale.costs import Costs
 from router.pool.pool import LOAD_TTL_S
 from router.settings import RouterSettings
@@ -69,13 +70,15 @@ class Cluster:
         self._gone_at_s: dict[PrefillEngine | DecodeEngine, float] = {}
         self.routers = [
             SimulatedRouter(
-                f"r{number}",
-                loop,
-                Decisions(loop, settings, seed + number),
-                self.leases,
-                self.machines,
-                costs,
-                self.outcome,
+                Parts(
+                    f"r{number}",
+                    loop,
+                    Decisions(loop, settings, seed + number),
+                    self.leases,
+                    self.machines,
+                    costs,
+                    self.outcome,
+                ),
                 chooses_early=plan.chooses_early,
             )
             for number in range(plan.num_routers)

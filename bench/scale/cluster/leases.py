@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from bench.scale.clock import SimulatedLoop
-    from bench.scale.cluster.prefill import PrefillEngine
+    from bench.scale.cluster.engines.prefill import PrefillEngine
 
 #: Seconds between two looks of a router at what is to be renewed.
 TICK_S = 0.25

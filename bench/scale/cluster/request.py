@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from bench.scale.cluster.prefill import PrefillEngine
+    from bench.scale.cluster.engines.prefill import PrefillEngine
     from bench.scale.load.job import Job
     from router.placement import Prompt
     from router.pool import Reservation

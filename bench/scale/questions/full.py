@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from bench.report.model import Plot, Table
-from bench.scale.cluster.machine import Size
+from bench.scale.cluster.engines.machine import Size
 from bench.scale.cluster.request import End
 from bench.scale.faults import kill_routers, kill_workers
 from bench.scale.runs import Figures, figures, repeat, run

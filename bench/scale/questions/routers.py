@@ -42,7 +42,7 @@ def ask(setting: Setting) -> tuple[list[Table], list[Plot]]:
             seed,
             lambda cluster: cluster.loop.after(1.0, look, cluster),
         )
-        busy = rate * setting.costs.request_s(setting.num_workers) / num_routers + max(busiest)
+        busy = rate * setting.costs.router_request_s / num_routers + max(busiest)
         return {**asdict(figures(cluster, setting.seconds)), "busy": busy}
 
     found = repeat(NUMBERS, setting.seeds, once)
@@ -71,12 +71,11 @@ def needed(setting: Setting) -> Table:
     rows = []
     for num in NUM_WORKERS:
         rate, reports = each * num, costs.reports_share(num)
-        work = rate * (costs.request_s(num) + load.mean_new * costs.router_token_s)
+        work = rate * (costs.router_request_s + load.mean_new * costs.router_token_s)
         needed = str(ceil(work / (MOST_BUSY - reports))) if reports < MOST_BUSY else "no number is enough"
-        share = rate * costs.request_s(num) / work
-        rows.append([str(num), number(rate), number(rate * load.mean_new), needed, f"{share:.0%}", f"{reports:.0%}"])
+        rows.append([str(num), number(rate), number(rate * load.mean_new), needed, f"{reports:.0%}"])
     return Table(
         f"Routers of one core that are busy for at most {MOST_BUSY:.0%}, all of which know all workers",
-        ["workers", "requests/s", "tokens/s", "routers", "of the work, requests", "of each core, reports of workers"],
+        ["workers", "requests/s", "tokens/s", "routers", "of each core, reports of workers"],
         rows,
     )

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentTypeError
 from typing import TYPE_CHECKING
 
 import pytest
 
 from bench.engine import contexts, setups
 from bench.engine.contexts import Context
-from bench.engine.models import SIZES, TOKENIZER_FILES, VOCAB_SIZE, ModelSize, model_folder
 from bench.engine.result import summary, table, verdict
 from bench.engine.rounds import Cell
 from bench.engine.servers import PRELOADED, preloaded
 from bench.engine.work import NUM_ARRIVALS, Decode, Trace
+from bench.models.sized import SIZES, VOCAB_SIZE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,19 +26,6 @@ def cell(*ratios: float) -> Cell:
     return Cell(SETUP, Decode(8, 16), rates)
 
 
-def test_models_have_the_sizes_that_their_names_say() -> None:
-    for name, size in SIZES.items():
-        assert size.num_parameters == pytest.approx(float(name[:-1]) * 1e6, rel=0.05)
-
-
-def test_a_model_is_made_once(tmp_path: Path) -> None:
-    size = ModelSize("tiny", hidden=32, intermediate=64, layers=1, heads=2, kv_heads=1)
-    folder = model_folder(size, tmp_path)
-    written = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
-    assert {"model.safetensors", "config.json", *TOKENIZER_FILES} <= set(written)
-    assert {path.name: path.stat().st_mtime_ns for path in model_folder(size, tmp_path).iterdir()} == written
-
-
 def test_the_default_shows_every_size_type_and_number_of_threads() -> None:
     assert {setup.size.name for setup in setups.DEFAULT} == set(SIZES)
     assert {setup.dtype for setup in setups.DEFAULT} == set(setups.DTYPES)
@@ -47,7 +35,7 @@ def test_the_default_shows_every_size_type_and_number_of_threads() -> None:
 
 def test_a_setup_is_found_by_its_name() -> None:
     assert setups.by_name("50M,bfloat16,2").threads == 2
-    with pytest.raises(ValueError, match="5M,float32,1"):
+    with pytest.raises(ArgumentTypeError, match="5M,float32,1"):
         setups.by_name("50M")
 
 

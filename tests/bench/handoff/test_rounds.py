@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from bench.handoff.client import Stream
-from bench.handoff.model import SPECIAL, VOCAB_SIZE, make_prompts
 from bench.handoff.result import BATON, VLLM, report
 from bench.handoff.rounds import Cell, CellRun, Results, make_cells
+from bench.models.words import SPECIAL, VOCAB_SIZE, make_prompts
 
 
 def test_a_hand_off_is_what_neither_the_prefill_nor_a_step_of_d_takes() -> None:

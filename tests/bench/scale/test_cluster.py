@@ -10,7 +10,7 @@ from statistics import mean
 import pytest
 
 from bench.scale.cluster.cluster import Cluster, Plan
-from bench.scale.cluster.machine import Size
+from bench.scale.cluster.engines.machine import Size
 from bench.scale.cluster.outcome import Outcome
 from bench.scale.cluster.request import End, Request
 from bench.scale.costs import Costs
@@ -18,7 +18,7 @@ from bench.scale.faults import kill_routers, kill_workers, pause_renewals
 from bench.scale.load.generated import Shape, generate
 from bench.scale.load.job import Job
 
-FREE = replace(Costs(), router_request_s=0.0, router_worker_s=0.0, router_report_s=0.0, router_token_s=0.0)
+FREE = replace(Costs(), router_request_s=0.0, router_report_s=0.0, router_token_s=0.0)
 
 
 def load(seed: int, rate: float = 80.0, seconds: float = 6.0) -> list[Job]:

@@ -8,43 +8,37 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
+from bench.models.llama import LlamaSize, make_llama
+
 if TYPE_CHECKING:
     from pathlib import Path
 
 NAME = "random"
 VOCAB_SIZE = 8192
 CONTEXT_TOKENS = 8192
+#: Their places are the ids that every Llama here has for them.
 BOS, EOS, PAD = SPECIAL = ("<|begin|>", "<|end|>", "<|pad|>")
-#: Layers, K and V, heads, numbers of a head, bytes of a number.
-BYTES_PER_TOKEN = 4 * 2 * 4 * 32 * 4
+SIZE = LlamaSize(
+    NAME,
+    hidden=256,
+    intermediate=512,
+    layers=4,
+    heads=8,
+    kv_heads=4,
+    vocab_size=VOCAB_SIZE,
+    max_positions=CONTEXT_TOKENS,
+)
 
 
 def make_model(folder: Path) -> None:
     """Write the model and its tokenizer, always the same."""
     import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
 
-    config = LlamaConfig(
-        vocab_size=VOCAB_SIZE,
-        hidden_size=256,
-        intermediate_size=512,
-        num_hidden_layers=4,
-        num_attention_heads=8,
-        num_key_value_heads=4,
-        head_dim=32,
-        max_position_embeddings=CONTEXT_TOKENS,
-        tie_word_embeddings=True,
-        initializer_range=0.1,
-        bos_token_id=SPECIAL.index(BOS),
-        eos_token_id=SPECIAL.index(EOS),
-        pad_token_id=SPECIAL.index(PAD),
-    )
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        torch.manual_seed(0)
-        model = LlamaForCausalLM(config)
+    model = make_llama(SIZE, seed=0, initializer_range=0.1)
+    with torch.no_grad():
         # The logits of special tokens are 0 then, so that none is the most likely one, and every token has a text.
         model.get_input_embeddings().weight[: len(SPECIAL)] = 0.0
-    model.to(torch.float32).save_pretrained(folder)
+    model.save_pretrained(folder)
     _make_tokenizer(folder)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from bench.scale.cluster.prefill import PrefillEngine
+    from bench.scale.cluster.engines.prefill import PrefillEngine
     from bench.scale.cluster.request import Request
 
 

@@ -10,13 +10,13 @@ import heapq
 from collections import deque
 from typing import TYPE_CHECKING
 
-from bench.scale.cluster.machine import Machine, blocks_of
+from bench.scale.cluster.engines.machine import Machine, blocks_of
 from core.protocol.worker import Role, WorkerLoad
 from router.placement.chunks import NUM_BYTES
 from router.placement.prompt import BYTES_PER_TOKEN
 
 if TYPE_CHECKING:
-    from bench.scale.cluster.ports import Asker
+    from bench.scale.cluster.engines.ports import Asker
     from bench.scale.cluster.request import Request
 
 #: Steps may be this far apart and still be one: sums of times are not exact.

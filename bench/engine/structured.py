@@ -1,0 +1,105 @@
+"""What structured output costs: decode steps of a batch with and without a JSON schema, in a rank of this process.
+
+``python -m bench.engine.structured``: steps with and without grammars take turns, so only the ratio counts.
+"""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import TYPE_CHECKING
+
+import orjson
+
+from bench.models.sized import SIZES, model_folder
+from core.protocol.openai.structured import Form
+from core.protocol.steps import NewSequence, Row, SamplingParams, Step, Vocabulary
+from workers.grammar.notation import grammar_of
+
+if TYPE_CHECKING:
+    from workers.rank.main import LoadedRank
+
+BATCH = 32
+STEPS = 48
+ROUNDS = 5
+BLOCK_SIZE = 16
+#: Long enough that no answer ends while it is measured.
+SCHEMA = {
+    "type": "array",
+    "minItems": 100,
+    "items": {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string", "minLength": 8, "maxLength": 40},
+            "kind": {"enum": ["relay", "sprint", "marathon"]},
+            "laps": {"type": "array", "items": {"type": "integer"}, "maxItems": 5},
+        },
+        "required": ["name", "kind", "laps"],
+        "additionalProperties": False,
+    },
+}
+
+
+def main() -> None:
+    """Print the ratio of the times of one size of model after the other."""
+    for name in ("5M", "50M"):
+        rank = _load(name)
+        grammar = grammar_of(Form("json_schema", orjson.dumps(SCHEMA).decode(), "schema"))
+        ratios = []
+        for number in range(ROUNDS + 1):
+            free_ms, bound_ms = (_round_ms(rank, one, number) for one in ("", grammar))
+            ratios.append(bound_ms / free_ms)
+        kept = ratios[1:]  # in the first round all parts of the grammar are met for the first time
+        print(
+            f"{name}: batch {BATCH}, {min(kept):.3f} {median(kept):.3f} {max(kept):.3f} times the time of free decoding"
+        )
+
+
+def _load(name: str) -> LoadedRank:
+    from workers.rank import main, process
+    from workers.rank_protocol.spec import RankSpec
+
+    folder = model_folder(SIZES[name])
+    process.be_quiet()
+    process.limit_threads(1)
+    spec = RankSpec(
+        model=str(folder),
+        engine_id="structured",
+        device="cpu",
+        dtype="float32",
+        block_size=BLOCK_SIZE,
+        num_blocks=BATCH * (-(-(STEPS + 2) // BLOCK_SIZE) + 1),
+        num_threads=1,
+        transfer="none",
+    )
+    rank = main.load(spec, lambda _: None, lambda _: None)
+    tokenizer = (folder / "tokenizer.json").read_text(encoding="utf-8")
+    rank.grammars.handle(Vocabulary(tokenizer, [1]))
+    return rank
+
+
+def _round_ms(rank: LoadedRank, grammar: str, seed: int) -> float:
+    """The median of the decode steps of a batch."""
+    each = -(-(STEPS + 2) // BLOCK_SIZE)
+    started = [
+        NewSequence(
+            seq,
+            [7],
+            [],
+            SamplingParams(temperature=1.0, seed=BATCH * seed + seq),
+            list(range(seq * each, (seq + 1) * each)),
+            grammar,
+        )
+        for seq in range(BATCH)
+    ]
+    taken_ms = []
+    for number in range(STEPS):
+        rows = [Row(seq, number, 1, [], sample=True) for seq in range(BATCH)]
+        result = rank.runner.execute(Step(number, [], [], [] if number else started, rows))
+        if any(one.error for one in result.sampled):
+            raise RuntimeError(next(one.error for one in result.sampled if one.error))
+        taken_ms.append(result.seconds * 1e3)
+    return median(taken_ms[2:])
+
+
+if __name__ == "__main__":
+    main()

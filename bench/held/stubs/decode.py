@@ -1,0 +1,136 @@
+"""A process of stub decode engines, which are full or have room.
+
+Its argument is ``DecodeSpec`` as JSON. It reads one command a line: ``open`` and ``full`` say what the engines
+announce, ``end`` ends all streams, ``stats`` changes nothing. Each is answered with a line of ``DecodeStats``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from typing import TYPE_CHECKING
+
+import msgspec
+import uvloop
+
+from bench.held.stubs.announcing import NUM_BLOCKS, announce, record
+from bench.held.stubs.engine_port import listen
+from bench.held.stubs.lines import commands, say
+from core.leases.ids import new_id
+from core.protocol.worker import Role, WorkerLoad
+
+if TYPE_CHECKING:
+    from bench.held.stubs.engine_port import EnginePort
+
+_LEASE = re.compile(rb'"remote_engine_id":"([^"]+)".*?"lease_id":"([^"]+)"', re.DOTALL)
+
+
+class DecodeSpec(msgspec.Struct):
+    """What runs in the process. ``max_num_seqs`` is each engine's; ``is_full``: they say at first that they are full.
+    ``stays_open``: streams go on until they are ended; else they end with the second token. ``reads_port`` is the
+    prefill engines'.
+    """
+
+    redis_url: str
+    num_engines: int
+    max_num_seqs: int
+    is_full: bool
+    stays_open: bool
+    reads_port: int = 0
+
+
+class DecodeStats(msgspec.Struct):
+    """What has happened so far, in all engines of the process."""
+
+    num_decodes: int = 0
+
+    def add(self, other: DecodeStats) -> None:
+        """Count those of another process too."""
+        self.num_decodes += other.num_decodes
+
+
+_CHUNK = (
+    b'data: {"id":"chatcmpl-0","object":"chat.completion.chunk","created":1764000000,"model":"stub","choices":[{'
+    b'"index":0,"delta":{"content":" tok"},"logprobs":null,"finish_reason":%b}]}\n\n'
+)
+_TOKEN = b":8\n" + _CHUNK % b"null"
+_LAST = b":end\n" + _CHUNK % b'"length"' + b"data: [DONE]\n\n"
+
+
+class Decoders:
+    """All engines of the process."""
+
+    def __init__(self, spec: DecodeSpec, reads: asyncio.StreamWriter) -> None:
+        self.spec = spec
+        self.reads = reads
+        self.is_full = spec.is_full
+        self.num_decodes = 0
+        self.engines = [Decoder(self) for _ in range(spec.num_engines)]
+
+    def loads(self, num_cached: int) -> list[WorkerLoad]:
+        """Each engine's load."""
+        least = self.spec.max_num_seqs if self.is_full else 0
+        free = NUM_BLOCKS - num_cached
+        return [
+            WorkerLoad(running=max(least, len(one.streams)), free_blocks=free, cached_blocks=num_cached)
+            for one in self.engines
+        ]
+
+    def command(self, line: str) -> DecodeStats:
+        """Do what a line says."""
+        if line in ("open", "full"):
+            self.is_full = line == "full"
+        elif line == "end":
+            for one in self.engines:
+                one.end_all()
+        return DecodeStats(self.num_decodes)
+
+
+class Decoder:
+    """A decode engine."""
+
+    def __init__(self, decoders: Decoders) -> None:
+        self._decoders = decoders
+        self.streams: set[EnginePort] = set()
+
+    def post(self, request: EnginePort, body: bytes) -> None:
+        """Read, which ends the lease, and stream."""
+        decoders = self._decoders
+        decoders.num_decodes += 1
+        found = _LEASE.search(body)
+        if found is not None:
+            decoders.reads.write(b"%b %b\n" % found.groups())
+        request.begin(_TOKEN)
+        if decoders.spec.stays_open:
+            self.streams.add(request)
+        else:
+            request.end(_LAST)
+
+    def left(self, request: EnginePort) -> None:
+        """Forget its stream."""
+        self.streams.discard(request)
+
+    def end_all(self) -> None:
+        """End all streams."""
+        while self.streams:
+            self.streams.pop().end(_LAST)
+
+
+async def main(spec: DecodeSpec) -> None:
+    """Serve until the lines end."""
+    _, reads = await asyncio.open_connection("127.0.0.1", spec.reads_port)
+    decoders = Decoders(spec, reads)
+    servers, records = [], []
+    for engine in decoders.engines:
+        server, url = await listen(engine)
+        servers.append(server)
+        records.append(record(Role.DECODE, new_id(), url, spec.max_num_seqs))
+    announcing = asyncio.create_task(announce(spec.redis_url, records, decoders.loads))
+    async for line in commands():
+        say(decoders.command(line))
+    announcing.cancel()
+
+
+if __name__ == "__main__":
+    uvloop.run(main(msgspec.json.decode(sys.argv[1], type=DecodeSpec)))

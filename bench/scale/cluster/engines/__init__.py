@@ -1,0 +1,5 @@
+"""Simulated engines.
+
+``prefill``  a P, and ``decode`` a D; ``machine`` is what they share
+``ports``    what they tell the router that asked them
+"""

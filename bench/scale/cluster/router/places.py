@@ -1,0 +1,118 @@
+"""What a request holds: a place in a queue, a place on a worker, a lease. Its end gives all of them back."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from bench.scale.cluster.request import End
+from core.protocol.errors import UnavailableError
+from router.placement import Ahead
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Hashable
+
+    from bench.scale.cluster.request import Request
+    from bench.scale.cluster.router.parts import Parts
+    from router.placement import Need
+    from router.pool import Reservation, Worker
+    from router.queue.worker_queue import Pick, WorkerQueue
+
+
+class Places:
+    """The places of one router's requests."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    def wait(
+        self,
+        request: Request,
+        queue: WorkerQueue,
+        pick: Pick,
+        group: Hashable,
+        need: Need,
+        then: Callable[[Request, Worker], None],
+    ) -> None:
+        """Find a worker with ``pick``, now or later, and go on with ``then``; see ``router.steps.waiting``."""
+        request.leg += 1
+        reservation = None if len(queue) else pick(Ahead())
+        if reservation is not None:
+            request.reservation = reservation
+            then(request, reservation.worker)
+            return
+        waiter = queue.enter(pick, request.job.priority, request.number, group, request.job.num_tokens * 4, need)
+        waiter.may_be_refused = lambda: request.first_s < 0
+        error = UnavailableError("No worker had room in time.", code="no_room")
+        timer = self._parts.loop.call_later(self._parts.decides.settings.held_timeout_s, waiter.fail, error)
+        waiter.future.add_done_callback(partial(self._placed, request, request.leg, queue, timer, then))
+
+    def _placed(
+        self,
+        request: Request,
+        leg: int,
+        queue: WorkerQueue,
+        timer: asyncio.TimerHandle,
+        then: Callable[[Request, Worker], None],
+        future: asyncio.Future[Reservation],
+    ) -> None:
+        timer.cancel()
+        error = future.exception()
+        is_late = request.leg != leg or request.end is not None
+        if error is None and is_late:
+            queue.give_back(future.result())
+        elif error is None:
+            request.reservation = future.result()
+            then(request, request.reservation.worker)
+        elif not is_late:
+            is_no_room = isinstance(error, UnavailableError)
+            self.end(request, End.NO_ROOM if is_no_room else End.DISPLACED)
+
+    def when_free(self, request: Request, then: Callable[[Request], None]) -> None:
+        """Go on with ``then`` when the router gets to it.
+
+        Half of a request's work is done when it comes, the other half when P has answered.
+        """
+        parts = self._parts
+        work_s = parts.costs.router_request_s / 2
+        parts.loop.at(parts.cpu.ends_s(parts.loop.now_s, work_s), self._if_live, request, request.leg, then)
+
+    def _if_live(self, request: Request, leg: int, then: Callable[[Request], None]) -> None:
+        if request.end is None and request.leg == leg:
+            then(request)
+
+    def vacate(self, request: Request) -> None:
+        """Release the request's place on a worker, if it has one."""
+        reservation, request.reservation = request.reservation, None
+        if reservation is not None:
+            self._parts.decides.pool.leave(reservation)
+
+    def drop_lease(self, request: Request) -> None:
+        """Release the blocks that P keeps for the request, and the place on the D that was to read them."""
+        if request.source is not None:
+            self._parts.leases.release(self._parts.name, request.source, request.lease_id)
+            self._parts.decides.lease_limit.end(request.lease_id)
+        request.source, request.lease_id = None, ""
+        chosen, request.chosen = request.chosen, None
+        if chosen is not None:
+            self._parts.decides.pool.leave(chosen)
+
+    def end(self, request: Request, end: End) -> None:
+        """End the request, and give back what it holds."""
+        request.leg += 1
+        del self._parts.decides.active[request.number]
+        self.drop_lease(request)
+        self.vacate(request)
+        self._count(request, end)
+
+    def die_with(self, request: Request) -> None:
+        """End a request of a router that died, which gives nothing back."""
+        request.leg += 1
+        del self._parts.decides.active[request.number]
+        self._count(request, End.ROUTER_DIED)
+
+    def _count(self, request: Request, end: End) -> None:
+        if end is not End.DONE:
+            request.wasted += request.computed
+        self._parts.outcome.ended(request, end, self._parts.loop.now_s)
