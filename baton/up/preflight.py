@@ -15,7 +15,17 @@ from router.settings import RouterSettings
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?")
 #: The packages of the extra ``worker``; the name for pip is also the name for import.
-WORKER_PACKAGES = ("accelerate", "nixl", "numpy", "safetensors", "tokenizers", "torch", "transformers")
+WORKER_PACKAGES = (
+    "accelerate",
+    "llguidance",
+    "nixl",
+    "numba",
+    "numpy",
+    "safetensors",
+    "tokenizers",
+    "torch",
+    "transformers",
+)
 #: Longest wait for a connection to Redis, and for its answer, seconds.
 REDIS_TIMEOUT_S = 3.0
 

@@ -16,6 +16,9 @@ from tests.structure.layers import LAYERS, picture
 HEAVY = {"torch", "transformers", "tokenizers", "safetensors", "nixl", "nixl_cu12", "nixl_cu13", "zmq"}
 #: Where heavy libraries may be imported, as prefixes of paths. The demo is trained with them, not served.
 HEAVY_ALLOWED = (
+    "workers/parsers/forced_calls.py",
+    "workers/parsers/message_format.py",
+    "workers/parsers/message_parser.py",
     "workers/rank/",
     "workers/text/tokenizer.py",
     "workers/transfer/nixl/nixl_port.py",

@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from core.leases.holder import LeaseHolder, Work
 from core.leases.store import LeaseState
 from tests.kits.leases.harness import Clock, RedisHarness
-from workers.engine.blocks.block_hash import NO_PARENT, hash_block
+from workers.engine.blocks.block_hash import NO_PARENT, hash_blocks
 from workers.engine.blocks.block_pool import BlockPool
 from workers.sharding.gather import Gather, GatherEvent
 from workers.transfer.reads.fence import expected_versions, stale_positions
@@ -96,7 +96,7 @@ class FenceMachine(RuleBasedStateMachine):
         """``SchedulerState.place``, then the ranks store the versions before they write. Quick: all up to the
         hand-off.
         """
-        found = self.pool.lookup([hash_block(NO_PARENT, [content]) for content in contents])
+        found = self.pool.lookup([hash_blocks(NO_PARENT, [content], 1)[0] for content in contents])
         num_fresh = len(contents) - len(found)
         if self.pool.num_available - self.pool.num_idle(found) < num_fresh:
             return
@@ -119,7 +119,7 @@ class FenceMachine(RuleBasedStateMachine):
         block = one.unwritten.pop(0)
         content = one.contents[one.blocks.index(block)]
         self.memory[block] = content
-        self.pool.register(block, hash_block(NO_PARENT, [content]))
+        self.pool.register(block, hash_blocks(NO_PARENT, [content], 1)[0])
 
     @precondition(lambda self: any(not one.unwritten for one in self.prefills))
     @rule(data=st.data())
