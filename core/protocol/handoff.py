@@ -7,6 +7,7 @@ History
 -------
 1: first version.
 2: ``output_token_ids``, for an answer that continues after tokens that the client has; ``Resume`` asks for that.
+3: ``num_readers`` in the request to P: several choices read the blocks of one lease, each by a name of its own.
 """
 
 from __future__ import annotations
@@ -16,7 +17,24 @@ from typing import Any
 import msgspec
 
 #: What the router puts into the request to P (vLLM's spelling).
-ASK_PREFILL: dict[str, bool] = {"do_remote_decode": True}
+ASK_PREFILL: dict[str, Any] = {"do_remote_decode": True}
+#: Most choices that may read the blocks of one lease.
+MAX_READERS = 1024
+#: Between a lease's id and a reader's number. No id of a lease of Baton's has it.
+_READER = "_"
+
+
+def reader_name(lease_id: str, reader: int) -> str:
+    """What reader number ``reader`` calls the lease in its notifications; the first one, 0, calls it by its id."""
+    return f"{lease_id}{_READER}{reader}" if reader else lease_id
+
+
+def lease_of_reader(name: str) -> tuple[str, int]:
+    """The lease's id and the reader's number, of a name by ``reader_name``; any other text is an id with reader 0."""
+    lease_id, _, number = name.rpartition(_READER)
+    if lease_id and number.isascii() and number.isdigit() and len(number) <= len(str(MAX_READERS)):
+        return lease_id, int(number)
+    return name, 0
 
 
 class KVTransferParams(msgspec.Struct, kw_only=True, omit_defaults=False):

@@ -92,7 +92,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "core.protocol": (
         ("openai",),
-        ("errors", "handoff", "hello", "ids", "steps", "worker_address"),
+        ("choice", "errors", "handoff", "hello", "ids", "steps", "worker_address"),
         ("addresses", "excerpts", "handshake", "id_syntax", "router", "scale", "status", "token_keys", "worker"),
     ),
     "core.net": (

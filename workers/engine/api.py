@@ -51,6 +51,9 @@ class EngineRequest(msgspec.Struct, kw_only=True, frozen=True):
     priority: int = 0
     #: On P: after the first token pin the blocks under a lease and report a ``HandOff``.
     hand_off: bool = False
+    #: On P: how many choices of one request read the blocks. The lease of several ends when each has read; it is also
+    #: kept if the first token ends the sequence, since the others have first tokens of their own.
+    num_readers: int = 1
     #: On D: read the blocks of prompt and ``output_token_ids`` from P, and continue after ``remote.first_token``.
     remote: KVTransferParams | None = None
     #: Output sampled on another worker (migration): the sequence continues after it as if it had been preempted here.
@@ -74,7 +77,7 @@ class TokenOutput(msgspec.Struct, frozen=True):
 
     The only token of a ``hand_off`` request has ``hand_off`` set, and ``finish`` is LENGTH. If that token ends the
     sequence by itself, as a stop token (STOP) or because the context has no room for another one (LENGTH), then
-    ``hand_off`` is None and nothing is pinned.
+    ``hand_off`` is None and nothing is pinned. With several readers ``hand_off`` is set with STOP too.
     """
 
     token: int
@@ -208,6 +211,15 @@ class Engine(Protocol):
 
     def has_lease(self, lease_id: str) -> bool:
         """Whether the lease holds blocks here."""
+
+    def note_read(self, name: str) -> None:
+        """Note that a reader has read a lease's blocks; the lease is over when all of its readers have.
+
+        ``name``: what the reader calls the lease (``core.protocol.handoff.reader_name``).
+        """
+
+    def has_readers(self, lease_id: str) -> bool:
+        """Whether the lease is for several readers."""
 
     def leases_of(self, request_id: str) -> list[str]:
         """The leases granted for the request that have not ended: one, or several if it was prefilled here repeatedly.

@@ -166,6 +166,10 @@ class AsyncEngine:
         """Whether the lease holds blocks here."""
         return self._scheduler.has_lease(lease_id)
 
+    def has_readers(self, lease_id: str) -> bool:
+        """Whether the lease is for several readers."""
+        return self._scheduler.has_readers(lease_id)
+
     def leases_of(self, request_id: str) -> list[str]:
         """The leases granted for the request that have not ended; see ``api.Engine``."""
         return self._scheduler.leases_of(request_id)
@@ -247,12 +251,15 @@ class AsyncEngine:
         elif isinstance(event, ReadFailing):
             self._end_failed(self._scheduler.fail_read(event.read_id, event.error))
         elif isinstance(event, PeerRead):
-            self._tell_read(event.lease_id)
+            self.note_read(event.lease_id)
         elif isinstance(event, RankFailed):
             self.dead(event.error)
 
-    def _tell_read(self, lease_id: str) -> None:
-        (self._hooks.on_peer_read or self.end_lease)(lease_id)
+    def note_read(self, name: str) -> None:
+        """Note that a reader has read a lease's blocks; see ``api.Engine``."""
+        lease_id = self._scheduler.note_read(name)
+        if lease_id is not None:
+            (self._hooks.on_peer_read or self.end_lease)(lease_id)
 
     def _take_result(self, event: StepResult | ReadResult) -> None:
         """Apply the result and pump before streams and hooks run, so that the ranks get their next step first."""
@@ -357,7 +364,7 @@ class AsyncEngine:
             for command in commands:
                 self._send(command)
         for lease_id in self._scheduler.drain_read_leases():
-            self._tell_read(lease_id)
+            self.note_read(lease_id)
         if self._scheduler.config.steps_ahead:
             self._pace_step()
         self._look_starved()

@@ -32,12 +32,22 @@ class EngineLeases:
         if not self._keeper.drop(lease_id):
             self._engine.end_lease(lease_id)
 
-    def drop_request(self, request_id: str, but: str = "") -> bool:
-        """Drop all leases of the request except ``but``, in the store or not; False if there are none."""
-        lease_ids = [lease_id for lease_id in self._engine.leases_of(request_id) if lease_id != but]
+    def drop_request(self, request_id: str) -> bool:
+        """Drop all leases of the request, in the store or not; False if there are none."""
+        lease_ids = self._engine.leases_of(request_id)
         for lease_id in lease_ids:
             self.drop(lease_id)
         return bool(lease_ids)
+
+    def drop_older(self, request_id: str, but: str) -> None:
+        """Drop the leases of the request except ``but``, and except those that other choices read as well."""
+        for lease_id in self._engine.leases_of(request_id):
+            if lease_id != but and not self._engine.has_readers(lease_id):
+                self.drop(lease_id)
+
+    def note_read(self, lease_id: str) -> None:
+        """Note that the first reader of the lease has read, or need not."""
+        self._engine.note_read(lease_id)
 
     def drop_all(self, suffix: str) -> int:
         """Drop all leases of requests whose id ends with ``suffix``; returns their number."""

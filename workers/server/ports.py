@@ -45,8 +45,14 @@ class LeaseControl(Protocol):
     def drop(self, lease_id: str) -> None:
         """End a lease that no D will read: unpin its blocks now, and end it in the store too. Never raises."""
 
-    def drop_request(self, request_id: str, but: str = "") -> bool:
-        """Drop all leases of the request except ``but``; False if there are none."""
+    def drop_request(self, request_id: str) -> bool:
+        """Drop all leases of the request; False if there are none."""
+
+    def drop_older(self, request_id: str, but: str) -> None:
+        """Drop the leases of the request except ``but``, and except those that other choices read as well."""
+
+    def note_read(self, lease_id: str) -> None:
+        """Note that the first reader of the lease has read, or need not."""
 
     def drop_all(self, suffix: str) -> int:
         """Drop all leases of requests whose id ends with ``suffix``; returns their number."""

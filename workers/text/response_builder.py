@@ -62,9 +62,13 @@ class ResponseBuilder:
     #: Whether the prompt's token ids are in the choice, as vLLM has them, or beside the choices.
     prompt_in_choice: ClassVar[bool]
 
-    def __init__(self, request_id: str, model: str, created: int, fingerprint: str, shown: Shown) -> None:
+    def __init__(
+        self, answer_id: str, model: str, created: int, fingerprint: str, shown: Shown, index: int = 0
+    ) -> None:
+        """``index``: of the choice that it renders."""
+        self._index = index
         self._same = {
-            "id": self.id_prefix + request_id,
+            "id": self.id_prefix + answer_id,
             "created": created,
             "model": model,
             "system_fingerprint": fingerprint,
@@ -89,7 +93,7 @@ class ResponseBuilder:
     ) -> bytes:
         """The body of an answer that is not streamed. ``message``: of a chat, if its text was read into parts."""
         content = self._content(text) if message is None else {"message": message}
-        choice = {"index": 0, **content, "logprobs": logprobs, "finish_reason": finish_reason}
+        choice = {"index": self._index, **content, "logprobs": logprobs, "finish_reason": finish_reason}
         choice["stop_reason"] = stop_reason
         if token_ids is not None:
             choice["token_ids"] = token_ids
@@ -120,7 +124,7 @@ class ResponseBuilder:
         """A chunk of text. ``usage``: so far, for chunks that have it. ``delta``: of a chat, if its text was read into
         parts; it counts then, and not ``text``.
         """
-        content = self._delta(text) if delta is None else b'[{"index":0,"delta":%b,"logprobs":' % orjson.dumps(delta)
+        content = self._delta(text) if delta is None else self._parts(orjson.dumps(delta))
         shown = b"null" if logprobs is None else orjson.dumps(logprobs)
         end = b',"finish_reason":null}]' if token_ids is None else b',"finish_reason":null%b}]' % self._ids(token_ids)
         return b"".join((self._head, content, shown, end, self._tail_with(usage)))
@@ -156,6 +160,10 @@ class ResponseBuilder:
         prompt, self._prompt_token_ids = orjson.dumps(self._prompt_token_ids), None
         return ids + b',"prompt_token_ids":' + prompt
 
+    def _parts(self, delta: bytes) -> bytes:
+        """As ``_delta``, of a chat. ``delta``: the JSON of its parts."""
+        return b'[{"index":%d,"delta":%b,"logprobs":' % (self._index, delta)
+
     def _content(self, text: str) -> dict[str, Any]:
         raise NotImplementedError
 
@@ -176,7 +184,7 @@ class ChatResponseBuilder(ResponseBuilder):
     prompt_in_choice = False
 
     def opening(self, usage: Usage) -> bytes:
-        delta = b'[{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]'
+        delta = self._parts(b'{"role":"assistant","content":""}') + b'null,"finish_reason":null}]'
         if self._prompt_token_ids is not None:
             delta += b',"prompt_token_ids":' + orjson.dumps(self._prompt_token_ids)
         return self._head + delta + self._tail_with(replace(usage, num_completion_tokens=0))
@@ -185,10 +193,10 @@ class ChatResponseBuilder(ResponseBuilder):
         return {"message": {"role": "assistant", "content": text, "refusal": None}}
 
     def _delta(self, text: str) -> bytes:
-        return b'[{"index":0,"delta":{"content":' + orjson.dumps(text) + b'},"logprobs":'
+        return self._parts(b'{"content":%b}' % orjson.dumps(text))
 
     def _last_delta(self) -> bytes:
-        return b'[{"index":0,"delta":{},"logprobs":'
+        return self._parts(b"{}")
 
 
 class CompletionResponseBuilder(ResponseBuilder):
@@ -203,7 +211,7 @@ class CompletionResponseBuilder(ResponseBuilder):
         return {"text": text}
 
     def _delta(self, text: str) -> bytes:
-        return b'[{"index":0,"text":' + orjson.dumps(text) + b',"logprobs":'
+        return b'[{"index":%d,"text":%b,"logprobs":' % (self._index, orjson.dumps(text))
 
     def _last_delta(self) -> bytes:
         return self._delta("")

@@ -80,7 +80,7 @@ class Transcript:
     def add(self, output: TokenOutput) -> str:
         """Add a token; returns the text that is now certain.
 
-        The token of a hand-off is not flushed, because D continues the text.
+        The token of a hand-off is not flushed, because D continues the text, unless the token ends the answer.
         """
         if self._num_cached_tokens is None:
             self._num_cached_tokens = output.num_cached_tokens
@@ -89,7 +89,7 @@ class Transcript:
         delta = self._text.push(output.token, ends=ends)
         if self._logprobs is not None and (not ends or self._text.shows_stop):
             self._logprobs.add(output)
-        if output.finish is not None and output.hand_off is None:
+        if output.finish is not None and (output.hand_off is None or ends):
             delta += self._text.flush()
         self._conclude(output)
         return delta

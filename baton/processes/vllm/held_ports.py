@@ -37,8 +37,8 @@ class HeldPorts:
             try:
                 held.append(self._bind(0))
                 first = port_of(held[0])
-                for port in range(first + 1, min(first + number, _LAST_PORT + 1)):
-                    held.append(self._bind(port))  # one by one: those before one that fails are closed
+                # One by one, not as a list: those before one that fails are in ``held``, and are closed.
+                held.extend(self._bind(port) for port in range(first + 1, min(first + number, _LAST_PORT + 1)))
             except OSError:
                 _close(held)
                 continue

@@ -20,6 +20,7 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 from core.net.served.config import PortConfig
 from core.net.served.port import HttpPort
 from core.net.sockets import bind, port_of
+from core.protocol.handoff import lease_of_reader
 from core.protocol.openai.json_body import BodyLimits
 from core.protocol.worker import WorkerLoad
 from workers.app import create_internal_app, create_public_app
@@ -97,6 +98,8 @@ class ScriptedEngine:
         self.running: dict[str, asyncio.Task[None]] = {}
         #: By id, the request each was granted for.
         self.leases: dict[str, str] = {}
+        #: Leases that several choices read, and what those that have read call them.
+        self.shared: dict[str, list[str]] = {}
         #: As many tokens fit into the context, prompt included.
         self.max_total_tokens = MAX_MODEL_LEN
         self.aborted: list[str] = []
@@ -140,12 +143,12 @@ class ScriptedEngine:
         finish = hand_off = None
         if token in request.stop_token_ids:
             finish = FinishReason.STOP
+            if request.hand_off and request.num_readers > 1:
+                hand_off = self._hand_off(request)
         elif count >= request.max_tokens or count >= len(self.script):
             finish = FinishReason.LENGTH
             if request.hand_off and len(request.prompt_token_ids) + count < self.max_total_tokens:
-                hand_off = HandOff(f"lease-{self._num_leases}", [7, 9], [2**64 - 1, 5])
-                self._num_leases += 1
-                self.leases[hand_off.lease_id] = request.request_id
+                hand_off = self._hand_off(request)
         wanted = request.sampling.num_logprobs
         return TokenOutput(
             token=token,
@@ -155,6 +158,14 @@ class ScriptedEngine:
             hand_off=hand_off,
             num_cached_tokens=3 if count == 1 else 0,
         )
+
+    def _hand_off(self, request: EngineRequest) -> HandOff:
+        hand_off = HandOff(f"lease-{self._num_leases}", [7, 9], [2**64 - 1, 5])
+        self._num_leases += 1
+        self.leases[hand_off.lease_id] = request.request_id
+        if request.num_readers > 1:
+            self.shared[hand_off.lease_id] = []
+        return hand_off
 
     def abort(self, request_id: str) -> bool:
         task = self.running.pop(request_id, None)
@@ -176,6 +187,12 @@ class ScriptedEngine:
 
     def has_lease(self, lease_id: str) -> bool:
         return lease_id in self.leases
+
+    def note_read(self, name: str) -> None:
+        self.shared[lease_of_reader(name)[0]].append(name)
+
+    def has_readers(self, lease_id: str) -> bool:
+        return lease_id in self.shared
 
     def leases_of(self, request_id: str) -> list[str]:
         return [lease_id for lease_id, owner in self.leases.items() if owner == request_id]
@@ -241,11 +258,19 @@ class RecordingLeases:
         self.dropped.append(lease_id)
         self.engine.end_lease(lease_id)
 
-    def drop_request(self, request_id: str, but: str = "") -> bool:
-        lease_ids = [lease_id for lease_id in self.engine.leases_of(request_id) if lease_id != but]
+    def drop_request(self, request_id: str) -> bool:
+        lease_ids = self.engine.leases_of(request_id)
         for lease_id in lease_ids:
             self.drop(lease_id)
         return bool(lease_ids)
+
+    def drop_older(self, request_id: str, but: str) -> None:
+        for lease_id in self.engine.leases_of(request_id):
+            if lease_id != but and not self.engine.has_readers(lease_id):
+                self.drop(lease_id)
+
+    def note_read(self, lease_id: str) -> None:
+        self.engine.note_read(lease_id)
 
     def drop_all(self, suffix: str) -> int:
         lease_ids = self.engine.leases_with(suffix)

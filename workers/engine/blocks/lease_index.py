@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from core.protocol.handoff import lease_of_reader
 from workers.engine.errors import LedgerError
 
 
@@ -13,6 +14,9 @@ class Grant:
 
     request_id: str
     token_ids: list[int]
+    #: How many choices read the blocks, and the numbers of those that have.
+    num_readers: int = 1
+    have_read: set[int] = field(default_factory=set)
 
 
 class LeaseIndex:
@@ -44,6 +48,24 @@ class LeaseIndex:
     def get(self, lease_id: str) -> Grant | None:
         """What the lease was granted for; None if it holds no blocks."""
         return self._by_lease.get(lease_id)
+
+    def note_read(self, name: str) -> str | None:
+        """Note a read, by what the reader calls the lease; returns the lease that is over by it, None if others are to
+        read.
+
+        The same reader counts once, as it may read again on another worker. A lease that is not listed counts as over.
+        """
+        lease_id, reader = lease_of_reader(name)
+        grant = self._by_lease.get(lease_id)
+        if grant is None or reader >= grant.num_readers:
+            return name
+        grant.have_read.add(reader)
+        return lease_id if len(grant.have_read) == grant.num_readers else None
+
+    def has_readers(self, name: str) -> bool:
+        """Whether the lease, by its id or by what a reader calls it, is for several readers."""
+        grant = self._by_lease.get(lease_of_reader(name)[0])
+        return grant is not None and grant.num_readers > 1
 
     def of(self, request_id: str) -> list[str]:
         """The leases of one request, oldest first."""

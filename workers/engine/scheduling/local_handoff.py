@@ -27,6 +27,7 @@ class LocalHandoff:
 
         If a sequence's lease has ended, or holds something else than its parameters say, the sequence is queued to
         compute its prompt, most of which may still be in the prefix cache. The lease ends, as it has no other reader.
+        So is a sequence whose lease has other readers, since each of them writes into the last block.
         """
         sequences = self._scheduler_state.sequences
         admitted = False
@@ -50,7 +51,7 @@ class LocalHandoff:
         remote = seq.request.remote
         assert remote is not None  # only such sequences are AWAITING_HANDOFF
         grant = self._scheduler_state.leases.get(remote.lease_id)
-        if grant is None or remote.first_token < 0:
+        if grant is None or grant.num_readers > 1 or remote.first_token < 0:
             return False
         blocks = remote.remote_block_ids[0]
         return (
@@ -73,7 +74,8 @@ class LocalHandoff:
         scheduler_state = self._scheduler_state
         scheduler_state.sequences.awaiting_handoff.pop()
         seq.advance(Event.LOSE)
-        if scheduler_state.end_lease(self._lease_of(seq)):
+        lease = self._lease_of(seq)
+        if scheduler_state.leases.has_readers(lease) or scheduler_state.end_lease(lease):
             self._note_read(seq)
         scheduler_state.counters.local_prefills += 1
         scheduler_state.sequences.queue.push(seq)

@@ -290,6 +290,14 @@ class Scheduler:
         """Whether the lease holds blocks."""
         return lease_id in self.state.leases
 
+    def note_read(self, name: str) -> str | None:
+        """Note that a reader has read; returns the lease that is over by it. See ``LeaseIndex.note_read``."""
+        return self.state.leases.note_read(name)
+
+    def has_readers(self, lease_id: str) -> bool:
+        """Whether the lease is for several readers."""
+        return self.state.leases.has_readers(lease_id)
+
     def leases_of(self, request_id: str) -> list[str]:
         """The leases granted for the request that still hold blocks, oldest first."""
         return self.state.leases.of(request_id)
@@ -299,7 +307,9 @@ class Scheduler:
         return self.state.leases.ending_with(suffix)
 
     def drain_read_leases(self) -> list[str]:
-        """Leases that ``schedule`` ended since the last call because this engine was their reader."""
+        """Leases that this engine has read itself since the last call, by what the readers call them; those without
+        other readers have ended.
+        """
         return self._local_handoff.drain()
 
     # --- state --------------------------------------------------------------------------------------------------

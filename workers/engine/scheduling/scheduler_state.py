@@ -104,7 +104,8 @@ class SchedulerState:
         """End a sequence, and keep its blocks under a lease."""
         blocks, seq.blocks = seq.blocks, []
         versions = self.pool.lease(lease_id, blocks)
-        self.leases.add(lease_id, Grant(seq.request.request_id, seq.tokens[: seq.num_prefilled]))
+        request = seq.request
+        self.leases.add(lease_id, Grant(request.request_id, seq.tokens[: seq.num_prefilled], request.num_readers))
         self.counters.hand_offs += 1
         self.end_sequence(seq, Event.HAND_OFF)
         return HandOff(lease_id=lease_id, block_ids=blocks, versions=versions)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import secrets
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
 from core.net.served.body import Body, ClientGoneError
 from core.net.served.connection import HAS_DEADLINE
+from core.protocol.choice import HEADER as CHOICE_HEADER
+from core.protocol.choice import Choice, choice_in
 from core.protocol.errors import ApiError, InternalError
 from core.protocol.id_syntax import REQUEST_ID
 from core.protocol.openai.json_body import parse_body
@@ -25,6 +27,16 @@ if TYPE_CHECKING:
     from workers.server.answers.serving import Serving
 
 logger = logging.getLogger(__name__)
+
+_CHOICE = CHOICE_HEADER.encode()
+
+
+class Asked(NamedTuple):
+    """What the headers of a request say. ``token_ids``: the router wants the ids of the tokens of a stream."""
+
+    request_id: str
+    choice: Choice | None
+    token_ids: bool
 
 
 class BodyEndpoint:
@@ -54,23 +66,23 @@ class BodyEndpoint:
                 return
             scope["state"][HAS_DEADLINE]()  # the router enforces the deadline: its client may read slowly
             async with client:
-                await self._answer(raw, client, request_id, asks_ids=header(scope, HEADER) == ASKED)
+                await self._answer(raw, client, Asked(request_id, _choice(scope), header(scope, HEADER) == ASKED))
         if client.gone:
             logger.info("request %s: the client left", request_id)
 
-    async def _run(self, body: dict[str, Any], client: ConnectedClient, request_id: str, *, asks_ids: bool) -> None:
-        """Answer a body. Raises ApiError. ``asks_ids``: the router wants the ids of the tokens of a stream."""
+    async def _run(self, body: dict[str, Any], client: ConnectedClient, asked: Asked) -> None:
+        """Answer a body. Raises ApiError."""
         raise NotImplementedError
 
-    async def _answer(self, raw: bytes, client: ConnectedClient, request_id: str, *, asks_ids: bool) -> None:
+    async def _answer(self, raw: bytes, client: ConnectedClient, asked: Asked) -> None:
         try:
-            await self._run(parse_body(raw, self._limits), client, request_id, asks_ids=asks_ids)
+            await self._run(parse_body(raw, self._limits), client, asked)
         except ApiError as error:
             if error.status >= 500:
-                logger.warning("request %s: %s", request_id, error.message)
+                logger.warning("request %s: %s", asked.request_id, error.message)
             await client.send_error(error)
         except Exception:
-            logger.exception("request %s: a mistake of ours", request_id)
+            logger.exception("request %s: a mistake of ours", asked.request_id)
             await client.send_error(InternalError("The worker made a mistake; its log says more."))
 
 
@@ -92,9 +104,17 @@ class GenerateEndpoint(BodyEndpoint, Generic[R]):
         self._jobs = jobs
         self._serving = serving
 
-    async def _run(self, body: dict[str, Any], client: ConnectedClient, request_id: str, *, asks_ids: bool) -> None:
-        job = await self._jobs.make(self._kind, body, request_id, tells_token_ids=asks_ids)
+    async def _run(self, body: dict[str, Any], client: ConnectedClient, asked: Asked) -> None:
+        job = await self._jobs.make(
+            self._kind, body, asked.request_id, choice=asked.choice, tells_token_ids=asked.token_ids
+        )
         await self._serving.answer(job, client)
+
+
+def _choice(scope: Scope) -> Choice | None:
+    """The choice that a router names; None: the request has only one."""
+    given = header(scope, _CHOICE)
+    return None if given is None else choice_in(given)
 
 
 def _request_id(scope: Scope) -> str:

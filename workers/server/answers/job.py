@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from core.protocol.choice import Choice
 from core.protocol.errors import BadRequestError, no_such_model
 from core.protocol.openai.requests import COMPLETION_MAX_TOKENS, ChatRequest, R, Request, validate
 from core.protocol.openai.structured import Form, bounded
@@ -81,8 +83,16 @@ class JobFactory:
         self._tokenizer = tokenizer
         self._prompts = prompts or Prompts(tokenizer, identity.max_model_len)
 
-    async def make(self, kind: type[R], body: dict[str, Any], request_id: str, *, tells_token_ids: bool = False) -> Job:
-        """The job for a body. Raises ApiError.
+    async def make(
+        self,
+        kind: type[R],
+        body: dict[str, Any],
+        request_id: str,
+        *,
+        choice: Choice | None = None,
+        tells_token_ids: bool = False,
+    ) -> Job:
+        """The job for a body. Raises ApiError. ``choice``: which one of several it computes; None: the only one.
 
         The body may have ``kv_transfer_params``, because it comes from the router, or from this machine.
         """
@@ -95,7 +105,7 @@ class JobFactory:
         prompt = await self._prompt(request, leg.remote)
         form = _form(request)
         grammar = "" if form is None else await self._compile(form)
-        job = self._job(request, prompt, leg, request_id, grammar)
+        job = self._job(request, prompt, leg, request_id, choice or Choice(request_id), grammar)
         await _skip_given(job, leg)
         if tells_token_ids and request.stream:
             job.token_ids = TokenIdLines(job.transcript.tokens)
@@ -118,7 +128,9 @@ class JobFactory:
             )
         return await self._grammars.compile(form)
 
-    def _job(self, request: Request, prompt: list[int], leg: RequestLeg, request_id: str, grammar: str) -> Job:
+    def _job(
+        self, request: Request, prompt: list[int], leg: RequestLeg, request_id: str, choice: Choice, grammar: str
+    ) -> Job:
         eos = self._tokenizer.eos_token_ids
         sampling = sampling_params(
             request,
@@ -139,17 +151,18 @@ class JobFactory:
             stop_token_ids=(frozenset() if request.ignore_eos else eos).union(request.stop_token_ids or ()),
             priority=request.priority,
             hand_off=leg.hand_off,
+            num_readers=leg.num_readers,
             remote=leg.remote,
             output_token_ids=leg.given,
             cache_salt=request.cache_salt or "",
             grammar=grammar,
         )
         leg.check(engine_request, self._identity)
-        created = leg.created
+        created = leg.created or choice.created or int(time.time())
         transcript = self._transcript(request, prompt)
         shows_prompt = request.return_token_ids and not (request.stream and leg.has_begun)
         shown = Shown(request.include_usage, request.usage_in_chunks, prompt if shows_prompt else None)
-        response = self._response(request, request_id, created, shown)
+        response = self._response(request, choice, created, shown)
         job = Job(request, leg, engine_request, transcript, response, created)
         if isinstance(request, ChatRequest):
             job.reader = self._reader(request, prompt, request_id)
@@ -224,9 +237,9 @@ class JobFactory:
         kind = ChatLogprobs if isinstance(request, ChatRequest) else CompletionLogprobs
         return kind(self._tokenizer.token_bytes, as_ids=request.return_tokens_as_token_ids)
 
-    def _response(self, request: Request, request_id: str, created: int, shown: Shown) -> ResponseBuilder:
+    def _response(self, request: Request, choice: Choice, created: int, shown: Shown) -> ResponseBuilder:
         kind = ChatResponseBuilder if isinstance(request, ChatRequest) else CompletionResponseBuilder
-        return kind(request_id, request.model, created, self._identity.fingerprint, shown)
+        return kind(choice.answer_id, request.model, created, self._identity.fingerprint, shown, choice.index)
 
 
 def _form(request: Request) -> Form | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +26,8 @@ class RequestLeg:
     hand_off: bool = False
     remote: KVTransferParams | None = None
     resume: Resume | None = None
+    #: How many choices read the blocks of this P's lease.
+    num_readers: int = 1
 
     @property
     def given(self) -> list[int]:
@@ -47,9 +48,9 @@ class RequestLeg:
 
     @property
     def created(self) -> int:
-        """When the answer was created, in Unix seconds: the time that the client has already received, or now."""
+        """When the answer was created, in Unix seconds, as the client has already received it; 0: it has not."""
         origin = self.remote or self.resume
-        return (origin and origin.created) or int(time.time())
+        return 0 if origin is None else origin.created
 
     def check(self, request: EngineRequest, identity: Identity) -> None:
         """Raise BadRequestError unless at least one token is left to sample after ``given``."""
@@ -94,4 +95,4 @@ def leg_of(body: dict[str, Any]) -> RequestLeg:
     params = transfer_params.parse(raw)
     if isinstance(params, KVTransferParams):
         return RequestLeg(remote=params)
-    return RequestLeg(hand_off=params.do_remote_decode, resume=params.resume)
+    return RequestLeg(hand_off=params.do_remote_decode, resume=params.resume, num_readers=params.num_readers)

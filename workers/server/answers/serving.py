@@ -77,7 +77,7 @@ class Serving:
         outputs = self._engine.submit(job.engine_request)
         if not outputs.is_refused:
             remote = job.leg.remote
-            self._leases.drop_request(job.engine_request.request_id, but="" if remote is None else remote.lease_id)
+            self._leases.drop_older(job.engine_request.request_id, "" if remote is None else remote.lease_id)
         return outputs
 
     async def _stream(self, job: Job, client: ConnectedClient) -> None:
@@ -114,16 +114,20 @@ class Serving:
             if output is None:
                 raise AbortedError("the engine ended the sequence early")
             text = job.transcript.add(output)
-            if output.hand_off is None or job.transcript.finish_reason == "stop":
+            is_over = job.transcript.finish_reason == "stop"
+            if output.hand_off is None or (is_over and job.leg.num_readers == 1):
                 if output.hand_off is not None:  # a stop string in the first token: no D will come
                     self._leases.drop(output.hand_off.lease_id)
                 await self._send_whole(job, client, text)
                 return
-            with self._held(output.hand_off.lease_id, client):
+            lease_id = output.hand_off.lease_id
+            with self._held(lease_id, client):
                 hit("worker.grant.before")
-                if not await self._leases.grant(output.hand_off.lease_id):
+                if not await self._leases.grant(lease_id):
                     raise AbortedError("the request was aborted when its blocks were about to be handed over")
                 hit("worker.grant.after")
+                if is_over:  # only the other choices read
+                    self._leases.note_read(lease_id)
                 await self._send_whole(job, client, text, output.hand_off)
 
     async def _only(self, outputs: TokenStream) -> TokenOutput | None:
@@ -147,7 +151,7 @@ class Serving:
         if job.reader is not None:
             # The router makes a chunk of it. An answer that goes on here may be in the middle of a call.
             body_of = job.reader.part_body if job.leg.hand_off else job.reader.message_body
-            message = body_of(job.reader.read(text, ended=hand_off is None))
+            message = body_of(job.reader.read(text, ended=hand_off is None or transcript.finish_reason == "stop"))
         body = job.response.whole(
             text, job.finish_reason, logprobs, transcript.usage, params, tokens, transcript.stop_reason, message
         )

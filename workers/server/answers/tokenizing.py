@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from core.net.served.body import BodyReader
     from core.protocol.openai.json_body import BodyLimits
     from workers.server.access import Access
+    from workers.server.answers.endpoint import Asked
     from workers.server.answers.prompts import Prompts
     from workers.server.http import ConnectedClient
     from workers.server.identity import Identity
@@ -46,7 +47,7 @@ class TokenizingEndpoint(BodyEndpoint):
         super().__init__(access, bodies, body_timeout_s, limits)
         self._work = work
 
-    async def _run(self, body: dict[str, Any], client: ConnectedClient, request_id: str, *, asks_ids: bool) -> None:
+    async def _run(self, body: dict[str, Any], client: ConnectedClient, asked: Asked) -> None:
         answer = await self._work(body)
         await client.send_json(200, answer.model_dump_json().encode())
 

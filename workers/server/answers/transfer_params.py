@@ -15,7 +15,7 @@ import msgspec
 
 from core.protocol.errors import BadRequestError
 from core.protocol.excerpts import excerpt
-from core.protocol.handoff import KVTransferParams, Resume
+from core.protocol.handoff import MAX_READERS, KVTransferParams, Resume
 from core.protocol.id_syntax import HAND_OFF_ID, LEASE_ID_PATTERN
 from workers.limits import MAX_RANKS
 from workers.text.first_logprobs import complaints_about
@@ -38,6 +38,8 @@ class TransferRequest(msgspec.Struct):
     do_remote_decode: bool = False
     do_remote_prefill: bool = False
     resume: Resume | None = None
+    #: With ``do_remote_decode``: how many choices read the blocks, after which they are freed.
+    num_readers: int = 1
 
 
 def parse(raw: dict[str, Any]) -> TransferRequest | KVTransferParams:
@@ -49,6 +51,8 @@ def parse(raw: dict[str, Any]) -> TransferRequest | KVTransferParams:
         if request.resume is not None:
             raise bad("a D is not asked to resume: its output_token_ids say where it goes on")
         return _checked(_convert(raw, KVTransferParams))
+    if not 1 <= request.num_readers <= (MAX_READERS if request.do_remote_decode else 1):
+        raise bad(f"num_readers is from 1 to {MAX_READERS}, and is for a P only")
     if request.resume is not None:
         for complaint in _about_the_resumption(request.resume):
             raise bad(complaint)
