@@ -182,6 +182,15 @@ class RouterSettings(ProcessSettings):
         ),
     )
     max_requests: int = Field(16384, ge=1, description="Requests in any state; the next one is answered 429.")
+    max_choices: int = Field(
+        1024,
+        ge=1,
+        le=65536,
+        description=(
+            "Answers that one request may ask for: n, or best_of, times the number of its prompts. Each counts as a "
+            "request in max_requests."
+        ),
+    )
     default_max_in_flight: int = Field(
         1024, ge=1, description="Requests at once on a worker that does not report how many it runs."
     )

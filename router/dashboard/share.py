@@ -138,4 +138,5 @@ def _request(services: Services, facts: RequestFacts) -> LiveRequest:
 
 def _remaining_ms(services: Services, facts: RequestFacts) -> int | None:
     request = services.active.get(facts.id)
-    return None if request is None or request.lease is None else request.lease.remaining_ms()
+    lease = next((one.lease for one in request.exchanges if one.lease is not None), None) if request else None
+    return None if lease is None else lease.remaining_ms()

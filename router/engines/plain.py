@@ -30,6 +30,10 @@ class PlainEngine(BatonEngine):
         """Always: only D's answer is known to be right."""
         return True
 
+    def for_reader(self, answer: PrefillAnswer, reader: int) -> PrefillAnswer | None:
+        """It may free the blocks when one has read."""
+        return None
+
     def prefill_leg(self, request: Exchange, *, hand_off: bool) -> PrefillLeg:
         """P is asked for one token; it may refuse a ``min_tokens`` above that."""
         fields = request.body.fields

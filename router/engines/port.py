@@ -57,6 +57,12 @@ class Engine(Protocol):
         ``on_over`` None: nobody will read the blocks, so the lease is not renewed, only released.
         """
 
+    def for_reader(self, answer: PrefillAnswer, reader: int) -> PrefillAnswer | None:
+        """What a choice is told that reads the blocks of another choice's ``answer``, as number ``reader`` of several.
+
+        None: this engine's blocks are for one reader.
+        """
+
     def still_held(self, lease: HeldLease) -> bool:
         """Whether what a D reads until now is what P promised: P keeps the blocks, or a fence tells D."""
 

@@ -36,6 +36,7 @@ class _Message(msgspec.Struct):
 
 
 class _Choice(msgspec.Struct):
+    index: int = 0
     text: str = ""
     message: _Message | None = None
     logprobs: msgspec.Raw = msgspec.Raw(b"null")
@@ -150,7 +151,7 @@ class PrefillAnswer:
         events = b""
         if asked.chat and not begun:
             usage = self._usage(asked, at_start=True)
-            events = self._chunk(asked, [_choice({"delta": {"role": "assistant", "content": ""}})], usage)
+            events = self._chunk(asked, [self._shown({"delta": {"role": "assistant", "content": ""}})], usage)
             if asked.token_ids:
                 events = b'%b,"prompt_token_ids":%b}\n\n' % (events[:-3], bytes(self._answer.prompt_token_ids))
         return events + (self._text_event(asked, begun=begun) if self.shows(asked) else b"")
@@ -167,7 +168,7 @@ class PrefillAnswer:
     def _text_event(self, asked: ClientRequest, *, begun: bool) -> bytes:
         parts = self._parts or {"content": ""}
         text: dict[str, Any] = {"delta": parts} if asked.chat else {"text": parts["content"]}
-        choice = _choice(text, logprobs=orjson.Fragment(bytes(self._choice.logprobs)))
+        choice = self._shown(text, logprobs=orjson.Fragment(bytes(self._choice.logprobs)))
         if asked.token_ids:
             choice["token_ids"] = orjson.Fragment(bytes(self._choice.token_ids))
             if not asked.chat and not begun:
@@ -177,7 +178,7 @@ class PrefillAnswer:
     def last_events(self, asked: ClientRequest) -> bytes:
         """The end of a stream that the first token ended."""
         text: dict[str, Any] = {"delta": {}} if asked.chat else {"text": ""}
-        choice = _choice(text, finish=self._choice.finish_reason)
+        choice = self._shown(text, finish=self._choice.finish_reason)
         if stop_reason := bytes(self._choice.stop_reason):
             choice["stop_reason"] = orjson.Fragment(stop_reason)
         if asked.token_ids:
@@ -186,6 +187,12 @@ class PrefillAnswer:
         if asked.include_usage:
             events += self._chunk(asked, [], bytes(self._answer.usage))
         return events + DONE_EVENT
+
+    def _shown(
+        self, content: dict[str, Any], *, logprobs: orjson.Fragment | None = None, finish: str | None = None
+    ) -> dict[str, Any]:
+        """The choice in an event."""
+        return {"index": self._choice.index, **content, "logprobs": logprobs, "finish_reason": finish}
 
     def whole_body(self) -> bytes:
         """The unstreamed answer without the parameters for D. Raises UpstreamError if it cannot be passed on."""
@@ -206,9 +213,3 @@ def _decode(decoder: msgspec.json.Decoder[_T], data: bytes) -> _T:
         return decoder.decode(data)
     except RecursionError:
         raise ValueError("nested too deeply") from None
-
-
-def _choice(
-    content: dict[str, Any], *, logprobs: orjson.Fragment | None = None, finish: str | None = None
-) -> dict[str, Any]:
-    return {"index": 0, **content, "logprobs": logprobs, "finish_reason": finish}

@@ -22,11 +22,13 @@ from core.protocol.openai.json_body import parse_body
 from core.protocol.router import new_request_id
 from router.front.head import check_content_type, key_in, priority_in, timeout_s
 from router.request.bodies import ClientBody
+from router.request.choices.whole import WholeRequest
 from router.request.client_id import client_id
 from router.request.reply import ClientReply
-from router.request.snapshot import facts_of
+from router.request.snapshot import facts
 from router.request.validated import PATHS, validated, with_priority
-from router.steps.admission import check_queue, check_requests, make_room
+from router.steps.admission import check_choices, check_queue, check_requests, make_room
+from router.steps.choices import new_whole, run_choices
 from router.steps.exit import ClientGone, settle
 from router.steps.run import new_request, run
 from router.tracing.setup import set_up
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from core.net.served.call import HttpCall
     from router.edge.auth import BearerKeys
     from router.edge.doors import Doors
+    from router.request.client_request import ClientRequest
     from router.request.exchange import Exchange
     from router.services import Services
     from router.tracing.provider import Tracing
@@ -57,7 +60,7 @@ class _Arrival:
         #: Runs if the client wants a deadline of its own.
         self.timer: asyncio.TimerHandle | None = None
         #: The record of the request, once its body is complete.
-        self.exchange: Exchange | None = None
+        self.exchange: Exchange | WholeRequest | None = None
 
 
 class HotCalls:
@@ -169,21 +172,34 @@ class HotCalls:
         make_room(services, asked.model, asked.priority, len(raw))
         reply = ClientReply(call, arrival.request_id, client_id(call.headers))
         reply.names_events = not asked.ends_with_done
-        exchange = new_request(services, arrival.request_id, asked, ClientBody(body), reply, len(raw))
+        exchange = self._new(arrival.request_id, asked, ClientBody(body), reply, len(raw))
         if self.tracing is not None:
-            facts = facts_of(exchange, exchange.progress.started_s)
-            exchange.trace = self.tracing.begin(facts, call.headers, arrival.came_s, self._scheme)
+            now_s = self._loop.time()
+            trace = self.tracing.begin(facts(exchange, now_s), call.headers, arrival.came_s, self._scheme)
+            exchange.trace_with(trace)
         arrival.exchange = exchange
         call.leave_to_deadline()
         services.active.add(exchange)
-        call.track(self._loop.create_task(self._run(call, exchange)))
+        call.track(self._loop.create_task(self._run(call, exchange, reply)))
 
-    async def _run(self, call: HttpCall, request: Exchange) -> None:
+    def _new(
+        self, request_id: str, asked: ClientRequest, body: ClientBody, reply: ClientReply, num_bytes: int
+    ) -> Exchange | WholeRequest:
+        """Raises ApiError."""
+        if asked.choices is None:
+            return new_request(self._services, request_id, asked, body, reply, num_bytes)
+        check_choices(self._services, asked.choices)
+        return new_whole(self._services, request_id, asked, asked.choices, body, reply, num_bytes)
+
+    async def _run(self, call: HttpCall, request: Exchange | WholeRequest, reply: ClientReply) -> None:
         request.task = asyncio.current_task()
         error = request.stop_error  # it may have been ended before this task's first step
         try:
             if error is None:
-                await run(self._services, request)
+                if isinstance(request, WholeRequest):
+                    await run_choices(self._services, request)
+                else:
+                    await run(self._services, request)
         except asyncio.CancelledError:
             if request.stop_error is None:  # the server stops
                 error = UnavailableError("The router is shutting down.")
@@ -201,7 +217,7 @@ class HotCalls:
             self._forget(call)
             call.untrack(request.task)
         if error is not None and not isinstance(error, ClientGone):
-            await request.reply.error(error)
+            await reply.error(error)
 
     def _refuse(self, call: HttpCall, error: ApiError) -> None:
         """Answer a request that never began. If its body was not read to the end, the connection is closed."""

@@ -30,11 +30,15 @@ class HeldLease(Protocol):
     def given(self) -> None:
         """Note that a D is about to be sent the parameters: from now on it may read the blocks at any time."""
 
-    def confirmed(self) -> None:
-        """Stop renewing: D has answered, so it has read the blocks."""
+    @property
+    def is_shared(self) -> bool:
+        """Whether other choices of the request hold it too, so that it lives on after this one's read."""
 
-    def release(self) -> None:
-        """Stop renewing, and have P free the blocks as soon as this is safe."""
+    def confirmed(self) -> bool:
+        """D has answered, so it has read the blocks: stop renewing. Returns False if others hold the lease."""
+
+    def release(self) -> bool:
+        """Stop renewing, and have P free the blocks as soon as this is safe. Returns False if others hold the lease."""
 
 
 class LeaseRenewer(Protocol):

@@ -8,6 +8,7 @@
 ``prompt_text``     what placement knows of the prompt in a body
 ``sent_tokens``     the ids of the tokens that the client has been sent
 ``attempts``        what was tried, and what is next after a failure; ``failure_table`` has the rows
+``choices``         a request for several answers: its record, and one answer of them
 ``active``          all live requests; ``ended`` has the ones that ended last
 ``facts``           what metrics, log, traces, admin REST and dashboard get; ``snapshot`` takes it from the record
 ``client_id``       the id that a client gives its own request

@@ -5,44 +5,55 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from core.leases.store import LeaseState
-from router.request.snapshot import facts_of
+from router.request.snapshot import facts
 from router.request.states import LIVE, State
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from core.protocol.errors import ApiError
+    from router.request.choices.whole import WholeRequest
     from router.request.exchange import Exchange
     from router.request.facts import RequestFacts
 
+    Live = Exchange | WholeRequest
+
 
 class ActiveRequests:
-    """Live requests in order of arrival."""
+    """Live requests in order of arrival. A request for several answers is one of them, with one id."""
 
     def __init__(self) -> None:
-        self._by_id: dict[str, Exchange] = {}
+        self._by_id: dict[str, Live] = {}
         self._number = 0
+        #: The number of answers that all of them are for.
+        self.num_choices = 0
 
     def __len__(self) -> int:
         return len(self._by_id)
 
-    def __iter__(self) -> Iterator[Exchange]:
+    def __iter__(self) -> Iterator[Live]:
         return iter(tuple(self._by_id.values()))
+
+    def exchanges(self) -> Iterator[Exchange]:
+        """What workers are sent: the requests, and the choices of those that have several."""
+        return (one for request in self for one in request.exchanges)
 
     def next_number(self) -> int:
         """Returns a number that grows with every request; queues order requests of one priority by it."""
         self._number += 1
         return self._number
 
-    def add(self, exchange: Exchange) -> None:
+    def add(self, request: Live) -> None:
         """Add an admitted request."""
-        self._by_id[exchange.request_id] = exchange
+        self._by_id[request.request_id] = request
+        self.num_choices += len(request.exchanges)
 
-    def remove(self, exchange: Exchange) -> None:
+    def remove(self, request: Live) -> None:
         """Remove a request that is over."""
-        self._by_id.pop(exchange.request_id, None)
+        if self._by_id.pop(request.request_id, None) is not None:
+            self.num_choices -= len(request.exchanges)
 
-    def get(self, request_id: str) -> Exchange | None:
+    def get(self, request_id: str) -> Live | None:
         """The live request of that id; None if there is none."""
         return self._by_id.get(request_id)
 
@@ -52,31 +63,37 @@ class ActiveRequests:
 
     def facts(self, now_s: float, ids: Iterable[str] | None = None) -> list[RequestFacts]:
         """The facts of all live requests, or of those in ``ids`` that are live. ``now_s``: the loop's clock."""
-        wanted = self._by_id.values() if ids is None else filter(None, map(self._by_id.get, ids))
-        return [facts_of(request, now_s) for request in wanted]
+        wanted = list(self._by_id) if ids is None else ids
+        return [facts(self._by_id[each], now_s) for each in wanted if each in self._by_id]
 
     def lease_keepers(self) -> dict[str, str]:
         """Ids of the live requests that hold a lease, by lease id."""
-        return {request.lease_id: request.request_id for request in self._by_id.values() if request.lease_id}
+        return {
+            one.lease_id: request.request_id
+            for request in self._by_id.values()
+            for one in request.exchanges
+            if one.lease_id
+        }
 
     def longest_s(self, state: State, now_s: float) -> float | None:
         """The longest time, in seconds, that a live request has now been in ``state``; None if no request is in it."""
         return max(
-            (one.progress.in_state_s(now_s) for one in self._by_id.values() if one.progress.state is state),
+            (one.progress.in_state_s(now_s) for one in self.exchanges() if one.progress.state is state),
             default=None,
         )
 
     def count(self) -> dict[State, int]:
-        """The number of requests in each live state."""
+        """The number of requests in each live state. Each choice counts where it is itself."""
         counts = dict.fromkeys(LIVE, 0)
-        for exchange in self._by_id.values():
-            counts[exchange.progress.state] += 1
+        for one in self.exchanges():
+            if not one.progress.over:  # as choices are that end before others
+                counts[one.progress.state] += 1
         return counts
 
     def engine_gone(self, engine_id: str) -> None:
         """Note that an engine left the registry: requests whose blocks it held have lost them."""
         if engine_id:
-            for exchange in self:
+            for exchange in self.exchanges():
                 if exchange.engine_id == engine_id:
                     exchange.lease_over(LeaseState.UNKNOWN)
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from core.protocol.openai.choices import Choices
 from core.protocol.openai.requests import COMPLETION_MAX_TOKENS
 from router.request.endpoints import ENDPOINTS
 
@@ -43,6 +44,10 @@ class ClientRequest(msgspec.Struct, frozen=True):
     usage_in_chunks: bool = False
     #: Whether its stream has the ids of prompt and tokens.
     token_ids: bool = False
+    #: What it asks for more than one answer of; None: it asks for one.
+    choices: Choices | None = None
+    #: Whether it asks for the logprobs of a completion.
+    logprobs: bool = False
 
     @property
     def prompt_param(self) -> str:

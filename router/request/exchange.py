@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     from router.renewal.port import HeldLease
     from router.request.attempts import Attempts
     from router.request.bodies import ClientBody
+    from router.request.choices.shared_prefill import ChoiceRole
     from router.request.client_request import ClientRequest
     from router.request.facts import RequestFacts
     from router.request.releaser import Releaser
-    from router.request.reply import ClientReply
+    from router.request.reply import Reply
     from router.request.sent_tokens import SentTokens
     from router.upstream.port import Answer
 
@@ -51,6 +52,9 @@ class Trace(Protocol):
     def end(self, facts: RequestFacts) -> None:
         """Note that the request is over."""
 
+    def of_choice(self, index: int) -> Trace:
+        """The phases of one of several choices, which end with the whole request."""
+
 
 class Exchange:
     """One request. ``steps.exit`` releases what it holds, whatever the outcome."""
@@ -61,6 +65,7 @@ class Exchange:
         "asked",
         "attempts",
         "body",
+        "choice",
         "clock",
         "decode_worker",
         "engine_id",
@@ -92,13 +97,17 @@ class Exchange:
         number: int,
         asked: ClientRequest,
         body: ClientBody,
-        reply: ClientReply,
+        reply: Reply,
         num_bytes: int,
         sent_tokens: SentTokens,
         attempts: Attempts,
         releaser: Releaser,
+        prompt: Prompt | None = None,
     ) -> None:
-        """``number`` grows with every request and orders it in queues. ``releaser`` releases what it holds."""
+        """``number`` grows with every request and orders it in queues. ``releaser`` releases what it holds.
+
+        ``prompt``: what is known of the prompt, if another choice has the same; None: it is found in the body.
+        """
         self.request_id = request_id
         self.number = number
         self.asked = asked
@@ -106,7 +115,9 @@ class Exchange:
         self.reply = reply
         #: Size of the client's body, which stays in memory until the end.
         self.num_bytes = num_bytes
-        self.prompt = Prompt(asked.model, body.prompt_bytes(), body.prompt, body.num_ids())
+        self.prompt = prompt or Prompt(asked.model, body.prompt_bytes(), body.prompt, body.num_ids())
+        #: What it is to the other choices of a request; None: it is a request by itself.
+        self.choice: ChoiceRole | None = None
         #: The event loop's clock, seconds.
         self.clock = asyncio.get_running_loop().time
         self.progress = RequestProgress(self.clock())
@@ -168,7 +179,29 @@ class Exchange:
 
     def headers(self) -> tuple[tuple[str, str], ...]:
         """Headers to send to a worker with the request."""
-        return (("x-request-id", self.request_id), *(() if self.trace is None else self.trace.headers()))
+        own = ("x-request-id", self.request_id)
+        if self.choice is None:
+            return (own, *(() if self.trace is None else self.trace.headers()))
+        return (own, self.choice.choice.header(), *(() if self.trace is None else self.trace.headers()))
+
+    def trace_with(self, trace: Trace) -> None:
+        """Note its phases there from now on."""
+        self.trace = trace
+
+    @property
+    def exchanges(self) -> tuple[Exchange, ...]:
+        """As of a request with several choices: those that workers are sent."""
+        return (self,)
+
+    @property
+    def num_readers(self) -> int:
+        """For how many choices P keeps the blocks."""
+        return 1 if self.choice is None else self.choice.num_readers
+
+    @property
+    def state(self) -> State:
+        """Where it is."""
+        return self.progress.state
 
     @property
     def lease_id(self) -> str:

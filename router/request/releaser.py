@@ -21,5 +21,5 @@ class Releaser:
 
     def release(self, lease: HeldLease) -> None:
         """End a lease, so that P may free the blocks as soon as this is safe."""
-        lease.release()
-        self._leased.end(lease.lease_id)
+        if lease.release():
+            self._leased.end(lease.lease_id)

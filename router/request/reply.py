@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from core.net.answers import EVENT_STREAM, JSON, header_lines, retry_after
 from router.request.client_id import HEADER as CLIENT_ID
@@ -25,6 +25,45 @@ LAST_WRITE_S = 1.0
 
 
 _STREAM_LINES = header_lines(EVENT_STREAM)
+
+
+class Reply(Protocol):
+    """Where the steps of a request write its answer."""
+
+    first_content_s: float | None
+
+    @property
+    def client_id(self) -> str:
+        """The client's own id of the request; empty if it gave none."""
+
+    @property
+    def started(self) -> bool:
+        """Whether any of this answer has been sent."""
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether the client has been sent anything, so that an error can only be an event."""
+
+    async def write(self, data: bytes, *, content: bool = True) -> None:
+        """Wait until the client has read, then ``put``."""
+
+    def put(self, data: bytes, *, content: bool = True) -> bool:
+        """Send part of a stream. Returns False if the client does not read as fast as that: ``drain`` before the next.
+
+        Data without ``content`` is kept until the first content comes.
+        """
+
+    async def drain(self) -> None:
+        """Wait until the client has read."""
+
+    def forget(self) -> None:
+        """Drop the data kept until the first content. Only before the answer has begun."""
+
+    async def end(self) -> None:
+        """Complete the stream."""
+
+    async def whole(self, status: int, content_type: bytes, body: bytes, headers: Iterable[Header] = ()) -> None:
+        """Send the answer in one piece."""
 
 
 class ClientReply:
@@ -56,6 +95,11 @@ class ClientReply:
         #: Whether the last write has begun.
         self.ended = False
         self.first_content_s: float | None = None
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether the client has been sent anything."""
+        return self.started
 
     async def write(self, data: bytes, *, content: bool = True) -> None:
         """Wait until the client has read, then ``put``."""

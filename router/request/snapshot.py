@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from router.request.choices.whole import WholeRequest
 from router.request.facts import RequestFacts
 from router.request.states import LIVE, State
 
@@ -59,11 +62,52 @@ def facts_of(
     )
 
 
-def facts_at_end(request: Exchange, before: State, error: ApiError | None, now_s: float) -> RequestFacts:
+def facts_of_whole(
+    whole: WholeRequest,
+    now_s: float,
+    ended_in: State | None = None,
+    error: ApiError | None = None,
+    *,
+    is_error_relayed: bool = False,
+) -> RequestFacts:
+    """The facts of a request for several answers: what they have together, and the rest as its first choice has it."""
+    every = [facts_of(one, now_s) for one in whole.exchanges]
+    first_s = whole.reply.first_content_s if whole.asked.stream else None
+    return msgspec.structs.replace(
+        every[0],
+        id=whole.request_id,
+        state=whole.state,
+        started_s=whole.started_s,
+        age_s=now_s - whole.started_s,
+        ttft_s=None if first_s is None else first_s - whole.started_s,
+        answer_begun=whole.reply.started,
+        num_tokens=sum(one.num_tokens for one in every),
+        num_chunks=sum(one.num_chunks for one in every),
+        num_prefills=sum(one.num_prefills for one in every),
+        num_retries=sum(one.num_retries for one in every),
+        num_migrations=sum(one.num_migrations for one in every),
+        is_migrating=any(one.is_migrating for one in every),
+        dead_engines=tuple(dict.fromkeys(engine for one in every for engine in one.dead_engines)),
+        last_error=next((one.last_error for one in every if one.last_error is not None), None),
+        trace_id=None if whole.trace is None else whole.trace.trace_id,
+        ended_in=ended_in,
+        error=error,
+        is_error_relayed=is_error_relayed,
+    )
+
+
+def facts(request: Exchange | WholeRequest, now_s: float) -> RequestFacts:
+    """The facts of a live request of either kind."""
+    return facts_of_whole(request, now_s) if isinstance(request, WholeRequest) else facts_of(request, now_s)
+
+
+def facts_at_end(request: Exchange | WholeRequest, before: State, error: ApiError | None, now_s: float) -> RequestFacts:
     """The facts of a request that is over. ``before``: its state when its exit began; ``error``: why it ended."""
     relayed = request.relayed_error if error is None else None
-    ended_in = before if before in LIVE else None
-    return facts_of(request, now_s, ended_in, error or relayed, is_error_relayed=relayed is not None)
+    ended_in, why, is_relayed = before if before in LIVE else None, error or relayed, relayed is not None
+    if isinstance(request, WholeRequest):
+        return facts_of_whole(request, now_s, ended_in, why, is_error_relayed=is_relayed)
+    return facts_of(request, now_s, ended_in, why, is_error_relayed=is_relayed)
 
 
 def _id(worker: Worker | None) -> str | None:

@@ -11,6 +11,7 @@ import msgspec
 
 from core.protocol.errors import BadRequestError, NotFoundError
 from core.protocol.excerpts import excerpt
+from core.protocol.openai.choices import take_choices
 from core.protocol.openai.passed_on import PassedOnChat, PassedOnCompletion, check_depth, strip, validate_passed_on
 from core.protocol.openai.plain import MoreChat, MoreCompletion, plain
 from core.protocol.openai.requests import ChatRequest, CompletionRequest, simplify, validate
@@ -45,9 +46,13 @@ def validated(pool: WorkerPool, path: str, raw: bytes, body: dict[str, Any]) -> 
         return asked.showing(found) if isinstance(found, MoreChat | MoreCompletion) else asked
     # A client's parameters are dropped, not refused: some clients send back what another router answered.
     body.pop("kv_transfer_params", None)
+    choices = take_choices(body, chat=chat)
     request = validate(ChatRequest, body) if chat else validate(CompletionRequest, body)
     simplify(request, body)
-    return ClientRequest.of(request, chat=chat).showing(request)
+    asked = ClientRequest.of(request, chat=chat).showing(request)
+    if choices is None:
+        return asked
+    return msgspec.structs.replace(asked, choices=choices, logprobs=request.num_logprobs is not None)
 
 
 def with_priority(asked: ClientRequest, priority: int | None, body: dict[str, Any]) -> ClientRequest:

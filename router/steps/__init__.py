@@ -2,7 +2,9 @@
 
 ``admission``      whether the request is admitted, and which waiting requests are displaced by it
 ``run``            the loop: P, P's first token to the client, D, D's stream; repeated after a failure
+``choices``        the same for a request of several answers, each of which goes through ``run``
 ``prefill``        find a P with room, have it prefill, take over its blocks; ``prefill_answer`` parses P's answer
+``shared_prefill`` of several choices of one prompt the first has P prefill, and the others take over its blocks
 ``first_token``    send P's token to the client
 ``decode``         find a D with room, have it read the blocks, wait for its first bytes
 ``relay``          pass on D's stream to the client until it ends, or until D dies; then the stream migrates

@@ -11,20 +11,34 @@ import asyncio
 import heapq
 from typing import TYPE_CHECKING
 
-from core.protocol.errors import ApiError, RateLimitError, UnavailableError
+from core.protocol.errors import ApiError, BadRequestError, RateLimitError, UnavailableError
 from core.protocol.openai.requests import MAX_PRIORITY
 from router.queue.drain_rate import MAX_WAIT_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from core.protocol.openai.choices import Choices
     from router.queue.worker_queue import Waiter, WorkerQueue
     from router.services import Services
 
 
 def check_requests(services: Services, num_bodies: int) -> None:
     """Raise RateLimitError if too many requests are live. ``num_bodies``: requests whose bodies are incomplete."""
-    if len(services.active) + num_bodies >= services.settings.max_requests:
+    if services.active.num_choices + num_bodies >= services.settings.max_requests:
+        raise RateLimitError("Too many requests are running.", retry_after_s=retry_after_s(services))
+
+
+def check_choices(services: Services, choices: Choices) -> None:
+    """Raise BadRequestError if a request asks for too many answers, RateLimitError if it does now."""
+    num, limit = choices.num_computed, services.settings.max_choices
+    if num > limit:
+        raise BadRequestError(
+            f"At most {limit} answers in a request (the router's setting max_choices), and this one asks for {num}.",
+            param="prompt" if choices.prompts else "n" if choices.best_of == choices.n else "best_of",
+            code="too_many_choices",
+        )
+    if services.active.num_choices + num > services.settings.max_requests:
         raise RateLimitError("Too many requests are running.", retry_after_s=retry_after_s(services))
 
 

@@ -106,8 +106,8 @@ def _confirmed(services: Services, request: Exchange) -> None:
     if request.progress.state is State.READING:
         request.on(Event.FIRST_BYTE)
     if request.lease is not None:
-        request.lease.confirmed()
-        services.lease_limit.end(request.lease.lease_id)
+        if request.lease.confirmed():
+            services.lease_limit.end(request.lease.lease_id)
         request.lease = None
     request.engine_id = ""
     continued(services, request)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from core.process.failpoints import hit
 from core.protocol.errors import ApiError
+from router.request.choices.whole import WholeRequest
 from router.request.snapshot import facts_at_end
 from router.request.states import Event, State
 from router.steps.end_log import log_end
@@ -29,20 +30,38 @@ class ClientGone(ApiError):
     code = "client_gone"
 
 
-def settle(services: Services, request: Exchange, error: ApiError | None) -> None:
+def release(request: Exchange, error: ApiError | None) -> None:
+    """End one of several choices. ``error``: its own; None: it is done, or it ends because another one does."""
+    _end(request, Event.ABORTED if error is None else Event.FAILED)
+    request.vacate()
+
+
+def _end(request: Exchange, event: Event) -> None:
+    """Note the end of a request that is not over, and give up its blocks."""
+    if not request.progress.over:
+        request.on(event)
+    request.drop_lease()
+
+
+def settle(services: Services, request: Exchange | WholeRequest, error: ApiError | None) -> None:
     """End the request. ``error``: why the client has not got everything; None if it has. Later calls do nothing."""
     if services.active.get(request.request_id) is not request:
         return
     hit("router.exit")
-    before = request.progress.state
-    if not request.progress.over:
-        request.on(Event.ABORTED if error is not None and error is request.stop_error else Event.FAILED)
-    request.drop_lease()
+    before = request.state
+    is_aborted = error is not None and error is request.stop_error
+    if isinstance(request, WholeRequest):
+        request.end_state = request.end_state or (State.ABORTED if is_aborted else State.FAILED)
+        for one in request.exchanges:  # those that never began; the others are released already
+            release(one, None)
+    else:
+        _end(request, Event.ABORTED if is_aborted else Event.FAILED)
     services.active.remove(request)
     now_s = request.clock()
     facts = facts_at_end(request, before, error, now_s)
     services.metrics.ended(facts)
-    request.vacate()  # last, because it wakes requests that wait for room
+    if not isinstance(request, WholeRequest):
+        request.vacate()  # last, because it wakes requests that wait for room
     services.ended.add(now_s, facts, time.time())
     if services.settings.log_requests or facts.state is State.FAILED:
         log_end(facts)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from core.net.client.errors import CallError
 from core.process.failpoints import hit
 from core.protocol.errors import UnavailableError, UpstreamError
 from router.placement import SkipPrefill, choose, with_room
+from router.request.choices.shared_lease import SharedLease
 from router.request.states import Event
 from router.steps.failures import TryAnother
 from router.steps.lease_limit_wait import LeaseLimitWait
@@ -21,8 +22,17 @@ if TYPE_CHECKING:
     from router.engines.prefill_answer import PrefillAnswer
     from router.placement import Ahead
     from router.pool import Reservation, Worker
+    from router.renewal.port import HeldLease
     from router.request.exchange import Exchange
     from router.services import Services
+
+
+class Offer(NamedTuple):
+    """P's answer to one choice of a prompt, whose blocks the other choices read too."""
+
+    answer: PrefillAnswer
+    worker: Worker
+    lease: SharedLease
 
 
 class NoPrefill(Exception):
@@ -134,10 +144,29 @@ def _take_over(services: Services, request: Exchange, worker: Worker, answer: Pr
     request.sent_tokens.come_from(worker.weights_fingerprint)
     request.engine_id = answer.summary.remote_engine_id
     engine = services.engines.of(worker)
-    if answer.is_whole(request.asked):  # no D is needed; if P granted a lease anyway, it is released at the exit
+    is_whole = answer.is_whole(request.asked)
+    if not is_whole:
+        request.on(Event.PREFILLED)
+    if request.num_readers > 1 and answer.summary.lease_id:
+        _share(services, request, worker, answer, reads=not is_whole)
+    elif is_whole:  # no D is needed; if P granted a lease anyway, it is released at the exit
         request.lease = engine.hold(answer, None)
-        return
-    request.on(Event.PREFILLED)
-    lease = request.lease = engine.hold(answer, request.lease_over)
+    else:
+        request.lease = engine.hold(answer, request.lease_over)
+        _count(services, request.lease, worker, answer)
+
+
+def _share(services: Services, request: Exchange, worker: Worker, answer: PrefillAnswer, *, reads: bool) -> None:
+    """Hold the lease for all choices of the prompt, and let them read. ``reads``: this one does as well."""
+    shared = SharedLease()
+    shared.lease = services.engines.of(worker).hold(answer, shared.over)
+    _count(services, shared.lease, worker, answer)
+    if reads:
+        request.lease = shared.share(request.lease_over)
+    assert request.choice is not None and request.choice.shared is not None, "only choices have several readers"
+    request.choice.shared.settle(Offer(answer, worker, shared))
+
+
+def _count(services: Services, lease: HeldLease | None, worker: Worker, answer: PrefillAnswer) -> None:
     if lease is not None:
         services.lease_limit.hold(lease.lease_id, worker, answer.summary.remote_num_tokens)

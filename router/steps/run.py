@@ -12,26 +12,37 @@ from router.request.exchange import Exchange
 from router.request.sent_tokens import SentTokens
 from router.steps.decode import decode
 from router.steps.first_token import send_first_token
-from router.steps.prefill import prefill
 from router.steps.relay import relay
+from router.steps.shared_prefill import prefill_shared
 from router.steps.waiting import candidates
 
 if TYPE_CHECKING:
+    from router.placement import Prompt
     from router.pool import Route
     from router.request.bodies import ClientBody
     from router.request.client_request import ClientRequest
-    from router.request.reply import ClientReply
+    from router.request.reply import Reply
     from router.services import Services
 
 
 def new_request(
-    services: Services, request_id: str, asked: ClientRequest, body: ClientBody, reply: ClientReply, num_bytes: int
+    services: Services,
+    request_id: str,
+    asked: ClientRequest,
+    body: ClientBody,
+    reply: Reply,
+    num_bytes: int,
+    prompt: Prompt | None = None,
 ) -> Exchange:
-    """The record of an admitted request. ``num_bytes``: size of the client's body, which is kept until the end."""
+    """The record of an admitted request. ``num_bytes``: size of the client's body, which is kept until the end.
+
+    ``prompt``: that of another choice with the same one.
+    """
     sent_tokens = _sent_tokens(services, asked, body)
     attempts = Attempts(services.limits, services.retry_budget)
     number = services.active.next_number()
-    return Exchange(request_id, number, asked, body, reply, num_bytes, sent_tokens, attempts, services.releaser)
+    releaser = services.releaser
+    return Exchange(request_id, number, asked, body, reply, num_bytes, sent_tokens, attempts, releaser, prompt)
 
 
 def _sent_tokens(services: Services, asked: ClientRequest, body: ClientBody) -> SentTokens:
@@ -53,7 +64,7 @@ async def run(services: Services, request: Exchange) -> None:
         if request.asked.splits and not (
             request.goes_whole or route.single or _is_last_token(request) or _skips_prefill(services, request, route)
         ):
-            prefilled = await prefill(services, request)
+            prefilled = await prefill_shared(services, request)
         if prefilled is None:
             request.attempts.prefilled()
         elif await send_first_token(services, request, prefilled):

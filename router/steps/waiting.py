@@ -37,7 +37,7 @@ async def candidates(services: Services, request: Exchange) -> Route:
 
 def was_served(request: Exchange) -> bool:
     """Whether a worker has died with the request, or its client has been sent something."""
-    return bool(request.attempts.dead_engines) or request.sent_tokens.begun or request.reply.started
+    return bool(request.attempts.dead_engines) or request.sent_tokens.begun or request.reply.is_begun
 
 
 async def wait_for_workers(services: Services, request: Exchange) -> Route:
@@ -73,7 +73,7 @@ async def wait_for_room(
         waiter = request.waiter = queue.enter(
             pick, request.asked.priority, request.number, group, request.num_bytes, need
         )
-        waiter.may_be_refused = lambda: not request.reply.started
+        waiter.may_be_refused = lambda: not request.reply.is_begun
         timer = services.timeouts.call_later(services.settings.held_timeout_s, partial(_give_up, services, waiter))
         request.body.forget_encoded()
         waiting = services.metrics.waiting

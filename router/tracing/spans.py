@@ -51,9 +51,25 @@ class _Phase(NamedTuple):
 class RequestTrace:
     """The phases of one request, noted as they end. Times are seconds of the loop's clock."""
 
-    __slots__ = ("_asks", "_ids", "_offset_ns", "_phases", "_root", "_since_s", "_span_id", "_tracer")
+    __slots__ = (
+        "_asks",
+        "_choices",
+        "_ids",
+        "_index",
+        "_offset_ns",
+        "_phases",
+        "_root",
+        "_since_s",
+        "_span_id",
+        "_tracer",
+    )
 
-    def __init__(self, tracer: Tracer, ids: PlannedIds, root: Span, offset_ns: int, now_s: float) -> None:
+    def __init__(
+        self, tracer: Tracer, ids: PlannedIds, root: Span, offset_ns: int, now_s: float, index: int | None = None
+    ) -> None:
+        """``index``: of the choice whose phases these are; None: they are the whole request's."""
+        self._index = index
+        self._choices: list[RequestTrace] = []
         self._tracer = tracer
         self._ids = ids
         self._root = root
@@ -94,6 +110,12 @@ class RequestTrace:
         self._asks = event in _ASKING
         self._span_id = self._ids.generate_span_id()
 
+    def of_choice(self, index: int) -> RequestTrace:
+        """See ``router.request.exchange.Trace``."""
+        choice = RequestTrace(self._tracer, self._ids, self._root, self._offset_ns, self._since_s, index)
+        self._choices.append(choice)
+        return choice
+
     def end(self, facts: RequestFacts) -> None:
         """Make the spans of a request that is over."""
         root, error = self._root, facts.error
@@ -101,19 +123,25 @@ class RequestTrace:
             # By OpenTelemetry's conventions for HTTP, the client's actions and errors are no errors of a server's span.
             broken = facts.state is State.FAILED and facts.answer_begun
             failure = error if error is not None and (error.status >= 500 or broken) else None
-            for phase in self._phases:
-                self._make(phase, failure if phase is self._phases[-1] else None)
+            for one in (self, *self._choices):
+                one._make_all(failure)
             root.set_attributes(_outcome(facts))
             if failure is not None:
                 root.set_attribute("error.type", _code(failure))
                 root.set_status(StatusCode.ERROR, failure.message)
-        root.end(self._ns(self._since_s))
+        root.end(self._ns(max(one._since_s for one in (self, *self._choices))))
+
+    def _make_all(self, failure: ApiError | None) -> None:
+        for phase in self._phases:
+            self._make(phase, failure if phase is self._phases[-1] else None)
 
     def _make(self, phase: _Phase, failure: ApiError | None) -> None:
         reason = phase.retry_reason or _code(failure)
         attributes: dict[str, AttributeValue] = {}
         if phase.worker_id:
             attributes["baton.worker.id"] = phase.worker_id
+        if self._index is not None:
+            attributes["baton.choice"] = self._index
         if reason:
             attributes["error.type"] = reason
         if phase.retry_reason:

@@ -383,6 +383,8 @@ class VllmLease:
 
     __slots__ = ("_leases", "engine_id", "lease_id")
 
+    is_shared = False
+
     def __init__(self, leases: VllmLeases, engine_id: str, lease_id: str) -> None:
         self._leases = leases
         self.engine_id = engine_id
@@ -399,10 +401,12 @@ class VllmLease:
         """Note that a D is about to be sent the parameters. Renewing goes on, because D may wait before it reads."""
         self._leases.give(self.engine_id, self.lease_id)
 
-    def confirmed(self) -> None:
+    def confirmed(self) -> bool:
         """Stop renewing: D has answered, so it has read the blocks."""
         self._leases.confirm(self.engine_id, self.lease_id)
+        return True
 
-    def release(self) -> None:
+    def release(self) -> bool:
         """Stop renewing. Blocks that no D was given are freed at once; D tells the prefill worker about the others."""
         self._leases.release(self.engine_id, self.lease_id)
+        return True

@@ -20,7 +20,7 @@ OURS = [tracemalloc.Filter(True, str(ROOT / folder / "*")) for folder in ("route
 #: Requests that are held when counting begins, and those that come after: P's blocks are enough for seven.
 NUM_BEFORE, NUM = 2, 5
 #: Besides the prompt. The kit's client and workers, and what uvloop has, are not counted.
-MOST_BYTES = 12_000
+MOST_BYTES = 12_500
 
 
 @pytest.fixture

@@ -102,7 +102,7 @@ async def test_deep_nesting_is_refused_before_anybody_is_asked(cluster: Cluster)
 async def test_where_our_workers_serve_the_model_too_the_rules_are_strict(cluster: Cluster) -> None:
     await add_vllm(cluster, "both")
     await cluster.add("both")
-    answer = await cluster.post(chat(n=2))
+    answer = await cluster.post(chat(store=True))
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "unsupported_parameter")
 
 

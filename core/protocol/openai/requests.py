@@ -346,8 +346,8 @@ def simplify(request: Request, body: dict[str, Any]) -> None:
         body["messages"] = plain_messages(request.messages, body["messages"])
         return
     body["prompt"] = request.prompt
-    if request.logprobs is None:
-        body.pop("logprobs", None)
+    if body.get("logprobs") is False:
+        del body["logprobs"]
 
 
 def _of_one_prompt(body: dict[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from core.leases.ids import check_id
+from core.protocol.handoff import HandOffSummary, reader_name
 from router.engines.prefill_answer import PrefillAnswer
 
 if TYPE_CHECKING:
@@ -39,3 +42,25 @@ class BatonAnswer(PlainAnswer):
         """Whether the first token ended the sequence, or a second one is not allowed or does not fit."""
         is_full = self.kv_transfer_params is None and self._choice.finish_reason == "length"
         return is_full or super().is_whole(asked)
+
+
+class ReaderAnswer(PrefillAnswer):
+    """What a choice knows that reads the blocks of another choice's answer: it has no first token yet."""
+
+    __slots__ = ()
+
+    def __init__(self, params: bytes, summary: HandOffSummary, reader: int) -> None:
+        """``params`` and ``summary`` are those of the other choice; ``reader`` is this one's number."""
+        name = reader_name(summary.lease_id, reader)
+        self._hand_off = True
+        self.summary = msgspec.structs.replace(summary, first_token=-1, lease_id=name)
+        fields = msgspec.json.decode(params, type=dict[str, msgspec.Raw])
+        own = {"first_token": -1, "first_logprobs": None, "seed": None, "lease_id": name}
+        self.kv_transfer_params = msgspec.json.encode({**fields, **own})
+
+    def is_whole(self, asked: ClientRequest) -> bool:
+        """Never: D samples all of its tokens."""
+        return False
+
+    def forget_answer(self) -> None:
+        """There is nothing but what D needs."""

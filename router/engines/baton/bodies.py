@@ -23,8 +23,8 @@ _DROPPED = _PER_LEG | NO_EFFECT
 LIMITS = ("max_tokens", "max_completion_tokens")
 
 
-def prefill_body(body: ClientBody, *, hand_off: bool, resume: bytes | None = None) -> Pieces:
-    """The body for P. ``hand_off``: P keeps the blocks for a D. ``resume``: the tokens so far.
+def prefill_body(body: ClientBody, *, hand_off: bool, resume: bytes | None = None, num_readers: int = 1) -> Pieces:
+    """The body for P. ``hand_off``: P keeps the blocks for ``num_readers`` choices. ``resume``: the tokens so far.
 
     P gets ``min_tokens`` and the limits unchanged, and samples one token anyway: ``min_tokens`` decides which tokens
     are banned and where stop strings count, and a limit that does not fit is refused before the first token.
@@ -33,7 +33,9 @@ def prefill_body(body: ClientBody, *, hand_off: bool, resume: bytes | None = Non
     limits = {name: fields[name] for name in LIMITS if fields.get(name) is not None}
     tail: dict[str, Any] = {"stream": False, **(limits or {"max_tokens": 1})}
     if hand_off:
-        go_on = {} if resume is None else {"resume": orjson.Fragment(resume)}
+        go_on: dict[str, Any] = {} if resume is None else {"resume": orjson.Fragment(resume)}
+        if num_readers > 1:
+            go_on["num_readers"] = num_readers
         tail["kv_transfer_params"] = {**ASK_PREFILL, **go_on}
     if fields.get("min_tokens"):
         tail["min_tokens"] = fields["min_tokens"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from router.engines.baton.answer import BatonAnswer
+from router.engines.baton.answer import BatonAnswer, ReaderAnswer
 from router.engines.baton.bodies import decode_body, prefill_body
 from router.engines.baton.lease import BatonLease
 from router.engines.leg_body import whole
@@ -39,7 +39,8 @@ class BatonEngine:
         """A migrated stream is prefilled after the tokens that the client has."""
         sent = request.sent_tokens
         resume = sent.resume() if sent.begun else None
-        return PrefillLeg(prefill_body(request.body, hand_off=hand_off, resume=resume), hand_off)
+        body = prefill_body(request.body, hand_off=hand_off, resume=resume, num_readers=request.num_readers)
+        return PrefillLeg(body, hand_off)
 
     def prefill_answer(self, data: bytes, leg: PrefillLeg) -> PrefillAnswer:
         """Another request's lease is refused: both would renew it, and the first to finish would release it."""
@@ -62,6 +63,11 @@ class BatonEngine:
             self._leases.track(lease.engine_id, lease.lease_id, on_over)
         return lease
 
+    def for_reader(self, answer: PrefillAnswer, reader: int) -> PrefillAnswer | None:
+        """P keeps the blocks until each reader has told it by a name of its own that it has read."""
+        params = answer.kv_transfer_params
+        return None if params is None or not answer.summary.lease_id else ReaderAnswer(params, answer.summary, reader)
+
     def still_held(self, _lease: HeldLease) -> bool:
         """D checks by itself, by the fence, whether the blocks are what P promised."""
         return True
@@ -81,13 +87,13 @@ class BatonEngine:
         return 2 if request.asked.chat and not request.sent_tokens.begun else 1
 
     def may_have_read(self, request: Exchange) -> bool:
-        """There was nothing to read, or the lease has ended, or the lease's state is unknown.
+        """There was nothing to read, or the lease has ended, or the lease's state is unknown, or others read it too.
 
         An expired lease does not mean that the read failed: late reads are good until the blocks are overwritten, and
         then D prefills by itself.
         """
         lease = request.lease
-        return lease is None or request.lease_end is not None or lease.remaining_ms() is None
+        return lease is None or lease.is_shared or request.lease_end is not None or lease.remaining_ms() is None
 
     def keeps_blocks(self, request: Exchange, _error: CallError | ApiError) -> bool:
         """Whatever became of D, P keeps the blocks as long as the lease is renewed."""

@@ -13,6 +13,8 @@ class BatonLease:
 
     __slots__ = ("_renewer", "engine_id", "lease_id")
 
+    is_shared = False
+
     def __init__(self, renewer: LeaseRenewer, engine_id: str, lease_id: str) -> None:
         self._renewer = renewer
         self.engine_id = engine_id
@@ -25,13 +27,15 @@ class BatonLease:
     def given(self) -> None:
         """Nothing changes: a read after the end of the lease is caught by the fence."""
 
-    def confirmed(self) -> None:
+    def confirmed(self) -> bool:
         """Stop renewing: D has read."""
         self._renewer.untrack(self.engine_id, self.lease_id)
+        return True
 
-    def release(self) -> None:
+    def release(self) -> bool:
         """Stop renewing, and have P free the blocks now."""
         self._renewer.release(self.engine_id, self.lease_id)
+        return True
 
     def __repr__(self) -> str:
         return f"<BatonLease {self.lease_id} of {self.engine_id}>"

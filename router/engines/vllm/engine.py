@@ -60,6 +60,10 @@ class VllmEngine:
             answer.where, answer.summary.remote_request_id, on_over or _ignore, asked_ms=answer.asked_ms
         )
 
+    def for_reader(self, answer: PrefillAnswer, reader: int) -> PrefillAnswer | None:
+        """P frees the blocks when one has read."""
+        return None
+
     def still_held(self, lease: HeldLease) -> bool:
         """After the deadline a D would read another prompt's blocks, and nothing would tell."""
         return bool(lease.remaining_ms())

@@ -85,6 +85,8 @@ class Cluster:
         self.tls = load_tls(settings)
         self.services: Services = build_services(settings, self.leases, tls=self.tls.internal)
         self.workers: list[StubWorker] = []
+        #: Of leases that several choices read: how many, and which have.
+        self.readers: dict[str, tuple[int, set[int]]] = {}
         self.limits: dict[str, int] = {}
         #: Compatibility hashes, by worker.
         self.hashes: dict[str, str] = {}
@@ -108,7 +110,8 @@ class Cluster:
         """A new worker, announced as the registry would. Those of one ``digest`` can read from each other, those of one
         ``weights`` can go on for each other.
         """
-        worker = StubWorker(role, ours=ours, store=self.store, name=f"{role[0]}{len(self.workers)}")
+        name = f"{role[0]}{len(self.workers)}"
+        worker = StubWorker(role, ours=ours, store=self.store, name=name, readers=self.readers)
         worker.model = model
         await worker.start(tls=None if self.tls.internal is None else self.tls.internal.server(internal=True))
         self.workers.append(worker)

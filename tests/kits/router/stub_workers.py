@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
+from core.protocol.choice import HEADER, Choice, choice_in
+from core.protocol.handoff import lease_of_reader
 from core.protocol.hello import HELLO_PATH
 
 if TYPE_CHECKING:
@@ -20,8 +22,13 @@ if TYPE_CHECKING:
 FIRST_TOKEN = 7
 
 
-def word(i: int) -> str:
-    return f" t{i}"
+#: What a worker is told that computes the only choice.
+ALONE = Choice("x", 0, 5)
+
+
+def word(i: int, index: int = 0) -> str:
+    """A token of a choice."""
+    return f" c{index}t{i}" if index else f" t{i}"
 
 
 class Hang:
@@ -79,7 +86,17 @@ class Raw:
 class StubWorker:
     """One worker. ``script`` says what the next requests meet; empty: as usual."""
 
-    def __init__(self, role: str, *, ours: bool = True, store: LeaseStore | None = None, name: str = "w") -> None:
+    def __init__(
+        self,
+        role: str,
+        *,
+        ours: bool = True,
+        store: LeaseStore | None = None,
+        name: str = "w",
+        readers: dict[str, tuple[int, set[int]]] | None = None,
+    ) -> None:
+        """``readers``: of the leases of all workers that have several, how many, and which have read."""
+        self.readers = {} if readers is None else readers
         self.role = role
         self.ours = ours
         #: D names the tokens of its streams, if asked to.
@@ -212,7 +229,7 @@ class StubWorker:
                 return web.Response()
             chat = request.path.endswith("/chat/completions")
             if (body.get("kv_transfer_params") or {}).get("do_remote_decode"):
-                prefilled = self._prefilled(chat, request.headers["x-request-id"], body)
+                prefilled = self._prefilled(chat, request.headers["x-request-id"], body, self._choice(request))
                 if isinstance(act, HalfAnswer):
                     return await self._send_half(request, json.dumps(prefilled).encode(), act)
                 return web.json_response(prefilled)
@@ -230,23 +247,30 @@ class StubWorker:
         assert self.takes_any_ids or given == list(range(FIRST_TOKEN, FIRST_TOKEN + len(given))), given
         return list(given)
 
-    def _head(self, chat: bool, kind: str) -> dict[str, Any]:
-        return {"id": f"{'chat' if chat else ''}cmpl-x", "object": kind, "created": 5, "model": self.model}
+    def _choice(self, request: web.Request) -> Choice:
+        """Which choice it computes, as far as it understands that."""
+        return (self.ours and choice_in(request.headers.get(HEADER, ""))) or ALONE
 
-    def _whole(self, chat: bool, text: str, num_tokens: int, finish: str) -> dict[str, Any]:
+    def _head(self, chat: bool, kind: str, choice: Choice) -> dict[str, Any]:
+        answer_id = f"{'chat' if chat else ''}cmpl-{choice.answer_id}"
+        return {"id": answer_id, "object": kind, "created": choice.created, "model": self.model}
+
+    def _whole(self, chat: bool, text: str, num_tokens: int, finish: str, choice: Choice = ALONE) -> dict[str, Any]:
         message = {"role": "assistant", "content": text, **self.message_fields}
         content = {"message": message} if chat else {"text": text}
         return {
-            **self._head(chat, "chat.completion" if chat else "text_completion"),
-            "choices": [{"index": 0, **content, "logprobs": None, "finish_reason": finish}],
+            **self._head(chat, "chat.completion" if chat else "text_completion", choice),
+            "choices": [{"index": choice.index, **content, "logprobs": None, "finish_reason": finish}],
             "usage": {"prompt_tokens": 3, "completion_tokens": num_tokens, "total_tokens": 3 + num_tokens},
         }
 
-    def _prefilled(self, chat: bool, request_id: str, body: dict[str, Any]) -> dict[str, Any]:
+    def _prefilled(self, chat: bool, request_id: str, body: dict[str, Any], choice: Choice) -> dict[str, Any]:
         given = self._given(body)
-        answer = self._whole(chat, word(len(given)) if given else self.first_text, 1 + len(given), self.finish_reason)
+        text = word(len(given), choice.index) if given or choice is not ALONE else self.first_text
+        answer = self._whole(chat, text, 1 + len(given), self.finish_reason, choice)
         answer["usage"]["prompt_tokens_details"] = {"cached_tokens": len(given)}
-        if self.finish_reason == "stop":
+        num_readers = body["kv_transfer_params"].get("num_readers", 1)
+        if self.finish_reason == "stop" and num_readers == 1:
             return {**answer, "kv_transfer_params": None}
         if self.is_full:
             return answer
@@ -267,6 +291,8 @@ class StubWorker:
             params |= {"lease_id": lease_id, "block_versions": [2**64 - 1, 2, 3]}
             params |= {"first_token": self.first_token + len(given), "output_token_ids": given}
             params |= {"num_cached_tokens": len(given)}
+            if num_readers > 1:
+                self.readers[lease_id] = (num_readers, {0} if self.finish_reason == "stop" else set())
             if self.store is not None:
                 self.store.grant(self.engine_id, [lease_id], 6000)
         return {**answer, "kv_transfer_params": params}
@@ -282,13 +308,25 @@ class StubWorker:
         await asyncio.Event().wait()
         return response
 
+    def _read(self, params: dict[str, Any]) -> None:
+        """Tell P, as a D does that has read: its lease ends when all readers have."""
+        name = params.get("lease_id")
+        if self.store is None or not name:
+            return
+        lease_id, reader = lease_of_reader(name)
+        num, have_read = self.readers.get(lease_id, (1, set()))
+        have_read.add(reader)
+        if len(have_read) == num:
+            self.store.reap(params["remote_engine_id"], [lease_id], [lease_id])
+
     async def _decode(self, request: web.Request, body: dict[str, Any], chat: bool, act: Any) -> web.StreamResponse:
         params = body.get("kv_transfer_params") or {}
-        if self.store is not None and params.get("lease_id"):
-            self.store.reap(params["remote_engine_id"], [params["lease_id"]], [params["lease_id"]])
+        self._read(params)
+        choice = self._choice(request)
         wanted = body.get("max_completion_tokens") or body.get("max_tokens") or (4 if chat else 16)
         if not body.get("stream"):
-            return web.json_response(self._whole(chat, "".join(map(word, range(wanted))), wanted, "length"))
+            text = "".join(word(i, choice.index) for i in range(wanted))
+            return web.json_response(self._whole(chat, text, wanted, "length", choice))
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})
         await response.prepare(request)
         if isinstance(act, Raw):
@@ -296,18 +334,20 @@ class StubWorker:
         names = self.names_tokens and request.headers.get("x-baton-token-ids") == "1"
         begin = len(params.get("output_token_ids", self._given(body))) + (params.get("first_token", -1) >= 0)
         if chat and not begin and "resume" not in params:
-            await self._event(response, chat, {"delta": {"role": "assistant", "content": ""}})
+            await self._event(response, chat, {"delta": {"role": "assistant", "content": ""}}, choice=choice)
         for i in range(begin, wanted):
             if isinstance(act, StreamThen) and i - begin == act.num_tokens:
                 return await self._break_off(request, response, act)
             line = b"" if not names else b":end\n" if i == wanted - 1 else b":%d\n" % (FIRST_TOKEN + i)
-            await self._event(response, chat, {"delta": {"content": word(i)}} if chat else {"text": word(i)}, line=line)
-        await self._event(response, chat, {"delta": {}} if chat else {"text": ""}, finish="length")
+            text = word(i, choice.index)
+            content = {"delta": {"content": text}} if chat else {"text": text}
+            await self._event(response, chat, content, line=line, choice=choice)
+        await self._event(response, chat, {"delta": {}} if chat else {"text": ""}, finish="length", choice=choice)
         if isinstance(act, StreamThen):
             return await self._break_off(request, response, act)
         if (body.get("stream_options") or {}).get("include_usage"):
             usage = self._whole(chat, "", wanted, "length")["usage"]
-            await self._send(response, {**self._head(chat, "chunk"), "choices": [], "usage": usage})
+            await self._send(response, {**self._head(chat, "chunk", choice), "choices": [], "usage": usage})
         await response.write(b"data: [DONE]\n\n")
         return response
 
@@ -346,10 +386,11 @@ class StubWorker:
         content: dict[str, Any],
         finish: str | None = None,
         line: bytes = b"",
+        choice: Choice = ALONE,
     ) -> None:
-        choice = {"index": 0, **content, "logprobs": None, "finish_reason": finish}
+        shown = {"index": choice.index, **content, "logprobs": None, "finish_reason": finish}
         kind = "chat.completion.chunk" if chat else "text_completion"
-        await self._send(response, {**self._head(chat, kind), "choices": [choice]}, line)
+        await self._send(response, {**self._head(chat, kind, choice), "choices": [shown]}, line)
 
     @staticmethod
     async def _send(response: web.StreamResponse, event: dict[str, Any], line: bytes = b"") -> None:

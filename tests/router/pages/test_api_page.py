@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from core.protocol.openai.choices import ChoiceFields, CompletionChoiceFields
 from core.protocol.openai.hints import Hints
 from core.protocol.openai.objects import Unsupported
 from core.protocol.openai.requests import NO_EFFECT, ChatRequest, CompletionRequest, StreamOptions
@@ -36,6 +37,8 @@ def states() -> dict[str, tuple[str, str]]:
         )
     for name in NO_EFFECT - Hints.model_fields.keys():
         found[name] = ("both", "refused")
+    for name in CompletionChoiceFields.model_fields:
+        found[name] = ("both" if name in ChoiceFields.model_fields else "completions", "works")
     unsupported = StreamOptions.__annotations__
     for name in StreamOptions.model_fields:
         state = "refused" if unsupported[name] in (Unsupported, "Unsupported") else "works"

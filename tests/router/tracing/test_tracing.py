@@ -302,3 +302,19 @@ async def test_spans_reach_a_collector_before_the_router_ends(cluster: Cluster, 
     (sent,) = [ExportTraceServiceRequest.FromString(body) for body in received]
     names = [span.name for scope in sent.resource_spans[0].scope_spans for span in scope.spans]
     assert names == ["queued", "prefilling", "held", "reading", "decoding", "POST /v1/chat/completions"]
+
+
+async def test_each_choice_has_spans_of_its_own(cluster: Cluster, exporter: InMemorySpanExporter) -> None:
+    await cluster.add("prefill")
+    d = await cluster.add("decode")
+    assert (await cluster.post(chat(n=2))).status_code == 200
+    root, phases = await tree(cluster, exporter)
+    names = ["queued", "prefilling", "held", "reading"]
+    for index in (0, 1):
+        own = [span for span in phases if attributes(span)["baton.choice"] == index]
+        assert [span.name for span in own][: len(names)] == names
+        reading = own[len(names) - 1]
+        assert reading.context is not None and root.end_time is not None and own[-1].end_time is not None
+        assert own[-1].end_time <= root.end_time
+        parents = [headers["traceparent"].split("-")[2] for headers in d.headers]
+        assert f"{reading.context.span_id:016x}" in parents

@@ -21,6 +21,15 @@ if TYPE_CHECKING:
     from router.settings import RouterSettings
 
 
+class LiveRequests(dict[int, "Request"]):
+    """The requests that have come and have not ended, by their numbers. Each is for one answer."""
+
+    @property
+    def num_choices(self) -> int:
+        """The number of answers that they are for."""
+        return len(self)
+
+
 class Decisions:
     """Has all that ``router.steps.admission`` asks of ``Services``. ``seed``: of the policies that choose at random."""
 
@@ -43,8 +52,7 @@ class Decisions:
         )
         self.retry_budget = RetryBudget(settings.retry_budget_fraction, settings.retry_budget_floor_per_s)
         self.metrics = Metrics()
-        #: The requests that have come and have not ended.
-        self.active: dict[int, Request] = {}
+        self.active = LiveRequests()
         pool.on_room += [self.held_queue.wake, self.prefill_queue.wake]
 
     def attempts(self, now_s: float) -> Attempts:

@@ -1,0 +1,137 @@
+"""One answer of the answers of several choices. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from core.protocol.errors import UpstreamError
+from router.upstream.events import DONE_EVENT, END
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from core.protocol.choice import Choice
+    from core.protocol.openai.choices import Choices
+
+_COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
+_DATA = b"data: "
+_DONE = DONE_EVENT[: -len(END)]
+
+
+def parsed(body: bytes) -> dict[str, Any]:
+    """A worker's answer to one choice. Raises UpstreamError."""
+    try:
+        answer: dict[str, Any] = orjson.loads(body)
+        if isinstance(answer["choices"][0], dict):
+            return answer
+    except (orjson.JSONDecodeError, TypeError, KeyError, IndexError):
+        pass
+    raise UpstreamError("A worker's answer was not understood.")
+
+
+def merged(answers: Sequence[dict[str, Any]], choices: Choices, *, shows_logprobs: bool) -> bytes:
+    """The answer with all choices. ``answers`` are in the order of their indices.
+
+    ``shows_logprobs``: the client wants the logprobs by which the best of ``best_of`` are picked.
+    """
+    shown: list[dict[str, Any]] = []
+    for begin in range(0, len(answers), choices.best_of):
+        of_prompt = [answer["choices"][0] for answer in answers[begin : begin + choices.best_of]]
+        if choices.best_of > choices.n:
+            of_prompt = sorted(of_prompt, key=_mean_logprob, reverse=True)[: choices.n]
+        shown += of_prompt
+    for index, choice in enumerate(shown):
+        choice["index"] = index
+        if choices.best_of > choices.n and not shows_logprobs:
+            choice["logprobs"] = None
+    usage = merged_usage([answer.get("usage") for answer in answers], choices.best_of)
+    return orjson.dumps({**answers[0], "choices": shown, "usage": usage})
+
+
+def _mean_logprob(choice: dict[str, Any]) -> float:
+    """The mean logprob of a completion's tokens; one without tokens is the least likely."""
+    found = (choice.get("logprobs") or {}).get("token_logprobs") or ()
+    known = [number for number in found if isinstance(number, int | float)]
+    return sum(known) / len(known) if known else float("-inf")
+
+
+def merged_usage(usages: Sequence[Any], num_per_prompt: int) -> dict[str, Any] | None:
+    """The usage of all choices, in which each prompt counts once; None if no worker has said any."""
+    known = [usage if isinstance(usage, dict) else {} for usage in usages]
+    if not any(known):
+        return None
+    total = dict.fromkeys(_COUNTS, 0)
+    leads = known[::num_per_prompt]
+    total["prompt_tokens"] = sum(map(_count("prompt_tokens"), leads))
+    total["completion_tokens"] = sum(map(_count("completion_tokens"), known))
+    total["total_tokens"] = total["prompt_tokens"] + total["completion_tokens"]
+    cached = [usage.get("prompt_tokens_details") for usage in leads]
+    if not any(isinstance(details, dict) for details in cached):
+        return dict(total)
+    num_cached = sum(_count("cached_tokens")(details or {}) for details in cached)
+    return {**total, "prompt_tokens_details": {"cached_tokens": num_cached}}
+
+
+def _count(name: str) -> Any:
+    def count(usage: dict[str, Any]) -> int:
+        number = usage.get(name)
+        return number if type(number) is int else 0
+
+    return count
+
+
+class ChoiceEvents:
+    """The events of one choice's stream, without those that the stream of all choices has only once."""
+
+    __slots__ = ("_choice", "_prefix", "usage")
+
+    def __init__(self, choice: Choice, prefix: str) -> None:
+        """``prefix``: of the answer's id."""
+        self._choice = choice
+        self._prefix = prefix
+        #: The event with the usage, parsed; None: it has not come.
+        self.usage: dict[str, Any] | None = None
+
+    def take(self, events: bytes, *, named: bool) -> bytes:
+        """Whole events for the client. ``named``: the worker knows that it computes one choice of several."""
+        if named and DONE_EVENT not in events and b'"choices":[]' not in events:  # nearly always
+            return events
+        kept = [self._take_one(event, named=named) for event in events.split(END)[:-1]]
+        return b"".join(event + END for event in kept if event)
+
+    def _take_one(self, event: bytes, *, named: bool) -> bytes:
+        comments, _, data = event.rpartition(_DATA)
+        if not data or data == _DONE[len(_DATA) :]:
+            return comments.rstrip(b"\n")
+        chunk = parsed_event(data)
+        if chunk is None:
+            return event
+        if chunk.get("choices") == [] and "usage" in chunk:
+            self.usage = chunk
+            return comments.rstrip(b"\n")
+        return event if named else comments + _DATA + orjson.dumps(self._renamed(chunk))
+
+    def _renamed(self, chunk: dict[str, Any]) -> dict[str, Any]:
+        for choice in chunk.get("choices") or ():
+            choice["index"] = self._choice.index
+        return {**chunk, "id": self._prefix + self._choice.answer_id, "created": self._choice.created}
+
+
+def parsed_event(data: bytes) -> dict[str, Any] | None:
+    """The object of an event; None if it has none."""
+    try:
+        found = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def last_events(usages: Sequence[dict[str, Any] | None], num_per_prompt: int, *, shows_usage: bool) -> bytes:
+    """The end of the stream of all choices. ``usages``: the event with the usage of each choice."""
+    first = next(filter(None, usages), None)
+    if not shows_usage or first is None:
+        return DONE_EVENT
+    usage = merged_usage([event and event.get("usage") for event in usages], num_per_prompt)
+    return _DATA + orjson.dumps({**first, "usage": usage}) + END + DONE_EVENT

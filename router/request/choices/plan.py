@@ -1,0 +1,54 @@
+"""From the fields of a body to the choices that it asks for: what each is sent to workers as. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from core.protocol.router import ROUTER_ID_CHARS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from core.protocol.openai.choices import Choices
+
+#: Hex digits of a choice's number, in its id.
+_NUMBER_CHARS = 4
+#: Most choices of a request that have ids of their own.
+MAX_CHOICES = 16**_NUMBER_CHARS
+_SEEDS = 2**64
+
+
+class PlannedChoice(NamedTuple):
+    """One choice. ``place``: among all that are computed, those of one prompt together."""
+
+    place: int
+    fields: dict[str, Any]
+
+
+def planned(choices: Choices, fields: dict[str, Any]) -> Iterator[PlannedChoice]:
+    """The choices, those of one prompt together. ``fields``: the body for one answer to the first prompt.
+
+    With a seed, each choice of a prompt has the next one, as with vLLM. ``best_of`` needs logprobs to go by.
+    """
+    common = {**fields, "logprobs": fields.get("logprobs") or 0} if choices.best_of > choices.n else fields
+    for number in range(choices.num_prompts):
+        of_prompt = {**common, "prompt": choices.prompts[number]} if choices.prompts else common
+        for index in range(choices.best_of):
+            seed = fields.get("seed")
+            own = of_prompt if seed is None else {**of_prompt, "seed": _wrapped(seed + index)}
+            yield PlannedChoice(number * choices.best_of + index, own)
+
+
+def _wrapped(seed: int) -> int:
+    """A seed of 64 bits, signed."""
+    return (seed + _SEEDS // 2) % _SEEDS - _SEEDS // 2
+
+
+def choice_id(request_id: str, index: int) -> str:
+    """The id of a choice for workers: as the request's, and with the index before its router's id.
+
+    So its beginning, which people see, is the request's, and its end, by which workers find what a dead router has
+    left, is its router's.
+    """
+    head, router_id = request_id[:-ROUTER_ID_CHARS], request_id[-ROUTER_ID_CHARS:]
+    return f"{head[:-_NUMBER_CHARS]}{index:0{_NUMBER_CHARS}x}{router_id}"

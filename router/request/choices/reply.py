@@ -1,0 +1,111 @@
+"""What the choices of a request write, put together into one answer for the client."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from core.net.answers import JSON
+from core.protocol.errors import UpstreamError
+from router.request.choices.merging import ChoiceEvents, last_events, merged, parsed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from core.net.answers import Header
+    from core.protocol.openai.choices import Choices
+    from router.request.reply import ClientReply
+
+
+class ChoiceReply:
+    """Takes what one choice writes. Implements ``Reply`` (``router/request/reply.py``).
+
+    The events of all choices go to the client as they come, each choice's in order. What a choice answers in one piece
+    is kept in ``body`` until all have answered.
+    """
+
+    __slots__ = ("_events", "_is_named", "_reply", "_unsent", "body", "first_content_s", "started")
+
+    def __init__(self, reply: ClientReply, events: ChoiceEvents, is_named: Callable[[], bool]) -> None:
+        """``is_named``: whether the worker that answers now knows that it computes one choice of several."""
+        self._reply = reply
+        self._events = events
+        self._is_named = is_named
+        self._unsent = b""
+        self.started = False
+        self.first_content_s: float | None = None
+        self.body = b""
+
+    @property
+    def client_id(self) -> str:
+        """The client's own id of the request."""
+        return self._reply.client_id
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether the client has been sent anything, of any choice."""
+        return self._reply.started
+
+    async def write(self, data: bytes, *, content: bool = True) -> None:
+        """Wait until the client has read, then ``put``."""
+        await self.drain()
+        self.put(data, content=content)
+
+    def put(self, data: bytes, *, content: bool = True) -> bool:
+        """Send part of the choice's stream. Returns False if the client does not read as fast as that."""
+        data = self._unsent + self._events.take(data, named=self._is_named())
+        if not (self.started or content):
+            self._unsent = data
+            return True
+        self._unsent = b""
+        if not data:
+            return True
+        if not self.started:
+            self.started = True
+            self.first_content_s = asyncio.get_running_loop().time()
+        return self._reply.put(data)
+
+    async def drain(self) -> None:
+        """Wait until the client has read."""
+        await self._reply.drain()
+
+    def forget(self) -> None:
+        """Drop the data kept until the first content."""
+        self._unsent = b""
+
+    async def end(self) -> None:
+        """The choice's stream is complete; that of all choices is not."""
+
+    async def whole(self, _status: int, _content_type: bytes, body: bytes, _headers: Iterable[Header] = ()) -> None:
+        """Keep the choice's answer for the one of all choices."""
+        self.started = True
+        self.first_content_s = asyncio.get_running_loop().time()
+        self.body = body
+
+    @property
+    def usage(self) -> ChoiceEvents:
+        """What has come of the choice's stream."""
+        return self._events
+
+
+async def end_stream(
+    reply: ClientReply, choices: Choices, replies: Sequence[ChoiceReply], *, shows_usage: bool
+) -> None:
+    """Send the end of the stream of all choices, which have ended."""
+    usages = [one.usage.usage for one in replies]
+    await reply.write(last_events(usages, choices.best_of, shows_usage=shows_usage))
+    await reply.end()
+
+
+async def send_whole(
+    reply: ClientReply, choices: Choices, replies: Sequence[ChoiceReply], max_bytes: int, *, shows_logprobs: bool
+) -> None:
+    """Send the answer with all choices, each of which has one. Raises UpstreamError if it has over ``max_bytes``."""
+    if sum(len(one.body) for one in replies) > max_bytes:
+        raise UpstreamError(
+            f"The answers are together larger than this router takes of one that is not streamed: {max_bytes} bytes "
+            "(max_answer_bytes).",
+            code="answer_too_large",
+        )
+    answers = [parsed(one.body) for one in replies]
+    await reply.whole(200, JSON, merged(answers, choices, shows_logprobs=shows_logprobs))

@@ -1,0 +1,109 @@
+"""One answer of several: choices, usage, and the events that come once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.protocol.choice import Choice
+from core.protocol.errors import UpstreamError
+from core.protocol.openai.choices import Choices
+from router.request.choices.merging import ChoiceEvents, last_events, merged, merged_usage, parsed
+from router.upstream.events import DONE_EVENT
+
+CHOICE = Choice("a", 2, 7)
+
+
+def event(**fields: Any) -> bytes:
+    return b"data: " + orjson.dumps({"id": "cmpl-b", "created": 1, **fields}) + b"\n\n"
+
+
+def text(index: int, content: str = "x") -> bytes:
+    return event(choices=[{"index": index, "text": content}])
+
+
+USAGE = event(choices=[], usage={"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7})
+
+
+def answer(*logprobs: float | None, tokens: int = 2, cached: int = 1) -> dict[str, Any]:
+    usage = {"prompt_tokens": 5, "completion_tokens": tokens, "total_tokens": 5 + tokens}
+    shown = {"token_logprobs": list(logprobs)} if logprobs else None
+    choice = {"index": 0, "text": str(logprobs), "logprobs": shown}
+    return {"id": "a", "choices": [choice], "usage": {**usage, "prompt_tokens_details": {"cached_tokens": cached}}}
+
+
+def test_a_prompt_counts_once() -> None:
+    usages = [answer(tokens=2, cached=1)["usage"], answer(tokens=3, cached=4)["usage"], None]
+    assert merged_usage(usages, 3) == {
+        "prompt_tokens": 5,
+        "completion_tokens": 5,
+        "total_tokens": 10,
+        "prompt_tokens_details": {"cached_tokens": 1},
+    }
+    two = merged_usage(usages[:2], 1)
+    assert two is not None and (two["prompt_tokens"], two["prompt_tokens_details"]) == (10, {"cached_tokens": 5})
+    assert merged_usage([None, None], 2) is None
+    assert merged_usage([{"prompt_tokens": 1, "completion_tokens": 1}], 1) == {
+        "prompt_tokens": 1,
+        "completion_tokens": 1,
+        "total_tokens": 2,
+    }
+
+
+def test_the_best_by_mean_logprob_come_first() -> None:
+    def answers() -> list[dict[str, Any]]:
+        return [answer(-3, -3), answer(-1, None, -1), answer(), answer(-2)]
+
+    found = orjson.loads(merged(answers(), Choices(2, 4), shows_logprobs=False))
+    assert [(one["index"], one["text"]) for one in found["choices"]] == [(0, "(-1, None, -1)"), (1, "(-2,)")]
+    assert [one["logprobs"] for one in found["choices"]] == [None, None]
+    assert found["usage"]["completion_tokens"] == 8
+    shown = orjson.loads(merged(answers(), Choices(1, 4), shows_logprobs=True))
+    assert shown["choices"][0]["logprobs"] == {"token_logprobs": [-1, None, -1]}
+
+
+def test_each_prompt_has_its_own_best() -> None:
+    answers = [answer(-3), answer(-1), answer(-1), answer(-3)]
+    found = orjson.loads(merged(answers, Choices(1, 2, ("x", "y")), shows_logprobs=True))
+    assert [(one["index"], one["text"]) for one in found["choices"]] == [(0, "(-1,)"), (1, "(-1,)")]
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"choices":[]}', b'{"choices":[1]}', b'{"choices":5}', b"null"])
+def test_what_is_no_answer(body: bytes) -> None:
+    with pytest.raises(UpstreamError):
+        parsed(body)
+
+
+@given(st.lists(st.sampled_from([text(2), text(2, '"choices":[] data: [DONE]'), b":5\n" + text(2), b":\n\n"])))
+def test_what_names_its_choice_is_passed_on(events: list[bytes]) -> None:
+    taken = ChoiceEvents(CHOICE, "cmpl-")
+    assert taken.take(b"".join(events), named=True) == b"".join(events)
+    assert taken.usage is None
+
+
+def test_what_comes_once_is_left_out() -> None:
+    events = ChoiceEvents(CHOICE, "cmpl-")
+    assert events.take(text(2) + USAGE + DONE_EVENT, named=True) == text(2)
+    assert events.usage is not None and events.usage["usage"]["total_tokens"] == 7
+    assert events.take(DONE_EVENT, named=True) == b""
+
+
+def test_what_does_not_know_of_choices_is_renamed() -> None:
+    events = ChoiceEvents(CHOICE, "cmpl-")
+    got = events.take(b":3\n" + text(0) + b": nothing\n\n" + b"data: no json\n\n" + USAGE + DONE_EVENT, named=False)
+    renamed = b'data: {"id":"cmpl-a","created":7,"choices":[{"index":2,"text":"x"}]}\n\n'
+    assert got == b":3\n" + renamed + b": nothing\n\n" + b"data: no json\n\n"
+    assert events.usage is not None
+
+
+def test_the_end_of_all() -> None:
+    first = orjson.loads(USAGE[6:])
+    assert last_events([None, None], 2, shows_usage=True) == DONE_EVENT
+    assert last_events([first], 1, shows_usage=False) == DONE_EVENT
+    usage = orjson.loads(last_events([first, first], 2, shows_usage=True).removesuffix(DONE_EVENT)[6:])
+    assert usage["choices"] == [] and usage["usage"]["completion_tokens"] == 8
+    assert usage["usage"]["prompt_tokens"] == 3
