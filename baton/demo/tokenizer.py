@@ -18,13 +18,27 @@ ROLES = ("system", "user", "assistant")
 #: Token ids are positions in this list.
 SPECIAL_TOKENS = [BOS, EOS, PAD, *(f"<|{role}|>" for role in ROLES)]
 
-#: Every message is `<|role|>text<|end|>`; content may be a string or a list of text parts, as OpenAI has both.
+#: Every message is `<|role|>text<|end|>`; content may be a string or a list of text parts, as OpenAI has both. Tools,
+#: their calls and their answers are written as Hermes and Qwen write them. The model was never taught any, so it calls
+#: one only if it has to.
 CHAT_TEMPLATE = (
     "{{- bos_token }}"
+    "{%- if tools %}"
+    "{{- '<|system|>Tools:' }}"
+    "{%- for tool in tools %}{{- '\n' + tool['function'] | tojson }}{%- endfor %}"
+    "{{- eos_token }}"
+    "{%- endif %}"
     "{%- for message in messages %}"
-    "{{- '<|' + message['role'] + '|>' }}"
+    "{%- set answers = message['role'] == 'tool' %}"
+    "{{- '<|user|><tool_response>\n' if answers else '<|' + message['role'] + '|>' }}"
     "{%- if message['content'] is string %}{{- message['content'] | trim }}"
     "{%- else %}{%- for part in message['content'] %}{{- part['text'] }}{%- endfor %}{%- endif %}"
+    "{%- for call in message['tool_calls'] or [] %}"
+    "{{- '\n<tool_call>\n' }}"
+    "{{- {'name': call['function']['name'], 'arguments': call['function']['arguments']} | tojson }}"
+    "{{- '\n</tool_call>' }}"
+    "{%- endfor %}"
+    "{{- '\n</tool_response>' if answers }}"
     "{{- eos_token }}"
     "{%- endfor %}"
     "{%- if add_generation_prompt %}{{- '<|assistant|>' }}{%- endif %}"

@@ -93,6 +93,20 @@ async def test_calls_one_after_another(stack: Stack, both: Stack) -> None:
     check(shown(split)[: None if split["finish_reason"] == "tool_calls" else -1])
 
 
+async def test_a_model_that_may_call_answers(stack: Stack, both: Stack) -> None:
+    """The demo model's template has tools, and the model was not taught to call any."""
+    split, whole = await ask(stack, tool_choice="auto", seed=1), await ask(both, tool_choice="auto", seed=1)
+    assert split == whole
+    assert split["message"]["content"] and "tool_calls" not in split["message"]
+    call = {"id": "call_1", "type": "function", "function": {"name": "drop", "arguments": "{}"}}
+    history = [
+        *BODY["messages"],  # type: ignore[misc]
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call_1", "content": "done"},
+    ]
+    assert (await ask(stack, messages=history))["message"]["content"]
+
+
 async def test_a_schema_that_cannot_be(stack: Stack) -> None:
     tool = {"type": "function", "function": {"name": "f", "parameters": {"uniqueItems": True}}}
     body = {**BODY, "tools": [tool], "tool_choice": "required"}

@@ -111,3 +111,20 @@ def test_characters_beyond_ascii_take_several_tokens(tokenizer: Any, fact: Any) 
     ids = tokenizer(fact.answer, add_special_tokens=False)["input_ids"]
     assert tokenizer.decode(ids) == fact.answer
     assert any("\N{REPLACEMENT CHARACTER}" in tokenizer.decode([token]) for token in ids)
+
+
+def test_tools_are_written_as_hermes_writes_them(tokenizer: Any) -> None:
+    call = {"type": "function", "function": {"name": "pass_on", "arguments": {"leg": 1}}}
+    messages = [
+        {"role": "user", "content": "Go"},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "content": "done", "tool_call_id": "1"},
+    ]
+    plain = tokenizer.apply_chat_template(messages[:1], tokenize=False)
+    assert plain == "<|begin|><|user|>Go<|end|>"
+    tools = [{"type": "function", "function": {"name": "pass_on"}}]
+    assert tokenizer.apply_chat_template(messages, tools=tools, tokenize=False, add_generation_prompt=True) == (
+        '<|begin|><|system|>Tools:\n{"name": "pass_on"}<|end|><|user|>Go<|end|>'
+        '<|assistant|>\n<tool_call>\n{"name": "pass_on", "arguments": {"leg": 1}}\n</tool_call><|end|>'
+        "<|user|><tool_response>\ndone\n</tool_response><|end|><|assistant|>"
+    )
