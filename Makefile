@@ -10,7 +10,7 @@ QUIETLY := "$(PYTHON)" deploy/quietly.py
 PIP    := $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off -c deploy/constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install lint format test test-gpu test-vllm test-faults test-fuzz test-mutations test-compose test-install serve bench clean
+.PHONY: help install lint format test test-gpu test-vllm test-faults test-fuzz test-mutations test-compose test-install test-clients serve bench clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -63,6 +63,9 @@ test-vllm: install $(if $(filter .venv-vllm,$(VLLM_VENV)),.venv-vllm/.installed)
 test-gpu: install  ## tests marked gpu, and the kernel of attention, which needs no GPU under Triton's interpreter
 	@$(BIN)/python -c 'import triton' 2> /dev/null || $(QUIETLY) "installing Triton" $(PIP) 'triton>=3.7,<4'
 	$(BIN)/python -m pytest tests/workers/rank tests/workers/rank_group $(ARGS)
+
+test-clients: install  ## the clients people use, newest versions in environments of their own; needs a package index
+	$(BIN)/python -m tests.clients $(ARGS)
 
 test-mutations: install  ## spoil a copy of the code in known ways, and see that the tests notice
 	$(BIN)/python -m tests.faults.mutations $(ARGS)

@@ -1,0 +1,6 @@
+"""The clients that people use, in their newest versions, each in an environment of its own: ``make test-clients``.
+
+``__main__``      starts a Baton, has each client make its calls, and shows or writes the table
+``environments``  the clients, and how their environments are made
+``calls/``        one script a client; each prints a line of JSON for every call
+"""

@@ -1,0 +1,156 @@
+"""``python -m tests.clients``: what each client can do with Baton's own engine, behind a router with an API key.
+
+It needs a package index, and npm for the client of Node; nothing else is asked for beyond this machine. Environments
+are kept in ``.venv-clients``; ``--fresh`` makes them anew, with the newest versions. The exit status is 1 if a call
+failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from tests.clients.environments import CLIENTS, Client, command, prepared, version
+from tests.kits.whole.stack import MODEL, Stack
+from tests.structure.imports import ROOT
+
+KEY = "sk-of-the-client-table"
+#: Longest that all calls of one client may take, seconds.
+TIMEOUT_S = 600
+PAGE = ROOT / "docs" / "clients.md"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One call. ``why``: what went wrong; empty if it worked."""
+
+    call: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one client could do. ``version`` empty: it could not be installed."""
+
+    client: Client
+    version: str
+    rows: list[Row]
+
+    @property
+    def failed(self) -> list[Row]:
+        """The calls that did not work."""
+        return [row for row in self.rows if row.why]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", metavar="NAME", action="append", help="a client, by the beginning of its name")
+    parser.add_argument("--fresh", action="store_true", help="install everything again, in the newest versions")
+    parser.add_argument("--write", action="store_true", help=f"write {PAGE.relative_to(ROOT)}")
+    options = parser.parse_args()
+    wanted = [client for client in CLIENTS if not options.only or client.name.startswith(tuple(options.only))]
+    if not wanted:
+        parser.error(f"no such client; there are {', '.join(client.name for client in CLIENTS)}")
+    results = asyncio.run(run(wanted, ROOT / ".venv-clients", fresh=options.fresh))
+    show(results)
+    if options.write:
+        PAGE.write_text(page(results), encoding="utf-8")
+    return int(any(result.failed for result in results))
+
+
+async def run(clients: list[Client], environments: Path, *, fresh: bool) -> list[Result]:
+    """Start a Baton, and have each client make its calls."""
+    results: list[Result] = []
+    with tempfile.TemporaryDirectory(prefix="baton-clients-") as folder:
+        flags = {"api-keys": json.dumps([KEY])}
+        async with Stack(Path(folder), router_flags=flags, worker_flags={"dtype": "float32"}) as stack:
+            for client in clients:
+                print(f"{client.name} ...", file=sys.stderr, flush=True)
+                results.append(await asyncio.to_thread(_calls, client, environments, stack.router.url, fresh=fresh))
+    return results
+
+
+def _calls(client: Client, environments: Path, url: str, *, fresh: bool) -> Result:
+    if client.uses_node and shutil.which("npm") is None:
+        return Result(client, "", [Row("installing it", "there is no npm here")])
+    try:
+        folder = prepared(client, environments, fresh=fresh)
+    except subprocess.CalledProcessError as error:
+        return Result(client, "", [Row("installing it", str(error))])
+    with tempfile.TemporaryDirectory(prefix="baton-client-") as home:
+        lines, errors = _output(command(client, folder), url, home)
+    rows = [Row(line["call"], "" if line["ok"] else line["why"]) for line in map(json.loads, lines)]
+    if errors:
+        rows.append(Row("running to the end", errors))
+    return Result(client, version(client, folder), rows)
+
+
+def _output(words: list[str], url: str, home: str) -> tuple[list[str], str]:
+    """The lines with calls that a script prints, and what went wrong with the script itself."""
+    environ = {
+        **{name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")},
+        "BATON_URL": url,
+        "BATON_KEY": KEY,
+        "BATON_MODEL": MODEL,
+        "HOME": home,
+        "BATON_MODEL_FOLDER": str(ROOT / "baton" / "demo" / "model"),
+        "HF_HUB_OFFLINE": "1",
+    }
+    try:
+        done = subprocess.run(words, cwd=home, env=environ, capture_output=True, text=True, timeout=TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        return [], f"it took longer than {TIMEOUT_S} s"
+    lines = [line for line in done.stdout.splitlines() if line.startswith('{"call":')]
+    return lines, "" if done.returncode == 0 else done.stderr[-1000:]
+
+
+def show(results: list[Result]) -> None:
+    """Print the table, and why what failed did."""
+    table = Table("client", "version", "call", "worked")
+    for result in results:
+        for number, row in enumerate(result.rows):
+            names = ("", "") if number else (result.client.name, result.version)
+            table.add_row(*names, row.call, "NO" if row.why else "yes")
+        table.add_section()
+    console = Console()
+    console.print(table)
+    for result in results:
+        for row in result.failed:
+            console.print(f"{result.client.name}: {row.call}: {row.why}", markup=False)
+    num_calls, num_failed = (sum(map(len, some)) for some in zip(*((r.rows, r.failed) for r in results), strict=True))
+    console.print(f"{num_calls - num_failed} of {num_calls} calls worked")
+
+
+def page(results: list[Result]) -> str:
+    """The table as a page of the docs."""
+    lines = [
+        "# Clients",
+        "",
+        "What the clients that people use can do with Baton's own engine, split between a prefill and a decode worker,",
+        "with an API key, in the newest versions. `make test-clients` makes this page (`ARGS=--write`), and each call",
+        "is a line in `tests/clients/calls/`. The model is the demo model, which calls a tool only if it has to.",
+        "",
+        "| client | version | call | |",
+        "|---|---|---|---|",
+    ]
+    for result in results:
+        lines += [
+            f"| {result.client.name} | {result.version} | {row.call} | {'fails' if row.why else 'works'} |"
+            for row in result.rows
+        ]
+    return "\n".join([*lines, ""])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
