@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+#: More choices than any question asks for.
+MAX_CHOICES = 64
+
 
 @dataclass(frozen=True)
 class Question:
@@ -39,11 +42,27 @@ class AnswerError(Exception):
 class ClientAnswer:
     """An answer as a client has it: the whole answer, or the part that has come so far."""
 
+    #: Calls of tools are part of the text, each with its name in brackets before its arguments.
     text: str = ""
     finish_reason: str | None = None
-    #: Tokens of the prompt and of the completion.
+    #: Tokens of the prompt and of the completion, of all choices together.
     num_tokens: tuple[int, int] | None = None
     logprobs: list[TokenLogprob] = field(default_factory=list)
+    #: The choices after the first one, in the order of their indices.
+    others: list[ClientAnswer] = field(default_factory=list)
+
+    @property
+    def choices(self) -> list[ClientAnswer]:
+        """All choices."""
+        return [self, *self.others]
+
+    def choice(self, index: int) -> ClientAnswer:
+        """The choice of an index; there is one from now on. Raises ValueError if ``index`` is none."""
+        if not 0 <= index < MAX_CHOICES:
+            raise ValueError(f"no index of a choice: {index}")
+        while index > len(self.others):
+            self.others.append(ClientAnswer())
+        return self.choices[index]
 
 
 class Ending(StrEnum):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 
 from baton.demo import MODEL_NAME
+from baton.torture.clients.features import singles
 from baton.torture.clients.one_stream import OneStream
 from baton.torture.records import AnswerError, ClientAnswer, Ending, TokenLogprob
 
@@ -79,7 +80,8 @@ async def _ask(http: httpx.AsyncClient, url: str, question: Question, manner: Ma
         attempt.status = response.status_code
         attempt.request_id = response.headers.get("x-request-id", "")
         if attempt.status == httpx.codes.OK and manner.stream:
-            await _read_stream(response, OneStream(chat=question.chat), manner, attempt)
+            num_choices = sum(1 for _ in singles(question))
+            await _read_stream(response, OneStream(chat=question.chat, num_choices=num_choices), manner, attempt)
             return
         whole = _parse(await response.aread())
         if attempt.status == httpx.codes.OK:
@@ -140,13 +142,20 @@ def take(answer: ClientAnswer, body: dict[str, Any]) -> None:
     try:
         for choice in body["choices"]:
             part = choice.get("delta", choice.get("message", choice))
-            answer.text += part.get("content", part.get("text")) or ""
-            answer.finish_reason = choice["finish_reason"] or answer.finish_reason
-            answer.logprobs += _logprobs(choice.get("logprobs") or {})
+            own = answer.choice(choice.get("index", 0))
+            own.text += (part.get("content", part.get("text")) or "") + _calls(part)
+            own.finish_reason = choice["finish_reason"] or own.finish_reason
+            own.logprobs += _logprobs(choice.get("logprobs") or {})
         if usage := body.get("usage"):
             answer.num_tokens = _num_tokens(usage)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise AnswerError(f"not an answer: {error!r} in {str(body)[:200]}") from error
+
+
+def _calls(part: dict[str, Any]) -> str:
+    """The calls of a message, or the parts of calls in an event, as text."""
+    calls = (call["function"] for call in part.get("tool_calls") or ())
+    return "".join(f"[{call['name']}]{call['arguments']}" if "name" in call else call["arguments"] for call in calls)
 
 
 def _num_tokens(usage: dict[str, Any]) -> tuple[int, int]:

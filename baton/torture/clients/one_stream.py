@@ -17,15 +17,16 @@ SAME = ("id", "object", "created", "model", FINGERPRINT)
 class OneStream:
     """Call ``take`` with each event, then ``end``. Both raise AnswerError when the events are not one stream.
 
-    Only the first event of a chat has the role. The finish reason comes once, and nothing of the answer after it. The
-    usage comes once, in an event of its own, and nothing after it.
+    Only the first event of each choice of a chat has the role. The finish reason of each comes once, and nothing of
+    that choice after it. The usage comes once, in an event of its own, and nothing after it.
     """
 
-    def __init__(self, *, chat: bool) -> None:
+    def __init__(self, *, chat: bool, num_choices: int = 1) -> None:
         self._chat = chat
         self._same: dict[str, Any] | None = None
-        self._num_choices = 0
-        self._finished = False
+        #: The number of events of each choice.
+        self._num_events = [0] * num_choices
+        self._finished = [False] * num_choices
         self._has_usage = False
 
     def take(self, event: Mapping[str, Any]) -> None:
@@ -39,7 +40,7 @@ class OneStream:
         _unless(same == self._same, f"an event of another stream: {same}, not {self._same}")
         _unless(not self._has_usage, "an event after the usage")
         if event.get("usage") is not None:
-            _unless(self._finished, "the usage before the finish reason")
+            _unless(all(self._finished), "the usage before the finish reason")
             _unless(not event.get("choices"), "the usage in an event with choices")
             self._has_usage = True
             return
@@ -49,17 +50,19 @@ class OneStream:
         self._take_choice(choices[0])
 
     def _take_choice(self, choice: Mapping[str, Any]) -> None:
-        _unless(not self._finished, f"after the finish reason: {choice}")
-        _unless(choice.get("index") == 0, f"another index: {choice}")
+        index = choice.get("index")
+        _unless(isinstance(index, int) and 0 <= index < len(self._finished), f"another index: {choice}")
+        assert isinstance(index, int)
+        _unless(not self._finished[index], f"after the finish reason: {choice}")
         if self._chat:
-            has_role = "role" in (choice.get("delta") or {})
-            _unless(has_role == (self._num_choices == 0), f"the role in event {self._num_choices}: {choice}")
-        self._num_choices += 1
-        self._finished = choice.get("finish_reason") is not None
+            has_role, number = "role" in (choice.get("delta") or {}), self._num_events[index]
+            _unless(has_role == (number == 0), f"the role in event {number}: {choice}")
+        self._num_events[index] += 1
+        self._finished[index] = choice.get("finish_reason") is not None
 
     def end(self) -> None:
         """Check that the stream was complete when its end mark came."""
-        _unless(self._finished, "the end mark without a finish reason")
+        _unless(all(self._finished), "the end mark without a finish reason")
         _unless(self._has_usage, "the end mark without a usage")
 
 

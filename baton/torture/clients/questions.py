@@ -7,6 +7,7 @@ import random
 from typing import TYPE_CHECKING, Any
 
 from baton.demo import MODEL_DIR, QUESTIONS
+from baton.torture.clients.features import with_feature
 from baton.torture.records import Question
 
 if TYPE_CHECKING:
@@ -21,12 +22,13 @@ FILTERS = (("top_p", 1), ("top_p", 0.9), ("top_k", 40), ("min_p", 0.05))
 STOPS = ((" the",), ("e",), (". ", "\n"), ("and", "zz"))
 
 
-def make_questions(seed: int, count: int, model: Path = MODEL_DIR) -> list[Question]:
-    """Make ``count`` questions, the same for the same seed."""
-    rng = random.Random(f"asks {seed}")
+def make_questions(seed: int, count: int, model: Path = MODEL_DIR, *, features: bool = True) -> list[Question]:
+    """Make ``count`` questions, the same for the same seed. ``features``: some ask for more than one text."""
+    rng, more = random.Random(f"asks {seed}"), random.Random(f"features {seed}")
     tokens = ordinary_tokens(model)
     shared = [rng.choices(tokens, k=length) for length in SHARED_LENGTHS]
-    return [_draw(rng, number, tokens, shared) for number in range(count)]
+    plain = [_draw(rng, number, tokens, shared) for number in range(count)]
+    return [with_feature(more, question) for question in plain] if features else plain
 
 
 def ordinary_tokens(model: Path) -> list[int]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from baton.cluster.process import alone
 from baton.torture.clients.client import Manner, ask_once, make_client
+from baton.torture.clients.features import num_per_prompt, singles
 from baton.torture.records import Attempt, Ending
 
 if TYPE_CHECKING:
@@ -52,13 +53,17 @@ def agreed(questions: Sequence[Question], rounds: Sequence[Sequence[ClientAnswer
     clear = {
         question.number: first
         for question, first, *others in zip(questions, *rounds, strict=True)
-        if all(other.text == first.text for other in others)
+        if all(_texts(other) == _texts(first) for other in others)
     }
     if len(clear) < len(questions) * (1 - MAX_UNCLEAR):
         raise NoReferenceError(
             f"the quiet worker answered {len(questions) - len(clear)} of {len(questions)} questions in two ways"
         )
     return clear
+
+
+def _texts(answer: ClientAnswer) -> list[str]:
+    return [choice.text for choice in answer.choices]
 
 
 async def _answer_twice(
@@ -74,9 +79,25 @@ async def _answer_twice(
 async def _answer(
     http: httpx.AsyncClient, url: str, question: Question, gate: asyncio.Semaphore | None = None
 ) -> ClientAnswer:
-    attempt = Attempt(question.number, "", False, time.monotonic())
+    """The answer. A worker computes one choice, so a question for several is asked as so many questions."""
     async with gate or asyncio.Semaphore():
-        await ask_once(http, url, question, Manner(stream=False), attempt)
+        answers = [await _answer_one(http, url, single) for single in singles(question)]
+    if len(answers) == 1:
+        return answers[0]
+    answers[0].others = answers[1:]
+    answers[0].num_tokens = _together([one.num_tokens for one in answers], num_per_prompt(question))
+    return answers[0]
+
+
+def _together(counts: Sequence[tuple[int, int] | None], per_prompt: int) -> tuple[int, int]:
+    """The numbers of tokens of all choices, in which each prompt counts once."""
+    known = [one or (0, 0) for one in counts]
+    return sum(prompt for prompt, _ in known[::per_prompt]), sum(completion for _, completion in known)
+
+
+async def _answer_one(http: httpx.AsyncClient, url: str, question: Question) -> ClientAnswer:
+    attempt = Attempt(question.number, "", False, time.monotonic())
+    await ask_once(http, url, question, Manner(stream=False), attempt)
     if attempt.ending is not Ending.DONE:
         raise NoReferenceError(f"the quiet worker did not answer {question}: {attempt.ending}, {attempt.error}")
     return attempt.answer

@@ -183,13 +183,25 @@ def difference(attempt: Attempt, expected: ClientAnswer) -> str:
     """How the client's answer differs from the expected one, or from its beginning if the client's broke off; empty if
     it does not.
     """
-    seen, whole = attempt.answer, attempt.ending is Ending.DONE
+    whole = attempt.ending is Ending.DONE
+    if len(attempt.answer.others) > len(expected.others) or (
+        whole and len(attempt.answer.others) < len(expected.others)
+    ):
+        return f"{len(attempt.answer.choices)} choices, not {len(expected.choices)}"
+    for index, (seen, one) in enumerate(zip(attempt.answer.choices, expected.choices, strict=False)):
+        if wrong := _difference_of_choice(seen, one, whole=whole):
+            return f"choice {index}: {wrong}" if expected.others else wrong
+    num_tokens, wanted = attempt.answer.num_tokens, expected.num_tokens
+    if num_tokens not in ({wanted} if whole else {wanted, None}):
+        return f"usage {num_tokens}, not {wanted}"
+    return ""
+
+
+def _difference_of_choice(seen: ClientAnswer, expected: ClientAnswer, *, whole: bool) -> str:
     if seen.text != (expected.text if whole else expected.text[: len(seen.text)]):
         return f"wrong tokens: {_first_difference(seen.text, expected.text)}"
     if seen.finish_reason not in ({expected.finish_reason} if whole else {expected.finish_reason, None}):
         return f"finish reason {seen.finish_reason}, not {expected.finish_reason}"
-    if seen.num_tokens not in ({expected.num_tokens} if whole else {expected.num_tokens, None}):
-        return f"usage {seen.num_tokens}, not {expected.num_tokens}"
     if len(seen.logprobs) > len(expected.logprobs) or (whole and len(seen.logprobs) < len(expected.logprobs)):
         return f"logprobs of {len(seen.logprobs)} tokens, not {len(expected.logprobs)}"
     for index, (one, other) in enumerate(zip(seen.logprobs, expected.logprobs, strict=False)):
