@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 _CALLS = frozenset({"name", "arguments", "calls"})
 #: What the parts are called in the response templates that come with models.
 _OWN_NAMES = {"thinking": "reasoning", "reasoning_content": "reasoning", "tool_calls": "calls"}
+#: What reasoning may be called there.
+_REASONING_NAMES = frozenset({"reasoning", *(own for own, ours in _OWN_NAMES.items() if ours == "reasoning")})
 
 
 class MessageFormat:
@@ -39,6 +41,13 @@ class MessageFormat:
     def understands_calls(self) -> bool:
         """Whether calls of tools are found in answers."""
         return self._own is not None or self._tools is not None
+
+    @property
+    def understands_reasoning(self) -> bool:
+        """Whether reasoning is found in answers, so that the model is one that thinks."""
+        if self._own is not None:
+            return not self._own["fields"].keys().isdisjoint(_REASONING_NAMES)
+        return self._reasoning is not None
 
     @property
     def names(self) -> list[str | None]:

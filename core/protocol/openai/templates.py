@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StrictBool, StrictStr
+from pydantic import ConfigDict, Field, StrictBool, StrictStr
 
 from core.protocol.errors import BadRequestError
 from core.protocol.openai.objects import MAX_KEYS, CountedObject
@@ -25,6 +25,14 @@ _NOT_VARIABLES = frozenset(
 )
 
 
+class Thinking(CountedObject):
+    """``thinking``, as some servers of reasoning models know it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    type: Literal["enabled", "disabled"]
+
+
 class TemplateFields(CountedObject):
     """The fields of a chat that its template reads."""
 
@@ -38,6 +46,8 @@ class TemplateFields(CountedObject):
     tools: Tools | None = None
     #: How long the model thinks, for templates that have a variable for it.
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
+    #: Whether the model thinks before it answers, for templates that have a variable for it.
+    thinking: Thinking | None = None
     #: Texts that the template may put into the prompt.
     documents: Annotated[list[dict[StrictStr, StrictStr]], Field(max_length=MAX_DOCUMENTS, fail_fast=True)] | None = (
         None

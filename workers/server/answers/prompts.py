@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from workers.text.tokenizer import Tokenizer
 
 
+#: The variable by which chat templates let a model think, or not.
+_SWITCH = "enable_thinking"
+
+
 class Prompts:
     """Tokenizes prompts for a model with a context of ``max_model_len`` tokens.
 
@@ -65,7 +69,7 @@ class Prompts:
             request.chat_template,
             request.documents,
             request.tool_objects,
-            {**self._effort(request), **(request.chat_template_kwargs or {})},
+            {**self._effort(request), **self._thinking(request), **(request.chat_template_kwargs or {})},
         )
         return PLAIN if asked == PLAIN else asked
 
@@ -74,8 +78,8 @@ class Prompts:
         effort = request.reasoning_effort
         if effort is None:
             return {}
-        template = self._tokenizer.chat_template if request.chat_template is None else request.chat_template
-        switches = {"enable_thinking": False} if effort == "none" else {}
+        template = self._template(request)
+        switches = {_SWITCH: False} if effort == "none" else {}
         found = {name: value for name, value in {"reasoning_effort": effort, **switches}.items() if name in template}
         if not found:
             raise BadRequestError(
@@ -84,6 +88,26 @@ class Prompts:
                 code="unsupported_parameter",
             )
         return found
+
+    def _thinking(self, request: TemplateFields) -> dict[str, Any]:
+        """The template's variable for ``thinking``. Raises BadRequestError for a template that has none, unless the
+        model does anyway what is asked for: it always thinks, or never.
+        """
+        if request.thinking is None:
+            return {}
+        thinks = request.thinking.type == "enabled"
+        if _SWITCH in self._template(request):
+            return {_SWITCH: thinks}
+        if thinks == self._tokenizer.message_format.understands_reasoning:
+            return {}
+        raise BadRequestError(
+            f"'thinking' cannot be {request.thinking.type} here: the model's chat template has no variable for it.",
+            param="thinking",
+            code="unsupported_parameter",
+        )
+
+    def _template(self, request: TemplateFields) -> str:
+        return self._tokenizer.chat_template if request.chat_template is None else request.chat_template
 
     async def _of_completion(self, request: CompletionRequest) -> list[int]:
         keep, prompt = self._keep(request), request.prompt
