@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 @dataclass(frozen=True)
@@ -36,3 +40,13 @@ class MessageDelta:
         return [
             CallDelta(index, some[0].name, "".join(part.arguments for part in some)) for index, some in parts.items()
         ]
+
+
+def joined(deltas: Iterable[MessageDelta]) -> MessageDelta:
+    """All additions together."""
+    some = list(deltas)
+    return MessageDelta(
+        "".join(delta.reasoning for delta in some),
+        "".join(delta.content for delta in some),
+        [call for delta in some for call in delta.calls],
+    )

@@ -30,12 +30,19 @@ class MessageReader:
         self._request_id = request_id
         self._calls_end = calls_end
         self._one_call = one_call
+        #: Tokens up to the last one that has shown reasoning.
+        self.num_reasoning_tokens = 0
 
-    def read(self, text: str, *, ended: bool) -> MessageDelta:
-        """Add text; returns what is certain of the message. ``ended``: it is the last text."""
+    def read(self, text: str, num_tokens: int, *, ended: bool) -> MessageDelta:
+        """Add the text of one token; returns what is certain of the message. ``ended``: it is the last text.
+
+        ``num_tokens``: the tokens so far. Whoever reads a token first, the same ones are counted as reasoning.
+        """
         delta = self._parser.feed(text) if text else MessageDelta()
         if ended:
             delta += self._parser.finish()
+        if delta.reasoning:
+            self.num_reasoning_tokens = num_tokens
         if self._one_call:
             delta.calls = [call for call in delta.calls if call.index == 0]
         return delta

@@ -26,10 +26,15 @@ class Usage:
     num_prompt_tokens: int
     num_completion_tokens: int
     num_cached_tokens: int
+    #: Of the completion; None: nobody looks for reasoning in it.
+    num_reasoning_tokens: int | None = None
 
     def body(self) -> dict[str, Any]:
         """OpenAI's ``usage``."""
-        return {**self.counts(), "prompt_tokens_details": {"cached_tokens": self.num_cached_tokens}}
+        body = {**self.counts(), "prompt_tokens_details": {"cached_tokens": self.num_cached_tokens}}
+        if self.num_reasoning_tokens is not None:
+            body["completion_tokens_details"] = {"reasoning_tokens": self.num_reasoning_tokens}
+        return body
 
     def counts(self) -> dict[str, int]:
         """The same without details, as vLLM puts it into every chunk."""

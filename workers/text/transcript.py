@@ -8,7 +8,7 @@ from workers.engine.api import FinishReason
 from workers.text.response_builder import Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable
+    from collections.abc import Container
 
     from workers.engine.api import TokenOutput
     from workers.text.logprobs import Logprobs
@@ -49,19 +49,21 @@ class Transcript:
         #: vLLM's: the stop string or the client's stop token that ended the answer; None for any other end.
         self.stop_reason: str | int | None = None
 
-    def skip(self, tokens: Iterable[int]) -> str:
-        """Continue after tokens that the client has got from another worker; returns their text, which it has got too.
+    def skip(self, token: int) -> str:
+        """Continue after a token that the client has got from another worker; returns its text, which it has got too.
 
-        Call this first.
+        Call this first, for each of them.
         """
-        texts: list[str] = []
-        for token in tokens:
-            if self._logprobs is not None:
-                self._logprobs.resume(token, None)
-            self.tokens.append(token)
-            texts.append(self._text.push(token))
+        if self._logprobs is not None:
+            self._logprobs.resume(token, None)
+        self.tokens.append(token)
         self.num_given = self._num_listed = len(self.tokens)
-        return "".join(texts)
+        return self._text.push(token)
+
+    @property
+    def num_tokens(self) -> int:
+        """The number of tokens so far, including those sampled on other workers."""
+        return len(self.tokens)
 
     @property
     def stopped(self) -> bool:

@@ -109,6 +109,38 @@ async def test_an_answer_that_is_cut_off_has_no_calls_as_its_reason() -> None:
     assert answer.calls and answer.finish_reason == "length"
 
 
+#: Tokens up to the last one with reasoning: the mark that begins it, and it.
+NUM_REASONING = len(tokens_of("<think>the runner"))
+
+
+async def test_tokens_of_reasoning_are_counted_alike_everywhere() -> None:
+    """In a stream, in a whole answer, by P and D, and by one that goes on where another has broken off."""
+
+    def counted(usage: Any) -> tuple[int, int]:
+        return usage["completion_tokens_details"]["reasoning_tokens"], usage["completion_tokens"]
+
+    async with front(SCRIPT, message_format=FORMAT) as worker:
+        events = await ask(worker, PATH, BODY)
+        streamed = Answer().see(*events)
+        whole = (await worker.http.post(PATH, json=BODY)).json()
+        assert counted(streamed.usage) == counted(whole["usage"]) == (NUM_REASONING, len(SCRIPT))
+        first = await ask(worker, PATH, BODY, do_remote_decode=True)
+        assert counted(first["usage"])[0] in (0, 1)
+        params = first["kv_transfer_params"]
+        assert counted(Answer().see(*await ask(worker, PATH, BODY, **params)).usage)[0] == NUM_REASONING
+        rest = await worker.http.post(PATH, json={**BODY, "kv_transfer_params": params})
+        assert counted(rest.json()["usage"])[0] == NUM_REASONING
+        for had in parts(events):
+            for go_on in (go_on_plain, go_on_by_hand_off):
+                assert counted((await go_on(worker, PATH, BODY, had)).usage)[0] == NUM_REASONING
+
+
+async def test_a_model_that_does_not_think_has_no_count() -> None:
+    async with front(SCRIPT) as worker:
+        whole = (await worker.http.post(PATH, json=chat(max_tokens=5))).json()
+    assert "completion_tokens_details" not in whole["usage"]
+
+
 async def test_logprobs_are_of_all_tokens() -> None:
     async with front(SCRIPT, message_format=FORMAT) as worker:
         answer = Answer().see(*await ask(worker, PATH, {**BODY, "logprobs": True}))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from core.protocol.choice import Choice
@@ -14,6 +14,7 @@ from core.protocol.openai.requests import COMPLETION_MAX_TOKENS, ChatRequest, R,
 from core.protocol.openai.structured import Form, bounded
 from core.protocol.router import is_request_id
 from workers.engine.api import EngineRequest
+from workers.parsers.deltas import MessageDelta
 from workers.parsers.forced_calls import forced_parser, grammar_of_calls
 from workers.server.answers.prompts import Prompts
 from workers.server.answers.request_leg import leg_of
@@ -22,7 +23,7 @@ from workers.server.answers.token_ids import TokenIdLines
 from workers.text.detokenizer import Detokenizer
 from workers.text.logprobs import ChatLogprobs, CompletionLogprobs, Logprobs
 from workers.text.message_reader import MessageReader
-from workers.text.response_builder import ChatResponseBuilder, CompletionResponseBuilder, ResponseBuilder, Shown
+from workers.text.response_builder import ChatResponseBuilder, CompletionResponseBuilder, ResponseBuilder, Shown, Usage
 from workers.text.text_stream import TextStream
 from workers.text.transcript import Transcript
 
@@ -61,6 +62,23 @@ class Job:
         """OpenAI's, for an answer that has ended."""
         reason = self.transcript.finish_reason or ""
         return reason if self.reader is None else self.reader.finish_reason(reason)
+
+    def read(self, text: str, *, ended: bool) -> MessageDelta:
+        """What the text of the last token adds to the parts of the message; nothing if all of it is content.
+
+        ``ended``: it is the last text.
+        """
+        if self.reader is None:
+            return MessageDelta()
+        return self.reader.read(text, self.transcript.num_tokens, ended=ended)
+
+    @property
+    def usage(self) -> Usage:
+        """The token counts so far."""
+        usage = self.transcript.usage
+        if self.reader is None:
+            return usage
+        return replace(usage, num_reasoning_tokens=self.reader.num_reasoning_tokens)
 
 
 #: Tokens at the end of a prompt in which the chat template may have begun the answer.
@@ -276,9 +294,8 @@ async def _skip_given(job: Job, leg: RequestLeg) -> None:
     string, because that answer is complete. P's first token and its logprobs are not streamed again either.
     """
     for start in range(0, len(leg.given), SKIP_TOKENS):
-        text = job.transcript.skip(leg.given[start : start + SKIP_TOKENS])
-        if job.reader is not None:
-            job.reader.read(text, ended=False)
+        for token in leg.given[start : start + SKIP_TOKENS]:
+            job.read(job.transcript.skip(token), ended=False)
         await asyncio.sleep(0)
     if job.transcript.stopped:
         raise leg.has_stop_string()
@@ -286,5 +303,5 @@ async def _skip_given(job: Job, leg: RequestLeg) -> None:
         first_logprobs = None if job.request.stream else leg.remote.first_logprobs
         num_cached = leg.remote.num_cached_tokens
         job.first_text = job.transcript.resume(leg.remote.first_token, first_logprobs, num_cached)
-        if job.reader is not None and job.request.stream:
-            job.reader.read(job.first_text, ended=False)
+        if job.request.stream:
+            job.read(job.first_text, ended=False)

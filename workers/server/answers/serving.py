@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from core.process.failpoints import hit
 from core.protocol.handoff import KVTransferParams
 from workers.engine.api import AbortedError, EngineError
+from workers.parsers.deltas import joined
 from workers.server.answers.engine_errors import to_api_error
 from workers.server.answers.token_ids import END, KEEP_ALIVE, MAX_SILENCE_S
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from workers.engine.api import Engine, HandOff, TokenOutput, TokenStream
+    from workers.parsers.deltas import MessageDelta
     from workers.server.answers.job import Job
     from workers.server.http import ConnectedClient
     from workers.server.identity import Identity
@@ -100,13 +102,17 @@ class Serving:
         raise AbortedError("the engine ended the sequence early")
 
     async def _whole(self, job: Job, client: ConnectedClient) -> None:
-        texts = [job.first_text]
+        texts, parts = [job.first_text], [job.read(job.first_text, ended=False)]
         async with contextlib.aclosing(self._submit(job)) as outputs:
             async for output in outputs:
-                texts.append(job.transcript.add(output))
-                if job.transcript.finish_reason is not None:
+                text = job.transcript.add(output)
+                ended = job.transcript.finish_reason is not None
+                texts.append(text)
+                if job.reader is not None:
+                    parts.append(job.read(text, ended=ended))
+                if ended:
                     break
-        await self._send_whole(job, client, "".join(texts))
+        await self._send_whole(job, client, "".join(texts), joined(parts))
 
     async def _hand_off(self, job: Job, client: ConnectedClient) -> None:
         async with contextlib.aclosing(self._submit(job)) as outputs:
@@ -118,7 +124,7 @@ class Serving:
             if output.hand_off is None or (is_over and job.leg.num_readers == 1):
                 if output.hand_off is not None:  # a stop string in the first token: no D will come
                     self._leases.drop(output.hand_off.lease_id)
-                await self._send_whole(job, client, text)
+                await self._send_whole(job, client, text, job.read(text, ended=True))
                 return
             lease_id = output.hand_off.lease_id
             with self._held(lease_id, client):
@@ -128,7 +134,7 @@ class Serving:
                 hit("worker.grant.after")
                 if is_over:  # only the other choices read
                     self._leases.note_read(lease_id)
-                await self._send_whole(job, client, text, output.hand_off)
+                await self._send_whole(job, client, text, job.read(text, ended=is_over), output.hand_off)
 
     async def _only(self, outputs: TokenStream) -> TokenOutput | None:
         """The only token of a hand-off; its lease is dropped if a cancellation comes in the same turn of the loop."""
@@ -140,7 +146,9 @@ class Serving:
                 self._leases.drop(output.hand_off.lease_id)
             raise
 
-    async def _send_whole(self, job: Job, client: ConnectedClient, text: str, hand_off: HandOff | None = None) -> None:
+    async def _send_whole(
+        self, job: Job, client: ConnectedClient, text: str, parts: MessageDelta, hand_off: HandOff | None = None
+    ) -> None:
         transcript = job.transcript
         if transcript.finish_reason is None:
             raise AbortedError("the engine ended the sequence early")
@@ -151,9 +159,9 @@ class Serving:
         if job.reader is not None:
             # The router makes a chunk of it. An answer that goes on here may be in the middle of a call.
             body_of = job.reader.part_body if job.leg.hand_off else job.reader.message_body
-            message = body_of(job.reader.read(text, ended=hand_off is None or transcript.finish_reason == "stop"))
+            message = body_of(parts)
         body = job.response.whole(
-            text, job.finish_reason, logprobs, transcript.usage, params, tokens, transcript.stop_reason, message
+            text, job.finish_reason, logprobs, job.usage, params, tokens, transcript.stop_reason, message
         )
         await client.send_json(200, body)
 
@@ -220,7 +228,7 @@ def _events(job: Job, output: TokenOutput) -> bytes:
     """
     data, transcript, lines = _chunk(job, output), job.transcript, job.token_ids
     if transcript.finish_reason is not None:
-        reasons = job.finish_reason, transcript.usage, transcript.stop_reason
+        reasons = job.finish_reason, job.usage, transcript.stop_reason
         data += job.response.closing(*reasons, _new_tokens(job))
         return data if lines is None else END + data
     return data if lines is None or not data else lines.next_line() + data
@@ -234,7 +242,7 @@ def _chunk(job: Job, output: TokenOutput) -> bytes:
     transcript = job.transcript
     text = transcript.add(output)
     if job.reader is not None:
-        delta = job.reader.read(text, ended=transcript.finish_reason is not None)
+        delta = job.read(text, ended=transcript.finish_reason is not None)
         if delta:
             return _text(job, "", transcript.take_logprobs(), job.reader.delta_body(delta))
     elif text:
