@@ -4,7 +4,7 @@ shown, and an id may be given whole or by its beginning, of at least 4 character
 Ids are random hex from the first digit on, so that eight digits nearly always differ. A worker that was added by URL
 has that URL for an id. Its beginning means nothing, because ``10.0.0.5:80`` and ``10.0.0.5:8000`` are two workers: it
 is shown without its scheme, and has to be given whole, with or without the scheme. A request may also be given by the
-id of its answer (``chatcmpl-...``).
+id of its answer (``chatcmpl-...``, ``resp_...``).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MIN_CHARS = 4
 #: Ids that the error for an ambiguous beginning names.
 _MAX_NAMED = 8
 #: Prefixes of the ``id`` of an answer, which the id of its request follows.
-_ANSWERS = ("chatcmpl-", "cmpl-")
+_ANSWERS = ("chatcmpl-", "cmpl-", "resp_", "msg_")
 
 
 class IdError(Exception):

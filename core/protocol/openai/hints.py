@@ -15,24 +15,26 @@ MAX_METADATA_CHARS = 512
 #: Baton's own bound.
 MAX_CACHE_KEY_CHARS = 512
 
+Metadata = Annotated[
+    dict[
+        Annotated[StrictStr, Field(max_length=MAX_METADATA_KEY_CHARS)],
+        Annotated[StrictStr, Field(max_length=MAX_METADATA_CHARS)],
+    ],
+    Field(max_length=MAX_METADATA),
+]
+ServiceTier = Literal["auto", "default", "flex", "scale", "priority"]
+Verbosity = Literal["low", "medium", "high"]
+CacheKey = Annotated[StrictStr, Field(max_length=MAX_CACHE_KEY_CHARS)]
+
 
 class Hints(CountedObject):
     """What clients say about a request rather than about its answer."""
 
     #: For the client's own records. OpenAI shows it beside stored answers, and nothing is stored here.
-    metadata: (
-        Annotated[
-            dict[
-                Annotated[StrictStr, Field(max_length=MAX_METADATA_KEY_CHARS)],
-                Annotated[StrictStr, Field(max_length=MAX_METADATA_CHARS)],
-            ],
-            Field(max_length=MAX_METADATA),
-        ]
-        | None
-    ) = None
+    metadata: Metadata | None = None
     #: There is one tier; ``priority`` says which request comes first.
-    service_tier: Literal["auto", "default", "flex", "scale", "priority"] | None = None
+    service_tier: ServiceTier | None = None
     #: How wordy OpenAI's own models are to be. Other models are told that in their messages.
-    verbosity: Literal["low", "medium", "high"] | None = None
+    verbosity: Verbosity | None = None
     #: Requests with the same key and the same beginning are sent to the same worker, as far as its load allows.
-    prompt_cache_key: Annotated[StrictStr, Field(max_length=MAX_CACHE_KEY_CHARS)] | None = None
+    prompt_cache_key: CacheKey | None = None

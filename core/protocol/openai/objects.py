@@ -1,16 +1,23 @@
-"""The base of every object in a client's body: how many keys it may have, and how a field is refused."""
+"""The base of every object in a client's body: how many keys it may have, and how a field or a type is refused."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, model_validator
 from pydantic_core import PydanticCustomError
+
+from core.protocol.excerpts import excerpt
+
+if TYPE_CHECKING:
+    from collections.abc import Container
 
 #: Keys in one object: more than any has fields, and few enough that a complaint about each costs little.
 MAX_KEYS = 64
 #: pydantic's type of error for a field that is not supported.
 UNSUPPORTED = "unsupported"
+#: The same for an object whose ``type`` is not supported.
+UNSUPPORTED_TYPE = "unsupported_type"
 
 
 class CountedObject(BaseModel):
@@ -38,3 +45,15 @@ def _is_nothing(value: Any) -> Any:
 
 #: A field that is accepted with a value that has no effect, and refused by name with any other.
 Unsupported = Annotated[Any, AfterValidator(_is_nothing)]
+
+
+def check_type(value: Any, known: Container[str], what: str) -> Any:
+    """Refuse an object whose ``type`` is none of the known ones, before its fields are looked at. Returns the value.
+
+    ``what`` are such objects, for the complaint.
+    """
+    kind = value.get("type") if isinstance(value, dict) else None
+    if isinstance(kind, str) and kind not in known:
+        complaint = "{what} of type '{type}' are not supported here"
+        raise PydanticCustomError(UNSUPPORTED_TYPE, complaint, {"what": what, "type": excerpt(kind)})
+    return value

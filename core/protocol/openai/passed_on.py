@@ -128,12 +128,18 @@ def strip(body: dict[str, Any]) -> None:
         body[_MORE_PARAMS] = {name: value for name, value in more.items() if name not in STRIPPED}
 
 
-def check_depth(raw: bytes, body: dict[str, Any]) -> None:
-    """Raise BadRequestError for a body that is nested too deeply to be sent on: orjson parses more than it writes."""
-    if raw.count(b"[") + raw.count(b"{") <= _MAX_DEPTH:
+def check_depth(raw: bytes, body: dict[str, Any], more_levels: int = 0) -> None:
+    """Raise BadRequestError for a body that is nested too deeply to be sent on: orjson parses more than it writes.
+
+    ``more_levels``: how much deeper the router puts parts of it.
+    """
+    if raw.count(b"[") + raw.count(b"{") <= _MAX_DEPTH - more_levels:
         return
+    nested: Any = body
+    for _ in range(more_levels):
+        nested = [nested]
     try:
-        orjson.dumps(body)
+        orjson.dumps(nested)
     except orjson.JSONEncodeError:
         raise BadRequestError(
             "We could not parse the JSON body of your request: it is nested too deeply.", code="invalid_json"

@@ -24,7 +24,7 @@ from core.protocol.errors import BadRequestError
 from core.protocol.excerpts import excerpt
 from core.protocol.openai.hints import Hints
 from core.protocol.openai.messages import Message, plain_messages
-from core.protocol.openai.objects import UNSUPPORTED, CountedObject, Unsupported
+from core.protocol.openai.objects import UNSUPPORTED, UNSUPPORTED_TYPE, CountedObject, Unsupported
 from core.protocol.openai.structured import Form, ResponseFormat, StructuredOutputs, form_of
 from core.protocol.openai.templates import TemplateFields
 from core.protocol.openai.tools import ToolChoice, ToolOfChoice
@@ -408,6 +408,7 @@ _CODES = {
     "string_too_long": "string_above_max_length",
     "too_short": "empty_array",
     "too_many_keys": "object_above_max_properties",
+    UNSUPPORTED_TYPE: "unsupported_parameter",
     "too_long": "array_above_max_length",
 }
 

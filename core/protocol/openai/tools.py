@@ -23,7 +23,7 @@ def _check_name(name: str) -> str:
     return name
 
 
-_Name = Annotated[StrictStr, AfterValidator(_check_name)]
+FunctionName = Annotated[StrictStr, AfterValidator(_check_name)]
 
 
 class Function(CountedObject):
@@ -31,7 +31,7 @@ class Function(CountedObject):
 
     model_config = ConfigDict(extra="forbid")
 
-    name: _Name
+    name: FunctionName
     description: StrictStr | None = None
     parameters: dict[str, Any] | None = None
     strict: StrictBool | None = None
@@ -49,7 +49,7 @@ class Tool(CountedObject):
 class _Named(CountedObject):
     model_config = ConfigDict(extra="forbid")
 
-    name: _Name
+    name: FunctionName
 
 
 class ToolOfChoice(CountedObject):
@@ -70,7 +70,9 @@ ToolChoice = Literal["none", "auto", "required"] | ToolOfChoice
 Tools = Annotated[list[Tool], Field(max_length=MAX_TOOLS, fail_fast=True)]
 
 
-class _Called(CountedObject):
+class CalledFunction(CountedObject):
+    """Which function a call is of. ``arguments``: a JSON object as a string."""
+
     model_config = ConfigDict(extra="ignore")
 
     name: StrictStr
@@ -95,7 +97,7 @@ class ToolCall(CountedObject):
 
     id: StrictStr = ""
     type: Literal["function"] = "function"
-    function: _Called
+    function: CalledFunction
 
     def for_template(self) -> dict[str, Any]:
         """The call as chat templates expect it: the arguments as an object."""

@@ -74,6 +74,6 @@ def test_who_is_not_meant() -> None:
     assert resolve("abc", ["abc", "abcd"], "worker") == "abc", "a whole id of any length is one"
 
 
-@pytest.mark.parametrize("called", ["chatcmpl-ab12cd34", "cmpl-ab12cd34", "ab12cd34"])
+@pytest.mark.parametrize("called", ["chatcmpl-ab12cd34", "cmpl-ab12cd34", "resp_ab12cd34", "msg_ab12cd34", "ab12cd34"])
 def test_a_request_may_be_called_as_its_answer_is(called: str) -> None:
     assert request_of(called) == "ab12cd34"

@@ -52,7 +52,7 @@ async def abort(cluster: Cluster, given: str) -> tuple[int, Any]:
     return answer.status_code, answer.json()
 
 
-@pytest.mark.parametrize("form", ["{}", "chatcmpl-{}", "cmpl-{}"])
+@pytest.mark.parametrize("form", ["{}", "chatcmpl-{}", "cmpl-{}", "resp_{}", "msg_{}"])
 @pytest.mark.parametrize("num_chars", [4, 8, 31, 32])
 async def test_a_request_is_aborted_by_what_is_shown_of_it(cluster: Cluster, form: str, num_chars: int) -> None:
     x, task = await arrive(cluster)
