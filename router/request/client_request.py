@@ -48,11 +48,18 @@ class ClientRequest(msgspec.Struct, frozen=True):
     choices: Choices | None = None
     #: Whether it asks for the logprobs of a completion.
     logprobs: bool = False
+    #: Path at which the client asked; empty: ``path``. Another one: request and answer are translated (``dialects``).
+    asked_at: str = ""
+
+    @property
+    def endpoint(self) -> str:
+        """Path at which the client asked."""
+        return self.asked_at or self.path
 
     @property
     def prompt_param(self) -> str:
         """The body's field with the prompt, for error messages."""
-        endpoint = ENDPOINTS.get(self.path)
+        endpoint = ENDPOINTS.get(self.endpoint)
         return endpoint.prompt_param if endpoint is not None else "messages" if self.chat else "prompt"
 
     @property

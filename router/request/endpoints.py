@@ -1,6 +1,7 @@
 """What a router serves besides chats and completions, most of it for models of which all workers are vLLM servers.
 
-Each such request goes whole to one worker, and its answer comes back as the worker sends it.
+Each such request goes whole to one worker, and its answer comes back as the worker sends it, unless it is in a dialect
+(``dialects``) and the model has workers of Baton's.
 """
 
 from __future__ import annotations
@@ -21,17 +22,46 @@ class Endpoint(NamedTuple):
     streams: bool = False
     #: Whether Baton's workers have it too.
     is_everywhere: bool = False
+    #: Whether it is translated for Baton's workers (``dialects``), which do not have it.
+    is_dialect: bool = False
+
+    @property
+    def tag(self) -> str:
+        """Under which heading the reference of all calls has it."""
+        if self.is_dialect:
+            return "openai" if self is RESPONSES else "anthropic"
+        return "tokens" if self.is_everywhere else "vllm"
 
 
-RESPONSES = Endpoint("/v1/responses", "OpenAI's responses, streamed or not.", "input", PassedOnResponse, streams=True)
-MESSAGES = Endpoint(
-    "/v1/messages", "Anthropic's messages, streamed or not.", "messages", PassedOnMessages, streams=True
+RESPONSES = Endpoint(
+    "/v1/responses",
+    "OpenAI's responses, streamed or not. Nothing is stored.",
+    "input",
+    PassedOnResponse,
+    streams=True,
+    is_dialect=True,
 )
+MESSAGES = Endpoint(
+    "/v1/messages",
+    "Anthropic's messages, streamed or not.",
+    "messages",
+    PassedOnMessages,
+    streams=True,
+    is_dialect=True,
+)
+COUNT_TOKENS = Endpoint(
+    "/v1/messages/count_tokens",
+    "Counts the tokens of Anthropic's messages.",
+    "messages",
+    PassedOnMessages,
+    is_dialect=True,
+)
+TOKENIZE = Endpoint("/tokenize", "The token ids of a prompt or a chat.", "prompt", is_everywhere=True)
 
 _ALL = (
     RESPONSES,
     MESSAGES,
-    Endpoint("/v1/messages/count_tokens", "Counts the tokens of Anthropic's messages.", "messages", PassedOnMessages),
+    COUNT_TOKENS,
     Endpoint("/v1/embeddings", "OpenAI's embeddings."),
     Endpoint("/pooling", "vLLM's pooling: hidden states, embeddings or scores."),
     Endpoint("/classify", "vLLM's classification."),
@@ -40,7 +70,7 @@ _ALL = (
     Endpoint("/rerank", "Cohere's and Jina's reranking.", "documents"),
     Endpoint("/v1/rerank", "As /rerank.", "documents"),
     Endpoint("/v2/rerank", "As /rerank.", "documents"),
-    Endpoint("/tokenize", "The token ids of a prompt or a chat.", "prompt", is_everywhere=True),
+    TOKENIZE,
     Endpoint("/detokenize", "The text of token ids.", "tokens", is_everywhere=True),
     Endpoint("/v1/audio/transcriptions", "OpenAI's transcriptions; JSON only.", "file"),
     Endpoint("/v1/audio/translations", "OpenAI's translations; JSON only.", "file"),

@@ -22,7 +22,7 @@ class RequestFacts(msgspec.Struct, frozen=True, kw_only=True):
     #: The id that its client gave it; None: it gave none.
     client_id: str | None
     state: State
-    #: Path at which workers serve the request.
+    #: Path at which the client asked.
     endpoint: str
     chat: bool
     model: str

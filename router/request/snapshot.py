@@ -31,7 +31,7 @@ def facts_of(
         id=request.request_id,
         client_id=reply.client_id or None,
         state=progress.state,
-        endpoint=asked.path,
+        endpoint=asked.endpoint,
         chat=asked.chat,
         model=asked.model,
         user=asked.user,

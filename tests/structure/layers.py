@@ -38,7 +38,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("services",),
         ("metrics",),
         ("pages", "peers"),
-        ("edge", "engines", "tls", "tracing"),
+        ("dialects", "edge", "engines", "tls", "tracing"),
         ("request", "settings"),
         ("queue",),
         ("placement", "vllm_workers"),

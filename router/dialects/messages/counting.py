@@ -1,0 +1,62 @@
+"""One request for the number of a prompt's tokens: a worker is asked for the tokens of the same chat. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import orjson
+
+from core.protocol.openai.tokenize import TokenizeChat, validate_tokenizing
+from router.dialects.chat_answers import decoded
+from router.dialects.extensions import checked
+from router.dialects.messages.chat import NAMES, prompt_of
+from router.dialects.messages.request import CountRequest
+from router.request.client_request import ClientRequest
+from router.request.endpoints import COUNT_TOKENS, TOKENIZE
+
+if TYPE_CHECKING:
+    from router.dialects.port import EventWriter
+
+
+class _Tokens(msgspec.Struct):
+    """The part of the worker's answer that counts."""
+
+    count: int
+
+
+_decoder = msgspec.json.Decoder(_Tokens)
+
+
+class CountTranslation:
+    """Implements ``Translation``."""
+
+    hides_reasoning = False
+
+    def __init__(self, body: dict[str, Any], _request_id: str) -> None:
+        """Raises ApiError."""
+        request = checked(CountRequest, body)
+        self.body = prompt_of(request)
+        with NAMES.applied():
+            validate_tokenizing(TokenizeChat, self.body)
+        self.asked = ClientRequest(
+            chat=False,
+            model=request.model,
+            stream=False,
+            include_usage=False,
+            max_new_tokens=None,
+            priority=0,
+            user="",
+            path=TOKENIZE.path,
+            splits=False,
+            passed_on=True,
+            asked_at=COUNT_TOKENS.path,
+        )
+
+    def whole(self, answer: bytes) -> bytes:
+        """See ``Translation``."""
+        return orjson.dumps({"input_tokens": decoded(_decoder, answer).count})
+
+    def writer(self) -> EventWriter:
+        """Never called: there is no stream."""
+        raise NotImplementedError

@@ -1,0 +1,58 @@
+"""One request for a message: the chat that it becomes, and the message that the chat's answer becomes. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import orjson
+
+from core.protocol.errors import BadRequestError
+from core.protocol.openai.requests import ChatRequest, validate
+from router.dialects.chat_answers import read_whole
+from router.dialects.extensions import checked
+from router.dialects.messages.answer import MessageObject
+from router.dialects.messages.chat import NAMES, chat_of
+from router.dialects.messages.events import MessageEvents
+from router.dialects.messages.request import MessagesRequest
+from router.dialects.parts import Parts
+from router.dialects.port import Ending
+from router.request.client_request import ClientRequest
+from router.request.endpoints import MESSAGES
+
+
+class MessageTranslation:
+    """Implements ``Translation``."""
+
+    def __init__(self, body: dict[str, Any], request_id: str) -> None:
+        """Raises ApiError."""
+        request = checked(MessagesRequest, body)
+        _check_budget(request)
+        self.body = chat_of(request)
+        with NAMES.applied():
+            chat = validate(ChatRequest, self.body)
+        asked = ClientRequest.of(chat, chat=True).showing(chat)
+        self.asked = msgspec.structs.replace(asked, asked_at=MESSAGES.path)
+        self.hides_reasoning = request.thinking is not None and request.thinking.display == "omitted"
+        self._message = MessageObject(request.model, request_id)
+
+    def whole(self, answer: bytes) -> bytes:
+        """See ``Translation``."""
+        found, choice = read_whole(answer)
+        ending = Ending(choice.finish_reason or "stop", choice.stop_reason, found.usage)
+        parts = Parts(hides_reasoning=self.hides_reasoning).take_whole(choice, is_complete=ending.is_complete)
+        return orjson.dumps(self._message.ended(parts, ending))
+
+    def writer(self) -> MessageEvents:
+        """See ``Translation``."""
+        return MessageEvents(self._message)
+
+
+def _check_budget(request: MessagesRequest) -> None:
+    budget = None if request.thinking is None else request.thinking.budget_tokens
+    if budget is not None and budget >= request.max_tokens:
+        raise BadRequestError(
+            f"'thinking.budget_tokens' is {budget}, and has to be less than 'max_tokens'.",
+            param="thinking.budget_tokens",
+            code="invalid_value",
+        )

@@ -1,0 +1,48 @@
+"""The names of parameters in errors: what a chat calls by one name, a dialect may call by another. Pure."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from core.protocol.errors import ApiError, BadRequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+
+class RenamedError(ApiError):
+    """An error of a chat, about a parameter of a dialect."""
+
+    def __init__(self, error: ApiError, message: str, param: str | None) -> None:
+        super().__init__(message, code=error.code, param=param, retry_after_s=error.retry_after_s)
+        self.status = error.status
+        self.type = error.type
+
+
+class Names:
+    """The parameters of one dialect, by their names in a chat. Of two that fit, the first counts."""
+
+    def __init__(self, by_chat_name: Mapping[str, str]) -> None:
+        self._by_chat_name = by_chat_name
+
+    def renamed(self, error: ApiError) -> ApiError:
+        """The same error about the dialect's parameter. Messages name parameters between quotes."""
+        message = error.message
+        for old, new in self._by_chat_name.items():
+            message = message.replace(f"'{old}'", f"'{new}'").replace(f"'{old}.", f"'{new}.")
+        return RenamedError(error, message, None if error.param is None else self._param(error.param))
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """Rename what is raised inside about a chat that was made of the client's request."""
+        try:
+            yield
+        except BadRequestError as error:
+            raise self.renamed(error) from None
+
+    def _param(self, param: str) -> str:
+        for old, new in self._by_chat_name.items():
+            if param == old or param.startswith((f"{old}.", f"{old}[")):
+                return new + param[len(old) :]
+        return param

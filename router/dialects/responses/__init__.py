@@ -1,0 +1,6 @@
+"""OpenAI's Responses, without a store of them.
+
+``request``       what clients may send; ``items`` are those of a conversation
+``conversation``  from items to the messages of a chat; ``translation`` makes the whole chat
+``answer``        the response and its items; ``events`` writes them as a stream
+"""

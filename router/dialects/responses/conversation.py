@@ -1,0 +1,71 @@
+"""From the items of a conversation to the messages of a chat. Pure.
+
+Reasoning, a message and calls that follow each other are one turn of the assistant, as they are one message of a chat.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from router.dialects.chat_messages import AssistantTurn, call_of, content_of, tool_message
+from router.dialects.responses.items import CallOutput, FunctionCall, Message, ReasoningItem
+
+if TYPE_CHECKING:
+    from router.dialects.responses.items import Item
+    from router.dialects.responses.request import ResponseRequest
+
+
+def messages_of(request: ResponseRequest) -> list[dict[str, Any]]:
+    """The messages: the instructions, and then the input."""
+    conversation = _Conversation()
+    if request.instructions:
+        conversation.messages.append({"role": "system", "content": request.instructions})
+    if isinstance(request.input, str):
+        conversation.messages.append({"role": "user", "content": request.input})
+    else:
+        for item in request.input:
+            conversation.add(item)
+    conversation.end_turn()
+    return conversation.messages
+
+
+class _Conversation:
+    """The messages so far, and the assistant's turn that is not complete."""
+
+    def __init__(self) -> None:
+        self.messages: list[dict[str, Any]] = []
+        self._turn = AssistantTurn()
+
+    def add(self, item: Item) -> None:
+        """Add one item."""
+        match item:
+            case ReasoningItem():
+                self._think(item.text)
+            case FunctionCall():
+                self._turn.calls.append(call_of(item.call_id, item.name, item.arguments))
+            case CallOutput():
+                self._other(tool_message(item.call_id, content_of(item.output)))
+            case Message(role="assistant"):
+                self._say(item)
+            case Message():
+                self._other({"role": item.role, "content": content_of(item.content)})
+
+    def end_turn(self) -> None:
+        """The assistant's turn is over, if it had one."""
+        if self._turn:
+            self.messages.append(self._turn.message())
+            self._turn = AssistantTurn()
+
+    def _other(self, message: dict[str, Any]) -> None:
+        self.end_turn()
+        self.messages.append(message)
+
+    def _think(self, reasoning: str) -> None:
+        if self._turn.calls or self._turn.content is not None:  # reasoning begins a turn
+            self.end_turn()
+        self._turn.reasoning += reasoning
+
+    def _say(self, message: Message) -> None:
+        if self._turn.content is not None:
+            self.end_turn()
+        self._turn.content = content_of(message.content)

@@ -1,0 +1,103 @@
+"""Writes a response as a stream of events. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from router.dialects.parts import Kind
+from router.dialects.responses.answer import content_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from core.protocol.errors import ApiError
+    from router.dialects.chat_answers import Usage
+    from router.dialects.parts import Part
+    from router.dialects.port import Ending
+    from router.dialects.responses.answer import ResponseObject
+
+#: What the deltas of a part are called.
+_DELTAS = {
+    Kind.REASONING: "response.reasoning_text",
+    Kind.TEXT: "response.output_text",
+    Kind.CALL: "response.function_call_arguments",
+}
+
+
+class ResponseEvents:
+    """Implements ``EventWriter``. Every event has the number of those before it."""
+
+    def __init__(self, response: ResponseObject) -> None:
+        self._response = response
+        self._created = 0
+        self._number = 0
+
+    def begin(self, created: int, usage: Usage | None) -> bytes:
+        """See ``EventWriter``."""
+        self._created = created
+        response = self._response.begun(created)
+        return self._event("response.created", response=response) + self._event(
+            "response.in_progress", response=response
+        )
+
+    def open(self, part: Part) -> bytes:
+        """See ``EventWriter``."""
+        item = self._response.item(part, "in_progress")
+        if part.kind is not Kind.CALL:
+            item["content"] = []
+        opened = self._event("response.output_item.added", output_index=part.index, item=item)
+        return opened if part.kind is Kind.CALL else opened + self._of_content("content_part.added", part)
+
+    def add(self, part: Part, piece: str, tokens: Sequence[dict[str, Any]]) -> bytes:
+        """See ``EventWriter``."""
+        return self._of_part(f"{_DELTAS[part.kind]}.delta", part, delta=piece, **_logprobs(part, tokens))
+
+    def close(self, part: Part) -> bytes:
+        """See ``EventWriter``."""
+        name = "arguments" if part.kind is Kind.CALL else "text"
+        closed = self._of_part(f"{_DELTAS[part.kind]}.done", part, **{name: part.text}, **_logprobs(part, part.tokens))
+        if part.kind is not Kind.CALL:
+            closed += self._of_content("content_part.done", part)
+        item = self._response.item(part, "completed" if part.is_complete else "incomplete")
+        return closed + self._event("response.output_item.done", output_index=part.index, item=item)
+
+    def end(self, parts: Sequence[Part], ending: Ending) -> bytes:
+        """See ``EventWriter``."""
+        name = "response.completed" if ending.is_complete else "response.incomplete"
+        return self._event(name, response=self._response.ended(self._created, parts, ending))
+
+    def fail(self, parts: Sequence[Part], error: ApiError) -> bytes:
+        """An event with Baton's own code, and one with what has come of the response."""
+        told = self._event("error", code=error.code or error.type, message=error.message, param=error.param)
+        return told + self._event("response.failed", response=self._response.failed(self._created, parts, error))
+
+    def _of_content(self, name: str, part: Part) -> bytes:
+        return self._of_part(f"response.{name}", part, part=content_of(part))
+
+    def _of_part(self, name: str, part: Part, /, **fields: Any) -> bytes:
+        item_id = self._response.item_id(part)
+        if part.kind is not Kind.CALL:
+            fields["content_index"] = 0
+        return self._event(name, item_id=item_id, output_index=part.index, **fields)
+
+    def _event(self, name: str, **fields: Any) -> bytes:
+        data = orjson.dumps({"type": name, "sequence_number": self._number, **fields})
+        self._number += 1
+        return b"event: %b\ndata: %b\n\n" % (name.encode(), data)
+
+
+def _logprobs(part: Part, tokens: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The field of events about text. There, tokens have no bytes."""
+    if part.kind is not Kind.TEXT:
+        return {}
+    return {"logprobs": [{**_plain(token), "top_logprobs": list(map(_plain, _top(token)))} for token in tokens]}
+
+
+def _top(token: dict[str, Any]) -> Sequence[dict[str, Any]]:
+    return token.get("top_logprobs") or ()
+
+
+def _plain(token: dict[str, Any]) -> dict[str, Any]:
+    return {"token": token.get("token"), "logprob": token.get("logprob")}

@@ -1,0 +1,112 @@
+"""From the events of a chat's stream to those of a dialect. Pure.
+
+What comes out is independent of the pieces in which the chat's events come. A stream that goes on at another worker
+is one stream here, since the relay sends on one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from core.protocol.errors import UpstreamError
+from router.dialects.chat_answers import read_chunk
+from router.dialects.parts import Action, Parts
+from router.dialects.port import Ending
+from router.upstream.events import END
+from router.upstream.worker_errors import LOOKS_FAILED, error_event
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from core.protocol.errors import ApiError
+    from router.dialects.chat_answers import ChatAnswer, Choice, Usage
+    from router.dialects.names import Names
+    from router.dialects.parts import Step
+    from router.dialects.port import Translation
+
+_DATA = b"data:"
+_DONE = b"[DONE]"
+
+
+class DialectStream:
+    """Translates one stream."""
+
+    def __init__(self, translation: Translation, names: Names) -> None:
+        """``names``: of the dialect."""
+        self._names = names
+        self._writer = translation.writer()
+        self._parts = Parts(hides_reasoning=translation.hides_reasoning)
+        self._has_begun = self._is_over = False
+        self._last: Choice | None = None
+        self._usage: Usage | None = None
+        #: What was written and not returned yet. After an error it is returned by ``fail``, so that nothing is missing.
+        self._written: list[bytes] = []
+
+    def feed(self, events: bytes) -> bytes:
+        """Add whole events of the chat; returns the dialect's. Raises UpstreamError; then ``fail`` comes next."""
+        for event in events.split(END):
+            if event:
+                self._take(event)
+        return self._new()
+
+    def fail(self, error: ApiError) -> bytes:
+        """The stream has broken off, for an error of a chat; returns its last events."""
+        self._fail(error)
+        return self._new()
+
+    def _new(self) -> bytes:
+        written, self._written = self._written, []
+        return b"".join(written)
+
+    def _take(self, event: bytes) -> None:
+        data = next((line[len(_DATA) :].strip() for line in event.split(b"\n") if line.startswith(_DATA)), None)
+        if data is None:  # a comment, which shows that the worker still computes
+            self._written.append(event + END)
+            return
+        error = error_event(event) if LOOKS_FAILED in event else None
+        if error is not None:
+            self._fail(error)
+        elif not self._is_over:
+            self._end() if data == _DONE else self._add(read_chunk(data))
+
+    def _add(self, chunk: ChatAnswer) -> None:
+        self._usage = chunk.usage or self._usage
+        self._begin(chunk.created)
+        for choice in chunk.choices:
+            self._write(self._parts.take(choice.delta, choice.tokens))
+            if choice.finish_reason is not None:
+                self._last = choice
+
+    def _begin(self, created: int) -> None:
+        if not self._has_begun:
+            self._has_begun = True
+            self._written.append(self._writer.begin(created, self._usage))
+
+    def _end(self) -> None:
+        last = self._last
+        if last is None or last.finish_reason is None:
+            raise UpstreamError("A worker's stream has not said why it ended.")
+        self._is_over = True
+        ending = Ending(last.finish_reason, last.stop_reason, self._usage)
+        self._write(self._parts.finish(is_complete=ending.is_complete))
+        self._written.append(self._writer.end(self._parts.all, ending))
+
+    def _fail(self, error: ApiError) -> None:
+        if self._is_over:
+            return
+        self._is_over = True
+        self._begin(0)
+        self._written.append(self._writer.fail(self._parts.all, self._names.renamed(error)))
+
+    def _write(self, steps: Iterable[Step]) -> None:
+        for step in steps:
+            self._written.append(self._event_of(step))
+
+    def _event_of(self, step: Step) -> bytes:
+        match step.action:
+            case Action.OPEN:
+                return self._writer.open(step.part)
+            case Action.ADD:
+                return self._writer.add(step.part, step.piece, step.tokens)
+            case Action.CLOSE:
+                return self._writer.close(step.part)

@@ -1,0 +1,179 @@
+"""From a chat's stream to that of a message of Anthropic's: the events and their order, whatever the pieces."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from anthropic.lib.streaming._messages import accumulate_event
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.protocol.errors import RateLimitError, UnavailableError, UpstreamError
+from router.dialects.messages.chat import NAMES
+from router.dialects.messages.translation import MessageTranslation
+from router.dialects.stream import DialectStream
+from tests.kits.dialects.chats import argues, calls, ends, fails, role, says, thinks, whole, whole_call
+from tests.kits.dialects.strict import message_events, message_of
+
+ID = "ab" * 16
+BODY: dict[str, Any] = {
+    "model": "m",
+    "max_tokens": 2000,
+    "messages": [{"role": "user", "content": "hi"}],
+    "stream": True,
+}
+EVERYTHING = [
+    role(),
+    thinks("I "),
+    thinks("know"),
+    says("On"),
+    says("ward"),
+    calls(0, "get", '{"a":'),
+    argues(0, "1}"),
+    calls(1, "put"),
+    ends("tool_calls"),
+]
+MESSAGE = {
+    "reasoning_content": "I know",
+    "content": "Onward",
+    "tool_calls": [whole_call(0, "get", '{"a":1}'), whole_call(1, "put", "")],
+}
+BLOCK = ["content_block_start", "content_block_delta", "content_block_stop"]
+
+
+def stream_of(body: dict[str, Any]) -> DialectStream:
+    return DialectStream(MessageTranslation(body, ID), NAMES)
+
+
+def translated(*chat: bytes, **more: Any) -> list[Any]:
+    stream = stream_of({**BODY, **more})
+    return message_events(b"".join(map(stream.feed, chat)).decode())
+
+
+def kinds(events: list[Any]) -> list[str]:
+    found: list[str] = []
+    for event in events:
+        if not (event.type == "content_block_delta" and found[-1] == event.type):
+            found.append(event.type)
+    return found
+
+
+def accumulated(events: list[Any]) -> Any:
+    """The message that the client makes of the events."""
+    message, buffers = None, {}
+    for event in events:
+        message = accumulate_event(event=event, current_snapshot=message, json_bufs=buffers)
+    return message
+
+
+def test_the_events_of_all_parts() -> None:
+    events = translated(*EVERYTHING)
+    assert kinds(events) == [
+        "message_start",
+        *BLOCK * 3,
+        "content_block_start",
+        "content_block_stop",
+        "message_delta",
+        "message_stop",
+    ]
+    start, *_, delta, _ = events
+    assert (start.message.id, start.message.content, start.message.stop_reason) == (f"msg_{ID}", [], None)
+    assert (start.message.usage.input_tokens, start.message.usage.output_tokens) == (12, 0)
+    assert (delta.delta.stop_reason, delta.delta.stop_sequence) == ("tool_use", None)
+    usage = delta.usage
+    assert (usage.input_tokens, usage.cache_read_input_tokens, usage.output_tokens) == (4, 8, 7)
+    assert usage.output_tokens_details.thinking_tokens == 3
+
+
+def test_a_whole_answer_is_what_the_client_makes_of_the_stream() -> None:
+    found = message_of(MessageTranslation(BODY, ID).whole(whole(MESSAGE, "tool_calls")))
+    thought, said, first, second = found.content
+    assert (thought.thinking, said.text) == ("I know", "Onward")
+    assert [(call.id, call.name, call.input) for call in (first, second)] == [
+        ("call_0", "get", {"a": 1}),
+        ("call_1", "put", {}),
+    ]
+    assert accumulated(translated(*EVERYTHING)).to_dict(exclude_none=True) == found.to_dict(exclude_none=True)
+
+
+@pytest.mark.parametrize(
+    ("finish", "stop", "expected"),
+    [
+        ("stop", None, ("end_turn", None)),
+        ("length", None, ("max_tokens", None)),
+        ("stop", "END", ("stop_sequence", "END")),
+        ("stop", 5, ("end_turn", None)),
+    ],
+)
+def test_why_an_answer_ended(finish: str, stop: str | int | None, expected: tuple[str, str | None]) -> None:
+    *_, delta, _ = translated(role(), says("On"), ends(finish, stop))
+    assert (delta.delta.stop_reason, delta.delta.stop_sequence) == expected
+    found = message_of(MessageTranslation(BODY, ID).whole(whole({"content": "On"}, finish, stop)))
+    assert (found.stop_reason, found.stop_sequence) == expected
+
+
+def test_a_call_that_was_forced_ends_an_answer_as_any_call() -> None:
+    """A chat says "stop" of it."""
+    *_, delta, _ = translated(role(), calls(0, "get", "{}"), ends("stop"))
+    assert delta.delta.stop_reason == "tool_use"
+
+
+@pytest.mark.parametrize("arguments", ['{"a": "b', "[1]", "5"])
+def test_arguments_that_are_no_object_are_an_empty_one(arguments: str) -> None:
+    message = {"tool_calls": [whole_call(0, "get", arguments)]}
+    found = message_of(MessageTranslation(BODY, ID).whole(whole(message, "length")))
+    assert found.content[0].input == {}
+
+
+def test_thinking_may_be_left_out() -> None:
+    thinking = {"type": "adaptive", "display": "omitted"}
+    events = translated(*EVERYTHING, thinking=thinking)
+    found = message_of(MessageTranslation({**BODY, "thinking": thinking}, ID).whole(whole(MESSAGE)))
+    assert [block.type for block in found.content] == ["text", "tool_use", "tool_use"]
+    assert accumulated(events).to_dict(exclude_none=True)["content"] == found.to_dict(exclude_none=True)["content"]
+
+
+def test_what_a_worker_has_not_counted_is_nothing() -> None:
+    events = translated(role().replace(b'"usage"', b'"no_usage"'), says("On"), ends(usage=None))
+    assert events[0].message.usage.input_tokens == events[-2].usage.output_tokens == 0
+
+
+def test_an_error_in_the_stream_ends_it() -> None:
+    events = translated(role(), says("On"), fails("it grew"), ends())
+    assert kinds(events)[-2:] == ["content_block_delta", "error"]
+    assert (events[-1].error.type, events[-1].error.message) == ("api_error", "output_config.format: it grew")
+    assert events[-1].request_id == ID
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (UpstreamError("gone"), "api_error"),
+        (RateLimitError("busy"), "rate_limit_error"),
+        (UnavailableError("none"), "overloaded_error"),
+    ],
+)
+def test_a_stream_that_the_router_gives_up_ends_with_an_error(error: Any, kind: str) -> None:
+    stream = stream_of(BODY)
+    events = message_events((stream.feed(role() + says("On")) + stream.fail(error)).decode())
+    assert events[-1].error.type == kind
+    assert stream.fail(error) == stream.feed(ends()) == b""
+
+
+TEXTS = st.lists(st.text(min_size=1, max_size=5), min_size=1, max_size=6)
+
+
+@given(thoughts=TEXTS, texts=TEXTS, cuts=st.lists(st.integers(1, 20), max_size=6))
+def test_the_message_depends_on_the_texts_and_not_on_their_pieces(
+    thoughts: list[str], texts: list[str], cuts: list[int]
+) -> None:
+    events = [role(), *map(thinks, thoughts), *map(says, texts), calls(0, "f", "{}"), ends("tool_calls")]
+    stream, begin, data = stream_of(BODY), 0, b""
+    for end in [*sorted(cuts), len(events)]:
+        data += stream.feed(b"".join(events[begin:end]))
+        begin = max(begin, end)
+    message = {"reasoning_content": "".join(thoughts), "content": "".join(texts)}
+    message["tool_calls"] = [whole_call(0, "f", "{}")]
+    found = message_of(MessageTranslation(BODY, ID).whole(whole(message, "tool_calls")))
+    assert accumulated(message_events(data.decode())).to_dict(exclude_none=True) == found.to_dict(exclude_none=True)

@@ -1,0 +1,308 @@
+"""From a request of Anthropic's to a chat, and what is refused of it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from core.protocol.errors import ApiError
+from router.dialects.messages.counting import CountTranslation
+from router.dialects.messages.errors import error_body
+from router.dialects.messages.translation import MessageTranslation
+from tests.kits.dialects.chats import whole, whole_call
+from tests.kits.dialects.strict import count_of, message_of
+
+ID = "ab" * 16
+HI = {"role": "user", "content": "hi"}
+TOOL = {"name": "get", "description": "Gets.", "input_schema": {"type": "object", "properties": {}}}
+CHAT_TOOL = {
+    "type": "function",
+    "function": {"name": "get", "description": "Gets.", "parameters": {"type": "object", "properties": {}}},
+}
+SCHEMA = {"type": "object", "properties": {}}
+
+
+def translation(**more: Any) -> MessageTranslation:
+    return MessageTranslation({"model": "m", "max_tokens": 2000, "messages": [HI], **more}, ID)
+
+
+def chat(**more: Any) -> dict[str, Any]:
+    return translation(**more).body
+
+
+def messages(*given: Any, **more: Any) -> list[dict[str, Any]]:
+    found = chat(messages=list(given), **more)["messages"]
+    assert isinstance(found, list)
+    return found
+
+
+def texts(*given: str) -> list[dict[str, Any]]:
+    return [{"type": "text", "text": text} for text in given]
+
+
+# --- the conversation
+
+
+def test_a_text_is_a_message() -> None:
+    assert chat() == {"model": "m", "max_tokens": 2000, "messages": [HI], "stream": False}
+
+
+@pytest.mark.parametrize(
+    ("system", "content"), [("Be brief.", "Be brief."), (texts("a"), "a"), (texts("a", "b"), texts("a", "b"))]
+)
+def test_the_system_comes_first(system: Any, content: Any) -> None:
+    assert messages(HI, system=system) == [{"role": "system", "content": content}, HI]
+
+
+def test_marks_for_a_cache_are_dropped() -> None:
+    mark = {"cache_control": {"type": "ephemeral"}}
+    block = {"type": "text", "text": "hi", **mark}
+    found = chat(messages=[{"role": "user", "content": [block]}], system=[block], tools=[{**TOOL, **mark}], **mark)
+    assert found == chat(system="hi", tools=[TOOL])
+
+
+def test_a_message_of_the_system_may_stand_anywhere() -> None:
+    system = {"role": "system", "content": texts("a")}
+    assert messages(HI, system, HI) == [HI, {"role": "system", "content": "a"}, HI]
+
+
+def test_results_of_tools_are_messages_of_their_own() -> None:
+    results = [
+        {"type": "tool_result", "tool_use_id": "a", "content": "5"},
+        {"type": "tool_result", "tool_use_id": "b", "content": texts("6")},
+        {"type": "tool_result", "tool_use_id": "c"},
+        {"type": "tool_result", "tool_use_id": "d", "content": "no", "is_error": True},
+        {"type": "tool_result", "tool_use_id": "e", "content": texts("x", "y"), "is_error": True},
+    ]
+    found = messages({"role": "user", "content": [*results, *texts("now", "then")]})
+    assert found == [
+        {"role": "tool", "tool_call_id": "a", "content": "5"},
+        {"role": "tool", "tool_call_id": "b", "content": "6"},
+        {"role": "tool", "tool_call_id": "c", "content": ""},
+        {"role": "tool", "tool_call_id": "d", "content": "Error: no"},
+        {"role": "tool", "tool_call_id": "e", "content": texts("Error: ", "x", "y")},
+        {"role": "user", "content": texts("now", "then")},
+    ]
+    assert [one["role"] for one in messages({"role": "user", "content": [*texts("so"), results[0]]})] == [
+        "user",
+        "tool",
+    ]
+    assert messages({"role": "user", "content": []}) == [{"role": "user", "content": ""}]
+
+
+def test_an_answer_comes_back_as_the_message_that_it_was() -> None:
+    """As a client appends it to the conversation."""
+    message = {
+        "content": "Let me see.",
+        "reasoning_content": "Hm.",
+        "tool_calls": [whole_call(0, "get", '{"a":1}'), whole_call(1, "get", "{}")],
+    }
+    answer = message_of(translation().whole(whole(message, "tool_calls")))
+    content = [block.to_dict(exclude_none=True) for block in answer.content]
+    results = [{"type": "tool_result", "tool_use_id": f"call_{i}", "content": str(i)} for i in range(2)]
+    found = messages(HI, {"role": "assistant", "content": content}, {"role": "user", "content": results})
+    assert found == [
+        HI,
+        {"role": "assistant", **message},
+        {"role": "tool", "tool_call_id": "call_0", "content": "0"},
+        {"role": "tool", "tool_call_id": "call_1", "content": "1"},
+    ]
+
+
+@pytest.mark.parametrize("content", ["The answer is", texts("The answer", " is")])
+def test_an_answer_that_the_client_has_begun_goes_on(content: Any) -> None:
+    found = chat(messages=[HI, {"role": "assistant", "content": content}])
+    assert (found["add_generation_prompt"], found["continue_final_message"]) == (False, True)
+
+
+@pytest.mark.parametrize("content", ["", [{"type": "tool_use", "id": "a", "name": "get", "input": {}}], []])
+def test_what_cannot_go_on_does_not(content: Any) -> None:
+    assert "continue_final_message" not in chat(messages=[HI, {"role": "assistant", "content": content}])
+    assert "continue_final_message" not in chat(messages=[HI, {"role": "assistant", "content": "a"}, HI])
+
+
+# --- parameters
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        (
+            {"temperature": 0, "top_p": 0.5, "top_k": 4, "stop_sequences": ["a"]},
+            {"temperature": 0, "top_p": 0.5, "top_k": 4, "stop": ["a"]},
+        ),
+        ({"tools": [TOOL]}, {"tools": [CHAT_TOOL]}),
+        (
+            {"tools": [{**TOOL, "type": "custom", "strict": True, "allowed_callers": ["direct"]}]},
+            {"tools": [CHAT_TOOL]},
+        ),
+        ({"tools": [TOOL], "tool_choice": {"type": "auto"}}, {"tool_choice": "auto"}),
+        ({"tools": [TOOL], "tool_choice": {"type": "none"}}, {"tool_choice": "none"}),
+        (
+            {"tools": [TOOL], "tool_choice": {"type": "any", "disable_parallel_tool_use": True}},
+            {"tool_choice": "required", "parallel_tool_calls": False},
+        ),
+        (
+            {"tools": [TOOL], "tool_choice": {"type": "tool", "name": "get"}},
+            {"tool_choice": {"type": "function", "function": {"name": "get"}}},
+        ),
+        ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, {"thinking": {"type": "enabled"}}),
+        ({"thinking": {"type": "disabled"}}, {"thinking": {"type": "disabled"}}),
+        ({"output_config": {"effort": "low"}}, {"reasoning_effort": "low"}),
+        (
+            {"output_config": {"format": {"type": "json_schema", "schema": SCHEMA}}},
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": SCHEMA}}},
+        ),
+        ({"metadata": {"user_id": "me"}}, {"user": "me"}),
+        ({"priority": -2, "seed": 7, "cache_salt": "s"}, {"priority": -2, "seed": 7, "cache_salt": "s"}),
+        (
+            {"stream": True},
+            {"stream": True, "stream_options": {"include_usage": True, "continuous_usage_stats": True}},
+        ),
+    ],
+)
+def test_parameters_are_those_of_a_chat(asked: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert chat(**asked).items() >= expected.items()
+
+
+def test_what_the_router_acts_on_is_known() -> None:
+    asked = translation(metadata={"user_id": "me"}, priority=3, stream=True).asked
+    assert (asked.max_new_tokens, asked.user, asked.priority, asked.stream) == (2000, "me", 3, True)
+    assert (asked.path, asked.endpoint, asked.prompt_param) == ("/v1/chat/completions", "/v1/messages", "messages")
+    assert asked.chat and asked.splits and asked.include_usage and asked.usage_in_chunks and not asked.passed_on
+
+
+@pytest.mark.parametrize(
+    "harmless",
+    [
+        {"thinking": {"type": "adaptive", "display": "summarized"}},
+        {"service_tier": "standard_only", "speed": "standard", "metadata": {}},
+        {"tools": [], "stop_sequences": [], "system": None, "output_config": {}},
+        {"container": None, "context_management": None, "mcp_servers": []},
+    ],
+)
+def test_what_asks_for_what_is_done_anyway_changes_nothing(harmless: dict[str, Any]) -> None:
+    assert chat(**harmless) == chat()
+
+
+# --- counting
+
+
+def test_a_count_is_asked_of_the_same_prompt() -> None:
+    prompt = {
+        "system": "Be brief.",
+        "tools": [TOOL],
+        "thinking": {"type": "disabled"},
+        "messages": [HI, {"role": "assistant", "content": "The"}],
+    }
+    counting = CountTranslation({"model": "m", **prompt, "tool_choice": {"type": "auto"}}, ID)
+    whole_chat = chat(**prompt)
+    assert counting.body == {name: whole_chat[name] for name in whole_chat if name not in ("max_tokens", "stream")}
+    asked = counting.asked
+    assert (asked.path, asked.endpoint, asked.splits) == ("/tokenize", "/v1/messages/count_tokens", False)
+    assert count_of(counting.whole(json.dumps({"count": 5, "tokens": [1] * 5, "max_model_len": 9}).encode())) == 5
+    with pytest.raises(ApiError):
+        counting.whole(b'{"tokens": []}')
+
+
+# --- refused
+
+
+@pytest.mark.parametrize(
+    ("asked", "param", "code"),
+    [
+        ({"foo": 1}, "foo", "unknown_parameter"),
+        ({"max_completion_tokens": 1}, "max_completion_tokens", "unknown_parameter"),
+        ({"max_tokens": None}, "max_tokens", "missing_required_parameter"),
+        ({"max_tokens": 0}, "max_tokens", "integer_below_min_value"),
+        ({"messages": []}, "messages", "empty_array"),
+        ({"messages": [5]}, "messages[0]", "invalid_type"),
+        ({"messages": [{"role": "tool", "content": "a"}]}, "messages[0].role", "invalid_value"),
+        ({"messages": [{"role": "user"}]}, "messages[0].content", "missing_required_parameter"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]},
+            "messages[0].content[0]",
+            "unsupported_parameter",
+        ),
+        (
+            {"messages": [{"role": "assistant", "content": [{"type": "redacted_thinking", "data": "x"}]}]},
+            "messages[0].content[0]",
+            "unsupported_parameter",
+        ),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "text"}]}]},
+            "messages[0].content[0].text",
+            "missing_required_parameter",
+        ),
+        (
+            {"messages": [{"role": "user", "content": [{"type": []}]}]},
+            "messages[0].content[0].type",
+            "invalid_value",
+        ),
+        (
+            {
+                "messages": [
+                    {
+                        "role": "user",
+                        "content": [{"type": "tool_result", "tool_use_id": "a", "content": [{"type": "image"}]}],
+                    }
+                ]
+            },
+            "messages[0].content[0].content[0]",
+            "unsupported_parameter",
+        ),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "tool_use", "id": "a", "name": "f", "input": {}}]}]},
+            "messages[0]",
+            "invalid_value",
+        ),
+        (
+            {"messages": [{"role": "assistant", "content": [{"type": "tool_result", "tool_use_id": "a"}]}]},
+            "messages[0]",
+            "invalid_value",
+        ),
+        ({"system": [{"type": "image"}]}, "system[0]", "unsupported_parameter"),
+        ({"system": 5}, "system", "invalid_type"),
+        ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools[0]", "unsupported_parameter"),
+        ({"tools": [{"name": "get"}]}, "tools[0].input_schema", "missing_required_parameter"),
+        ({"tools": [{**TOOL, "x": 1}]}, "tools[0].x", "unknown_parameter"),
+        ({"tools": [{**TOOL, "input_examples": [{}]}]}, "tools[0].input_examples", "unsupported_parameter"),
+        ({"tool_choice": {"type": "any"}}, "tool_choice", "invalid_value"),
+        ({"tools": [TOOL], "tool_choice": {"type": "tool"}}, "tool_choice.name", "missing_required_parameter"),
+        ({"tools": [TOOL], "tool_choice": {"type": "tool", "name": "put"}}, "tool_choice", "invalid_value"),
+        ({"tools": [TOOL], "tool_choice": "auto"}, "tool_choice", "invalid_type"),
+        ({"thinking": {"type": "enabled"}}, "thinking.budget_tokens", "missing_required_parameter"),
+        ({"thinking": {"type": "enabled", "budget_tokens": 5}}, "thinking.budget_tokens", "integer_below_min_value"),
+        ({"thinking": {"type": "enabled", "budget_tokens": 2000}}, "thinking.budget_tokens", "invalid_value"),
+        ({"thinking": {"type": "adaptive", "budget_tokens": 1024}}, "thinking.budget_tokens", "invalid_value"),
+        ({"tools": [TOOL], "tool_choice": {"type": "any", "name": "get"}}, "tool_choice.name", "invalid_value"),
+        ({"thinking": {"type": "between_tools"}}, "thinking.type", "invalid_value"),
+        ({"output_config": {"effort": "max"}}, "output_config.effort", "invalid_value"),
+        ({"stop_sequences": ["a"] * 5}, "stop_sequences", "array_above_max_length"),
+        ({"stop_sequences": [""]}, "stop_sequences", "empty_string"),
+        ({"temperature": 3}, "temperature", "integer_above_max_value"),
+        ({"metadata": {"user_id": 5}}, "metadata.user_id", "invalid_type"),
+        ({"metadata": {"x": "y"}}, "metadata.x", "unknown_parameter"),
+        ({"service_tier": "flex"}, "service_tier", "invalid_value"),
+        ({"container": "x"}, "container", "unsupported_parameter"),
+        ({"mcp_servers": [{}]}, "mcp_servers", "unsupported_parameter"),
+        ({"context_management": {"edits": []}}, "context_management", "unsupported_parameter"),
+        ({"stream": "true"}, "stream", "invalid_type"),
+    ],
+)
+def test_what_is_refused_is_named(asked: dict[str, Any], param: str, code: str) -> None:
+    with pytest.raises(ApiError) as caught:
+        translation(**asked)
+    error = caught.value
+    assert (error.status, error.param, error.code) == (400, param, code), error.message
+    told = error_body(error, ID)["error"]
+    assert param in told["message"], "Anthropic's clients see nothing but the message"
+    assert told["type"] == "invalid_request_error"
+
+
+def test_what_says_nothing_about_a_prompt_is_not_counted() -> None:
+    with pytest.raises(ApiError) as caught:
+        CountTranslation({"model": "m", "messages": [HI], "max_tokens": 5}, ID)
+    assert (caught.value.status, caught.value.param) == (400, "max_tokens")

@@ -1,0 +1,43 @@
+"""Errors of a chat name the parameters of the dialect."""
+
+from __future__ import annotations
+
+import pytest
+
+from core.protocol.errors import BadRequestError, RateLimitError
+from router.dialects.names import Names
+
+NAMES = Names({"messages": "input", "a.b": "x", "a": "y.z"})
+
+
+@pytest.mark.parametrize(
+    ("param", "renamed"),
+    [
+        ("messages", "input"),
+        ("messages[3].content", "input[3].content"),
+        ("messages_of_mine", "messages_of_mine"),
+        ("a.b.c", "x.c"),
+        ("a.c", "y.z.c"),
+        ("tools", "tools"),
+        (None, None),
+    ],
+)
+def test_a_parameter_has_the_dialects_name(param: str | None, renamed: str | None) -> None:
+    assert NAMES.renamed(BadRequestError("wrong", param=param)).param == renamed
+
+
+def test_so_it_has_in_the_message() -> None:
+    error = BadRequestError("'messages' is wrong, and 'a.b.c' too, not messages or 'messages_of_mine'.")
+    assert NAMES.renamed(error).message == "'input' is wrong, and 'x.c' too, not messages or 'messages_of_mine'."
+
+
+def test_all_else_stays() -> None:
+    renamed = NAMES.renamed(RateLimitError("busy", retry_after_s=3, code="full"))
+    assert (renamed.status, renamed.type, renamed.code) == (429, "rate_limit_error", "full")
+    assert (renamed.retry_after_s, renamed.message, renamed.param) == (3, "busy", None)
+
+
+def test_what_is_raised_meanwhile_is_renamed() -> None:
+    with pytest.raises(Exception, match="'input' is wrong") as caught, NAMES.applied():
+        raise BadRequestError("'messages' is wrong", param="messages")
+    assert getattr(caught.value, "param", None) == "input"
