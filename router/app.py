@@ -17,6 +17,7 @@ from core.protocol.openai.requests import ChatRequest, CompletionRequest
 from router.admin import admin_router
 from router.dashboard.recorder import HistoryRecorder
 from router.dashboard.routes import dashboard_router
+from router.dialects.known import DIALECTS
 from router.edge.auth import AdminKeys, BearerKeys
 from router.edge.error_pages import use_our_errors
 from router.front import Front
@@ -236,19 +237,31 @@ def _document_hot_routes(app: FastAPI) -> None:
 
 
 def _document_endpoint(app: FastAPI, endpoint: Endpoint) -> None:
-    """An endpoint that is passed on. The schema has what the router reads; a worker reads the rest."""
+    """An endpoint that is passed on, or translated. The schema of one that is passed on has what the router reads; a
+    worker reads the rest.
+    """
+    dialect = DIALECTS.get(endpoint.path)
 
     async def passed_on(body: PassedOn) -> dict[str, Any]:
         raise InternalError("not served here")
 
-    passed_on.__annotations__["body"] = endpoint.body
+    passed_on.__annotations__["body"] = endpoint.body if dialect is None else dialect.request
+    responses = _STREAM if endpoint.streams else _BYTES
+    if dialect is not None and dialect.error_answer is not None:
+        responses = {**responses, "default": {"model": dialect.error_answer, "description": "An error."}}
     app.post(
         endpoint.path,
-        tags=["tokens" if endpoint.is_everywhere else "vllm"],
+        tags=[endpoint.tag],
         name=endpoint.path.strip("/").replace("/", "_"),
-        description=endpoint.about if endpoint.is_everywhere else f"{endpoint.about} For models that only vLLM serves.",
-        responses=_STREAM if endpoint.streams else _BYTES,
+        description=_about(endpoint),
+        responses=responses,
     )(passed_on)
+
+
+def _about(endpoint: Endpoint) -> str:
+    if endpoint.is_dialect:
+        return f"{endpoint.about} Of models that only vLLM serves, vLLM judges the body."
+    return endpoint.about if endpoint.is_everywhere else f"{endpoint.about} For models that only vLLM serves."
 
 
 def _add_stored_responses(app: FastAPI, keys: BearerKeys) -> None:
@@ -256,19 +269,23 @@ def _add_stored_responses(app: FastAPI, keys: BearerKeys) -> None:
 
     def refuse() -> NoReturn:
         raise NotFoundError(
-            "This router keeps no responses, and does not know which server has one: send the whole conversation in "
-            "'input' of POST /v1/responses.",
+            "Responses are not kept here: send the whole conversation in 'input' of POST /v1/responses.",
             code="not_supported",
         )
 
     guard = [Depends(keys.guard)]
 
-    @app.get("/v1/responses/{response_id}", tags=["vllm"], dependencies=guard)
+    @app.get("/v1/responses/{response_id}", tags=["openai"], dependencies=guard)
     async def stored_response(response_id: str) -> None:
         """Always 404: responses are not kept."""
         refuse()
 
-    @app.post("/v1/responses/{response_id}/cancel", tags=["vllm"], dependencies=guard)
+    @app.delete("/v1/responses/{response_id}", tags=["openai"], dependencies=guard)
+    async def delete_stored_response(response_id: str) -> None:
+        """Always 404: responses are not kept."""
+        refuse()
+
+    @app.post("/v1/responses/{response_id}/cancel", tags=["openai"], dependencies=guard)
     async def cancel_stored_response(response_id: str) -> None:
         """Always 404: responses are not kept. To cancel a response, close the connection that it comes on."""
         refuse()

@@ -20,11 +20,12 @@ from core.protocol.errors import (
 )
 from core.protocol.openai.json_body import parse_body
 from core.protocol.router import new_request_id
+from router.dialects.known import DIALECTS
+from router.dialects.reply import refuse, reply_to
+from router.dialects.translated import translated
 from router.front.head import check_content_type, key_in, priority_in, timeout_s
 from router.request.bodies import ClientBody
 from router.request.choices.whole import WholeRequest
-from router.request.client_id import client_id
-from router.request.reply import ClientReply
 from router.request.snapshot import facts
 from router.request.validated import PATHS, validated, with_priority
 from router.steps.admission import check_choices, check_queue, check_requests, make_room
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from router.edge.doors import Doors
     from router.request.client_request import ClientRequest
     from router.request.exchange import Exchange
+    from router.request.reply import ClientReply
     from router.services import Services
     from router.tracing.provider import Tracing
 
@@ -167,10 +169,17 @@ class HotCalls:
             self._admit(arrival.priority)
         raw = call.body()
         body = parse_body(raw, self._limits)
-        asked = with_priority(validated(services.pool, call.path, raw, body), arrival.priority, body)
+        translation = None
+        if call.path in DIALECTS:
+            translation = translated(services.pool, call.path, raw, body, arrival.request_id, self._limits)
+        if translation is None:
+            asked = validated(services.pool, call.path, raw, body)
+        else:
+            asked, body = translation.asked, translation.body
+        asked = with_priority(asked, arrival.priority, body)
         services.pool.route(asked.model)
         make_room(services, asked.model, asked.priority, len(raw))
-        reply = ClientReply(call, arrival.request_id, client_id(call.headers))
+        reply = reply_to(call, arrival.request_id, translation)
         reply.names_events = not asked.ends_with_done
         exchange = self._new(arrival.request_id, asked, ClientBody(body), reply, len(raw))
         if self.tracing is not None:
@@ -224,7 +233,7 @@ class HotCalls:
         self._services.metrics.refused[error.status] += 1
         request_id = self._arrivals[call].request_id
         self._forget(call)
-        ClientReply(call, request_id, client_id(call.headers)).refuse(error)
+        refuse(call, request_id, error)
 
     def _forget(self, call: HttpCall) -> None:
         arrival = self._arrivals.pop(call)

@@ -26,6 +26,45 @@ from tests.kits.fuzz.served import Served
 from tests.kits.router.cluster import chat
 
 PATHS = ("/v1/chat/completions", "/v1/completions")
+#: A body in each dialect, with something of everything.
+RESPONSE: dict[str, Any] = {
+    "model": "m",
+    "input": [
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]},
+        {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "hm"}]},
+        {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c", "output": "5"},
+    ],
+    "instructions": "i",
+    "tools": [{"type": "function", "name": "f", "parameters": {"type": "object"}}],
+    "tool_choice": {"type": "function", "name": "f"},
+    "reasoning": {"effort": None},
+    "metadata": {"a": "b"},
+    "include": ["message.output_text.logprobs"],
+    "user": "u",
+}
+MESSAGES: dict[str, Any] = {
+    "model": "m",
+    "max_tokens": 4,
+    "system": [{"type": "text", "text": "s", "cache_control": {"type": "ephemeral"}}],
+    "messages": [
+        {"role": "user", "content": "hi"},
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "thinking", "thinking": "hm", "signature": ""},
+                {"type": "tool_use", "id": "c", "name": "f", "input": {"a": 1}},
+            ],
+        },
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": "5", "is_error": True}]},
+    ],
+    "tools": [{"name": "f", "input_schema": {"type": "object"}}],
+    "tool_choice": {"type": "tool", "name": "f"},
+    "thinking": {"type": "adaptive"},
+    "metadata": {"user_id": "u"},
+    "stop_sequences": ["x"],
+}
+DIALECTS = {"/v1/responses": RESPONSE, "/v1/messages": MESSAGES}
 ADMIN = (
     ("GET", "/admin/requests"),
     ("POST", "/admin/requests/x/abort"),
@@ -80,7 +119,37 @@ def test_a_body_with_any_values(served: Served, values: dict[str, Any], path: st
     served.tried("a client's body", served.send("POST", path, body))
 
 
-@pytest.mark.parametrize("path", [*PATHS, "/admin/abort", "/admin/workers"])
+@pytest.mark.parametrize("path", DIALECTS)
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_body_in_a_dialect_is_served(served: Served, path: str, stream: bool) -> None:
+    """Else the tests below would only try how it is refused."""
+    answer = served.send("POST", path, orjson.dumps({**DIALECTS[path], "stream": stream}))
+    assert answer.status_code == 200, answer.text
+
+
+@pytest.mark.parametrize("path", DIALECTS)
+def test_a_body_in_a_dialect_with_changed_bytes(served: Served, path: str) -> None:
+    @fuzz(30)
+    @given(body=mutated(orjson.dumps({**DIALECTS[path], "stream": True})))
+    def each(body: bytes) -> None:
+        served.tried("a client's body in a dialect", served.send("POST", path, body))
+
+    each()
+
+
+@pytest.mark.parametrize("path", DIALECTS)
+def test_a_body_in_a_dialect_with_any_values(served: Served, path: str) -> None:
+    names = st.sampled_from([*DIALECTS[path], "stream", "text", "top_logprobs", "output_config"])
+
+    @fuzz(40)
+    @given(values=st.dictionaries(names, JSON, max_size=3))
+    def each(values: dict[str, Any]) -> None:
+        served.tried("a client's body in a dialect", served.send("POST", path, _json({**DIALECTS[path], **values})))
+
+    each()
+
+
+@pytest.mark.parametrize("path", [*PATHS, *DIALECTS, "/v1/messages/count_tokens", "/admin/abort", "/admin/workers"])
 @pytest.mark.parametrize("body", NASTY_TEXTS, ids=range(len(NASTY_TEXTS)))
 def test_a_nasty_body(served: Served, path: str, body: bytes) -> None:
     answer = served.send("POST", path, body)
@@ -241,6 +310,7 @@ FILTER = {"all": False, "state": "held", "worker": "w", "model": "m", "user": "u
 BODIES: list[tuple[str, dict[str, Any]]] = [
     ("/v1/chat/completions", CHAT),
     ("/v1/completions", COMPLETION),
+    *DIALECTS.items(),
     ("/admin/abort", FILTER),
     ("/admin/workers", {"url": "w:1", "role": "decode"}),
 ]

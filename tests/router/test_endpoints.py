@@ -129,7 +129,7 @@ async def test_bytes_come_with_what_describes_them(cluster: Cluster) -> None:
 # --- which models
 
 
-@pytest.mark.parametrize("path", [path for path, one in ENDPOINTS.items() if not one.is_everywhere])
+@pytest.mark.parametrize("path", [path for path, one in ENDPOINTS.items() if not (one.is_everywhere or one.is_dialect)])
 async def test_our_own_models_do_not_have_them(cluster: Cluster, path: str) -> None:
     worker = await cluster.add("both")
     answer = await cluster.post({"model": "m", "input": "hi"}, path)
@@ -174,7 +174,8 @@ async def test_what_needs_a_store_of_responses_is_refused(cluster: Cluster, fiel
 
 
 async def test_stored_responses_are_not_found(cluster: Cluster) -> None:
-    for method, path in (("GET", "/v1/responses/resp_1"), ("POST", "/v1/responses/resp_1/cancel")):
+    calls = [("GET", ""), ("DELETE", ""), ("POST", "/cancel")]
+    for method, path in ((method, f"/v1/responses/resp_1{more}") for method, more in calls):
         answer = await cluster.client.request(method, path)
         assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_supported")
 

@@ -149,6 +149,8 @@ class StubWorker:
         app = web.Application(client_max_size=1 << 26)
         app.router.add_post("/v1/chat/completions", self._serve)
         app.router.add_post("/v1/completions", self._serve)
+        if self.ours:
+            app.router.add_post("/tokenize", self._tokenize)
         app.router.add_post("/internal/abort/{request_id}", self._abort)
         app.router.add_get("/health", self._health)
         app.router.add_get(HELLO_PATH + "{nonce}", self._hello)
@@ -237,6 +239,16 @@ class StubWorker:
         except (asyncio.CancelledError, ConnectionResetError):
             self.num_disconnects += 1
             raise
+
+    async def _tokenize(self, request: web.Request) -> web.Response:
+        """A token for each message, or as the script says."""
+        body = json.loads(await request.read())
+        self.bodies.append(body)
+        act = self.script.popleft() if self.script else None
+        if isinstance(act, Refuse):
+            return web.json_response(act.body, status=act.status)
+        tokens = [FIRST_TOKEN] * len(body.get("messages", ()))
+        return web.json_response({"count": len(tokens), "max_model_len": 1000, "tokens": tokens, "token_strs": None})
 
     def _is_dead(self) -> dict[str, Any]:
         return {"error": {"message": "rank 0 was killed", "type": "server_error", "code": self.dead}}

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
+
+import pytest
 
 from core.protocol.openai.choices import ChoiceFields, CompletionChoiceFields
 from core.protocol.openai.hints import Hints
 from core.protocol.openai.objects import Unsupported
 from core.protocol.openai.requests import NO_EFFECT, ChatRequest, CompletionRequest, StreamOptions
+from router.dialects.messages.request import CountRequest, MessagesRequest
+from router.dialects.responses.request import ResponseRequest
 from router.request.validated import PATHS
 from tests.kits.router.cluster import Cluster
 from tests.structure.imports import ROOT
@@ -52,6 +56,30 @@ def test_the_table_of_parameters_is_that_of_the_models() -> None:
     assert len(shown) == len(table), "a parameter has two rows"
     assert shown == states()
     assert all(bool(split) == (state != "refused") for _, _, state, split in table)
+
+
+def dialect_states(model: type[ResponseRequest] | type[MessagesRequest]) -> dict[str, str]:
+    """What becomes of each parameter of a dialect."""
+    (refuses,) = get_args(Unsupported)[1:]
+    found = {}
+    for name, field in model.model_fields.items():
+        found[name] = "refused" if refuses in field.metadata else "hint" if name in model.HINTS else "works"
+    return found
+
+
+@pytest.mark.parametrize(("index", "model"), [(3, ResponseRequest), (4, MessagesRequest)])
+def test_the_tables_of_the_dialects_are_those_of_the_models(
+    index: int, model: type[ResponseRequest] | type[MessagesRequest]
+) -> None:
+    table = rows(index)
+    shown = {name.strip("`"): state for name, state, _ in table}
+    assert len(shown) == len(table), "a parameter has two rows"
+    assert shown == dialect_states(model)
+    if model is MessagesRequest:
+        counted = [name for name in shown if shown[name] != "refused"]
+        assert set(counted[: counted.index("speed") + 1]) == {
+            name for name, state in dialect_states(CountRequest).items() if state == "works"
+        }
 
 
 async def test_the_table_of_endpoints_is_that_of_the_routes(cluster: Cluster) -> None:

@@ -1,0 +1,93 @@
+"""Writes an answer in the client's dialect, in the place of ``ClientReply``, so that no step has to know of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from core.net.answers import JSON, retry_after
+from router.dialects.known import DIALECTS
+from router.dialects.stream import DialectStream
+from router.request.client_id import client_id
+from router.request.reply import ClientReply
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from core.net.answers import Header
+    from core.net.served.call import HttpCall
+    from core.protocol.errors import ApiError
+    from router.dialects.port import Dialect, Translation
+
+
+def reply_to(call: HttpCall, request_id: str, translation: Translation | None) -> ClientReply:
+    """The reply to a request. ``translation`` None: it needs none."""
+    theirs = client_id(call.headers)
+    if translation is None:
+        return ClientReply(call, request_id, theirs)
+    return DialectReply(call, request_id, theirs, DIALECTS[call.path], translation)
+
+
+def refuse(call: HttpCall, request_id: str, error: ApiError) -> None:
+    """Answer a request that never began, in the shape of its path."""
+    dialect, theirs = DIALECTS.get(call.path), client_id(call.headers)
+    reply = ClientReply(call, request_id, theirs) if dialect is None else Refusal(call, request_id, theirs, dialect)
+    reply.refuse(error)
+
+
+class Refusal(ClientReply):
+    """An error in the shape of a dialect, as the whole answer."""
+
+    __slots__ = ("_dialect",)
+
+    def __init__(self, call: HttpCall, request_id: str, client_id: str, dialect: Dialect) -> None:
+        super().__init__(call, request_id, client_id)
+        self._dialect = dialect
+        if dialect.id_header:
+            self._id_lines += b"%b: %b\r\n" % (dialect.id_header, request_id.encode("ascii"))
+
+    def refuse(self, error: ApiError) -> None:
+        self.started = self.ended = True
+        self._send(error.status, JSON, self._dialect.error(error, self._request_id), retry_after(error))
+
+
+class DialectReply(Refusal):
+    """One answer, whole or streamed."""
+
+    __slots__ = ("_stream", "_translation")
+
+    def __init__(
+        self, call: HttpCall, request_id: str, client_id: str, dialect: Dialect, translation: Translation
+    ) -> None:
+        super().__init__(call, request_id, client_id, dialect)
+        self._translation = translation
+        #: None: nothing has been streamed.
+        self._stream: DialectStream | None = None
+
+    def put(self, data: bytes, *, content: bool = True) -> bool:
+        """As of ``ClientReply``, with events of a chat. Raises UpstreamError."""
+        events = self._stream_now().feed(data)
+        if not events and (self.started or not self._unsent):
+            return not self._call.is_blocked
+        return super().put(events, content=content)
+
+    def forget(self) -> None:
+        super().forget()
+        self._stream = None
+
+    async def whole(self, status: int, content_type: bytes, body: bytes, headers: Iterable[Header] = ()) -> None:
+        """As of ``ClientReply``, with the answer of a chat. Raises UpstreamError."""
+        await super().whole(status, JSON, self._translation.whole(body))
+
+    async def _tell(self, error: ApiError) -> None:
+        if not self.started:
+            body = self._dialect.error(self._dialect.names.renamed(error), self._request_id)
+            await super().whole(error.status, JSON, body, retry_after(error))
+            return
+        await self.drain()
+        super().put(self._stream_now().fail(error))
+        await self.end()
+
+    def _stream_now(self) -> DialectStream:
+        if self._stream is None:
+            self._stream = DialectStream(self._translation, self._dialect.names)
+        return self._stream
