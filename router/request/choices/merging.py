@@ -62,16 +62,19 @@ def merged_usage(usages: Sequence[Any], num_per_prompt: int) -> dict[str, Any] |
     known = [usage if isinstance(usage, dict) else {} for usage in usages]
     if not any(known):
         return None
-    total = dict.fromkeys(_COUNTS, 0)
+    total: dict[str, Any] = dict.fromkeys(_COUNTS, 0)
     leads = known[::num_per_prompt]
     total["prompt_tokens"] = sum(map(_count("prompt_tokens"), leads))
     total["completion_tokens"] = sum(map(_count("completion_tokens"), known))
     total["total_tokens"] = total["prompt_tokens"] + total["completion_tokens"]
-    cached = [usage.get("prompt_tokens_details") for usage in leads]
-    if not any(isinstance(details, dict) for details in cached):
-        return dict(total)
-    num_cached = sum(_count("cached_tokens")(details or {}) for details in cached)
-    return {**total, "prompt_tokens_details": {"cached_tokens": num_cached}}
+    for details, name, counted in (
+        ("prompt_tokens_details", "cached_tokens", leads),
+        ("completion_tokens_details", "reasoning_tokens", known),
+    ):
+        found = [usage[details] for usage in counted if isinstance(usage.get(details), dict)]
+        if found:
+            total[details] = {name: sum(map(_count(name), found))}
+    return total
 
 
 def _count(name: str) -> Any:

@@ -46,6 +46,9 @@ def test_a_prompt_counts_once() -> None:
     }
     two = merged_usage(usages[:2], 1)
     assert two is not None and (two["prompt_tokens"], two["prompt_tokens_details"]) == (10, {"cached_tokens": 5})
+    thinking = [{**usages[0], "completion_tokens_details": {"reasoning_tokens": n}} for n in (2, 3)]
+    thought = merged_usage([*thinking, usages[1]], 3)
+    assert thought is not None and thought["completion_tokens_details"] == {"reasoning_tokens": 5}
     assert merged_usage([None, None], 2) is None
     assert merged_usage([{"prompt_tokens": 1, "completion_tokens": 1}], 1) == {
         "prompt_tokens": 1,
