@@ -21,6 +21,7 @@ WORKER_PACKAGES = (
     "nixl",
     "numba",
     "numpy",
+    "peft",
     "safetensors",
     "tokenizers",
     "torch",

@@ -11,6 +11,7 @@ History
 1: first version.
 2: what a rank has sent and received comes in a ``TransferReport``; ``ReadResult`` says which blocks were stale.
 3: grammars: ``Vocabulary``, ``CompileGrammar``, ``GrammarCompiled``, ``NewSequence.grammar``, ``Sampled.error``.
+4: adapters: ``NewSequence.adapter``, ``RankReady.adapters``.
 """
 
 from __future__ import annotations
@@ -57,6 +58,8 @@ class NewSequence(msgspec.Struct, frozen=True, array_like=True):
     block_ids: list[int]
     #: What the outputs must follow, in llguidance's own notation; "": no grammar.
     grammar: str = ""
+    #: Fingerprint of the adapter that computes it, one of ``RankReady.adapters``; "": the model without an adapter.
+    adapter: str = ""
 
 
 class Row(msgspec.Struct, frozen=True, array_like=True):
@@ -162,6 +165,7 @@ class RankReady(msgspec.Struct, frozen=True, array_like=True, tag="ready"):
     """The rank has loaded and serves. ``num_blocks`` is the size of its cache.
 
     ``load_s`` and ``fingerprint_s``: seconds that reading the weights took, and hashing them afterwards.
+    ``adapters``: fingerprints of the LoRA adapters, by the names under which they are served.
     """
 
     rank: int
@@ -173,6 +177,7 @@ class RankReady(msgspec.Struct, frozen=True, array_like=True, tag="ready"):
     metadata: RankMetadata
     load_s: float = 0.0
     fingerprint_s: float = 0.0
+    adapters: dict[str, str] = {}
 
 
 class Sampled(msgspec.Struct, frozen=True, array_like=True):

@@ -95,6 +95,13 @@ def merge_bytes(own: bytearray, device: torch.device) -> bytes:
     return tensor.cpu().numpy().tobytes()
 
 
+def summed(tensor: torch.Tensor) -> torch.Tensor:
+    """The sum of the ranks' tensors, which replaces each of them."""
+    if dist.is_initialized():
+        dist.all_reduce(tensor, dist.ReduceOp.SUM)
+    return tensor
+
+
 def full_tensor(tensor: torch.Tensor) -> torch.Tensor:
     """The whole tensor, which may be split over the ranks. All ranks must call this."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor

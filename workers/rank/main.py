@@ -144,6 +144,7 @@ def load(
         metadata=transfer.metadata(),
         load_s=model.load_s,
         fingerprint_s=model.fingerprint_s,
+        adapters=model.adapters.names,
     )
     grammars = GrammarLibrary(answer, model.vocab_size)
     runner = Runner(model, cache, versions, with_logprobs=spec.rank == 0, graphs=graphs, grammars=grammars)

@@ -47,7 +47,12 @@ class Runner:
         self._versions = versions
         self._grammars = grammars
         self.sequences = SequenceTable(
-            model.vocab_size, model.max_model_len, cache.shape.block_size, cache.num_blocks, grammars
+            model.vocab_size,
+            model.max_model_len,
+            cache.shape.block_size,
+            cache.num_blocks,
+            grammars,
+            model.adapters.numbers,
         )
 
     def execute(self, step: Step) -> StepResult:
@@ -83,7 +88,7 @@ class Runner:
     def _forward(self, rows: list[Row], sequences: list[RankSequence]) -> torch.Tensor:
         """Run the forward pass; returns the logits of the rows that sample, in the order of the rows."""
         places = [
-            BatchRow(row.start, row.num_tokens, sequence.block_ids)
+            BatchRow(row.start, row.num_tokens, sequence.block_ids, sequence.adapter)
             for row, sequence in zip(rows, sequences, strict=True)
         ]
         self._cache.clear(tail_blocks(places, self._cache.shape.block_size))

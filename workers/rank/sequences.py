@@ -7,9 +7,12 @@ from collections import Counter
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from workers.rank.cache.batch import NO_ADAPTER
 from workers.rank_protocol.errors import StepError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from core.protocol.steps import NewSequence, Row
     from workers.rank.grammar.constraint import Constraint
     from workers.rank.grammar.library import GrammarLibrary
@@ -18,8 +21,10 @@ if TYPE_CHECKING:
 class RankSequence:
     """Tokens, block table and sampling parameters of one sequence. ``tokens`` are prompt and outputs."""
 
-    def __init__(self, start: NewSequence, constraint: Constraint | None = None) -> None:
+    def __init__(self, start: NewSequence, constraint: Constraint | None = None, adapter: int = NO_ADAPTER) -> None:
         self.seq = start.seq
+        #: Number of the adapter that computes it.
+        self.adapter = adapter
         self.tokens = [*start.prompt_token_ids, *start.output_token_ids]
         self.num_prompt = len(start.prompt_token_ids)
         self.sampling = start.sampling
@@ -60,9 +65,14 @@ class SequenceTable:
         block_size: int,
         num_blocks: int,
         grammars: GrammarLibrary | None = None,
+        adapters: Mapping[str, int] | None = None,
     ) -> None:
-        """``grammars``: what sequences follow; None: no sequence may have a grammar."""
+        """``grammars``: what sequences follow; None: no sequence may have a grammar.
+
+        ``adapters``: the numbers of those that sequences may have, by fingerprint.
+        """
         self._grammars = grammars
+        self._adapters = adapters or {}
         self._vocab_size = vocab_size
         self._max_model_len = max_model_len
         self._block_size = block_size
@@ -78,7 +88,7 @@ class SequenceTable:
         if not ids or min(ids) < 0 or max(ids) >= self._vocab_size:
             raise StepError(f"sequence {new.seq} has no tokens, or some outside the vocabulary of {self._vocab_size}")
         self._check_blocks(new.seq, new.block_ids)
-        self._by_id[new.seq] = RankSequence(new, self._constraint(new))
+        self._by_id[new.seq] = RankSequence(new, self._constraint(new), self._adapter(new))
 
     def _constraint(self, new: NewSequence) -> Constraint | None:
         if not new.grammar:
@@ -86,6 +96,13 @@ class SequenceTable:
         if self._grammars is None:
             raise StepError(f"sequence {new.seq} has a grammar, and this rank has no library of them")
         return self._grammars.follow(new.grammar, new.output_token_ids)
+
+    def _adapter(self, new: NewSequence) -> int:
+        if not new.adapter:
+            return NO_ADAPTER
+        if new.adapter not in self._adapters:
+            raise StepError(f"sequence {new.seq} has an adapter that this rank has not loaded")
+        return self._adapters[new.adapter]
 
     def drop(self, seq: int) -> None:
         """Forget a sequence; does nothing if the id is unknown, because the sequence ended before its first step."""

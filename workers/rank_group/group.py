@@ -154,7 +154,7 @@ class RankGroup:
     def _check_agreement(self) -> None:
         """Raise RankStartError if the ranks have loaded different models or have caches of different sizes."""
         first, *others = [
-            (ready.num_blocks, ready.max_model_len, ready.vocab_size, ready.compatibility.hash)
+            (ready.num_blocks, ready.max_model_len, ready.vocab_size, ready.compatibility.hash, ready.adapters)
             for ready in self.readies
         ]
         for rank, other in enumerate(others, 1):

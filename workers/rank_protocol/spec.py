@@ -25,6 +25,8 @@ class RankSpec(msgspec.Struct, kw_only=True, frozen=True):
     model: str
     engine_id: str
     revision: str | None = None
+    #: Folders of LoRA adapters, by the names under which they are served.
+    adapters: dict[str, str] = {}
     rank: int = 0
     num_ranks: int = 1
     #: File by which the ranks of one engine find each other, in a folder that only this user can open; empty for a

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from msgspec import convert
+from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
 from core.protocol.steps import NewSequence, Row, Sampled, SamplingParams, Step, StepResult
@@ -28,8 +29,15 @@ GREEDY = SamplingParams(temperature=0.0)
 NUM_BLOCKS = 256
 
 
-def load(folder: Path, device: str = "cpu", block_size: int = 16, dtype: str = "float32") -> ModelShard:
+def load(
+    folder: Path,
+    device: str = "cpu",
+    block_size: int = 16,
+    dtype: str = "float32",
+    adapters: dict[str, Path] | None = None,
+) -> ModelShard:
     fields = {"model": str(folder), "engine_id": "e", "device": device, "dtype": dtype, "block_size": block_size}
+    fields["adapters"] = {name: str(path) for name, path in (adapters or {}).items()}
     return load_model(convert(fields, RankSpec), lambda _: None)
 
 
@@ -41,6 +49,8 @@ class Job:
     num_new: int
     sampling: SamplingParams = GREEDY
     chunk: int = 7
+    #: Fingerprint of the adapter.
+    adapter: str = ""
     outputs: list[int] = field(default_factory=list)
     sampled: list[Sampled] = field(default_factory=list)
     done: int = 0
@@ -73,7 +83,8 @@ class Planner:
                 continue
             if not job.started:
                 job.started = True
-                started.append(NewSequence(seq, job.prompt, list(job.outputs), job.sampling, list(job.blocks)))
+                known = (job.prompt, list(job.outputs), job.sampling, list(job.blocks))
+                started.append(NewSequence(seq, *known, adapter=job.adapter))
             rows.append(self._row(seq, job))
         self.step_id += 1
         return Step(self.step_id, [], [], started, rows)
@@ -136,17 +147,19 @@ class Driver(Planner):
 
 
 class Reference:
-    """Plain transformers on the same weights."""
+    """Plain transformers on the same weights, and peft with an adapter."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, adapter: Path | None = None) -> None:
         self.model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+        if adapter is not None:
+            self.model = PeftModel.from_pretrained(self.model, adapter).eval()
         self.model.generation_config.eos_token_id = None
         self.vocab_size: int = self.model.config.vocab_size
 
     def generate(self, prompt: list[int], num_new: int) -> list[int]:
         ids = torch.tensor([prompt])
         out = self.model.generate(
-            ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=num_new, pad_token_id=0
+            input_ids=ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=num_new, pad_token_id=0
         )
         tokens: list[int] = out[0, len(prompt) :].tolist()
         return tokens

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from core.protocol.steps import NewSequence, Row, SamplingParams, Step
+from workers.rank.adapters.adapter_set import AdapterSet
 from workers.rank.cache.kv_cache import CacheShape, KVCache
 from workers.rank.runner import Runner
 from workers.transfer.versions import VersionTable
@@ -38,6 +39,7 @@ class Writer:
     """Where a model would write."""
 
     vocab_size, max_model_len = 8, 8
+    adapters = AdapterSet()
 
     def forward(self, cache: LookedAt, batch: object, ids: object, wanted: Sequence[int]) -> torch.Tensor:
         cache.look()

@@ -15,7 +15,7 @@ import torch
 from msgspec.structs import replace
 
 from core.protocol.steps import NewSequence, Row, SamplingParams, Step
-from tests.kits import tiny_models
+from tests.kits import tiny_adapters, tiny_models
 from tests.kits.rank.driver import Driver, Job, load, prompt
 from tests.kits.rank.group_driver import ENVIRON, GroupDriver, children, gone, spec_of
 from workers.rank_group import group as group_module
@@ -55,12 +55,17 @@ def shared_device(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-async def check_like_one_rank(folder: Path, num_ranks: int, device: str) -> None:
-    whole = load(folder)
-    expected = jobs()
+async def check_like_one_rank(folder: Path, num_ranks: int, device: str, adapter: Path | None = None) -> None:
+    """With an adapter, it computes every second sequence."""
+    adapters = {} if adapter is None else {"a": adapter}
+    whole = load(folder, adapters=adapters)
+    expected, got = jobs(), jobs()
+    for job in [*expected[::2], *got[::2]]:
+        job.adapter = whole.adapters.names.get("a", "")
     Driver(whole).run(expected)
-    driver, got = GroupDriver(num_ranks), jobs()
-    group = await driver.start(spec_of(folder, num_ranks, device))
+    driver = GroupDriver(num_ranks)
+    spec = replace(spec_of(folder, num_ranks, device), adapters={name: str(path) for name, path in adapters.items()})
+    group = await driver.start(spec)
     try:
         assert await driver.run(group, got) == [job.outputs for job in expected]
         assert len({tuple(job.outputs) for job in got}) == len(got), "the prompts must matter"
@@ -78,6 +83,7 @@ async def check_like_one_rank(folder: Path, num_ranks: int, device: str) -> None
             assert ready.block_bytes * num_ranks == whole.cache_shape.block_bytes
             assert (ready.compatibility.num_kv_heads, ready.compatibility.num_layers) == (heads, shard.last_layer)
             assert ready.compatibility.weights_fingerprint == whole.weights_fingerprint
+            assert ready.adapters == whole.adapters.names
         assert any(line.startswith(f"rank 0 of {num_ranks}: loaded") for line in driver.progress)
         assert not any(line.startswith("rank 1") for line in driver.progress)
     finally:
@@ -88,8 +94,12 @@ async def check_like_one_rank(folder: Path, num_ranks: int, device: str) -> None
 @pytest.mark.parametrize(
     "architecture", ["llama", *(pytest.param(name, marks=pytest.mark.slow) for name in ("qwen3", "mixtral"))]
 )
-async def test_two_ranks_give_the_tokens_of_one(architecture: str, shared_device: str, folder_of: Folders) -> None:
-    await check_like_one_rank(folder_of(architecture), 2, shared_device)
+async def test_two_ranks_give_the_tokens_of_one(
+    architecture: str, shared_device: str, folder_of: Folders, tmp_path: Path
+) -> None:
+    targets = ["q_proj", "k_proj", "v_proj", "o_proj"] if architecture == "mixtral" else "all-linear"
+    adapter = tiny_adapters.build(tmp_path, folder_of(architecture), target_modules=targets)
+    await check_like_one_rank(folder_of(architecture), 2, shared_device, adapter)
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ arrays are made with numpy on the host, and copied to the device once.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -22,20 +22,33 @@ if TYPE_CHECKING:
 
 #: Rows with at most this many blocks share one group: their padding costs less than one more call per layer.
 SMALL_GROUP_BLOCKS = 8
+#: The number of no adapter: the row is the model's own.
+NO_ADAPTER = -1
 
 
 @dataclass(frozen=True)
 class BatchRow:
-    """``num_tokens`` tokens of one sequence from position ``start``; ``block_ids`` cover these and earlier tokens."""
+    """``num_tokens`` tokens of one sequence from position ``start``; ``block_ids`` cover these and earlier tokens.
+
+    ``adapter``: number of the adapter that computes them.
+    """
 
     start: int
     num_tokens: int
     block_ids: Sequence[int]
+    adapter: int = NO_ADAPTER
 
     @property
     def end(self) -> int:
         """The context length after this row is computed."""
         return self.start + self.num_tokens
+
+
+class AdapterRun(NamedTuple):
+    """Tokens side by side that one adapter computes."""
+
+    adapter: int
+    tokens: slice
 
 
 @dataclass(frozen=True)
@@ -110,8 +123,12 @@ class Batch:
     """One forward pass. ``order`` lists the indices of the rows in their order on the token axis."""
 
     def __init__(self, rows: Sequence[BatchRow], shape: CacheShape, device: torch.device) -> None:
-        decode = sorted((i for i, row in enumerate(rows) if row.num_tokens == 1), key=lambda i: _bucket(rows[i], shape))
-        prefill = [i for i, row in enumerate(rows) if row.num_tokens > 1]
+        # Rows of one adapter are side by side, where that makes no more groups.
+        decode = sorted(
+            (i for i, row in enumerate(rows) if row.num_tokens == 1),
+            key=lambda i: (_bucket(rows[i], shape), rows[i].adapter),
+        )
+        prefill = sorted((i for i, row in enumerate(rows) if row.num_tokens > 1), key=lambda i: rows[i].adapter)
         self.order = decode + prefill
         self.groups: list[Group] = []
         self.last_tokens = [0] * len(rows)
@@ -122,6 +139,7 @@ class Batch:
                 self.num_tokens += rows[i].num_tokens
                 self.last_tokens[i] = self.num_tokens - 1
         ordered = [rows[i] for i in self.order]
+        self.adapter_runs = _adapter_runs(ordered)
         positions = np.concatenate([np.arange(row.start, row.end) for row in ordered])
         self.positions = _to(device, positions)
         self.slots = _to(device, _slots(ordered, shape))
@@ -152,6 +170,20 @@ def _split(decode: list[int], rows: Sequence[BatchRow], shape: CacheShape) -> li
     for index in decode:
         groups.setdefault(_bucket(rows[index], shape), []).append(index)
     return list(groups.values())
+
+
+def _adapter_runs(rows: list[BatchRow]) -> tuple[AdapterRun, ...]:
+    """The runs of rows that are in their order on the token axis. Rows without an adapter are in none."""
+    runs: list[AdapterRun] = []
+    end = 0
+    for row in rows:
+        start, end = end, end + row.num_tokens
+        if row.adapter == NO_ADAPTER:
+            continue
+        if runs and runs[-1].adapter == row.adapter and runs[-1].tokens.stop == start:
+            start = runs.pop().tokens.start
+        runs.append(AdapterRun(row.adapter, slice(start, end)))
+    return tuple(runs)
 
 
 def _slots(rows: list[BatchRow], shape: CacheShape) -> NDArray[np.int64]:

@@ -15,8 +15,12 @@ from weakref import ref
 
 import torch
 
+from workers.rank.adapters import low_rank
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from workers.rank.adapters.low_rank import LowRank
 
 
 def is_available(dtype: torch.dtype) -> bool:
@@ -30,27 +34,34 @@ def is_available(dtype: torch.dtype) -> bool:
 
 
 class PackedLinear(torch.nn.Module):
-    """A linear layer for inputs ``[..., in_features]``; ``weight`` is ``[out_features, in_features]`` and opaque."""
+    """A linear layer for inputs ``[..., in_features]``; ``weight`` is ``[out_features, in_features]`` and opaque.
+
+    ``part`` is what adapters add to its product.
+    """
 
     weight: torch.Tensor
     bias: torch.Tensor | None
 
-    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, part: LowRank | None = None) -> None:
         super().__init__()
+        self._part = part
         self.register_buffer("weight", torch.ops.mkldnn._reorder_linear_weight(weight.detach()), persistent=False)
         self.register_buffer("bias", None if bias is None else bias.detach(), persistent=False)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """The product, ``[..., out_features]``."""
         product: torch.Tensor = torch.ops.mkldnn._linear_pointwise(inputs, self.weight, self.bias, "none", [], "")
-        return product
+        return product if self._part is None else self._part.add(inputs, product)
 
 
 def joined(layers: Sequence[torch.nn.Linear]) -> PackedLinear:
-    """One layer whose outputs are those of all, side by side. All have as many inputs, and all or none have a bias."""
+    """One layer whose outputs are those of all, side by side, with what adapters add to them.
+
+    All have as many inputs, and all or none have a bias.
+    """
     biases = [layer.bias.detach() for layer in layers if layer.bias is not None]
     weight = torch.cat([layer.weight.detach() for layer in layers])
-    return PackedLinear(weight, torch.cat(biases) if biases else None)
+    return PackedLinear(weight, torch.cat(biases) if biases else None, low_rank.joined(layers))
 
 
 class SharedProduct:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from workers.rank.adapters.low_rank import part_of
 from workers.rank.cpu import gated, rotary
 from workers.rank.cpu.gated import GatedMLP
 from workers.rank.cpu.linear import LinearPart, PackedLinear, SharedProduct, is_available, joined
@@ -28,6 +29,7 @@ SHARING = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 def pack(model: PreTrainedModel) -> None:
     """Lay out the weights of all linear layers for this processor, and replace norms and modules that a trial allows.
 
+    What adapters add to layers stays with their products.
     The model keeps no other copy of these weights, so its state cannot be saved afterwards. Types for which there is no
     packed product stay as they are. The model must not be split over ranks.
     """
@@ -38,7 +40,7 @@ def pack(model: PreTrainedModel) -> None:
         for names in SHARING:
             _share(module, names)
         for name, layer in _linear_layers(module).items():
-            setattr(module, name, PackedLinear(layer.weight, layer.bias))
+            setattr(module, name, PackedLinear(layer.weight, layer.bias, part_of(layer)))
 
 
 def _replace_modules(model: PreTrainedModel) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from workers.rank.cache.batch import NO_ADAPTER
 from workers.rank.graphs.inputs import DecodeInputs
 from workers.rank.graphs.sizes import fitting
 from workers.rank.in_place.attention import InPlaceAttention
@@ -46,8 +47,10 @@ class DecodeGraphs:
         return f"<DecodeGraphs of {', '.join(map(str, self._sizes))} rows>"
 
     def fits(self, rows: Sequence[BatchRow]) -> bool:
-        """Whether there is a graph for a step of these rows."""
-        return all(row.num_tokens == 1 for row in rows) and fitting(self._sizes, len(rows)) is not None
+        """Whether there is a graph for a step of these rows. There is none for rows of adapters."""
+        return all(row.num_tokens == 1 and row.adapter == NO_ADAPTER for row in rows) and (
+            fitting(self._sizes, len(rows)) is not None
+        )
 
     def run(self, rows: Sequence[BatchRow], token_ids: Sequence[int]) -> torch.Tensor:
         """Compute a step that fits; returns logits ``[row, vocabulary]``, which the next step overwrites."""

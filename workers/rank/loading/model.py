@@ -18,6 +18,7 @@ from workers.rank.cache.attention import NAME, attending, register
 from workers.rank.cpu.packing import pack
 from workers.rank.device import RankDevice, assign_device
 from workers.rank.in_place.choice import attention_of, choose_kernel, native_kernel
+from workers.rank.loading.adapters import load_adapters, prove_adapters
 from workers.rank.loading.config_checks import check_config, check_split
 from workers.rank.loading.fingerprint import fingerprint
 from workers.rank.loading.probe import own_logits, probe_layers, prove_equal
@@ -26,6 +27,7 @@ from workers.rank_protocol.errors import ModelLoadError, one_line
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from workers.rank.adapters.adapter_set import AdapterSet
     from workers.rank.cache.attention import Attend
     from workers.rank.cache.batch import Batch
     from workers.rank.cache.kv_cache import CacheShape, KVCache
@@ -45,6 +47,7 @@ class ModelShard:
     max_model_len: int
     vocab_size: int
     weights_fingerprint: str
+    adapters: AdapterSet
     selects_logits: bool
     #: Computes the attention in place; None: keys and values are gathered.
     kernel: Kernel | None
@@ -62,12 +65,16 @@ class ModelShard:
 
         ``wanted`` has indices on the token axis. All ranks compute the same batch and get the same logits.
         """
-        return self.logits(attention_of(self.kernel, cache, batch), token_ids, batch.positions, wanted)
+        with self.adapters.selection.running(batch):
+            return self.logits(attention_of(self.kernel, cache, batch), token_ids, batch.positions, wanted)
 
     def logits(
         self, attend: Attend, token_ids: torch.Tensor, positions: torch.Tensor, wanted: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """Run a forward pass with an attention; returns logits of the tokens ``wanted`` (None: of all)."""
+        """Run a forward pass with an attention; returns logits of the tokens ``wanted`` (None: of all).
+
+        No adapter computes any of them, unless this is called by ``forward``.
+        """
         select = {"logits_to_keep": wanted} if self.selects_logits and wanted is not None else {}
         with attending(attend), torch.inference_mode():
             output = self.module(input_ids=token_ids[None], position_ids=positions[None], use_cache=False, **select)
@@ -101,9 +108,11 @@ def load_model(spec: RankSpec, progress: Callable[[str], None]) -> ModelShard:
     dtype = str(module.dtype).removeprefix("torch.")
     weights_fingerprint, fingerprint_s = _timed(lambda: fingerprint(module))
     own = own_logits(module)
+    loaded = load_adapters(module, spec.adapters, weights_fingerprint, progress)
     if rank_device.device.type == "cpu" and spec.num_ranks == 1:
         pack(module)
     prove_equal(module, shape, own, kernel)
+    prove_adapters(module, shape, loaded, own, kernel)
     progress(
         f"loaded {num_bytes / 1e6:.0f} MB of weights on {rank_device.device} as {dtype} in {load_s:.2f} s, "
         f"fingerprint of every byte in {fingerprint_s:.2f} s"
@@ -115,6 +124,7 @@ def load_model(spec: RankSpec, progress: Callable[[str], None]) -> ModelShard:
         max_model_len=max_model_len,
         vocab_size=config.vocab_size,
         weights_fingerprint=weights_fingerprint,
+        adapters=loaded.adapters,
         selects_logits="logits_to_keep" in inspect.signature(module.forward).parameters,
         kernel=kernel,
         load_s=load_s,

@@ -8,6 +8,7 @@ with those of the model's own attention and layers.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from workers.rank.cache.attention import NAME, attending
-from workers.rank.cache.batch import Batch, BatchRow
+from workers.rank.cache.batch import NO_ADAPTER, Batch, BatchRow
 from workers.rank.cache.kv_cache import CacheShape, KVCache
 from workers.rank.in_place.choice import attention_of
 from workers.rank.loading.config_checks import refuse
@@ -24,6 +25,7 @@ from workers.rank_protocol.errors import UnsupportedModelError
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+    from workers.rank.adapters.low_rank import Selection
     from workers.rank.in_place.port import Kernel
 
 #: Arguments without effect here: dropout is off in evaluation, positions are applied to the queries already, and the
@@ -161,41 +163,51 @@ def prove_equal(
 
     Raises UnsupportedModelError if they differ.
     """
-    ours = _paged_logits(model, shape, _prompts(model), kernel)
-    tolerance = _TOLERANCE.get(shape.dtype, _HALF_TOLERANCE)
-    for mine, theirs in zip(ours, own, strict=True):
-        error = float((mine - theirs).norm() / theirs.norm())
-        if not error <= tolerance:
-            refuse(model.config, f"as served it gives other logits than its own (relative error {error:.2g})")
+    error = compare(paged_logits(model, shape, kernel), own, shape.dtype)
+    if error is not None:
+        refuse(model.config, f"as served it gives other logits than its own (relative error {error:.2g})")
 
 
-def _paged_logits(
-    model: PreTrainedModel, shape: CacheShape, prompts: list[torch.Tensor], kernel: Kernel | None
+def compare(ours: list[torch.Tensor], own: list[torch.Tensor], dtype: torch.dtype) -> float | None:
+    """The first relative error that is too large for a model of this type; None: there is none."""
+    tolerance = _TOLERANCE.get(dtype, _HALF_TOLERANCE)
+    errors = (float((mine - theirs).norm() / theirs.norm()) for mine, theirs in zip(ours, own, strict=True))
+    return next((error for error in errors if not error <= tolerance), None)
+
+
+def paged_logits(
+    model: PreTrainedModel,
+    shape: CacheShape,
+    kernel: Kernel | None,
+    selection: Selection | None = None,
+    adapters: tuple[int, int] = (NO_ADAPTER, NO_ADAPTER),
 ) -> list[torch.Tensor]:
-    """The last logits of both prompts, computed in two passes: 8 and 6 tokens, then the rest."""
+    """The last logits of both prompts, computed in two passes: 8 and 6 tokens, then the rest.
+
+    ``adapters``: those of the two prompts; ``selection``: what lets layers know.
+    """
     cache = KVCache(shape, 2 * -(-13 // shape.block_size), model.device)
     blocks = list(range(cache.num_blocks))
-    tables = [blocks[::2], blocks[1::2]]
+    prompts = list(zip(_prompts(model), (blocks[::2], blocks[1::2]), adapters, strict=True))
     logits = torch.empty(0)
     for cuts in ([(0, 8), (0, 6)], [(8, 13), (6, 7)]):
-        rows = [BatchRow(start, end - start, table) for (start, end), table in zip(cuts, tables, strict=True)]
-        pieces = [ids[start:end] for (start, end), ids in zip(cuts, prompts, strict=True)]
-        logits, batch = _run(model, cache, rows, pieces, kernel)
+        parts = list(zip(cuts, prompts, strict=True))
+        rows = [BatchRow(start, end - start, table, adapter) for (start, end), (_, table, adapter) in parts]
+        batch = Batch(rows, cache.shape, cache.device)
+        pieces = [ids[start:end] for (start, end), (ids, _, _) in parts]
+        with nullcontext() if selection is None else selection.running(batch):
+            logits = _run(model, cache, batch, pieces, kernel)
     return [logits[batch.last_tokens[i]].float() for i in range(len(prompts))]
 
 
 def _run(
-    model: PreTrainedModel,
-    cache: KVCache,
-    rows: list[BatchRow],
-    pieces: list[torch.Tensor],
-    kernel: Kernel | None,
-) -> tuple[torch.Tensor, Batch]:
-    batch = Batch(rows, cache.shape, cache.device)
+    model: PreTrainedModel, cache: KVCache, batch: Batch, pieces: list[torch.Tensor], kernel: Kernel | None
+) -> torch.Tensor:
     ids = torch.cat([pieces[i] for i in batch.order])
     with attending(attention_of(kernel, cache, batch)), torch.inference_mode():
         output = model(input_ids=ids[None], position_ids=batch.positions[None], use_cache=False)
-    return output.logits[0], batch
+    logits: torch.Tensor = output.logits[0]
+    return logits
 
 
 def _prompts(model: PreTrainedModel) -> list[torch.Tensor]:
