@@ -8,6 +8,7 @@ History
 1: first version.
 2: ``output_token_ids``, for an answer that continues after tokens that the client has; ``Resume`` asks for that.
 3: ``num_readers`` in the request to P: several choices read the blocks of one lease, each by a name of its own.
+4: ``adapter``. A worker that does not know the field has no adapters, so it does not know the model's name either.
 """
 
 from __future__ import annotations
@@ -76,6 +77,8 @@ class KVTransferParams(msgspec.Struct, kw_only=True, omit_defaults=False):
     num_cached_tokens: int = 0
     #: Output tokens before ``first_token``, which the client also has: P continued after them.
     output_token_ids: list[int] = []
+    #: Fingerprint of the adapter that computed the blocks; "": the model without an adapter.
+    adapter: str = ""
 
 
 class Resume(msgspec.Struct, kw_only=True):

@@ -5,6 +5,7 @@ EngineError                  the sequence cannot continue; its blocks are releas
 │   ├── InvalidRequestError      token ids out of range, no prompt
 │   ├── PromptTooLongError       longer than the model or the whole cache takes
 │   ├── InvalidHandOffError      ``kv_transfer_params`` that contradict the request or themselves
+│   ├── OtherAdapterError        P's blocks were computed by another adapter than the request asks for
 │   ├── QueueFullError           too many sequences wait here already; retry later or elsewhere
 │   └── DrainingError            this engine accepts no new requests
 ├── AbortedError             the sequence was aborted, or replaced by a newer one of the same request id
@@ -62,6 +63,8 @@ class EngineRequest(msgspec.Struct, kw_only=True, frozen=True):
     cache_salt: str = ""
     #: What the outputs must follow, as ``NewSequence.grammar``; the ranks can compile it. "": no grammar.
     grammar: str = ""
+    #: Fingerprint of the adapter that computes it, one of ``EngineConfig.adapters``; "": the model without an adapter.
+    adapter: str = ""
 
 
 class HandOff(msgspec.Struct, frozen=True):
@@ -117,6 +120,12 @@ class InvalidHandOffError(RefusedError):
     """``kv_transfer_params`` that contradict the request or themselves."""
 
     code = "kv_params_invalid"
+
+
+class OtherAdapterError(RefusedError):
+    """P's blocks were computed by another adapter than the request asks for here. Another D may still read them."""
+
+    code = "kv_read_failed"
 
 
 class QueueFullError(RefusedError):

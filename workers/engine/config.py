@@ -21,6 +21,7 @@ class EngineConfig:
     None or 0: never.
     ``steps_ahead``: send a step that decodes on shortly before the one under way ends.
     ``engine_id``: this engine's id, to recognize hand-offs whose P is this engine; empty if there can be none.
+    ``adapters``: fingerprints of the adapters that the ranks have.
     """
 
     num_blocks: int
@@ -35,6 +36,7 @@ class EngineConfig:
     step_timeout_s: float | None = 120.0
     steps_ahead: bool = True
     engine_id: str = ""
+    adapters: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         for name in ("num_blocks", "block_size", "max_model_len", "vocab_size", "max_num_seqs", "max_waiting"):

@@ -34,6 +34,7 @@ PARAMS = KVTransferParams(
     created=1_700_000_000,
     num_cached_tokens=16,
     output_token_ids=[4],
+    adapter="f2",
 )
 COMPATIBILITY = Compatibility(
     weights_fingerprint="f",
@@ -88,7 +89,7 @@ JSON: list[tuple[Any, bytes]] = [
         b'"remote_host":"127.0.0.1","remote_port":9,"remote_block_ids":[[1,2]],"remote_num_tokens":20,"tp_size'
         b'":1,"pp_size":1,"dcp_size":1,"transfer_mode":"pull","lease_id":"aa","block_versions":[92233720368547'
         b'75808,18446744073709551615],"first_token":5,"first_logprobs":{"tokens":["a"]},"prompt_token_ids":[1,'
-        b'2,3],"seed":-7,"created":1700000000,"num_cached_tokens":16,"output_token_ids":[4]}',
+        b'2,3],"seed":-7,"created":1700000000,"num_cached_tokens":16,"output_token_ids":[4],"adapter":"f2"}',
     ),
     (
         Resume(token_ids=[4, 5], created=1_700_000_000),

@@ -65,15 +65,18 @@ class Bench:
             self.outputs[seq_id].append(item)
         self.scheduler.check()
 
-    def hand_off(self, name: str, prompt: list[int]) -> HandOff:
-        seq_id = self.add(name, prompt, 1, hand_off=True)
+    def hand_off(self, name: str, prompt: list[int], adapter: str = "") -> HandOff:
+        seq_id = self.add(name, prompt, 1, hand_off=True, adapter=adapter)
         self.run()
         (output,) = self.outputs[seq_id]
         assert isinstance(output, TokenOutput) and output.hand_off is not None
         return output.hand_off
 
-    def add_own(self, name: str, prompt: list[int], hand_off: HandOff, max_tokens: int = 4, **changes: Any) -> int:
-        return self.add(name, prompt, max_tokens, remote=params_of(hand_off, prompt, "us", **changes))
+    def add_own(
+        self, name: str, prompt: list[int], hand_off: HandOff, max_tokens: int = 4, adapter: str = "", **changes: Any
+    ) -> int:
+        remote = params_of(hand_off, prompt, "us", **{"adapter": adapter, **changes})
+        return self.add(name, prompt, max_tokens, remote=remote, adapter=adapter)
 
     def read(self, prompt: list[int], outcome: str = "done", stale: list[int] | None = None) -> None:
         (read_id,) = self.rank.reads

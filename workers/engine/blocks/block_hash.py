@@ -1,4 +1,6 @@
-"""The hash of a block: equal exactly when the block's tokens, all tokens before it and the request's salt are equal."""
+"""The hash of a block: equal exactly when the block's tokens, all tokens before it, the request's salt and the adapter
+that computed them are equal.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +11,21 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: Parent hash of a sequence's first block, without a salt.
+#: Parent hash of a sequence's first block, without a salt and without an adapter.
 NO_PARENT = b""
 #: 128 bits of a cryptographic hash, so that blocks do not collide during the life of an engine, not even on purpose.
 _DIGEST_BYTES = 16
 
 
-def first_parent(salt: str) -> bytes:
-    """The parent of a sequence's first block. With different salts no two blocks have the same hash.
+def first_parent(salt: str, adapter: str = "") -> bytes:
+    """The parent of a sequence's first block. With different salts or adapters no two blocks have the same hash.
 
-    The hash of a salt is no hash of tokens, whatever the salt is.
+    ``adapter``: its fingerprint, so that equal adapters share blocks. The hash of a salt or an adapter is no hash of
+    tokens, whatever the salt is.
     """
+    if adapter:
+        # A fingerprint has no spaces, so no other pair gives the same bytes.
+        return blake2b(f"{adapter} {salt}".encode(), digest_size=_DIGEST_BYTES, person=b"adapter").digest()
     if not salt:
         return NO_PARENT
     return blake2b(salt.encode(), digest_size=_DIGEST_BYTES, person=b"cache salt").digest()

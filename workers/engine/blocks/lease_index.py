@@ -10,13 +10,14 @@ from workers.engine.errors import LedgerError
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a lease was granted for. ``token_ids``: the tokens in its blocks."""
+    """What a lease was granted for. ``token_ids``: the tokens in its blocks; ``adapter`` computed them."""
 
     request_id: str
     token_ids: list[int]
     #: How many choices read the blocks, and the numbers of those that have.
     num_readers: int = 1
     have_read: set[int] = field(default_factory=set)
+    adapter: str = ""
 
 
 class LeaseIndex:

@@ -56,6 +56,7 @@ class LocalHandoff:
         blocks = remote.remote_block_ids[0]
         return (
             grant.token_ids == seq.tokens[: seq.num_prefilled]
+            and grant.adapter == seq.request.adapter
             and blocks == self._scheduler_state.pool.blocks_of(remote.lease_id)
             and remote.block_versions == [self._scheduler_state.pool.version_of(block) for block in blocks]
         )

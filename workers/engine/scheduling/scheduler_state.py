@@ -105,7 +105,8 @@ class SchedulerState:
         blocks, seq.blocks = seq.blocks, []
         versions = self.pool.lease(lease_id, blocks)
         request = seq.request
-        self.leases.add(lease_id, Grant(request.request_id, seq.tokens[: seq.num_prefilled], request.num_readers))
+        tokens = seq.tokens[: seq.num_prefilled]
+        self.leases.add(lease_id, Grant(request.request_id, tokens, request.num_readers, adapter=request.adapter))
         self.counters.hand_offs += 1
         self.end_sequence(seq, Event.HAND_OFF)
         return HandOff(lease_id=lease_id, block_ids=blocks, versions=versions)

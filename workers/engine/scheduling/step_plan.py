@@ -56,7 +56,8 @@ class StepPlan:
 def _introduce(seq: Sequence) -> NewSequence:
     request = seq.request
     outputs = seq.tokens[seq.num_prompt :]
-    return NewSequence(seq.id, request.prompt_token_ids, outputs, request.sampling, list(seq.blocks), request.grammar)
+    what = (request.prompt_token_ids, outputs, request.sampling, list(seq.blocks))
+    return NewSequence(seq.id, *what, request.grammar, request.adapter)
 
 
 def continue_running(scheduler_state: SchedulerState, plan: StepPlan) -> bool:

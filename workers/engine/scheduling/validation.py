@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from workers.engine.api import InvalidHandOffError, InvalidRequestError, PromptTooLongError
+from workers.engine.api import InvalidHandOffError, InvalidRequestError, OtherAdapterError, PromptTooLongError
 
 if TYPE_CHECKING:
     from core.protocol.handoff import KVTransferParams
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def check_request(request: EngineRequest, config: EngineConfig) -> None:
-    """Raise InvalidRequestError, PromptTooLongError or InvalidHandOffError.
+    """Raise InvalidRequestError, PromptTooLongError, InvalidHandOffError or OtherAdapterError.
 
     The hand-off's own fields were checked when it was decoded (``workers/server/answers/transfer_params.py``).
     """
@@ -24,6 +24,8 @@ def check_request(request: EngineRequest, config: EngineConfig) -> None:
         raise InvalidRequestError(f"a token id of the prompt is not in 0..{config.vocab_size - 1}")
     if request.max_tokens < 1:
         raise InvalidRequestError(f"max_tokens must be at least 1, got {request.max_tokens}")
+    if request.adapter and request.adapter not in config.adapters:
+        raise InvalidRequestError("this worker does not have the adapter")
     _check_outputs(request, config)
     if len(prompt) + len(request.output_token_ids) + 1 > config.max_total_tokens:
         raise PromptTooLongError(
@@ -53,6 +55,11 @@ def _token_counts(request: EngineRequest) -> str:
 def _check_remote(request: EngineRequest, remote: KVTransferParams, config: EngineConfig) -> None:
     if request.hand_off:
         raise InvalidHandOffError("a request cannot both read blocks and hand them off")
+    if remote.adapter != request.adapter:
+        raise OtherAdapterError(
+            f"P's blocks were computed by {_named(remote.adapter)}, and this worker would go on with"
+            f" {_named(request.adapter)}"
+        )
     num_tokens = len(request.prompt_token_ids) + len(request.output_token_ids)
     if remote.remote_num_tokens != num_tokens:
         raise InvalidHandOffError(f"remote_num_tokens is {remote.remote_num_tokens}; {_token_counts(request)}")
@@ -64,6 +71,10 @@ def _check_remote(request: EngineRequest, remote: KVTransferParams, config: Engi
     if num_blocks != needed:
         raise InvalidHandOffError(f"{num_blocks} remote blocks for tokens of {needed}")
     _check_first_token(request, remote, config)
+
+
+def _named(adapter: str) -> str:
+    return f"the adapter with fingerprint {adapter}" if adapter else "the model without an adapter"
 
 
 def _check_first_token(request: EngineRequest, remote: KVTransferParams, config: EngineConfig) -> None:

@@ -132,7 +132,7 @@ class Sequence:
         """Hashes of the first ``num_blocks`` blocks, all of which must be full. Each is computed once."""
         size, known = self._block_size, self._block_hashes
         if len(known) < num_blocks:
-            parent = known[-1] if known else first_parent(self.request.cache_salt)
+            parent = known[-1] if known else first_parent(self.request.cache_salt, self.request.adapter)
             known += hash_blocks(parent, self.tokens[len(known) * size : num_blocks * size], size)
         return known[:num_blocks]
 

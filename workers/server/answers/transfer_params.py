@@ -80,6 +80,8 @@ def _about_the_engine(params: KVTransferParams) -> Iterable[str]:
     for name in ("remote_engine_id", "remote_request_id"):
         if not HAND_OFF_ID.fullmatch(getattr(params, name)):
             yield f"{name} is not an id"
+    if params.adapter and not HAND_OFF_ID.fullmatch(params.adapter):
+        yield "adapter is not a fingerprint"
     if not _LEASE_ID.fullmatch(params.lease_id):
         yield "lease_id is not an id"
     if not _HOST.fullmatch(params.remote_host) or not 0 < params.remote_port < 65536:
