@@ -161,15 +161,18 @@ def _runner(section: str, module: str) -> Callable[..., int]:
 
 
 def _check_worker(settings: WorkerSettings) -> dict[str, str]:
-    """Check that the worker's packages are installed and that its model can be found. Raises PreflightError.
+    """Check that the worker's packages are installed and that its model and adapters can be found.
+
+    Raises PreflightError.
 
     Returns environment variables to add before the model is loaded: none, or ``HF_HUB_OFFLINE`` if the hub is out of
     reach.
     """
     from baton.up.hub import look_up
-    from baton.up.preflight import check_model, check_worker_packages
+    from baton.up.preflight import check_adapters, check_model, check_worker_packages
 
     check_worker_packages()
+    check_adapters(settings.adapters)
     return {} if check_model(settings.model) else look_up(settings.model, settings.revision, os.environ)
 
 

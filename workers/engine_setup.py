@@ -25,6 +25,7 @@ def rank_spec(settings: WorkerSettings, engine_id: str) -> RankSpec:
     return RankSpec(
         model=settings.model,
         revision=settings.revision,
+        adapters=settings.adapters,
         engine_id=engine_id,
         num_ranks=settings.tp,
         device=settings.device,
@@ -86,4 +87,5 @@ def engine_config(settings: WorkerSettings, ready: RankReady) -> EngineConfig:
         read_timeout_s=settings.read_timeout_s,
         step_timeout_s=settings.step_timeout_s,
         engine_id=ready.metadata.engine_id,
+        adapters=frozenset(ready.adapters.values()),
     )

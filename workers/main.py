@@ -88,7 +88,8 @@ async def _serve(
         if not await _start(worker, signals):
             return None
         pipe.tell(Ready(url=worker.url, internal_url=worker.internal_url, worker_id=worker.worker_id))
-        logger.info("serving %s as %s on %s", settings.model_name, settings.role, worker.url)
+        names = ", ".join([settings.model_name, *settings.adapters])
+        logger.info("serving %s as %s on %s", names, settings.role, worker.url)
         return await _until_signal(worker, signals, settings.drain_timeout_s)
     except (RankError, TokenizerError) as error:
         return one_line(error)

@@ -10,8 +10,9 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from core.process.settings import LOOPBACK, ProcessSettings
+from core.protocol.id_syntax import ADAPTER_NAME
 from core.protocol.worker import Role
-from workers.limits import MAX_RANKS
+from workers.limits import MAX_ADAPTERS, MAX_RANKS
 
 #: Milliseconds between two announcements to the registry; a change of load is announced sooner.
 ANNOUNCE_INTERVAL_MS = 250
@@ -29,6 +30,13 @@ class WorkerSettings(ProcessSettings):
     revision: str | None = Field(None, description="Branch, tag or commit of a hub id. Default: its main branch.")
     served_model_name: str | None = Field(
         None, description="Name that clients call the model by. Default: the last part of the model's path or id."
+    )
+
+    lora: tuple[str, ...] = Field(
+        (),
+        max_length=MAX_ADAPTERS,
+        description="LoRA adapters, each as name=folder with the files that peft writes. Clients ask for one by its "
+        "name, as for a model; P and D of a request need the same one under it.",
     )
 
     # How it reads what the model says.
@@ -150,12 +158,21 @@ class WorkerSettings(ProcessSettings):
     @classmethod
     def _without_tilde(cls, model: str) -> str:
         """Replace ``~``: a shell does not do it in a flag such as ``--model=~/m``."""
-        if not model.startswith("~"):
-            return model
-        try:
-            return str(Path(model).expanduser())
-        except RuntimeError:
-            raise ValueError("there is no such user's home") from None
+        return str(_at_home(model)) if model.startswith("~") else model
+
+    @field_validator("lora")
+    @classmethod
+    def _adapters(cls, entries: tuple[str, ...]) -> tuple[str, ...]:
+        """Make the folders absolute, so that they mean the same in the ranks, which have another current directory."""
+        folders: dict[str, Path] = {}
+        for entry in entries:
+            name, is_given, folder = entry.partition("=")
+            if not is_given or not folder or ADAPTER_NAME.fullmatch(name) is None:
+                raise ValueError("an adapter is name=folder, and its name up to 128 letters, digits and any of ._:/@-")
+            if name in folders:
+                raise ValueError(f"there are two adapters named {name}")
+            folders[name] = _at_home(folder).absolute()
+        return tuple(f"{name}={folder}" for name, folder in folders.items())
 
     @model_validator(mode="after")
     def check(self) -> Self:
@@ -166,6 +183,8 @@ class WorkerSettings(ProcessSettings):
                     raise ValueError(f"{name} is not a loopback address: that needs an internal_token")
         if self.max_num_batched_tokens < self.max_num_seqs:
             raise ValueError("max_num_batched_tokens must not be below max_num_seqs")
+        if self.model_name in self.adapters:
+            raise ValueError(f"an adapter has the name of the model, {self.model_name}")
         if self.device == "cpu" and self.attention == "in-place":
             raise ValueError("attention in-place needs a GPU, and device is cpu")
         if self.decode_graphs == "on" and (self.device == "cpu" or self.attention == "gather"):
@@ -182,11 +201,23 @@ class WorkerSettings(ProcessSettings):
         """The name of the model in requests."""
         return self.served_model_name or PurePath(self.model).name or self.model
 
+    @property
+    def adapters(self) -> dict[str, str]:
+        """The folders of the adapters, by name."""
+        return {name: folder for name, _, folder in (entry.partition("=") for entry in self.lora)}
+
     def advertised(self, bound: str) -> str:
         """The host under which routers and other workers reach a port bound to ``bound``."""
         if self.advertise_host is not None:
             return self.advertise_host
         return socket.gethostname() if bound in _ANY_ADDRESS else bound
+
+
+def _at_home(path: str) -> Path:
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise ValueError("there is no such user's home") from None
 
 
 def is_loopback(host: str) -> bool:

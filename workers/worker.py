@@ -28,7 +28,7 @@ from core.net.sockets import base_url, port_of
 from core.net.tls import internal_tls
 from core.protocol.status import Progress as ProgressStatus
 from core.protocol.steps import Progress
-from core.protocol.worker import WorkerLoad, WorkerRecord
+from core.protocol.worker import AdapterRecord, WorkerLoad, WorkerRecord
 from workers.app import create_internal_app, create_public_app, guarded
 from workers.engine.engine import AsyncEngine
 from workers.engine.ports import EngineHooks
@@ -312,12 +312,16 @@ class WorkerProcess:
             model=settings.model_name,
             root=settings.model,
             created=int(time.time()),
-            fingerprint=f"fp_{ready.compatibility.weights_fingerprint[:12]}",
+            weights=ready.compatibility.weights_fingerprint,
             vocab_size=ready.vocab_size,
             max_model_len=max_model_len,
             internal_host=settings.advertised(settings.bound_internal_host),
             internal_port=port_of(self._internal_bound),
             num_ranks=settings.tp,
+            adapters={
+                name: AdapterRecord(name=name, root=settings.adapters[name], fingerprint=fingerprint)
+                for name, fingerprint in ready.adapters.items()
+            },
         )
 
     def _record(self, ready: RankReady, identity: Identity) -> WorkerRecord:
@@ -338,6 +342,7 @@ class WorkerProcess:
             tp=settings.tp,
             root=identity.root,
             created=identity.created,
+            adapters=tuple(identity.adapters.values()),
         )
 
     def _on_rank_message(self, rank: int, event: FromRank) -> None:

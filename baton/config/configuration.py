@@ -118,11 +118,18 @@ def _sources(
     """All sources of settings. Where several give a setting, the first of them counts."""
     variables = {name: value for name, value in environ.items() if value and not _is_service_link(name, value)}
     return (
-        TextSource(model, {flag(name): value for name, value in flags.items()}, flag),
+        TextSource(model, {flag(name): _as_text(value) for name, value in flags.items()}, flag),
         TextSource(model, variables, partial(variable, model.section)),
         SectionSource(model, document, model.section),
         SectionSource(model, document, SHARED_SECTION),
     )
+
+
+def _as_text(value: Any) -> Any:
+    """A flag that was given several times, as if all were in one; None: not at all."""
+    if not isinstance(value, tuple):
+        return value
+    return ",".join(value) if value else None
 
 
 def unknown_keys(model: type[Settings], document: Document) -> list[str]:

@@ -14,9 +14,14 @@ from pydantic_core import PydanticUndefined
 from baton.config.configuration import flag, variable
 from core.process.settings import HIDDEN, SECRET, Settings
 
+_LIST = "A,B,..."
+
 
 def options(model: type[Settings]) -> list[click.Parameter]:
-    """One option per setting. Values stay text: the model parses and checks values of all sources in one way."""
+    """One option per setting. Values stay text: the model parses and checks values of all sources in one way.
+
+    The option of a list may be given several times; its value is a tuple of texts.
+    """
     return [_option(model, name, info) for name, info in model.model_fields.items()]
 
 
@@ -36,11 +41,13 @@ def default_text(info: FieldInfo) -> str:
 
 def _option(model: type[Settings], name: str, info: FieldInfo) -> click.Option:
     is_bool = _is_bool(info.annotation)
+    metavar = None if is_bool else _metavar(info.annotation)
     return click.Option(
         [f"{flag(name)}/--no-{flag(name)[2:]}" if is_bool else flag(name), name],
         type=None if is_bool else click.UNPROCESSED,
-        metavar=None if is_bool else _metavar(info.annotation),
+        metavar=metavar,
         default=None,
+        multiple=metavar == _LIST,
         help=_help(model, name, info),
         hidden=name in HIDDEN,
         show_default=False,
@@ -76,5 +83,5 @@ def _metavar(annotation: Any) -> str:
     if isinstance(first, type) and issubclass(first, enum.Enum):
         return "[" + "|".join(str(choice.value) for choice in first) + "]"
     if typing.get_origin(first) is tuple:
-        return "A,B,..."
+        return _LIST
     return {int: "INTEGER", float: "NUMBER"}.get(first, "TEXT")

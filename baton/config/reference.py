@@ -15,7 +15,7 @@ A flag wins over its environment variable, that over the YAML file given with `-
 over the default. In the file a setting is a key, with underscores, in the section of its process; what has a variable
 without the name of a process may also be in the section `shared`. Unknown keys and variables are refused. A secret may
 be given as a file: `BATON_INTERNAL_TOKEN_FILE` and the like name one. Lists are comma-separated in flags and
-variables; a file may have one value in each line.
+variables, and a flag may be given several times; a file may have one value in each line.
 """
 
 

@@ -6,6 +6,7 @@ import contextlib
 import importlib.util
 import re
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 
 import redis
@@ -71,6 +72,13 @@ def check_model(model: str) -> bool:
     if not _HUB_ID.fullmatch(model) or model.startswith((".", "~", "/")):
         raise PreflightError(f"there is no model at {model}")
     return False
+
+
+def check_adapters(folders: Mapping[str, str]) -> None:
+    """Raises PreflightError when a folder has no adapter. ``folders``: by the adapters' names."""
+    for name, folder in folders.items():
+        if not Path(folder, "adapter_config.json").is_file():
+            raise PreflightError(f"there is no adapter {name} in {folder}: it has no adapter_config.json")
 
 
 def check_tls(settings: RouterSettings) -> None:

@@ -2,7 +2,8 @@
 
 A setting is one annotated field with a description that says its unit. From the field come, by rule:
 
-- the flag ``--kv-block-size`` (``kv_block_size``; a bool gives ``--x`` and ``--no-x``; a tuple is comma-separated),
+- the flag ``--kv-block-size`` (``kv_block_size``; a bool gives ``--x`` and ``--no-x``; a tuple is comma-separated,
+  or the flag is given several times),
 - the environment variable ``BATON_<SECTION>_KV_BLOCK_SIZE``, or ``BATON_<NAME>`` for the names in ``SHARED``,
   and for the names in ``SECRET`` also ``..._FILE``, the path of a file that holds the value,
 - the key ``kv_block_size`` in the section of that process (or in ``shared:``) of the one YAML file,

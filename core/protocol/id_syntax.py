@@ -18,5 +18,7 @@ HAND_OFF_ID = re.compile(rf"[0-9A-Za-z_.:-]{{1,{MAX_ID_CHARS}}}")
 #: The id of a lease in ``kv_transfer_params`` and in notifications, where it stands between colons: without a
 #: notification, the blocks of a lease would be held until its deadline.
 LEASE_ID_PATTERN = rf"[0-9A-Za-z_-]{{1,{MAX_ID_CHARS}}}"
+#: The name under which an adapter is served: a model name in requests, paths, metrics and lists.
+ADAPTER_NAME = re.compile(rf"[0-9A-Za-z][0-9A-Za-z._:/@-]{{0,{MAX_ID_CHARS - 1}}}")
 #: A request id that a worker accepts from the header ``x-request-id``.
 REQUEST_ID = re.compile(rf"[0-9A-Za-z_-]{{1,{MAX_ID_CHARS}}}")

@@ -5,8 +5,9 @@ added has a default.
 
 History
 -------
-1: first version. Added since: ``WorkerRecord.tp``, ``weights_fingerprint``, ``root`` and ``created``;
-   what ``WorkerLoad`` says of remote engines (``peer...``).
+1: first version. Added since: ``WorkerRecord.tp``, ``weights_fingerprint``, ``root``, ``created`` and ``adapters``;
+   what ``WorkerLoad`` says of remote engines (``peer...``). A router that does not know ``adapters`` sends the worker
+   requests for its model only.
 2: where there is an internal token, an announcement is numbered, and signed with a key made of the token
    (``core/registry/signature.py``). Readers of version 1 skip both; a router of version 2 with a token accepts only
    what is signed. Going from 1 to 2, workers are replaced first, then routers.
@@ -25,6 +26,16 @@ class Role(StrEnum):
     PREFILL = "prefill"
     DECODE = "decode"
     BOTH = "both"
+
+
+class AdapterRecord(msgspec.Struct, kw_only=True, frozen=True):
+    """A LoRA adapter that a worker serves under a name of its own, beside its model."""
+
+    name: str
+    #: The folder that it was loaded from.
+    root: str
+    #: Of two workers with equal ``weights_fingerprint``: equal if they compute the same with their adapters.
+    fingerprint: str
 
 
 class WorkerRecord(msgspec.Struct, kw_only=True, frozen=True):
@@ -52,6 +63,7 @@ class WorkerRecord(msgspec.Struct, kw_only=True, frozen=True):
     root: str = ""
     #: When the model was loaded, Unix seconds, for people; 0: unknown.
     created: int = 0
+    adapters: tuple[AdapterRecord, ...] = ()
 
 
 class WorkerLoad(msgspec.Struct, kw_only=True, frozen=True):

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 #: Characters of a model's name, a hash, a group.
 MAX_TEXT_CHARS = 512
+#: Adapters of a worker. A worker itself takes no more than it may announce.
+MAX_ADAPTERS = 128
 #: Remote engines for which a worker reports an error; usually there are a few.
 MAX_PEER_ERRORS = 64
 #: More than any count of a worker: blocks, sequences, tokens.
@@ -36,6 +38,10 @@ def check_worker(status: WorkerStatus) -> None:
     for name in ("model", "compatibility_hash", "weights_fingerprint"):
         if len(getattr(record, name)) > MAX_TEXT_CHARS:
             raise ImpossibleError(f"{name} is too long")
+    if len(record.adapters) > MAX_ADAPTERS or any(
+        len(text) > MAX_TEXT_CHARS for one in record.adapters for text in (one.name, one.fingerprint)
+    ):
+        raise ImpossibleError("adapters are too many or too long")
     _check_url("url", record.url)
     if record.internal_url:
         _check_url("internal_url", record.internal_url)

@@ -90,6 +90,17 @@ def test_a_worker_without_a_model_is_one_line(capsys: pytest.CaptureFixture[str]
     assert capsys.readouterr().err == "baton: there is no model at /nonexistent\n"
 
 
+def test_the_flag_of_a_list_is_taken_as_often_as_it_is_given(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "adapter_config.json").touch()
+    given = ["--lora", f"a={tmp_path}", "--lora", f"b={tmp_path}/b"]
+    assert main(["worker", "--model", "/nonexistent", *given]) == 1
+    assert capsys.readouterr().err == f"baton: there is no adapter b in {tmp_path}/b: it has no adapter_config.json\n"
+    assert main(["worker", "--model", "m", *given[:2], *given[:2]]) == 2
+    assert "--lora: there are two adapters named a" in capsys.readouterr().err
+
+
 def test_the_reference_has_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["settings"]) == 0
     shown = capsys.readouterr().out

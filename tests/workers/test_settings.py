@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from core.protocol.handshake import Compatibility, RankMetadata, Shard
 from core.protocol.steps import RankReady
@@ -145,3 +146,37 @@ def test_engines_pair_when_both_weights_and_tokenizer_are_the_same() -> None:
     for other in others:
         assert other.compatibility.hash != same.compatibility.hash
         assert other.compatibility.weights_fingerprint != same.compatibility.weights_fingerprint
+
+
+def test_adapters_are_folders_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    settings = WorkerSettings(model="/models/m", lora=("sql=/adapters/sql", "org/chat:v2=~/chat", "here=a=b"))
+    folders = {"sql": "/adapters/sql", "org/chat:v2": str(tmp_path / "chat"), "here": str(tmp_path / "a=b")}
+    assert settings.adapters == rank_spec(settings, "e").adapters == folders
+    assert WorkerSettings(model="/models/m").adapters == {}
+
+
+@pytest.mark.parametrize(
+    ("lora", "reason"),
+    [
+        (("sql",), "an adapter is name=folder"),
+        (("sql=",), "an adapter is name=folder"),
+        (("=/a",), "an adapter is name=folder"),
+        (("a b=/a",), "an adapter is name=folder"),
+        (("a\n=/a",), "an adapter is name=folder"),
+        (("x" * 129 + "=/a",), "an adapter is name=folder"),
+        (("a=/a", "a=/b"), "there are two adapters named a"),
+        (("m=/a",), "an adapter has the name of the model, m"),
+        (("a=~nobody-at-all/a",), "no such user's home"),
+        (tuple(f"a{i}=/a" for i in range(129)), "at most 128 items"),
+    ],
+)
+def test_names_of_adapters_that_clash_or_are_none(lora: tuple[str, ...], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        WorkerSettings(model="/models/m", lora=lora)
+
+
+def test_the_engine_knows_the_adapters_of_its_ranks() -> None:
+    ready = replace(READY, adapters={"a": "1" * 32, "b": "1" * 32, "c": "2" * 32})
+    assert engine_config(WorkerSettings(model="m"), ready).adapters == {"1" * 32, "2" * 32}

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from core.protocol.worker import AdapterRecord
 
 
 @dataclass(frozen=True, kw_only=True)
 class Identity:
     """The facts about a worker that do not change once its engine runs.
 
-    ``internal_host`` and ``internal_port`` are where other engines ask for the handshake. ``fingerprint`` is OpenAI's
-    ``system_fingerprint``, equal on workers that may continue each other's answers.
+    ``internal_host`` and ``internal_port`` are where other engines ask for the handshake. ``weights`` is the
+    fingerprint of weights and tokenizer.
     """
 
     engine_id: str
@@ -18,9 +25,26 @@ class Identity:
     #: The folder or hub id of the model, and when it was loaded, in Unix seconds.
     root: str
     created: int
-    fingerprint: str
+    weights: str
     vocab_size: int
     max_model_len: int
     internal_host: str
     internal_port: int
     num_ranks: int = 1
+    #: Adapters by the names under which they are served, beside ``model``.
+    adapters: Mapping[str, AdapterRecord] = field(default_factory=dict)
+
+    def serves(self, model: str) -> bool:
+        """Whether this is the name of the model or of an adapter."""
+        return model == self.model or model in self.adapters
+
+    def adapter_of(self, model: str) -> str:
+        """Fingerprint of the adapter with this name; empty for the model itself."""
+        adapter = self.adapters.get(model)
+        return "" if adapter is None else adapter.fingerprint
+
+    def system_fingerprint(self, model: str) -> str:
+        """OpenAI's, equal on workers that may continue each other's answers."""
+        adapter = self.adapter_of(model)
+        weights = hashlib.sha256(f"{self.weights} {adapter}".encode()).hexdigest() if adapter else self.weights
+        return f"fp_{weights[:12]}"

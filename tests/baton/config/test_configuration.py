@@ -205,6 +205,15 @@ def test_a_file_with_keys_may_have_one_in_each_line(tmp_path: Path) -> None:
     assert [key.get_secret_value() for key in settings.api_keys] == ["first", "second", "third", "fourth"]
 
 
+def test_a_list_comes_in_one_flag_or_in_several() -> None:
+    for given in (("a,b", "c"), ("a", "b", "c"), "a,b,c"):
+        assert build({"size": "1", "names": given}).names == ("a", "b", "c")
+    environ = {"BATON_SAMPLE_NAMES": "d,e"}
+    assert build({"size": "1", "names": ()}, environ).names == ("d", "e"), "the flag was not given"
+    assert build({"size": "1", "names": ("",)}, environ).names == (), "it was given, and empty"
+    assert build({"size": "1"}, sample={"names": ["a,b", "c"]}).names == ("a,b", "c")
+
+
 def test_a_merged_section_may_be_overridden(tmp_path: Path) -> None:
     path = tmp_path / "baton.yaml"
     path.write_text("router: &a {port: 1, host: h}\nworker:\n  <<: *a\n  port: 2\n")

@@ -22,7 +22,7 @@ from core.net.served.port import HttpPort
 from core.net.sockets import bind, port_of
 from core.protocol.handoff import lease_of_reader
 from core.protocol.openai.json_body import BodyLimits
-from core.protocol.worker import WorkerLoad
+from core.protocol.worker import AdapterRecord, WorkerLoad
 from workers.app import create_internal_app, create_public_app
 from workers.engine.api import (
     AbortedError,
@@ -46,6 +46,7 @@ from workers.text.tokenizer import Tokenizer
 
 EOS = 1
 MODEL = "relay"
+ADAPTER = AdapterRecord(name="relay-sql", root="/adapters/sql", fingerprint="ad" * 16)
 SECRET = "s3cret-internal"
 MAX_MODEL_LEN = 200
 TEXT = "The runner holds the baton until the other one has it. \u4e2d\u6587 \u20ac\u20ac"
@@ -326,11 +327,12 @@ async def front(
         root="/models/x",
         model=MODEL,
         created=1,
-        fingerprint="fp_test",
+        weights="test",
         vocab_size=fast.get_vocab_size(),
         max_model_len=MAX_MODEL_LEN,
         internal_host="127.0.0.1",
         internal_port=port_of(internal_bound),
+        adapters={ADAPTER.name: ADAPTER},
     )
     public = create_public_app(
         engine=engine,

@@ -62,6 +62,7 @@ async def test_p_answers_how_to_read_its_blocks() -> None:
         "created": answer["created"],
         "num_cached_tokens": 3,
         "output_token_ids": [],
+        "adapter": "",
     }
     assert answer["choices"][0]["message"]["content"] == text_of(tokens_of(TEXT)[:1])
     assert answer["choices"][0]["finish_reason"] == "length"

@@ -97,7 +97,7 @@ async def test_a_hand_off_in_the_turn_in_which_the_client_leaves_is_dropped(arri
         root="/models/x",
         model="relay",
         created=1,
-        fingerprint="f",
+        weights="f",
         vocab_size=300,
         max_model_len=100,
         internal_host="127.0.0.1",

@@ -116,7 +116,7 @@ class JobFactory:
         """
         leg = leg_of(body)
         request = validate(kind, body)
-        if request.model != self._identity.model:
+        if not self._identity.serves(request.model):
             raise no_such_model(request.model)
         if leg.hand_off and request.stream:
             raise BadRequestError("A prefill is not streamed.", param="stream", code="invalid_value")
@@ -174,6 +174,7 @@ class JobFactory:
             output_token_ids=leg.given,
             cache_salt=request.cache_salt or "",
             grammar=grammar,
+            adapter=self._identity.adapter_of(request.model),
         )
         leg.check(engine_request, self._identity)
         created = leg.created or choice.created or int(time.time())
@@ -257,7 +258,8 @@ class JobFactory:
 
     def _response(self, request: Request, choice: Choice, created: int, shown: Shown) -> ResponseBuilder:
         kind = ChatResponseBuilder if isinstance(request, ChatRequest) else CompletionResponseBuilder
-        return kind(choice.answer_id, request.model, created, self._identity.fingerprint, shown, choice.index)
+        fingerprint = self._identity.system_fingerprint(request.model)
+        return kind(choice.answer_id, request.model, created, fingerprint, shown, choice.index)
 
 
 def _form(request: Request) -> Form | None:

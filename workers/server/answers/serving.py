@@ -187,6 +187,7 @@ class Serving:
             created=job.created,
             num_cached_tokens=job.transcript.usage.num_cached_tokens,
             output_token_ids=request.output_token_ids,
+            adapter=request.adapter,
         )
 
     @contextlib.contextmanager

@@ -91,5 +91,5 @@ class Tokenizing:
         return Tokens(count=len(tokens), max_model_len=limit, tokens=tokens, token_strs=strings)
 
     def _check_model(self, model: str | None) -> None:
-        if model is not None and model != self._identity.model:
+        if model is not None and not self._identity.serves(model):
             raise no_such_model(model)

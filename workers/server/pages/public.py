@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import orjson
@@ -46,23 +46,17 @@ def pages(
 ) -> APIRouter:
     """``GET /v1/models[/{model}]``, ``/health`` (or ``HEAD``), ``/load``, ``/metrics``."""
     router = APIRouter()
-    card = {
-        "id": identity.model,
-        "object": "model",
-        "created": identity.created,
-        "owned_by": "baton",
-        "root": identity.root,
-    } | {"max_model_len": identity.max_model_len}
+    cards = _cards(identity)
 
     @router.get("/v1/models")
     async def models() -> Response:
-        return Response(orjson.dumps({"object": "list", "data": [card]}), media_type=_JSON)
+        return Response(orjson.dumps({"object": "list", "data": [*cards.values()]}), media_type=_JSON)
 
     @router.get("/v1/models/{model:path}")
     async def model(model: str) -> Response:
-        if model != identity.model:
+        if model not in cards:
             raise no_such_model(model)
-        return Response(orjson.dumps(card), media_type=_JSON)
+        return Response(orjson.dumps(cards[model]), media_type=_JSON)
 
     @router.head("/health")
     @router.get("/health")
@@ -78,3 +72,13 @@ def pages(
         return Response(metrics.render(), media_type=CONTENT_TYPE)
 
     return router
+
+
+def _cards(identity: Identity) -> dict[str, dict[str, Any]]:
+    """The cards of the model and of its adapters, as vLLM's servers show them."""
+    same = {"object": "model", "created": identity.created, "owned_by": "baton"}
+    length = {"max_model_len": identity.max_model_len}
+    cards = {identity.model: {"id": identity.model, **same, "root": identity.root, "parent": None, **length}}
+    for name, adapter in identity.adapters.items():
+        cards[name] = {"id": name, **same, "root": adapter.root, "parent": identity.model, **length}
+    return cards
