@@ -35,6 +35,9 @@ class UpSettings(Settings):
         "",
         description="Arguments for every vLLM server, as in a shell; what stands after -- is added to them.",
     )
+    lora: tuple[str, ...] = Field(
+        (), description="LoRA adapters of every worker (its lora), each as name=folder. Unset: the worker section's."
+    )
     prefill: int = Field(1, ge=1, le=64, description="Number of prefill workers.")
     decode: int = Field(1, ge=1, le=64, description="Number of decode workers.")
     prefill_tp: int | None = Field(
@@ -99,6 +102,8 @@ class UpSettings(Settings):
     def _vllm_is_for_vllm(self) -> Self:
         if self.engine != "vllm" and (self.vllm is not None or self.vllm_args):
             raise ValueError("vllm and vllm_args need engine=vllm")
+        if self.engine == "vllm" and self.lora:
+            raise ValueError("lora is for Baton's own engine: vLLM's arguments are --enable-lora and --lora-modules")
         return self
 
 

@@ -89,6 +89,8 @@ def make_plan(
     common["drain_timeout_s"] = settings.drain_timeout_s
     if model.name is not None:
         common["served_model_name"] = model.name
+    if settings.lora:
+        common["lora"] = ",".join(settings.lora)
     workers = {name: {**own, **common} for name, own in worker_flags(settings)}
     loaded = [load(WorkerSettings, flags, environ, document) for flags in workers.values()]
     shares = share_out(loaded, machine, environ, settings.threads_per_worker)

@@ -53,6 +53,20 @@ def test_the_number_of_routers_is_passed_on() -> None:
     assert flags(plan(routers=3).router.argv)["--processes"] == "3"
 
 
+def test_all_workers_get_the_adapters() -> None:
+    made = plan(prefill=2, decode=1, lora=("a=/adapters/a", "b=/adapters/b"), worker={"lora": ["c=/adapters/c"]})
+    for child in (*made.prefill, *made.decode):
+        assert flags(child.argv)["--lora"] == "a=/adapters/a,b=/adapters/b"
+    assert "--lora" not in flags(made.router.argv)
+    alone = plan(worker={"lora": ["c=/adapters/c"]})
+    assert "--lora" not in flags(alone.decode[0].argv), "they read it from the file themselves"
+
+
+def test_wrong_adapters_are_found_before_anything_starts() -> None:
+    with pytest.raises(ConfigurationError, match="--lora: there are two adapters named a"):
+        plan(lora=("a=/a", "a=/b"))
+
+
 def test_a_router_is_started_again_on_the_port_it_got() -> None:
     again = with_known_port(plan(port=0).router, Ready("http://127.0.0.1:4711"))
     assert flags(again.argv)["--port"] == "4711"

@@ -136,6 +136,7 @@ def test_a_server_that_cannot_load_is_one_line(vllm: Vllm) -> None:
         (("--model", "/nowhere"), 1, "there is no model at /nowhere"),
         (("--", "--port", "9000"), 2, "--vllm-args: --port is not passed on: each server gets a port of its own"),
         (("--engine", "baton"), 2, "vllm and vllm_args need engine=vllm"),
+        (("--lora", "a=/a"), 2, "lora is for Baton's own engine"),
         (("serve",), 2, "Got unexpected extra argument (serve)"),
     ],
 )
