@@ -9,6 +9,8 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from core.protocol.worker import WorkerRecord
+
 
 class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What one worker reports about a model. 0 or an empty text: not reported."""
@@ -17,10 +19,22 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     root: str = ""
     #: The model that an adapter (LoRA) is for, by the name under which it is served.
     parent: str = ""
+    #: Fingerprint of the adapter, if the worker is Baton's; of other engines' adapters it is not known.
+    adapter: str = ""
     #: When the model was loaded, Unix seconds.
     created: int = 0
     #: Most tokens of prompt and answer together.
     max_model_len: int = 0
+
+
+def announced(record: WorkerRecord) -> dict[str, ModelFacts]:
+    """The facts about the model and the adapters of a worker in the registry, by name."""
+    own = ModelFacts(root=record.root, created=record.created, max_model_len=record.max_model_len)
+    adapters = {
+        one.name: msgspec.structs.replace(own, root=one.root, parent=record.model, adapter=one.fingerprint)
+        for one in record.adapters
+    }
+    return {**adapters, record.model: own}
 
 
 def merged(facts: Iterable[ModelFacts]) -> ModelFacts:

@@ -27,16 +27,18 @@ _OTHER_HASH = Difference(
 def difference(source: Worker, reader: Worker, model: str) -> Difference | None:
     """In what the two differ, so that ``reader`` cannot read ``source``'s blocks for a model. None: it can.
 
-    Baton's workers have a hash of everything that matters. A vLLM server's hash says all but the block size; where one
-    of two servers did not tell its hash, what is known otherwise has to be equal.
+    Baton's workers have a hash of everything that matters, and one of each adapter. A vLLM server's hash says all but
+    the block size; where one of two servers did not tell its hash, what is known otherwise has to be equal.
     """
     if (source.kind is EngineKind.VLLM) is not (reader.kind is EngineKind.VLLM):
         return Difference("engine: one is vLLM's, the other is not", "pair workers of one kind")
     if source.kind is EngineKind.VLLM:
         return _vllm_difference(source, reader, model)
-    if source.compatibility_hash == reader.compatibility_hash:
-        return None
-    return Difference("models, dtypes or block sizes", "start both alike")
+    if source.compatibility_hash != reader.compatibility_hash:
+        return Difference("models, dtypes or block sizes", "start both alike")
+    if source.adapter_of(model) != reader.adapter_of(model):
+        return Difference("what is behind the name of the model: another adapter", "start both with the same --lora")
+    return None
 
 
 def _vllm_difference(source: Worker, reader: Worker, model: str) -> Difference | None:

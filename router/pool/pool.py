@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from core.protocol.worker import Role
 from core.protocol.worker_address import worker_address
 from router.pool.breaker import Breaker, BreakerState
-from router.pool.model_card import ModelFacts, merged
+from router.pool.model_card import ModelFacts, announced, merged
 from router.pool.route import Routes
 from router.pool.static_worker import queue_factor, static_worker
 from router.pool.worker import BREAKER_FAILURES, EngineKind, Reservation, Worker
@@ -201,7 +201,7 @@ class WorkerPool:
     def candidates(self, model: str, weights: str | None = None) -> Route | None:
         """As ``route``, for an admitted request. None: no worker may serve it now, but others may register.
 
-        ``weights``: fingerprint of the weights that computed the client's tokens; None while it has none.
+        ``weights``: ``Worker.weights_of`` of those that computed the client's tokens; None while it has none.
         """
         return self._routes.candidates(model, weights)
 
@@ -328,7 +328,7 @@ class WorkerPool:
             worker = None
         is_new = worker is None
         if worker is None:
-            factor = queue_factor(record.role)
+            factor, facts = queue_factor(record.role), announced(record)
             worker = Worker(
                 worker_id=record.worker_id,
                 url=record.url,
@@ -336,12 +336,8 @@ class WorkerPool:
                 limit=record.max_num_seqs * factor if record.max_num_seqs > 0 else self._default_limit,
                 engine_id=record.engine_id,
                 kind=EngineKind.BATON if record.compatibility_hash else EngineKind.PLAIN,
-                models=(record.model,),
-                facts={
-                    record.model: ModelFacts(
-                        root=record.root, created=record.created, max_model_len=record.max_model_len
-                    )
-                },
+                models=tuple(facts),
+                facts=facts,
                 compatibility_hash=record.compatibility_hash,
                 weights_fingerprint=record.weights_fingerprint,
                 internal_url=record.internal_url,

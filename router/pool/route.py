@@ -55,7 +55,7 @@ class Route:
     def readers(self, source: Worker) -> Candidates:
         """The decode workers that can read ``source``'s blocks."""
         # ``difference`` looks at nothing else of a worker that is not vLLM's.
-        key = source if source.kind is EngineKind.VLLM else source.compatibility_hash
+        key = source if source.kind is EngineKind.VLLM else source.layout_of(self.model)
         readers = self._by_source.get(key)
         if readers is None:
             found = Candidates(worker for worker in self.decode if not difference(source, worker, self.model))
@@ -66,12 +66,13 @@ class Route:
     def continuing(self, weights: str) -> Route | None:
         """The workers that can continue after tokens computed with these weights. None: no decode worker can.
 
-        Another revision of the model would continue differently. Of a plain worker nobody knows what it computes.
+        Another revision of the model, or of the adapter, would continue differently. Of a plain worker nobody knows
+        what it computes.
         """
         if weights not in self._by_weights:
             prefill, decode = (
                 Candidates(
-                    one for one in some if one.kind is not EngineKind.PLAIN and one.weights_fingerprint == weights
+                    one for one in some if one.kind is not EngineKind.PLAIN and one.weights_of(self.model) == weights
                 )
                 for some in (self.prefill, self.decode)
             )

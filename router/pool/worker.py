@@ -43,7 +43,7 @@ class Worker:
     #: What it reports about its models, by name.
     facts: dict[str, ModelFacts] = field(default_factory=dict)
     compatibility_hash: str = ""
-    #: Workers with equal fingerprints compute the same tokens. Empty: unknown.
+    #: Of its model, without adapters: see ``weights_of``. Empty: unknown.
     weights_fingerprint: str = ""
     internal_url: str = ""
     kind: EngineKind = EngineKind.BATON
@@ -154,13 +154,23 @@ class Worker:
         """Whether it is sent nothing new: it announces that it drains, or an operator drained it through a router."""
         return self.left_out or self.load.draining
 
-    @property
-    def layout(self) -> str:
-        """Workers with equal layouts can be read by the same workers. A vLLM server's hash does not say everything,
-        and one without a hash is alone in its layout.
+    def adapter_of(self, model: str) -> str:
+        """Fingerprint of the adapter with this name; empty: it is no adapter, or not Baton's."""
+        facts = self.facts.get(model)
+        return "" if facts is None else facts.adapter
+
+    def weights_of(self, model: str) -> str:
+        """Workers that have equal ones for a model compute the same tokens with it. Empty: unknown."""
+        adapter = self.adapter_of(model)
+        return f"{self.weights_fingerprint} {adapter}" if adapter else self.weights_fingerprint
+
+    def layout_of(self, model: str) -> str:
+        """Workers that have equal ones for a model can be read by the same workers. A vLLM server's hash does not say
+        everything, and one without a hash is alone in its layout.
         """
         if self.kind is not EngineKind.VLLM:
-            return self.compatibility_hash
+            adapter = self.adapter_of(model)
+            return f"{self.compatibility_hash} {adapter}" if adapter else self.compatibility_hash
         parts = (self.version, self.block_size, self.hands_off, self.other_format)
         return " ".join(map(str, (self.compatibility_hash or self.worker_id, *parts)))
 

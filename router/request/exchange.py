@@ -210,7 +210,7 @@ class Exchange:
 
     @property
     def weights(self) -> str | None:
-        """Fingerprint of the weights that computed the client's tokens; None while it has none."""
+        """``Worker.weights_of`` of those that computed the client's tokens; None while it has none."""
         return self.sent_tokens.weights if self.sent_tokens.begun else None
 
     def age_s(self) -> float:

@@ -62,7 +62,7 @@ class SentTokens:
         #: The quick path of ``take`` is allowed while there are fewer bytes of ids than this.
         self._quick_bytes = MAX_IDS_BYTES
         self.begun = False
-        #: ``weights_fingerprint`` of the workers that computed the tokens; fixed once the stream has begun.
+        #: ``Worker.weights_of`` of the workers that computed the tokens; fixed once the stream has begun.
         self.weights = ""
         #: ``created`` in the client's chunks, Unix seconds; 0: not known yet.
         self.created = 0

@@ -74,7 +74,7 @@ async def decode(services: Services, request: Exchange, prefilled: PrefillAnswer
             _give_up_blocks(services, request)
             return None
         hit("router.decode.first_byte")
-        request.sent_tokens.come_from(worker.weights_fingerprint)
+        request.sent_tokens.come_from(worker.weights_of(request.asked.model))
         _confirmed(services, request)
         return first
 
@@ -137,7 +137,8 @@ class _Search:
         self._source = source = request.prefill_worker if prefilled else None
         self._about = Prefilled(request.prompt, source, prefilled.summary.remote_num_tokens if prefilled else 0)
         self._failed = request.attempts.tried_decode
-        self.group = (request.asked.model, source and source.layout, request.weights, self._failed)
+        model = request.asked.model
+        self.group = (model, source and source.layout_of(model), request.weights, self._failed)
         self.need = self._about.need
 
     def readers(self) -> Candidates:
@@ -165,19 +166,21 @@ class _Search:
 def switch_layout(services: Services, request: Exchange, source: Worker) -> bool:
     """Have a request start again with a P and a D of another KV layout than ``source``'s, if there are such workers.
 
-    All P of ``source``'s layout are then excluded for this request: they work, but no D can read from them. Returns
-    False if there is no other layout, or the retry budget is spent.
+    All P of ``source``'s layout are then excluded for this request: they work, but no D can read from them. Another
+    adapter under the same name counts as another layout. Returns False if there is no other layout, or the retry budget
+    is spent.
     """
-    route = services.pool.candidates(request.asked.model, request.weights)
+    model = request.asked.model
+    route = services.pool.candidates(model, request.weights)
     if route is None:  # all workers of the model left; others may register
         return False
-    ours = source.layout
-    others = (worker for worker in route.prefill if worker.takes_work and worker.layout != ours)
+    ours = source.layout_of(model)
+    others = (worker for worker in route.prefill if worker.takes_work and worker.layout_of(model) != ours)
     if not any(reader.takes_work for worker in others for reader in route.readers(worker)):
         return False
     if not services.retry_budget.take(request.clock()):
         return False  # the request continues to wait for a D
-    request.attempts.failed_prefill |= {worker for worker in route.prefill if worker.layout == ours}
+    request.attempts.failed_prefill |= {worker for worker in route.prefill if worker.layout_of(model) == ours}
     return True
 
 

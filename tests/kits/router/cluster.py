@@ -11,7 +11,7 @@ import httpx
 from core.leases.memory_store import MemoryLeaseStore
 from core.net.sockets import base_url, listen, port_of
 from core.net.tls import own_certificate_context
-from core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
+from core.protocol.worker import AdapterRecord, Role, WorkerLoad, WorkerRecord, WorkerStatus
 from router.admin.lease_view import LeaseListing
 from router.app import create_app
 from router.build import build_services
@@ -91,6 +91,8 @@ class Cluster:
         #: Compatibility hashes, by worker.
         self.hashes: dict[str, str] = {}
         self.weights: dict[str, str] = {}
+        #: Fingerprints of adapters by name, by worker.
+        self.adapters: dict[str, dict[str, str]] = {}
         self.front = create_app(self.services, LeaseListing(self.store))
         self.server = RouterServer(self.front, self.services, tls=self.tls.public)
         self.probes = HealthProbes(self.services.upstream, self.services.pool)
@@ -106,9 +108,10 @@ class Cluster:
         model: str = "m",
         digest: str = "hash",
         weights: str = "w",
+        adapters: dict[str, str] | None = None,
     ) -> StubWorker:
         """A new worker, announced as the registry would. Those of one ``digest`` can read from each other, those of one
-        ``weights`` can go on for each other.
+        ``weights`` can go on for each other. ``adapters``: fingerprints by name.
         """
         name = f"{role[0]}{len(self.workers)}"
         worker = StubWorker(role, ours=ours, store=self.store, name=name, readers=self.readers)
@@ -118,6 +121,7 @@ class Cluster:
         self.limits[worker.name] = limit
         self.hashes[worker.name] = digest if ours else ""
         self.weights[worker.name] = weights if ours else ""
+        self.adapters[worker.name] = adapters or {}
         self.announce()
         return worker
 
@@ -142,6 +146,10 @@ class Cluster:
                 block_size=16,
                 num_blocks=10,
                 max_num_seqs=limit,
+                adapters=tuple(
+                    AdapterRecord(name=name, root=f"/adapters/{name}", fingerprint=fingerprint)
+                    for name, fingerprint in self.adapters.get(worker.name, {}).items()
+                ),
             ),
             load=WorkerLoad(),
         )

@@ -36,7 +36,7 @@ class SecondLeg:
             self._ask(request, request.reservation.worker)
             return
         about = Prefilled(request.prompt, source, request.num_tokens)
-        group = (MODEL, source.layout, None, request.attempts.tried_decode)
+        group = (MODEL, source.layout_of(MODEL), None, request.attempts.tried_decode)
         pick = partial(self.pick, request, about, group)
         self._places.wait(request, self._parts.decides.held_queue, pick, group, about.need, self._ask)
 
