@@ -1,4 +1,7 @@
-"""The stack that most end-to-end tests share: one P, one D, one worker doing both, one router, float32."""
+"""The stack that most end-to-end tests share: one P, one D, one worker doing both, one router, float32.
+
+All workers have two adapters.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 import pytest_asyncio
 
+from baton.demo import MODEL_DIR
+from tests.kits import tiny_adapters
 from tests.kits.whole.stack import Stack
 
 if TYPE_CHECKING:
@@ -16,15 +21,31 @@ if TYPE_CHECKING:
 FOLDER = Path(__file__).parent
 
 
+@pytest.fixture(scope="session")
+def adapters(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Two adapters of the demo model, with random weights, by the names under which they are served."""
+    root = tmp_path_factory.mktemp("adapters")
+    few = {"r": 2, "target_modules": ["q_proj", "v_proj"]}
+    return {
+        "tuned": tiny_adapters.build(root / "tuned", MODEL_DIR, seed=1),
+        "other": tiny_adapters.build(root / "other", MODEL_DIR, seed=2, **few),
+    }
+
+
+def flags_with(adapters: dict[str, Path]) -> dict[str, str]:
+    """Flags of workers that have these adapters."""
+    return {"dtype": "float32", "lora": ",".join(f"{name}={folder}" for name, folder in adapters.items())}
+
+
 @pytest_asyncio.fixture(scope="package", loop_scope="package")
-async def stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stack]:
-    async with Stack(tmp_path_factory.mktemp("stack"), worker_flags={"dtype": "float32"}) as running:
+async def stack(tmp_path_factory: pytest.TempPathFactory, adapters: dict[str, Path]) -> AsyncIterator[Stack]:
+    async with Stack(tmp_path_factory.mktemp("stack"), worker_flags=flags_with(adapters)) as running:
         yield running
 
 
 @pytest_asyncio.fixture(scope="package", loop_scope="package")
-async def both(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stack]:
-    flags = {"dtype": "float32"}
+async def both(tmp_path_factory: pytest.TempPathFactory, adapters: dict[str, Path]) -> AsyncIterator[Stack]:
+    flags = flags_with(adapters)
     async with Stack(tmp_path_factory.mktemp("both"), prefill=0, decode=0, both=1, worker_flags=flags) as running:
         yield running
 

@@ -12,7 +12,8 @@ import pytest_asyncio
 
 from baton.cluster.process import stopped
 from router.request.attempts import CLEARED_AFTER_TOKENS
-from tests.kits.whole.stack import Stack, eventually
+from tests.end_to_end.conftest import flags_with
+from tests.kits.whole.stack import MODEL, Stack, eventually
 from tests.kits.whole.streams import (
     COMPLETIONS,
     NUM_BEFORE,
@@ -32,9 +33,9 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(400)]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="package")
-async def stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stack]:
+async def stack(tmp_path_factory: pytest.TempPathFactory, adapters: dict[str, Path]) -> AsyncIterator[Stack]:
     folder = tmp_path_factory.mktemp("failover")
-    flags = {"worker_flags": {"dtype": "float32"}}
+    flags = {"worker_flags": flags_with(adapters)}
     router = {"token-timeout-s": 5, "max-worker-deaths": 3, "pick-decode": "least_loaded"}
     async with Stack(folder, decode=2, router_flags=router, **flags) as running:
         yield running
@@ -45,7 +46,9 @@ async def kill(stack: Stack, worker: str) -> None:
 
 
 async def test_a_d_is_killed_under_many_streams(stack: Stack) -> None:
-    wanted = [one for seed in range(4) for one in asks(seed)]
+    """Some of these are of adapters."""
+    models = [MODEL, "tuned", MODEL, "other"]
+    wanted = [(path, {**body, "model": models[seed]}) for seed in range(4) for path, body in asks(seed)]
     quiet = await all_at_once(stack, wanted, nothing)
     assert [await resumed(stack), quiet[0]["usage"]["completion_tokens"]] == [0, NUM_TOKENS]
     hits = await stack.metric("prefill-0", "baton_worker_prefix_cache_hits_total")

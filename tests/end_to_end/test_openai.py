@@ -141,4 +141,7 @@ async def test_errors_name_the_parameter(
 
 
 async def test_the_models_are_listed(client: AsyncOpenAI) -> None:
-    assert [model.id async for model in client.models.list()] == [MODEL]
+    cards = {model.id: model.model_dump() async for model in client.models.list()}
+    assert set(cards) == {MODEL, "tuned", "other"}
+    assert (cards[MODEL]["parent"], cards["tuned"]["parent"]) == (None, MODEL)
+    assert cards["tuned"]["root"].endswith("/tuned")

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import pytest_asyncio
 
+from tests.end_to_end.conftest import flags_with
 from tests.kits.whole import reference
 from tests.kits.whole.stack import MODEL, Stack
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from pathlib import Path
 
 pytestmark = pytest.mark.slow
 
@@ -28,6 +30,7 @@ WISHES: list[dict[str, Any]] = [
         "repetition_penalty": 1.2,
         "min_tokens": 9,
     },
+    {"temperature": 1, "seed": 12, "model": "tuned"},
     {
         "temperature": 1,
         "seed": 8,
@@ -39,10 +42,10 @@ WISHES: list[dict[str, Any]] = [
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="package")
-async def stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stack]:
+async def stack(tmp_path_factory: pytest.TempPathFactory, adapters: dict[str, Path]) -> AsyncIterator[Stack]:
     """P has one rank and D two; nobody asks a router."""
     folder = tmp_path_factory.mktemp("resume")
-    flags = {"worker_flags": {"dtype": "float32"}, "decode_flags": {"tp": 2}}
+    flags = {"worker_flags": flags_with(adapters), "decode_flags": {"tp": 2}}
     async with Stack(folder, with_router=False, **flags) as running:
         yield running
 

@@ -1,4 +1,4 @@
-"""What the tokens have to be: ``transformers``' own ``generate`` on the same weights, in float32."""
+"""What the tokens have to be: those of ``transformers`` on the same weights in float32, and of peft with an adapter."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from peft import PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from baton.demo import MODEL_DIR
 
 
 @functools.cache
-def model(folder: Path = MODEL_DIR) -> Any:
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+def model(folder: Path = MODEL_DIR, adapter: Path | None = None) -> Any:
+    own = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    return own if adapter is None else PeftModel.from_pretrained(own, adapter).eval()
 
 
 @functools.cache
@@ -24,11 +26,13 @@ def tokenizer(folder: Path = MODEL_DIR) -> Any:
 
 
 @functools.cache
-def greedy(prompt: tuple[int, ...], num_tokens: int, folder: Path = MODEL_DIR) -> list[int]:
+def greedy(
+    prompt: tuple[int, ...], num_tokens: int, folder: Path = MODEL_DIR, adapter: Path | None = None
+) -> list[int]:
     """``num_tokens`` greedy tokens after ``prompt``, the end-of-sequence token not stopping it."""
     with torch.inference_mode():
-        output = model(folder).generate(
-            torch.tensor([prompt]),
+        output = model(folder, adapter).generate(
+            input_ids=torch.tensor([prompt]),
             attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
             max_new_tokens=num_tokens,
             do_sample=False,

@@ -1,0 +1,95 @@
+"""Adapters through P and D: peft's tokens, blocks of their own, and no D that would go on with another one."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+from openai import AsyncOpenAI
+
+from tests.kits.whole import reference
+from tests.kits.whole.stack import MODEL, Stack
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NUM_TOKENS = 24
+MODELS = [MODEL, "tuned", "other"]
+
+
+def expected(prompt: list[int], adapter: Path | None) -> list[int]:
+    return reference.greedy(tuple(prompt), NUM_TOKENS, adapter=adapter)
+
+
+async def test_requests_of_all_models_at_once_are_pefts(stack: Stack, adapters: dict[str, Path]) -> None:
+    reads = await stack.metric("decode-0", "baton_worker_reads_total", outcome="done")
+    asked = [(MODELS[i % 3], reference.prompt_of([1, 16, 17, 100, 700][i % 5], seed=3000 + i)) for i in range(15)]
+    got = await asyncio.gather(*(stack.tokens(p, model=model, max_tokens=NUM_TOKENS) for model, p in asked))
+    assert got == [expected(prompt, adapters.get(model)) for model, prompt in asked]
+    assert await stack.metric("decode-0", "baton_worker_reads_total", outcome="done") == reads + len(asked)
+    await stack.until_idle()
+
+
+async def test_one_prompt_is_computed_once_for_each_model(stack: Stack, adapters: dict[str, Path]) -> None:
+    """Also on D, which has the blocks of all of them at the end."""
+    prompt = reference.prompt_of(100, seed=3100)
+    for num_cached in (0, 96):
+        for model in MODELS:
+            answer = await stack.complete(
+                prompt, model=model, max_tokens=NUM_TOKENS, return_token_ids=True, ignore_eos=True
+            )
+            assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] == num_cached
+            assert answer["choices"][0]["token_ids"] == expected(prompt, adapters.get(model))
+
+
+@pytest.mark.parametrize(("p_has", "d_has"), [("tuned", "other"), (MODEL, "tuned"), ("tuned", MODEL)])
+async def test_d_does_not_read_blocks_of_another_adapter(stack: Stack, p_has: str, d_has: str) -> None:
+    prompt = reference.prompt_of(50, seed=3200)
+    reads = await stack.metric("decode-0", "baton_worker_reads_total")
+    params = await stack.prefill_at("prefill-0", prompt, model=p_has)
+    assert bool(params["adapter"]) == (p_has != MODEL)
+    body = {"model": d_has, "prompt": prompt, "max_tokens": 8, "kv_transfer_params": params}
+    answer = await stack.http.post(f"{stack.workers['decode-0'].url}/v1/completions", json=body)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"]) == (502, "kv_read_failed")
+    assert "P's blocks were computed by" in error["message"]
+    assert await stack.metric("decode-0", "baton_worker_reads_total") == reads
+    tokens = await stack.decode_at("decode-0", prompt, params, 8, model=p_has)
+    assert len(tokens) == 8, "the lease still serves a D that has the adapter"
+    await stack.until_idle()
+
+
+async def test_sampling_and_structured_output_equal_one_worker_doing_both(stack: Stack, both: Stack) -> None:
+    prompt = reference.prompt_of(40, seed=3300)
+    options = {"model": "tuned", "max_tokens": 60, "temperature": 1, "seed": 9, "return_token_ids": True}
+    form = {"structured_outputs": {"regex": "(yes|no), [0-9]{4}"}}
+    for more in ({"top_p": 0.9, "frequency_penalty": 0.4, "logprobs": 2}, form):
+        split, whole = [(await one.complete(prompt, **options, **more))["choices"][0] for one in (stack, both)]
+        assert split["token_ids"] == whole["token_ids"] and split["text"] == whole["text"]
+    assert re.fullmatch("(yes|no), [0-9]{4}", split["text"])
+
+
+async def test_the_openai_client_asks_an_adapter_as_a_model(stack: Stack) -> None:
+    async with AsyncOpenAI(base_url=f"{stack.router.url}/v1", api_key="none", max_retries=0) as client:
+        asked = {"messages": [{"role": "user", "content": "What is a lease?"}], "max_tokens": 12, "temperature": 0}
+        whole = await client.chat.completions.create(model="tuned", **asked)  # type: ignore[call-overload]
+        stream = await client.chat.completions.create(model="tuned", stream=True, **asked)  # type: ignore[call-overload]
+        chunks = [chunk async for chunk in stream]
+        own = await client.chat.completions.create(model=MODEL, **asked)  # type: ignore[call-overload]
+        card = await client.models.retrieve("tuned")
+    text = whole.choices[0].message.content
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == text
+    assert {chunk.model for chunk in chunks} == {whole.model, card.id} == {"tuned"}
+    assert {chunk.system_fingerprint for chunk in chunks} == {whole.system_fingerprint}
+    assert own.system_fingerprint != whole.system_fingerprint and own.choices[0].message.content != text
+
+
+async def test_tokens_of_an_adapter_are_the_models(stack: Stack) -> None:
+    async with httpx.AsyncClient(base_url=stack.router.url) as http:
+        answers = [(await http.post("/tokenize", json={"model": model, "prompt": "The baton"})) for model in MODELS]
+        unknown = await http.post("/v1/completions", json={"model": "none", "prompt": "The baton"})
+    assert len({answer.text for answer in answers}) == 1 and answers[0].status_code == 200
+    assert (unknown.status_code, unknown.json()["error"]["code"]) == (404, "model_not_found")
