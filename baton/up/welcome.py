@@ -116,11 +116,15 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
+def first_of(cards: list[dict[str, object]]) -> str:
+    """The name of the first model that is no adapter; empty if there is none."""
+    return next((str(card["id"]) for card in cards if not card.get("parent")), "")
+
+
 async def _ask_model(http: httpx.AsyncClient) -> str:
-    """The first model's name; empty while the router knows none or does not answer."""
+    """The name of the first model that is no adapter; empty while the router knows none or does not answer."""
     try:
         answer = await http.get("/v1/models")
-        models = answer.json()["data"] if answer.status_code == httpx.codes.OK else []
-        return str(models[0]["id"]) if models else ""
-    except (httpx.HTTPError, ValueError, LookupError, TypeError):
+        return first_of(answer.json()["data"]) if answer.status_code == httpx.codes.OK else ""
+    except (httpx.HTTPError, ValueError, LookupError, TypeError, AttributeError):
         return ""

@@ -28,13 +28,14 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def announced(record: WorkerRecord) -> dict[str, ModelFacts]:
-    """The facts about the model and the adapters of a worker in the registry, by name."""
+    """The facts about the model and the adapters of a worker in the registry, by name: the model comes first."""
     own = ModelFacts(root=record.root, created=record.created, max_model_len=record.max_model_len)
     adapters = {
         one.name: msgspec.structs.replace(own, root=one.root, parent=record.model, adapter=one.fingerprint)
         for one in record.adapters
+        if one.name != record.model
     }
-    return {**adapters, record.model: own}
+    return {record.model: own, **adapters}
 
 
 def merged(facts: Iterable[ModelFacts]) -> ModelFacts:

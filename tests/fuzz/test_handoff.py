@@ -58,6 +58,7 @@ PARAMS: dict[str, Any] = {
     "created": 5,
     "num_cached_tokens": 0,
     "output_token_ids": [],
+    "adapter": "",
 }
 WORSE: list[Any] = [
     -1,

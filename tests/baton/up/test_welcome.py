@@ -7,10 +7,15 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from baton.up.welcome import command_name
+from baton.up.welcome import command_name, first_of
 
 if TYPE_CHECKING:
     import pytest
+
+
+def test_the_model_that_it_shows_is_no_adapter() -> None:
+    assert first_of([{"id": "a", "parent": "m"}, {"id": "m", "parent": None}, {"id": "z"}]) == "m"
+    assert first_of([]) == ""
 
 
 def test_where_its_environment_is_active_it_is_called_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
