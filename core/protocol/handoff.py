@@ -8,7 +8,8 @@ History
 1: first version.
 2: ``output_token_ids``, for an answer that continues after tokens that the client has; ``Resume`` asks for that.
 3: ``num_readers`` in the request to P: several choices read the blocks of one lease, each by a name of its own.
-4: ``adapter``. A worker that does not know the field has no adapters, so it does not know the model's name either.
+4: ``adapter``, of a hand-off and of ``Resume``. A worker that does not know the field has no adapters, so it does not
+   know the model's name either.
 """
 
 from __future__ import annotations
@@ -92,6 +93,8 @@ class Resume(msgspec.Struct, kw_only=True):
     token_ids: list[int]
     #: ``created`` of the chunks that the client has; 0 if it has none.
     created: int = 0
+    #: Fingerprint of the adapter that computed the tokens; "": the model without an adapter.
+    adapter: str = ""
 
 
 class HandOffSummary(msgspec.Struct, kw_only=True):

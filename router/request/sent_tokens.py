@@ -45,6 +45,7 @@ class SentTokens:
         "_max_event_bytes",
         "_num_unnamed",
         "_quick_bytes",
+        "adapter",
         "begun",
         "created",
         "named",
@@ -64,6 +65,8 @@ class SentTokens:
         self.begun = False
         #: ``Worker.weights_of`` of the workers that computed the tokens; fixed once the stream has begun.
         self.weights = ""
+        #: Fingerprint of their adapter.
+        self.adapter = ""
         #: ``created`` in the client's chunks, Unix seconds; 0: not known yet.
         self.created = 0
         #: Whether the worker that streams now names its tokens.
@@ -76,10 +79,10 @@ class SentTokens:
         self.begun = False
         self.created = 0
 
-    def come_from(self, weights: str) -> None:
+    def come_from(self, weights: str, adapter: str = "") -> None:
         """Note that the next tokens come from a worker with these weights."""
         if not self.begun:
-            self.weights = weights
+            self.weights, self.adapter = weights, adapter
 
     def add(self, token: int) -> None:
         """Note P's token, which is sent to the client."""
@@ -160,7 +163,8 @@ class SentTokens:
         if not self.created:
             found = _CREATED.search(self._first_events)
             self.created = int(found[1]) if found else 0
-        return orjson.dumps({"token_ids": self.ids() or [], "created": self.created})
+        adapter = {"adapter": self.adapter} if self.adapter else {}
+        return orjson.dumps({"token_ids": self.ids() or [], "created": self.created, **adapter})
 
 
 def num_shown(events: bytes) -> int:

@@ -74,7 +74,8 @@ async def decode(services: Services, request: Exchange, prefilled: PrefillAnswer
             _give_up_blocks(services, request)
             return None
         hit("router.decode.first_byte")
-        request.sent_tokens.come_from(worker.weights_of(request.asked.model))
+        model = request.asked.model
+        request.sent_tokens.come_from(worker.weights_of(model), worker.adapter_of(model))
         _confirmed(services, request)
         return first
 

@@ -125,7 +125,7 @@ class InvalidHandOffError(RefusedError):
 class OtherAdapterError(RefusedError):
     """P's blocks were computed by another adapter than the request asks for here. Another D may still read them."""
 
-    code = "kv_read_failed"
+    code = "other_adapter"
 
 
 class QueueFullError(RefusedError):

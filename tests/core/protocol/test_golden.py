@@ -94,7 +94,7 @@ JSON: list[tuple[Any, bytes]] = [
     ),
     (
         Resume(token_ids=[4, 5], created=1_700_000_000),
-        b'{"token_ids":[4,5],"created":1700000000}',
+        b'{"token_ids":[4,5],"created":1700000000,"adapter":""}',
     ),
     (
         WorkerAnnouncement(id="w1", ttl_ms=3000, entry=STATUS),

@@ -174,6 +174,7 @@ async def test_a_stream_goes_on_with_the_same_adapter_only(cluster: Cluster) -> 
     cluster.services.pool.take_back(seen[same.name])
     assert spoken((await request).text) == WHOLE
     assert num_asked(p, d, other, same) == [2, 1, 0, 1]
+    assert p.bodies[1]["kv_transfer_params"]["resume"]["adapter"] == "f1", "P may be another one by now"
     cluster.check_idle()
 
 

@@ -79,3 +79,28 @@ async def test_the_tokenizer_is_that_of_the_model() -> None:
             assert (tokens.status_code, text.status_code) == (status, status)
             if status == 200:
                 assert tokens.json()["tokens"] == tokens_of("the baton")
+
+
+@pytest.mark.parametrize("asked", [{}, {"do_remote_decode": True}])
+@pytest.mark.parametrize(
+    ("model", "adapter"),
+    [(ADAPTER.name, ""), (ADAPTER.name, "0" * 32), (MODEL, ADAPTER.fingerprint)],
+)
+async def test_tokens_of_another_adapter_are_not_continued(model: str, adapter: str, asked: dict[str, Any]) -> None:
+    async with front() as worker:
+        right = {MODEL: "", ADAPTER.name: ADAPTER.fingerprint}[model]
+        answers = []
+        for one in (adapter, right):
+            resume = {"token_ids": [5], "adapter": one}
+            body = completion(model=model, kv_transfer_params={"resume": resume, **asked})
+            answers.append(await worker.http.post("/v1/completions", json=body))
+    assert [answer.status_code for answer in answers] == [502, 200]
+    assert answers[0].json()["error"]["code"] == "other_adapter"
+    assert [request.adapter for request in worker.engine.requests] == [right]
+
+
+async def test_a_resumption_names_an_adapter_by_its_fingerprint() -> None:
+    async with front() as worker:
+        body = completion(kv_transfer_params={"resume": {"token_ids": [5], "adapter": "a b"}})
+        response = await worker.http.post("/v1/completions", json=body)
+    assert (response.status_code, response.json()["error"]["code"]) == (400, "kv_params_invalid")

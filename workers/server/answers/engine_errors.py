@@ -23,6 +23,7 @@ KINDS: dict[str, type[ApiError]] = {
     "invalid_request": BadRequestError,
     "context_length_exceeded": BadRequestError,
     "kv_params_invalid": BadRequestError,
+    "other_adapter": UpstreamError,
     "queue_full": RateLimitError,
     "draining": UnavailableError,
     "aborted": CancelledByAdminError,

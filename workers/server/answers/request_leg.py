@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from core.protocol.errors import BadRequestError
+from core.protocol.errors import BadRequestError, UpstreamError
 from core.protocol.handoff import KVTransferParams
 from workers.server.answers import transfer_params
 
@@ -53,7 +53,13 @@ class RequestLeg:
         return 0 if origin is None else origin.created
 
     def check(self, request: EngineRequest, identity: Identity) -> None:
-        """Raise BadRequestError unless at least one token is left to sample after ``given``."""
+        """Raise BadRequestError unless at least one token is left to sample after ``given``, and UpstreamError if these
+        are another adapter's.
+        """
+        if self.resume is not None and self.resume.adapter != request.adapter:
+            raise UpstreamError(
+                "This worker has another adapter than the one that computed the tokens so far.", code="other_adapter"
+            )
         if self.given:
             self._check_given(request, identity)
         if self.has_first_token and request.max_tokens < len(self.given) + 2:

@@ -80,7 +80,7 @@ def _about_the_engine(params: KVTransferParams) -> Iterable[str]:
     for name in ("remote_engine_id", "remote_request_id"):
         if not HAND_OFF_ID.fullmatch(getattr(params, name)):
             yield f"{name} is not an id"
-    if params.adapter and not HAND_OFF_ID.fullmatch(params.adapter):
+    if not _is_adapter(params.adapter):
         yield "adapter is not a fingerprint"
     if not _LEASE_ID.fullmatch(params.lease_id):
         yield "lease_id is not an id"
@@ -117,6 +117,12 @@ def _about_the_resumption(resume: Resume) -> Iterable[str]:
         yield "resume.token_ids are not token ids"
     if not 0 <= resume.created < 2**63:
         yield "resume.created is not a time"
+    if not _is_adapter(resume.adapter):
+        yield "resume.adapter is not a fingerprint"
+
+
+def _is_adapter(fingerprint: str) -> bool:
+    return not fingerprint or HAND_OFF_ID.fullmatch(fingerprint) is not None
 
 
 def _are_tokens(token_ids: list[int]) -> bool:
