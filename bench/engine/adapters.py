@@ -1,10 +1,12 @@
 """What LoRA adapters cost: decode steps and prompts with and without them, in ranks of this process.
 
-``python -m bench.engine.adapters``: a rank without adapters and one with four take turns, so only the ratios count.
+``python -m bench.engine.adapters``: a rank without adapters and one with four take turns on one thread. The time is the
+process's CPU time, so that others on the machine matter less; only the ratios count.
 """
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Callable
 from statistics import median
@@ -95,14 +97,20 @@ def decode_ms(rank: LoadedRank, batch: int, way: str = "rows of the model") -> f
     taken_ms = []
     for number in range(STEPS):
         rows = [Row(seq, number, 1, [], sample=True) for seq in range(batch)]
-        taken_ms.append(rank.runner.execute(Step(number, [], [], [] if number else started, rows)).seconds * 1e3)
+        taken_ms.append(_execute_ms(rank, Step(number, [], [], [] if number else started, rows)))
     return median(taken_ms[2:])
 
 
 def prompt_ms(rank: LoadedRank, way: str = "rows of the model") -> float:
     """One step with a whole prompt."""
     step = Step(0, [], [], [_sequence(rank, 0, [7] * PROMPT_TOKENS, way)], [Row(0, 0, PROMPT_TOKENS, [], sample=True)])
-    return rank.runner.execute(step).seconds * 1e3
+    return _execute_ms(rank, step)
+
+
+def _execute_ms(rank: LoadedRank, step: Step) -> float:
+    began_s = time.process_time()
+    rank.runner.execute(step)
+    return (time.process_time() - began_s) * 1e3
 
 
 def _sequence(rank: LoadedRank, seq: int, prompt: list[int], way: str) -> NewSequence:

@@ -72,6 +72,22 @@ async def test_sampling_and_structured_output_equal_one_worker_doing_both(stack:
     assert re.fullmatch("(yes|no), [0-9]{4}", split["text"])
 
 
+async def test_forced_calls_of_tools_equal_one_worker_doing_both(stack: Stack, both: Stack) -> None:
+    parameters = {"type": "object", "properties": {"n": {"enum": [1, 2]}}, "required": ["n"]}
+    tool = {
+        "type": "function",
+        "function": {"name": "lap", "parameters": {**parameters, "additionalProperties": False}},
+    }
+    body = {"messages": [{"role": "user", "content": "Run."}], "tools": [tool], "tool_choice": "required", "seed": 4}
+    answers = []
+    for one in (stack, both):
+        url = f"{one.router.url}/v1/chat/completions"
+        answers.append((await one.http.post(url, json={"model": "tuned", **body})).json()["choices"][0])
+    calls = [[call["function"] for call in answer["message"]["tool_calls"]] for answer in answers]
+    assert calls[0] == calls[1] and {call["name"] for call in calls[0]} == {"lap"}
+    assert {answer["finish_reason"] for answer in answers} == {"tool_calls"}
+
+
 async def test_the_openai_client_asks_an_adapter_as_a_model(stack: Stack) -> None:
     async with AsyncOpenAI(base_url=f"{stack.router.url}/v1", api_key="none", max_retries=0) as client:
         asked = {"messages": [{"role": "user", "content": "What is a lease?"}], "max_tokens": 12, "temperature": 0}

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tests.kits import tiny_adapters, tiny_models
-from tests.kits.rank.driver import Driver, Job, load, prompt
+from tests.kits.rank.driver import Driver, Job, Reference, load, prompt
 from workers.rank.adapters.low_rank import LowRank
 from workers.rank.cpu import linear
 from workers.rank.cpu.linear import is_available
@@ -211,6 +211,24 @@ def test_a_part_for_the_wrong_rows_is_noticed(
     monkeypatch.setattr(LowRank, "add", to_all_rows)
     with pytest.raises(UnsupportedModelError, match="as served it gives other logits than peft does"):
         load(folder_of("llama"), adapters=adapters_of("llama"))
+
+
+@pytest.mark.parametrize(
+    ("config", "num_layers"),
+    [
+        ({"target_modules": ["q_proj", "up_proj"], "layers_to_transform": [1]}, 2),
+        ({"exclude_modules": ["o_proj"], "rank_pattern": {"k_proj": 7}, "alpha_pattern": {"down_proj": 3}}, 12),
+        ({"target_modules": r".*layers\.0\.mlp\..*_proj", "use_rslora": True, "lora_dropout": 0.5}, 3),
+    ],
+)
+def test_layers_of_their_own_choice_rank_and_scaling(
+    config: dict[str, Any], num_layers: int, folder_of: Folders, tmp_path: Path
+) -> None:
+    adapter = tiny_adapters.build(tmp_path, folder_of("llama"), **config)
+    model = load(folder_of("llama"), adapters={"a": adapter})
+    assert len(model.adapters.parts) == num_layers
+    (job,) = jobs = [Job(prompt(20, 1), 8, adapter=model.adapters.names["a"])]
+    assert Driver(model).run(jobs) == [Reference(folder_of("llama"), adapter).generate(job.prompt, 8)]
 
 
 def test_half_precision(folder_of: Folders, adapters_of: Adapters) -> None:
