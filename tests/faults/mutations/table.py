@@ -340,4 +340,74 @@ ROUTER = (
     ),
 )
 
-MUTATIONS = (*FENCE, *READS, *LEASES, *ROUTER)
+_ADAPTERS = "tests/workers/engine/test_adapters.py::"
+ADAPTERS = (
+    Mutation(
+        "adapters-share-blocks",
+        "a prompt finds the blocks that another adapter has computed",
+        (
+            Change(
+                "workers/engine/sequences/sequence.py",
+                "first_parent(self.request.cache_salt, self.request.adapter)",
+                "first_parent(self.request.cache_salt)",
+            ),
+        ),
+        (_ADAPTERS + "test_one_prompt_is_computed_once_for_each_adapter",),
+    ),
+    Mutation(
+        "other-adapter-read",
+        "D reads blocks of an adapter and goes on with another one",
+        (
+            Change(
+                "workers/engine/scheduling/validation.py",
+                "    if remote.adapter != request.adapter:\n",
+                "    if False:\n",
+            ),
+        ),
+        (_ADAPTERS + "test_blocks_of_another_adapter_are_not_read",),
+    ),
+    Mutation(
+        "other-adapter-taken-over",
+        "a lease of this engine's own is taken over by a sequence of another adapter",
+        (
+            Change(
+                "workers/engine/scheduling/local_handoff.py",
+                "            and grant.adapter == seq.request.adapter\n",
+                "",
+            ),
+        ),
+        (_ADAPTERS + "test_a_lease_of_another_adapter_is_not_taken_over",),
+    ),
+    Mutation(
+        "other-adapter-paired",
+        "the router has a D read the blocks of another adapter that has the same name",
+        (
+            Change(
+                "router/pool/pairing.py",
+                "    if source.adapter_of(model) != reader.adapter_of(model):\n",
+                "    if False:\n",
+            ),
+        ),
+        ("tests/router/pool/test_adapters.py::test_p_and_d_need_the_same_adapter_under_the_name",),
+    ),
+    Mutation(
+        "adapter-for-all-rows",
+        "an adapter adds to the rows of others, and its load does not compare them",
+        (
+            Change(
+                "workers/rank/adapters/low_rank.py",
+                "into[tokens].addmm_(hidden, factors.up)",
+                "into.add_(hidden @ factors.up)",
+            ),
+            Change(
+                "workers/rank/adapters/low_rank.py",
+                "hidden = rows[tokens] @ factors.down",
+                "hidden = rows @ factors.down",
+            ),
+            Change("workers/rank/loading/model.py", "    prove_adapters(module, shape, loaded, own, kernel)\n", ""),
+        ),
+        ("tests/workers/rank/adapters/test_adapted_generation.py::test_rows_of_the_model_keep_every_bit",),
+    ),
+)
+
+MUTATIONS = (*FENCE, *READS, *LEASES, *ROUTER, *ADAPTERS)
