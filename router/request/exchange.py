@@ -237,6 +237,11 @@ class Exchange:
             worker = self.decode_worker
         return "" if worker is None else worker.worker_id
 
+    def tokens_come_from(self, worker: Worker) -> None:
+        """Note that the client's next tokens come from the worker."""
+        model = self.asked.model
+        self.sent_tokens.come_from(worker.weights_of(model), worker.adapter_of(model))
+
     def occupy(self, reservation: Reservation) -> None:
         """Note the place on a worker that the pool has reserved for the request."""
         self.reservation = reservation

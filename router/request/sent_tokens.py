@@ -80,7 +80,7 @@ class SentTokens:
         self.created = 0
 
     def come_from(self, weights: str, adapter: str = "") -> None:
-        """Note that the next tokens come from a worker with these weights."""
+        """Note that the next tokens come from a worker with these weights. They may include those of ``adapter``."""
         if not self.begun:
             self.weights, self.adapter = weights, adapter
 

@@ -74,8 +74,7 @@ async def decode(services: Services, request: Exchange, prefilled: PrefillAnswer
             _give_up_blocks(services, request)
             return None
         hit("router.decode.first_byte")
-        model = request.asked.model
-        request.sent_tokens.come_from(worker.weights_of(model), worker.adapter_of(model))
+        request.tokens_come_from(worker)
         _confirmed(services, request)
         return first
 

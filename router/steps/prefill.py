@@ -141,8 +141,7 @@ def _take_over(services: Services, request: Exchange, worker: Worker, answer: Pr
     services.pool.worked(worker)
     request.vacate()
     request.attempts.prefilled()
-    model = request.asked.model
-    request.sent_tokens.come_from(worker.weights_of(model), worker.adapter_of(model))
+    request.tokens_come_from(worker)
     request.engine_id = answer.summary.remote_engine_id
     engine = services.engines.of(worker)
     is_whole = answer.is_whole(request.asked)

@@ -46,6 +46,6 @@ def _take_over(request: Exchange, offer: Offer, answer: PrefillAnswer) -> None:
     request.prefill_worker = offer.worker
     request.on(Event.PREFILLED)
     request.attempts.prefilled()
-    request.sent_tokens.come_from(offer.worker.weights_fingerprint)
+    request.tokens_come_from(offer.worker)
     request.engine_id = answer.summary.remote_engine_id
     request.lease = offer.lease.share(request.lease_over)

@@ -72,6 +72,16 @@ async def test_sampling_and_structured_output_equal_one_worker_doing_both(stack:
     assert re.fullmatch("(yes|no), [0-9]{4}", split["text"])
 
 
+async def test_several_answers_of_an_adapter_are_what_their_seeds_give_alone(stack: Stack) -> None:
+    prompt = reference.prompt_of(40, seed=3400)
+    wish = {"model": "tuned", "max_tokens": 12, "temperature": 1.5, "ignore_eos": True, "return_token_ids": True}
+    several = (await stack.complete(prompt, **wish, n=3, seed=9))["choices"]
+    alone = [(await stack.complete(prompt, **wish, seed=9 + i))["choices"][0]["token_ids"] for i in range(3)]
+    assert [choice["token_ids"] for choice in several] == alone
+    assert len({tuple(tokens) for tokens in alone}) == 3
+    await stack.until_idle()
+
+
 async def test_forced_calls_of_tools_equal_one_worker_doing_both(stack: Stack, both: Stack) -> None:
     parameters = {"type": "object", "properties": {"n": {"enum": [1, 2]}}, "required": ["n"]}
     tool = {
