@@ -10,6 +10,7 @@ import httpx
 import pytest
 from openai import AsyncOpenAI
 
+from tests.end_to_end.conftest import flags_with
 from tests.kits.whole import reference
 from tests.kits.whole.stack import MODEL, Stack
 
@@ -119,3 +120,26 @@ async def test_tokens_of_an_adapter_are_the_models(stack: Stack) -> None:
         unknown = await http.post("/v1/completions", json={"model": "none", "prompt": "The baton"})
     assert len({answer.text for answer in answers}) == 1 and answers[0].status_code == 200
     assert (unknown.status_code, unknown.json()["error"]["code"]) == (404, "model_not_found")
+
+
+@pytest.mark.slow
+async def test_a_d_that_is_started_again_with_another_adapter_is_not_paired(
+    tmp_path: Path, adapters: dict[str, Path]
+) -> None:
+    """As in the middle of a replacement: the model itself is served all the time."""
+    prompt = reference.prompt_of(60, seed=3500)
+    asked = {"model": "tuned", "prompt": prompt, "max_tokens": 8, "temperature": 0}
+    async with Stack(tmp_path, worker_flags=flags_with(adapters)) as stack:
+        before = await stack.tokens(prompt, model="tuned", max_tokens=8)
+        swapped = flags_with({"tuned": adapters["other"]})
+        await stack.start_worker("decode-1", {"role": "decode", **swapped})
+        await stack.routable(3)
+        await stack.stop_worker("decode-0")
+        await stack.routable(2)
+        refused = await stack.http.post(f"{stack.router.url}/v1/completions", json=asked)
+        assert (refused.status_code, "another adapter" in refused.json()["error"]["message"]) == (503, True)
+        assert len(await stack.tokens(prompt, max_tokens=8)) == 8
+        await stack.start_worker("decode-2", {"role": "decode"})
+        await stack.routable(3)
+        assert await stack.tokens(prompt, model="tuned", max_tokens=8) == before
+        assert await stack.metric("decode-1", "baton_worker_reads_total", outcome="done") == 1, "the model's own"
