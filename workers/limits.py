@@ -10,8 +10,6 @@ if TYPE_CHECKING:
 
 #: Ranks of one engine, however its model is split. A reader fetches a handshake from each rank.
 MAX_RANKS = 64
-#: Adapters of one worker: as many as a router accepts of an announcement.
-MAX_ADAPTERS = 128
 #: Blocks of one rank, and pieces of remote memory that one rank reads from one engine. NIXL makes a descriptor of 24
 #: bytes for each of them, even if the peer only claims to have it. A cache of 80 GB has about 100,000 blocks.
 MAX_BLOCKS = MAX_PIECES = 2**24

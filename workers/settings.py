@@ -11,8 +11,8 @@ from pydantic import Field, field_validator, model_validator
 
 from core.process.settings import LOOPBACK, ProcessSettings
 from core.protocol.id_syntax import ADAPTER_NAME
-from core.protocol.worker import Role
-from workers.limits import MAX_ADAPTERS, MAX_RANKS
+from core.protocol.worker import MAX_ADAPTERS, Role
+from workers.limits import MAX_RANKS
 
 #: Milliseconds between two announcements to the registry; a change of load is announced sooner.
 ANNOUNCE_INTERVAL_MS = 250

@@ -11,6 +11,7 @@ import msgspec
 
 from core.protocol.addresses import worker_url
 from core.protocol.id_syntax import KEY_ID
+from core.protocol.worker import MAX_ADAPTERS
 
 if TYPE_CHECKING:
     from core.protocol.router import RouterRecord
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 
 #: Characters of a model's name, a hash, a group.
 MAX_TEXT_CHARS = 512
-#: Adapters of a worker. A worker itself takes no more than it may announce.
-MAX_ADAPTERS = 128
 #: Remote engines for which a worker reports an error; usually there are a few.
 MAX_PEER_ERRORS = 64
 #: More than any count of a worker: blocks, sequences, tokens.
