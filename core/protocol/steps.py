@@ -12,6 +12,7 @@ History
 2: what a rank has sent and received comes in a ``TransferReport``; ``ReadResult`` says which blocks were stale.
 3: grammars: ``Vocabulary``, ``CompileGrammar``, ``GrammarCompiled``, ``NewSequence.grammar``, ``Sampled.error``.
 4: adapters: ``NewSequence.adapter``, ``RankReady.adapters``.
+5: logprobs of prompts: ``SamplingParams.num_prompt_logprobs``, ``Row.score_from``, ``StepResult.scores``.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ class SamplingParams(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=Tr
     allowed_token_ids: tuple[int, ...] | None = None
     #: Logprobs of the sampled token and of this many most likely ones; 0: of the sampled token only; None: no logprobs.
     num_logprobs: int | None = None
+    #: The same for the tokens of the prompt, except its first one. Sampling does not depend on it.
+    num_prompt_logprobs: int | None = None
 
 
 # --- to a rank ---------------------------------------------------------------------------------------------------
@@ -66,7 +69,8 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
     """Compute ``num_tokens`` tokens of ``seq`` at positions ``start`` and up; the tokens come from the rank's own
     record.
 
-    ``sample``: after the last one, sample the next token and append it to the record.
+    ``sample``: after the last one, sample the next token and append it to the record. ``score_from``: report the
+    logprobs of the prompt's tokens from this one to the one after the row's last; 0: of none.
     """
 
     seq: int
@@ -74,6 +78,7 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
     num_tokens: int
     new_block_ids: list[int]
     sample: bool
+    score_from: int = 0
 
 
 class Step(msgspec.Struct, frozen=True, array_like=True, tag="step"):
@@ -191,12 +196,29 @@ class Sampled(msgspec.Struct, frozen=True, array_like=True):
     error: str = ""
 
 
+class PromptScores(msgspec.Struct, frozen=True, array_like=True):
+    """Logprobs of the prompt's tokens from ``start`` on, one entry a token in each list.
+
+    A token's rank is 1 plus the number of other tokens that were at least as likely. ``top_tokens`` and
+    ``top_logprobs`` are about the most likely tokens in its place, most likely first.
+    """
+
+    seq: int
+    start: int
+    logprobs: list[float]
+    ranks: list[int]
+    top_tokens: list[list[int]]
+    top_logprobs: list[list[float]]
+
+
 class StepResult(msgspec.Struct, frozen=True, array_like=True, tag="step_result"):
     """A step is over: its rows are computed and its writes to the cache are visible to readers."""
 
     step_id: int
     sampled: list[Sampled]
     seconds: float
+    #: One for each row with ``score_from``, in the order of the rows.
+    scores: list[PromptScores] = []
 
 
 class Connected(msgspec.Struct, frozen=True, array_like=True, tag="connected"):

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 
-from core.protocol.steps import Sampled, Step, StepResult
+from core.protocol.steps import PromptScores, Sampled, Step, StepResult
 from workers.rank.cache.batch import Batch, BatchRow, tail_blocks
 from workers.rank.grammar.masks import Masks
+from workers.rank.sampling.prompt_scores import PromptTokens
 from workers.rank.sampling.sampler import sample
 from workers.rank.sequences import RankSequence, SequenceTable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from core.protocol.steps import Row
+    from workers.rank.cache.attention import Attend
     from workers.rank.cache.kv_cache import KVCache
     from workers.rank.grammar.library import GrammarLibrary
     from workers.rank.graphs.decode_graphs import DecodeGraphs
@@ -67,12 +72,12 @@ class Runner:
             self.sequences.drop(seq)
         for new in step.started:
             self.sequences.start(new)
-        sampled = self._run(step.rows) if step.rows else []
-        return StepResult(step.step_id, sampled, time.monotonic() - began)
+        sampled, scores = self._run(step.rows) if step.rows else ([], [])
+        return StepResult(step.step_id, sampled, time.monotonic() - began, scores)
 
-    def _run(self, rows: list[Row]) -> list[Sampled]:
+    def _run(self, rows: list[Row]) -> tuple[list[Sampled], list[PromptScores]]:
         sequences = [self.sequences.take(row) for row in rows]
-        logits = self._forward(rows, sequences)
+        logits, scores = self._forward(rows, sequences)
         drawing = [sequence for row, sequence in zip(rows, sequences, strict=True) if row.sample]
         masks = None if self._grammars is None else Masks.of(drawing, self._grammars.mask_words)
         draws = sample(logits, drawing, masks, with_logprobs=self._with_logprobs) if drawing else []
@@ -83,26 +88,47 @@ class Runner:
             sampled.append(Sampled(sequence.seq, draw.token, draw.logprob, draw.top, error))
         if self._cache.device.type == "cuda":
             torch.cuda.synchronize(self._cache.device)
-        return sampled
+        return sampled, scores
 
-    def _forward(self, rows: list[Row], sequences: list[RankSequence]) -> torch.Tensor:
-        """Run the forward pass; returns the logits of the rows that sample, in the order of the rows."""
+    def _forward(self, rows: list[Row], sequences: list[RankSequence]) -> tuple[torch.Tensor, list[PromptScores]]:
+        """Run the forward pass; returns the logits of the rows that sample, in the order of the rows, and the scores of
+        those that score.
+        """
         places = [
             BatchRow(row.start, row.num_tokens, sequence.block_ids, sequence.adapter)
             for row, sequence in zip(rows, sequences, strict=True)
         ]
         self._cache.clear(tail_blocks(places, self._cache.shape.block_size))
-        if self._graphs is not None and self._graphs.fits(places):
-            token_ids = [sequence.tokens[row.start] for row, sequence in zip(rows, sequences, strict=True)]
-            logits = self._graphs.run(places, token_ids)
+        scores_some = any(row.score_from for row in rows)
+        if self._graphs is not None and self._graphs.fits(places) and not scores_some:
+            inputs = [sequence.tokens[row.start] for row, sequence in zip(rows, sequences, strict=True)]
+            logits = self._graphs.run(places, inputs)
             wanted = [i for i, row in enumerate(rows) if row.sample]
-            return logits if len(wanted) == len(rows) else logits[wanted]
+            return logits if len(wanted) == len(rows) else logits[wanted], []
         batch = Batch(places, self._cache.shape, self._cache.device)
         ids: list[int] = []
         for i in batch.order:
             ids += sequences[i].tokens[rows[i].start : rows[i].start + rows[i].num_tokens]
         wanted = [batch.last_tokens[i] for i, row in enumerate(rows) if row.sample]
-        device = self._cache.device
-        return self._model.forward(
-            self._cache, batch, torch.tensor(ids, device=device), torch.tensor(wanted, dtype=torch.int64, device=device)
-        )
+        token_ids = torch.tensor(ids, device=self._cache.device)
+        compute = partial(self._logits, self._model.attention(self._cache, batch), token_ids, batch.positions)
+        with self._model.adapters.selection.running(batch):
+            if not scores_some:
+                return compute(wanted), []
+            with self._model.layers_once():
+                return compute(wanted), self._score(PromptTokens.of(rows, sequences, batch.last_tokens), compute)
+
+    def _score(self, tokens: PromptTokens, compute: Callable[[list[int]], torch.Tensor]) -> list[PromptScores]:
+        """The scores of tokens of prompts. All ranks compute the logits together, and one of them reports."""
+        for piece in tokens.pieces(self._model.vocab_size):
+            logits = compute(piece.places)
+            if self._with_logprobs:
+                piece.score(logits)
+        return tokens.scores if self._with_logprobs else []
+
+    def _logits(
+        self, attend: Attend, token_ids: torch.Tensor, positions: torch.Tensor, places: list[int]
+    ) -> torch.Tensor:
+        """The logits of the tokens at these places of the token axis."""
+        wanted = torch.tensor(places, dtype=torch.int64, device=self._cache.device)
+        return self._model.logits(attend, token_ids, positions, wanted)

@@ -120,6 +120,8 @@ class SequenceTable:
             raise StepError(f"{sequence} cannot compute tokens {row.start} to {end}")
         if row.sample and end != known:
             raise StepError(f"{sequence} cannot sample after token {end}")
+        if row.score_from and not row.start < row.score_from <= min(end, sequence.num_prompt - 1):
+            raise StepError(f"{sequence} cannot score token {row.score_from} by tokens {row.start} to {end}")
         if (len(sequence.block_ids) + len(row.new_block_ids)) * self._block_size < end:
             raise StepError(f"{sequence} has no block for token {end - 1}")
         sequence.block_ids.extend(row.new_block_ids)

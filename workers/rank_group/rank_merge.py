@@ -71,7 +71,7 @@ def _merge_step(parts: dict[int, StepResult]) -> StepResult:
                 difference = f"rank 0 sampled {_describe(ours)}, rank {rank} {_describe(theirs)}"
                 raise RankProtocolError(f"the ranks differ in step {first.step_id}: {difference}")
         seconds = max(seconds, part.seconds)
-    return StepResult(first.step_id, first.sampled, seconds)
+    return StepResult(first.step_id, first.sampled, seconds, first.scores)
 
 
 def _describe(sample: Sampled | None) -> str:

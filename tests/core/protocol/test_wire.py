@@ -11,8 +11,8 @@ from core.protocol.handshake import Compatibility, Handshake, RankMetadata, Shar
 
 GOLDEN_STEPS = [
     (
-        steps.Step(7, [(3, 2**63)], [1], [], [steps.Row(2, 16, 1, [], True)]),
-        "96a4737465700791920 3cf80000000000000009101909195021001 90c3".replace(" ", ""),
+        steps.Step(7, [(3, 2**63)], [1], [], [steps.Row(2, 16, 1, [], True), steps.Row(3, 0, 4, [], False, 1)]),
+        "96a4737465700791920 3cf8000000000000000910190929602100190c300960300 0490c201".replace(" ", ""),
     ),
     (
         steps.Read(1, "e", "ab", [4], [5], [2**64 - 1], []),
@@ -28,7 +28,11 @@ GOLDEN_EVENTS = [
         steps.TransferReport([steps.Sent("ab", "e-1")], [steps.ReadResult(1, "stale", 9, 0.5, "", 2, [5])]),
         "93af7472616e736665725f7265706f72749192a26162a3652d31919701a57374616c6509cb3fe0000000000000a0029105",
     ),
-    (steps.StepResult(1, [steps.Sampled(2, 3)], 0.5), "94ab737465705f726573756c740191950203c0c0a0cb3fe0000000000000"),
+    (
+        steps.StepResult(1, [steps.Sampled(2, 3)], 0.5, [steps.PromptScores(4, 1, [-0.5], [2], [[7]], [[-0.25]])]),
+        "95ab737465705f726573756c740191950203c0c0a0cb3fe0000000000000"
+        "9196040191cbbfe0000000000000910291910791 91cbbfd0000000000000".replace(" ", ""),
+    ),
 ]
 
 
@@ -42,6 +46,14 @@ def test_messages_to_a_rank_keep_their_bytes(message: steps.ToRank, golden: str)
 def test_messages_from_a_rank_keep_their_bytes(message: steps.FromRank, golden: str) -> None:
     assert msgspec.msgpack.encode(message).hex() == golden
     assert msgspec.msgpack.Decoder(steps.FromRank).decode(bytes.fromhex(golden)) == message
+
+
+def test_what_was_added_later_may_be_missing() -> None:
+    step = msgspec.msgpack.Decoder(steps.ToRank).decode(bytes.fromhex("96a473746570079090909195021001 90c3"))
+    assert step == steps.Step(7, [], [], [], [steps.Row(2, 16, 1, [], True)])
+    golden = bytes.fromhex("94ab737465705f726573756c740191950203c0c0a0cb3fe0000000000000")
+    result = msgspec.msgpack.Decoder(steps.FromRank).decode(golden)
+    assert result == steps.StepResult(1, [steps.Sampled(2, 3)], 0.5)
 
 
 def params() -> KVTransferParams:

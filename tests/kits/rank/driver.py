@@ -11,7 +11,7 @@ from msgspec import convert
 from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
-from core.protocol.steps import NewSequence, Row, Sampled, SamplingParams, Step, StepResult
+from core.protocol.steps import NewSequence, PromptScores, Row, Sampled, SamplingParams, Step, StepResult
 from workers.rank.cache.kv_cache import KVCache
 from workers.rank.graphs.decode_graphs import DecodeGraphs
 from workers.rank.loading.model import ModelShard, load_model
@@ -53,6 +53,7 @@ class Job:
     adapter: str = ""
     outputs: list[int] = field(default_factory=list)
     sampled: list[Sampled] = field(default_factory=list)
+    scores: list[PromptScores] = field(default_factory=list)
     done: int = 0
     blocks: list[int] = field(default_factory=list)
     started: bool = False
@@ -95,6 +96,8 @@ class Planner:
         for one in result.sampled:
             jobs[one.seq].sampled.append(one)
             jobs[one.seq].outputs.append(one.token)
+        for scores in result.scores:
+            jobs[scores.seq].scores.append(scores)
 
     def preempt(self, job: Job) -> None:
         """Take the job's blocks away, as the scheduler does when there are none left; it starts over elsewhere."""
@@ -108,9 +111,17 @@ class Planner:
         needed = -(-end // self.block_size) - len(job.blocks)
         fresh = [self.free.pop() for _ in range(max(0, needed))]
         job.blocks += fresh
-        row = Row(seq, job.done, count, fresh, end == job.known)
+        row = Row(seq, job.done, count, fresh, end == job.known, self._score_from(job, end))
         job.done = end
         return row
+
+    def _score_from(self, job: Job, end: int) -> int:
+        """The first token that no row has scored, if this one can."""
+        if job.sampling.num_prompt_logprobs is None:
+            return 0
+        num_scored = 1 + sum(len(scores.logprobs) for scores in job.scores)
+        first = max(job.done + 1, num_scored)
+        return first if first <= min(end, len(job.prompt) - 1) else 0
 
 
 class Driver(Planner):
@@ -166,8 +177,12 @@ class Reference:
 
     def logprobs(self, tokens: list[int]) -> torch.Tensor:
         """Of the token after ``tokens``."""
+        return self.all_logprobs(tokens)[-1]
+
+    def all_logprobs(self, tokens: list[int]) -> torch.Tensor:
+        """Of the token after each of ``tokens``."""
         with torch.inference_mode():
-            logits: torch.Tensor = self.model(torch.tensor([tokens])).logits[0, -1]
+            logits: torch.Tensor = self.model(torch.tensor([tokens])).logits[0]
         return logits.log_softmax(-1)
 
 

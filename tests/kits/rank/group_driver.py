@@ -65,6 +65,7 @@ class GroupDriver:
                     (one.seq, one.token) for one in first.sampled
                 ]
                 assert all(one.logprob is None and one.top is None for one in other.sampled)
+                assert other.scores == []
             self.planner.record(jobs, first)
         return [[one.token for one in job.sampled] for job in jobs]
 

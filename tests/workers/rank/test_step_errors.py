@@ -27,6 +27,9 @@ KNOWN = NewSequence(1, [5, 6, 7], [], GREEDY, [0])
         (Row(1, 2, 2, [], False), "cannot compute"),
         (Row(1, 0, 2, [], True), "cannot sample"),
         (Row(1, 0, 3, [4], True), "outside 0 to 3"),
+        (Row(1, 1, 1, [], False, 1), "cannot score"),
+        (Row(1, 0, 1, [], False, 2), "cannot score"),
+        (Row(1, 0, 3, [], True, 3), "cannot score"),
     ],
 )
 def test_rows(row: Row, reason: str, model_of: Callable[..., ModelShard]) -> None:

@@ -13,7 +13,7 @@ from workers.rank.runner import Runner
 from workers.transfer.versions import VersionTable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 SHAPE = CacheShape(num_kv_heads=1, num_layers=1, block_size=4, head_dim=2, dtype=torch.float32)
 BLOCK, VERSION = 1, 2**63 + 7
@@ -41,8 +41,11 @@ class Writer:
     vocab_size, max_model_len = 8, 8
     adapters = AdapterSet()
 
-    def forward(self, cache: LookedAt, batch: object, ids: object, wanted: Sequence[int]) -> torch.Tensor:
-        cache.look()
+    def attention(self, cache: LookedAt, batch: object) -> Callable[[], None]:
+        return cache.look
+
+    def logits(self, attend: Callable[[], None], ids: object, positions: object, wanted: Sequence[int]) -> torch.Tensor:
+        attend()
         return torch.zeros(len(wanted), self.vocab_size)
 
 

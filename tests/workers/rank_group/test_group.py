@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     Folders = Callable[[str], Path]
 
 SEEDED = SamplingParams(temperature=1.0, top_p=0.95, seed=7)
-WITH_LOGPROBS = SamplingParams(temperature=0.0, num_logprobs=3)
+WITH_LOGPROBS = SamplingParams(temperature=0.0, num_logprobs=3, num_prompt_logprobs=2)
 
 
 def jobs() -> list[Job]:
@@ -72,6 +72,9 @@ async def check_like_one_rank(folder: Path, num_ranks: int, device: str, adapter
         for mine, theirs in zip(got[-1].sampled, expected[-1].sampled, strict=True):
             assert mine.logprob == pytest.approx(theirs.logprob, abs=1e-3)
             assert [token for token, _ in mine.top or ()] == [token for token, _ in theirs.top or ()]
+        for ours, other in zip(got[-1].scores, expected[-1].scores, strict=True):
+            assert (ours.start, ours.ranks, ours.top_tokens) == (other.start, other.ranks, other.top_tokens)
+            assert ours.logprobs == pytest.approx(other.logprobs, abs=1e-3)
         heads = whole.cache_shape.num_kv_heads
         for rank, ready in enumerate(group.readies):
             shard = ready.metadata.shard

@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from core.protocol.steps import (
     CancelRead,
     Connected,
     Disconnect,
     Progress,
+    PromptScores,
     RankFailed,
     Read,
     ReadResult,
@@ -68,6 +70,14 @@ def test_a_step_is_over_when_the_last_rank_says_so(order: list[int], seconds: li
         assert len(desk.heard) == (count == 4)
     assert desk.heard == [result(3, 4, seconds=max(seconds), logprob=-1.0)]
     assert "0 steps" in repr(desk.traffic)
+
+
+def test_the_logprobs_of_prompts_are_those_of_rank_0() -> None:
+    desk, scores = Desk(2), [PromptScores(7, 1, [-1.0], [2], [[]], [[]])]
+    desk.traffic.send(step())
+    desk.traffic.handle(1, result(3))
+    desk.traffic.handle(0, replace(result(3), scores=scores))
+    assert desk.heard == [replace(result(3), scores=scores)]
 
 
 def test_steps_are_told_apart() -> None:

@@ -21,11 +21,13 @@ from workers.rank.in_place.choice import attention_of, choose_kernel, native_ker
 from workers.rank.loading.adapters import load_adapters, prove_adapters
 from workers.rank.loading.config_checks import check_config, check_split
 from workers.rank.loading.fingerprint import fingerprint
+from workers.rank.loading.layers_once import layers_once
 from workers.rank.loading.probe import own_logits, probe_layers, prove_equal
 from workers.rank_protocol.errors import ModelLoadError, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
     from workers.rank.adapters.adapter_set import AdapterSet
     from workers.rank.cache.attention import Attend
@@ -60,20 +62,21 @@ class ModelShard:
         """The device for inputs."""
         return self.rank_device.device
 
-    def forward(self, cache: KVCache, batch: Batch, token_ids: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
-        """Run a forward pass, which writes K and V into the cache; returns logits ``[len(wanted), vocabulary]``.
+    def attention(self, cache: KVCache, batch: Batch) -> Attend:
+        """The attention of a forward pass, which writes K and V into the cache."""
+        return attention_of(self.kernel, cache, batch)
 
-        ``wanted`` has indices on the token axis. All ranks compute the same batch and get the same logits.
-        """
-        with self.adapters.selection.running(batch):
-            return self.logits(attention_of(self.kernel, cache, batch), token_ids, batch.positions, wanted)
+    def layers_once(self) -> AbstractContextManager[None]:
+        """Within, only the first forward pass computes the layers: see ``layers_once``. All passes have its tokens."""
+        return layers_once(self.module)
 
     def logits(
         self, attend: Attend, token_ids: torch.Tensor, positions: torch.Tensor, wanted: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """Run a forward pass with an attention; returns logits of the tokens ``wanted`` (None: of all).
+        """Run a forward pass with an attention; returns logits ``[token, vocabulary]``.
 
-        No adapter computes any of them, unless this is called by ``forward``.
+        ``wanted`` has indices on the token axis; None: all. All ranks compute the same batch and get the same logits.
+        Adapters compute their rows of the batch that is selected, see ``Selection``, and none otherwise.
         """
         select = {"logits_to_keep": wanted} if self.selects_logits and wanted is not None else {}
         with attending(attend), torch.inference_mode():

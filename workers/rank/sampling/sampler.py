@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from workers.rank.sampling.logit_edits import SamplingRow, edit
+from workers.rank.sampling.logprobs import logprobs_of
 from workers.rank.sampling.noise import gumbel, stream_key
 
 if TYPE_CHECKING:
@@ -105,11 +106,10 @@ def _add_logprobs(draws: list[Draw], logits: torch.Tensor, rows: Sequence[Sampli
     wanted = [(i, n) for i, row in enumerate(rows) if (n := row.sampling.num_logprobs) is not None]
     if not wanted:
         return
-    device = logits.device
-    logprobs = logits[torch.tensor([i for i, _ in wanted], device=device)].log_softmax(dim=-1)
-    own = logprobs.gather(1, torch.tensor([[draws[i].token] for i, _ in wanted], device=device))[:, 0].tolist()
-    best = logprobs.topk(min(max(n for _, n in wanted), logprobs.shape[1]), dim=-1)
-    for (i, n), logprob, values, tokens in zip(wanted, own, best.values.tolist(), best.indices.tolist(), strict=True):
+    some = logits[torch.tensor([i for i, _ in wanted], device=logits.device)]
+    found = logprobs_of(some, [draws[i].token for i, _ in wanted], max(n for _, n in wanted))
+    own = found.own[:, 0].tolist()
+    for (i, n), logprob, values, tokens in zip(wanted, own, found.top_values, found.top_tokens, strict=True):
         draws[i].logprob = logprob
         draws[i].top = list(zip(tokens, values, strict=True))[:n]
 

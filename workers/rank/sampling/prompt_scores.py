@@ -1,0 +1,99 @@
+"""Logprobs of a prompt's tokens: of each one, by the logits of the token before it.
+
+The logits of a long prompt would take gigabytes: a row has as many numbers as the vocabulary has tokens. So only those
+of some tokens are in memory at a time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+
+from core.protocol.steps import PromptScores
+from workers.rank.sampling.logprobs import logprobs_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from core.protocol.steps import Row, SamplingParams
+
+#: Numbers in the logits that are in memory at a time: 64 MiB as float32, of which the computation needs three copies.
+#: With a vocabulary of 150,000 tokens these are the logits of 111 tokens.
+MAX_LOGITS = 1 << 24
+
+
+class ScoredSequence(Protocol):
+    """What is needed of a sequence; ``RankSequence`` implements it."""
+
+    @property
+    def sampling(self) -> SamplingParams: ...
+    @property
+    def tokens(self) -> list[int]: ...
+    @property
+    def num_prompt(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class _Token:
+    """A token to score. ``place``: where on the token axis of the batch the token before it is."""
+
+    token: int
+    place: int
+    num_top: int
+    scores: PromptScores
+
+
+@dataclass(frozen=True)
+class PromptTokens:
+    """The tokens that one step scores."""
+
+    scores: list[PromptScores] = field(default_factory=list)
+    _tokens: list[_Token] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, rows: Sequence[Row], sequences: Sequence[ScoredSequence], last_places: Sequence[int]) -> PromptTokens:
+        """What the rows ask for. ``last_places``: where on the token axis the last token of each row is."""
+        found = cls()
+        for row, sequence, last_place in zip(rows, sequences, last_places, strict=True):
+            if row.score_from:
+                found._add(row, sequence, last_place)
+        return found
+
+    def _add(self, row: Row, sequence: ScoredSequence, last_place: int) -> None:
+        scores = PromptScores(row.seq, row.score_from, [], [], [], [])
+        self.scores.append(scores)
+        end = row.start + row.num_tokens
+        num_top = sequence.sampling.num_prompt_logprobs or 0
+        for index in range(row.score_from, min(end + 1, sequence.num_prompt)):
+            self._tokens.append(_Token(sequence.tokens[index], last_place - (end - index), num_top, scores))
+
+    def pieces(self, vocab_size: int) -> Iterator[PromptPiece]:
+        """The tokens in pieces whose logits may be in memory at a time."""
+        size = max(1, MAX_LOGITS // vocab_size)
+        for start in range(0, len(self._tokens), size):
+            yield PromptPiece(self._tokens[start : start + size])
+
+
+class PromptPiece:
+    """Some of the tokens that a step scores. ``places`` are those of the logits that they need, on the token axis."""
+
+    def __init__(self, tokens: Sequence[_Token]) -> None:
+        self._tokens = tokens
+        self.places = [one.place for one in tokens]
+
+    def score(self, logits: torch.Tensor) -> None:
+        """Add the scores to those of the step. ``logits``: ``[token, vocabulary]`` of the places."""
+        tokens = self._tokens
+        found = logprobs_of(logits.to(torch.float32), [one.token for one in tokens], max(one.num_top for one in tokens))
+        # As vLLM counts: a token of which others are as likely is behind them.
+        ranks = (found.all >= found.own).sum(dim=-1).tolist()
+        own = found.own[:, 0].tolist()
+        for one, logprob, rank, values, best in zip(
+            tokens, own, ranks, found.top_values, found.top_tokens, strict=True
+        ):
+            one.scores.logprobs.append(logprob)
+            one.scores.ranks.append(rank)
+            one.scores.top_tokens.append(best[: one.num_top])
+            one.scores.top_logprobs.append(values[: one.num_top])
