@@ -4,5 +4,6 @@
 ``chat_template``     from a conversation to the text of a prompt; ``infilling`` from a beginning and an end
 ``detokenizer``       tokens to text, one at a time; ``stop_strings`` finds the end; ``text_stream`` combines both
 ``transcript``        the answer to one request so far; ``logprobs`` in OpenAI's shapes, ``first_logprobs`` checks P's
+``shown_prompt``      what an answer shows of its prompt; ``prompt_logprobs`` in vLLM's shape, ``json_list`` encodes it
 ``response_builder``  OpenAI's response bodies and stream chunks
 """

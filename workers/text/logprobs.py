@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+from workers.text.json_list import JsonList
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from workers.engine.api import TokenOutput
 
@@ -60,30 +62,42 @@ class ChatLogprobs:
     def _entry(self, token: int, logprob: float | None) -> dict[str, Any]:
         raw = self._token_bytes(token)
         name = _id_name(token) if self._as_ids else raw.decode(errors="replace")
-        return {"token": name, "logprob": _finite(logprob), "bytes": list(raw)}
+        return {"token": name, "logprob": finite(logprob), "bytes": list(raw)}
 
 
 class CompletionLogprobs:
     """``{"tokens", "token_logprobs", "top_logprobs", "text_offset"}``: lists of equal length.
 
-    ``text_offset`` is the number of characters before the token, from the first output token on.
+    ``text_offset`` is the number of characters before the token: of the answer, which may begin with its prompt.
+    ``prompt_chars``: the length of that prompt, else 0.
     """
 
     _FIELDS = ("tokens", "token_logprobs", "top_logprobs", "text_offset")
 
-    def __init__(self, token_bytes: Callable[[int], bytes], *, as_ids: bool = False) -> None:
+    def __init__(self, token_bytes: Callable[[int], bytes], *, as_ids: bool = False, prompt_chars: int = 0) -> None:
         self._token_bytes = token_bytes
         self._as_ids = as_ids
-        self._offset = 0
-        self._lists: dict[str, list[Any]] = {field: [] for field in self._FIELDS}
+        self._offset = prompt_chars
+        self._lists = {field: JsonList() for field in self._FIELDS}
 
     def add(self, output: TokenOutput) -> None:
-        name = self._name(output.token)
-        top = {self._name(token): _finite(logprob) for token, logprob in output.top or ()}
-        top.setdefault(name, _finite(output.logprob))
-        for field, value in zip(self._FIELDS, (name, _finite(output.logprob), top, self._offset), strict=True):
-            self._lists[field].append(value)
+        self._append(output.token, finite(output.logprob), output.top or (), self._offset)
         self._offset += self._length(output.token)
+
+    def add_prompt(self, token: int, offset: int, logprob: float | None, top: Iterable[tuple[int, float]] = ()) -> None:
+        """Add a token of the prompt. ``logprob`` None: of the first one, which nothing predicts."""
+        if logprob is not None:
+            self._append(token, finite(logprob), top, offset)
+            return
+        for field, value in zip(self._FIELDS, (self._name(token), None, None, offset), strict=True):
+            self._lists[field].append(value)
+
+    def _append(self, token: int, logprob: float, top: Iterable[tuple[int, float]], offset: int) -> None:
+        name = self._name(token)
+        others = {self._name(other): finite(value) for other, value in top}
+        others.setdefault(name, logprob)
+        for field, value in zip(self._FIELDS, (name, logprob, others, offset), strict=True):
+            self._lists[field].append(value)
 
     def resume(self, first_token: int, first: dict[str, Any] | None) -> None:
         self._offset += self._length(first_token)
@@ -95,8 +109,8 @@ class CompletionLogprobs:
         return len(self._lists["tokens"])
 
     def take(self) -> dict[str, Any]:
-        lists, self._lists = self._lists, {field: [] for field in self._FIELDS}
-        return dict(lists)
+        lists, self._lists = self._lists, {field: JsonList() for field in self._FIELDS}
+        return {field: values.value() for field, values in lists.items()}
 
     def _length(self, token: int) -> int:
         """The number of characters of the token; an incomplete character counts as one."""
@@ -118,5 +132,6 @@ def _id_name(token: int) -> str:
     return f"token_id:{token}"
 
 
-def _finite(logprob: float | None) -> float:
+def finite(logprob: float | None) -> float:
+    """The logprob, or the least one that JSON has for minus infinity."""
     return LEAST_LOGPROB if logprob is None or not logprob > LEAST_LOGPROB else logprob

@@ -1,0 +1,91 @@
+"""What an answer shows of its prompt: its text, and logprobs of its tokens in the shapes of OpenAI and vLLM. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import orjson
+
+    from core.protocol.steps import PromptScores
+    from workers.text.logprobs import CompletionLogprobs
+    from workers.text.prompt_logprobs import PromptLogprobs
+
+#: A part of a stream has about so many bytes at most: a quarter of what routers take in an event.
+PART_BYTES = 1 << 18
+#: What a token takes in JSON: a name and a number for itself and for each alternative, twice what most of them take.
+TOKEN_BYTES = 64
+
+
+class ShownPrompt:
+    """The prompt of one answer. Add the scores of all of its tokens before the answer's first token.
+
+    ``texts``: the text of each token, if the answer begins with the prompt. ``lists`` are the answer's logprobs, which
+    then begin with the prompt's, ``num_top`` of them for each token. ``entries``: vLLM's ``prompt_logprobs``.
+    ``in_parts``: for a stream; nothing is left in ``lists`` then.
+    """
+
+    def __init__(
+        self,
+        tokens: Sequence[int],
+        texts: Sequence[str] = (),
+        lists: CompletionLogprobs | None = None,
+        entries: PromptLogprobs | None = None,
+        *,
+        num_top: int = 0,
+        in_parts: bool = False,
+    ) -> None:
+        self._tokens = tokens
+        self._texts = texts
+        self._lists = lists
+        self._entries = entries
+        self._num_top = num_top
+        self._in_parts = in_parts
+        self._part_tokens = max(1, PART_BYTES // (TOKEN_BYTES * (1 if lists is None else num_top + 2)))
+        self._offset = 0
+        self._parts: list[tuple[str, dict[str, Any] | None]] = []
+        if lists is not None:
+            self._list(0, None, ())
+
+    @property
+    def text(self) -> str:
+        """The text with which the answer begins."""
+        return "".join(self._texts)
+
+    @property
+    def entries(self) -> list[Any] | orjson.Fragment | None:
+        """vLLM's ``prompt_logprobs``; None: not wanted."""
+        return None if self._entries is None else self._entries.value()
+
+    def add(self, scores: PromptScores) -> Iterator[None]:
+        """Add the scores of some tokens, one at each step: a caller may do something else in between."""
+        for index, (logprob, rank, tokens, values) in enumerate(
+            zip(scores.logprobs, scores.ranks, scores.top_tokens, scores.top_logprobs, strict=True), scores.start
+        ):
+            if self._entries is not None:
+                self._entries.add(self._tokens[index], logprob, rank, tokens, values)
+            if self._lists is not None:
+                self._list(index, logprob, list(zip(tokens, values, strict=True))[: self._num_top])
+            yield
+
+    def parts(self) -> Iterator[tuple[str, dict[str, Any] | None]]:
+        """The text in parts for the events of a stream, each with its logprobs."""
+        if self._lists is not None:
+            yield from self._parts
+        elif self._texts:
+            for start in range(0, len(self._tokens), self._part_tokens):
+                yield self._text_of(start, start + self._part_tokens), None
+
+    def _list(self, index: int, logprob: float | None, top: Sequence[tuple[int, float]]) -> None:
+        assert self._lists is not None
+        self._lists.add_prompt(self._tokens[index], self._offset, logprob, top)
+        self._offset += len(self._texts[index])
+        end = index + 1
+        if self._in_parts and (end % self._part_tokens == 0 or end == len(self._tokens)):
+            start = index // self._part_tokens * self._part_tokens
+            self._parts.append((self._text_of(start, end), self._lists.take()))
+
+    def _text_of(self, start: int, end: int) -> str:
+        return "".join(self._texts[start:end])
