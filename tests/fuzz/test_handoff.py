@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from core.protocol.errors import BadRequestError
 from core.protocol.handoff import KVTransferParams
 from core.protocol.handshake import WIRE_VERSION, Handshake, RankMetadata, Shard
-from core.protocol.steps import Read, Sent
+from core.protocol.steps import Read, SamplingParams, Sent
 from tests.kits.fuzz.profile import JSON, Stage, fuzz, mutated, tried
 from tests.kits.transfer.shards import engine, shards
 from workers.engine.api import EngineError, EngineRequest
@@ -104,7 +104,7 @@ def accepted(raw: dict[str, Any]) -> None:
     request = EngineRequest(
         request_id="r",
         prompt_token_ids=params.prompt_token_ids or list(range(20)),
-        sampling=None,  # type: ignore[arg-type]
+        sampling=SamplingParams(),
         max_tokens=50,
         stop_token_ids=frozenset({1}),
         remote=params,

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from core.protocol.handoff import KVTransferParams
-from core.protocol.steps import SamplingParams
+from core.protocol.steps import PromptScores, SamplingParams
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -44,7 +44,8 @@ class EngineRequest(msgspec.Struct, kw_only=True, frozen=True):
     request_id: str
     prompt_token_ids: list[int]
     sampling: SamplingParams
-    #: Upper bound of sampled tokens, including ``output_token_ids`` and the first token of a hand-off.
+    #: Upper bound of sampled tokens, including ``output_token_ids`` and the first token of a hand-off. 0: the sequence
+    #: ends when its prompt is computed.
     max_tokens: int
     #: Sampling one of these tokens ends the sequence (empty with ``ignore_eos``). That token is reported, not dropped.
     stop_token_ids: frozenset[int] = frozenset()
@@ -89,6 +90,19 @@ class TokenOutput(msgspec.Struct, frozen=True):
     finish: FinishReason | None = None
     hand_off: HandOff | None = None
     #: Prompt tokens that were found in the prefix cache (on the first output only).
+    num_cached_tokens: int = 0
+
+
+class PromptOutput(msgspec.Struct, frozen=True):
+    """Logprobs of some tokens of the prompt, or the end of a sequence that samples nothing.
+
+    With ``SamplingParams.num_prompt_logprobs`` each token of the prompt but the first comes in one of them, in order
+    and before the first ``TokenOutput``, also if the sequence is preempted meanwhile.
+    """
+
+    scores: PromptScores | None = None
+    finish: FinishReason | None = None
+    #: As of ``TokenOutput``; on the output with ``finish`` only.
     num_cached_tokens: int = 0
 
 
@@ -183,11 +197,14 @@ class TokenStream(Protocol):
         The iterator raises the reason.
         """
 
-    def __aiter__(self) -> AsyncIterator[TokenOutput]:
+    def __aiter__(self) -> AsyncIterator[TokenOutput | PromptOutput]:
         """Return the stream itself."""
 
-    async def __anext__(self) -> TokenOutput:
-        """The next token. Raises EngineError once, then StopAsyncIteration."""
+    async def __anext__(self) -> TokenOutput | PromptOutput:
+        """The next token, or what there is of the prompt before the first one.
+
+        Raises EngineError once, then StopAsyncIteration.
+        """
 
     async def aclose(self) -> None:
         """Abort the sequence unless it has ended. Safe to call twice; never waits."""
@@ -202,7 +219,7 @@ class Engine(Protocol):
         An older sequence of the same request id is aborted as by ``abort``: a router that sends a request again no
         longer reads the first answer, even if this worker has not noticed yet. If the new sequence is refused, the
         older one continues.
-        The iterator raises EngineError, never after a token with ``finish``.
+        The iterator raises EngineError, never after an output with ``finish``.
         """
 
     def abort(self, request_id: str) -> bool:

@@ -20,6 +20,7 @@ from workers.engine.api import (
     EngineDeadError,
     EngineError,
     EngineGoneError,
+    PromptOutput,
     TokenOutput,
 )
 from workers.engine.counters import EngineStats
@@ -323,7 +324,7 @@ class AsyncEngine:
         if failure is not None:
             self._put(*failure)
 
-    def _put(self, seq_id: int, item: TokenOutput | EngineError) -> None:
+    def _put(self, seq_id: int, item: TokenOutput | PromptOutput | EngineError) -> None:
         is_last = isinstance(item, EngineError) or item.finish is not None
         stream = self._streams.pop(seq_id, None) if is_last else self._streams.get(seq_id)
         if stream is not None:

@@ -6,21 +6,21 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING
 
-from workers.engine.api import EngineError, TokenOutput
+from workers.engine.api import EngineError, PromptOutput, TokenOutput
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
 class QueuedTokens:
-    """Implements ``api.TokenStream``. The queue's length is bounded by the sequence's ``max_tokens``.
+    """Implements ``api.TokenStream``. The queue's length is bounded by the tokens of the sequence.
 
     ``on_close`` is called once, if the consumer closes the stream before its end.
     """
 
     def __init__(self, on_close: Callable[[], None] = lambda: None) -> None:
         self._on_close = on_close
-        self._items: deque[TokenOutput | EngineError] = deque()
+        self._items: deque[TokenOutput | PromptOutput | EngineError] = deque()
         self._waiter: asyncio.Future[None] | None = None
         #: Whether the last item was put or the stream was closed; no further item is accepted.
         self._complete = False
@@ -34,8 +34,8 @@ class QueuedTokens:
         stream.put(error)
         return stream
 
-    def put(self, item: TokenOutput | EngineError) -> None:
-        """Add an item. An error, or a token with ``finish``, is the last item; later ones are dropped."""
+    def put(self, item: TokenOutput | PromptOutput | EngineError) -> None:
+        """Add an item. An error, or an output with ``finish``, is the last item; later ones are dropped."""
         if self._complete:
             return
         self._items.append(item)
@@ -49,7 +49,7 @@ class QueuedTokens:
     def __aiter__(self) -> QueuedTokens:
         return self
 
-    async def __anext__(self) -> TokenOutput:
+    async def __anext__(self) -> TokenOutput | PromptOutput:
         while not self._items:
             if self._complete:
                 raise StopAsyncIteration

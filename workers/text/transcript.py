@@ -10,7 +10,7 @@ from workers.text.response_builder import Usage
 if TYPE_CHECKING:
     from collections.abc import Container
 
-    from workers.engine.api import TokenOutput
+    from workers.engine.api import PromptOutput, TokenOutput
     from workers.text.logprobs import Logprobs
     from workers.text.text_stream import TextStream
 
@@ -78,6 +78,12 @@ class Transcript:
         self.tokens.append(first_token)
         self._num_listed = len(self.tokens)
         return self._text.push(first_token)
+
+    def end_with_prompt(self, output: PromptOutput) -> None:
+        """The answer has no tokens, if the output is the last one."""
+        if output.finish is not None:
+            self._num_cached_tokens = output.num_cached_tokens
+            self.finish_reason = "length"
 
     def add(self, output: TokenOutput) -> str:
         """Add a token; returns the text that is now certain.

@@ -12,7 +12,18 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from core.protocol.steps import CancelRead, NewSequence, Read, ReadResult, Sampled, Step, StepResult, ToRank
+from core.protocol.steps import (
+    CancelRead,
+    NewSequence,
+    PromptScores,
+    Read,
+    ReadResult,
+    Row,
+    Sampled,
+    Step,
+    StepResult,
+    ToRank,
+)
 from tests.kits.engine.blocks import is_writable
 
 if TYPE_CHECKING:
@@ -39,6 +50,16 @@ def next_token(value: int, vocab_size: int) -> int:
     return value % vocab_size
 
 
+def score(tokens: Sequence[int], start: int, end: int, num_top: int) -> tuple[list[float], list[int], list[list[int]]]:
+    """Logprobs, ranks and most likely tokens at the places ``start`` to ``end`` of a prompt: each depends on all tokens
+    before the place.
+    """
+    seen = values(tokens)
+    places = range(start, end)
+    tops = [[(seen[place - 1] + k) % 97 for k in range(num_top)] for place in places]
+    return [-float(seen[place - 1] % 89) for place in places], [seen[place - 1] % 83 for place in places], tops
+
+
 def remote_blocks(prompt: Sequence[int], block_size: int) -> tuple[list[int], list[int]]:
     """Ids and versions of a made-up P: block ``i`` of the prompt is ``1000 + i`` at version ``7000 + i``."""
     count = -(-len(prompt) // block_size)
@@ -51,6 +72,8 @@ class Record:
 
     tokens: list[int]
     blocks: list[int]
+    num_prompt: int
+    num_top: int | None
 
 
 class FakeRank:
@@ -105,7 +128,8 @@ class FakeRank:
             self.versions[block] = version
 
     def _start(self, new: NewSequence) -> None:
-        self.records[new.seq] = Record([*new.prompt_token_ids, *new.output_token_ids], list(new.block_ids))
+        tokens, num_top = [*new.prompt_token_ids, *new.output_token_ids], new.sampling.num_prompt_logprobs
+        self.records[new.seq] = Record(tokens, list(new.block_ids), len(new.prompt_token_ids), num_top)
 
     def _poison_row(self, seq: int, start: int, num_tokens: int, new_blocks: list[int], written: set[int]) -> set[int]:
         record = self.records[seq]
@@ -133,6 +157,7 @@ class FakeRank:
                 f"sequence {row.seq} attends to something else than its own prefix"
             )
         sampled = []
+        scores = [self._score(row) for row in step.rows if row.score_from]
         for row in step.rows:
             record = self.records[row.seq]
             end = row.start + row.num_tokens
@@ -145,7 +170,15 @@ class FakeRank:
         if self.ahead is not None:
             step_ahead, self.ahead = self.ahead, None
             self._begin_step(step_ahead)
-        return StepResult(step.step_id, sampled, 0.25)
+        return StepResult(step.step_id, sampled, 0.25, scores)
+
+    def _score(self, row: Row) -> PromptScores:
+        record = self.records[row.seq]
+        assert record.num_top is not None, "scored a prompt of which nothing is wanted"
+        end = min(row.start + row.num_tokens + 1, record.num_prompt)
+        assert row.start < row.score_from < end, "a row scores what follows its own tokens"
+        logprobs, ranks, tops = score(record.tokens, row.score_from, end, record.num_top)
+        return PromptScores(row.seq, row.score_from, logprobs, ranks, tops, [[-1.0] * len(top) for top in tops])
 
     def content(self, blocks: Sequence[int], num_tokens: int) -> list[int]:
         """What the cache holds for a block table's first positions."""

@@ -28,12 +28,14 @@ def config(**changes: Any) -> EngineConfig:
     return EngineConfig(**{**fields, **changes})
 
 
-def request(name: str, prompt: list[int], max_tokens: int = 4, **fields: Any) -> EngineRequest:
-    """A greedy request."""
+def request(
+    name: str, prompt: list[int], max_tokens: int = 4, scored: int | None = None, **fields: Any
+) -> EngineRequest:
+    """A greedy request. ``scored``: it wants the logprobs of its prompt, and of so many others."""
     return EngineRequest(
         request_id=name,
         prompt_token_ids=prompt,
-        sampling=SamplingParams(temperature=0),
+        sampling=SamplingParams(temperature=0, num_prompt_logprobs=scored),
         max_tokens=max_tokens,
         **fields,
     )

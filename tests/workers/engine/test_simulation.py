@@ -3,6 +3,8 @@
 There are one to three ranks. Each gets its messages and gives its answers when it likes, and its part of a read may end
 in any way, late, or be told again; what the scheduler hears is what ``RankFacade`` makes of that.
 
+Some requests want the logprobs of their prompts: each token's come once, with what depends on all tokens before it.
+
 There are two P's. Each may be lost at any time, and is stuck while a read from it was given up and has not ended. No
 read is ever posted to one that is lost or stuck, and whoever wanted to is connected again.
 """
@@ -19,12 +21,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from core.protocol.handoff import KVTransferParams
 from core.protocol.steps import ReadResult, SamplingParams, Step, StepResult, TransferReport
-from tests.kits.engine.fake_rank import FakeGroup, FakeRank, next_token, remote_blocks, values
+from tests.kits.engine.fake_rank import FakeGroup, FakeRank, next_token, remote_blocks, score, values
 from tests.kits.engine.rank_sinks import KeptPeers
 from workers.engine.api import (
     EngineRequest,
     FinishReason,
     HandOff,
+    PromptOutput,
     PromptTooLongError,
     QueueFullError,
     ReadFailedError,
@@ -53,12 +56,18 @@ class Caller:
     request: EngineRequest
     given: list[int]
     outputs: list[TokenOutput] = field(default_factory=list)
+    of_prompt: list[PromptOutput] = field(default_factory=list)
     error: Exception | None = None
     aborted: bool = False
 
     @property
     def is_over(self) -> bool:
-        return self.aborted or self.error is not None or bool(self.outputs and self.outputs[-1].finish)
+        return self.aborted or self.error is not None or self.finish is not None
+
+    @property
+    def finish(self) -> FinishReason | None:
+        last = [*self.of_prompt, *self.outputs][-1:]
+        return last[0].finish if last else None
 
 
 @dataclass
@@ -73,6 +82,8 @@ class Promise:
 def reference(request: EngineRequest, given: list[int], max_total: int) -> tuple[list[int], FinishReason]:
     """Tokens a caller must get, and why they end."""
     tokens, out = request.prompt_token_ids + given, []
+    if request.max_tokens == 0:
+        return [], FinishReason.LENGTH
     while True:
         token = next_token(values(tokens)[-1], VOCAB)
         tokens = [*tokens, token]
@@ -182,7 +193,8 @@ class Simulation(RuleBasedStateMachine):
     def request(self, prompt: list[int], **fields: object) -> EngineRequest:
         self.number += 1
         request_id, self.asked_before = self.asked_before or f"request-{self.number}", ""
-        return EngineRequest(request_id=request_id, prompt_token_ids=prompt, sampling=SamplingParams(), **fields)
+        sampling = SamplingParams(num_prompt_logprobs=fields.pop("scored", None))
+        return EngineRequest(request_id=request_id, prompt_token_ids=prompt, sampling=sampling, **fields)
 
     @precondition(lambda self: self.callers)
     @rule(data=st.data())
@@ -237,6 +249,10 @@ class Simulation(RuleBasedStateMachine):
     ) -> None:
         prompt = self.cut(prompt, fits)
         self.submit(self.request(prompt, max_tokens=max_tokens, stop_token_ids=stops, priority=priority), [])
+
+    @rule(prompt=prompts, fits=fits, max_tokens=st.integers(0, 6), scored=st.none() | st.integers(0, 2))
+    def submit_for_its_prompt(self, prompt: list[int], fits: bool, max_tokens: int, scored: int | None) -> None:
+        self.submit(self.request(self.cut(prompt, fits), max_tokens=max_tokens, scored=scored), [])
 
     @rule(prompt=prompts, fits=fits, stops=st.frozensets(st.integers(0, VOCAB - 1), max_size=1))
     def submit_hand_off(self, prompt: list[int], fits: bool, stops: frozenset[int]) -> None:
@@ -459,7 +475,7 @@ class Simulation(RuleBasedStateMachine):
             assert isinstance(event, ReadFailing), event
             self.deliver(self.scheduler.fail_read(event.read_id, event.error))
 
-    def deliver(self, output: tuple[int, TokenOutput | Exception] | None) -> None:
+    def deliver(self, output: tuple[int, TokenOutput | PromptOutput | Exception] | None) -> None:
         if output is None:
             return
         seq_id, item = output
@@ -470,6 +486,10 @@ class Simulation(RuleBasedStateMachine):
             assert caller.request.remote is not None
             assert not caller.outputs
             caller.error = item
+            return
+        if isinstance(item, PromptOutput):
+            assert not caller.outputs, "something of the prompt came after a token"
+            caller.of_prompt.append(item)
             return
         caller.outputs.append(item)
         if item.hand_off is not None:
@@ -600,14 +620,33 @@ class Simulation(RuleBasedStateMachine):
             expected, finish = reference(caller.request, caller.given, self.config.max_total_tokens)
             tokens = [output.token for output in caller.outputs]
             assert caller.is_over
+            self.check_scores(caller)
             if caller.aborted or caller.error:
                 assert tokens == expected[: len(tokens)]
                 continue
             assert tokens == expected
-            assert caller.outputs[-1].finish is finish
+            assert caller.finish is finish
+            if not tokens:
+                continue
             is_cut = len(caller.request.prompt_token_ids) + len(tokens) >= self.config.max_total_tokens
             is_handed_off = caller.request.hand_off and finish is not FinishReason.STOP and not is_cut
             assert (caller.outputs[-1].hand_off is not None) == is_handed_off
+
+    def check_scores(self, caller: Caller) -> None:
+        prompt, num_top = caller.request.prompt_token_ids, caller.request.sampling.num_prompt_logprobs
+        scores = [output.scores for output in caller.of_prompt if output.scores is not None]
+        if num_top is None:
+            assert scores == []
+            return
+        num_scored = sum(len(one.logprobs) for one in scores)
+        if caller.finish is not None:
+            assert num_scored == len(prompt) - 1
+        logprobs, ranks, tops = score(prompt, 1, 1 + num_scored, num_top)
+        ends = [one.start + len(one.logprobs) for one in scores]
+        assert [one.start for one in scores] == [1, *ends][: len(scores)]
+        assert [logprob for one in scores for logprob in one.logprobs] == logprobs
+        assert [rank for one in scores for rank in one.ranks] == ranks
+        assert [top for one in scores for top in one.top_tokens] == tops
 
     def check_end(self) -> None:
         stats = self.scheduler.pool.stats()

@@ -16,7 +16,7 @@ from workers.engine.blocks.block_pool import BlockPool
 from workers.engine.scheduling.block_reads import BlockReads
 from workers.engine.scheduling.local_handoff import LocalHandoff
 from workers.engine.scheduling.scheduler_state import SchedulerState
-from workers.engine.scheduling.step_outcome import Output, apply_rows, match
+from workers.engine.scheduling.step_outcome import Output, apply_rows, match, match_scores
 from workers.engine.scheduling.step_plan import StepPlan, continue_running
 from workers.engine.scheduling.steps_ahead import can_go_ahead
 from workers.engine.scheduling.under_way import StepsUnderWay
@@ -239,8 +239,9 @@ class Scheduler:
         """
         plan = self._under_way.first(result.step_id)
         samples = match(plan.entries, result, self.config.vocab_size)
+        scores = match_scores(plan.entries, result)
         self._under_way.end_first()
-        outputs = apply_rows(self.state, plan.entries, samples, self._new_lease_id)
+        outputs = apply_rows(self.state, plan.entries, samples, scores, self._new_lease_id)
         self._count(plan, result)
         return outputs
 

@@ -4,30 +4,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from workers.engine.api import EngineError, FinishReason, GrammarFailedError, TokenOutput
+from workers.engine.api import EngineError, FinishReason, GrammarFailedError, PromptOutput, TokenOutput
 from workers.engine.errors import RankProtocolError
 from workers.engine.sequences.sequence_state import Event, State
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from core.protocol.steps import Row, Sampled, StepResult
+    from core.protocol.steps import PromptScores, Row, Sampled, StepResult
     from workers.engine.scheduling.scheduler_state import SchedulerState
     from workers.engine.sequences.sequence import Sequence
 
 #: Sequence id, and what its stream yields or raises.
-Output = tuple[int, TokenOutput | EngineError]
+Output = tuple[int, TokenOutput | PromptOutput | EngineError]
 
 
 def apply_rows(
     scheduler_state: SchedulerState,
     entries: list[tuple[Sequence, Row]],
     samples: Mapping[int, Sampled],
+    scores: Mapping[int, PromptScores],
     new_lease_id: Callable[[], str],
 ) -> list[Output]:
-    """Apply the samples of a step that has ended; returns the new tokens, in the order of the rows.
+    """Apply the samples and scores of a step that has ended; returns the new outputs, in the order of the rows.
 
-    A sample for a sequence that has ended meanwhile is dropped.
+    What is for a sequence that has ended meanwhile is dropped.
     """
     outputs: list[Output] = []
     for seq, row in entries:
@@ -37,8 +38,14 @@ def apply_rows(
         if seq.state in (State.CLOSING, State.FINISHING):
             if not seq.num_under_way:
                 scheduler_state.end_sequence(seq, Event.SETTLE)
-        elif row.sample:
+            continue
+        if row.score_from:
+            outputs.append((seq.id, _score(seq, scores[seq.id])))
+        if row.sample:
             outputs.append((seq.id, _append(scheduler_state, seq, samples[seq.id], new_lease_id)))
+        elif not seq.samples and seq.num_computed == len(seq.tokens):
+            scheduler_state.finish(seq)
+            outputs.append((seq.id, PromptOutput(finish=FinishReason.LENGTH, num_cached_tokens=seq.num_cached)))
     return outputs
 
 
@@ -51,6 +58,28 @@ def match(entries: list[tuple[Sequence, Row]], result: StepResult, vocab_size: i
     if any(not 0 <= sample.token < vocab_size for sample in result.sampled):
         raise RankProtocolError(f"step {result.step_id} sampled a token outside of the vocabulary")
     return samples
+
+
+def match_scores(entries: list[tuple[Sequence, Row]], result: StepResult) -> dict[int, PromptScores]:
+    """The logprobs of prompts by sequence. Raises RankProtocolError if they are not those that the rows ask for."""
+    scores = {one.seq: one for one in result.scores}
+    wanted = {row.seq: seq.scored_by(row.start, row.start + row.num_tokens) for seq, row in entries if row.score_from}
+    if scores.keys() != wanted.keys() or len(scores) != len(result.scores):
+        raise RankProtocolError(f"step {result.step_id} scored {sorted(scores)}, asked for {sorted(wanted)}")
+    for seq_id, tokens in wanted.items():
+        if not _are_of(scores[seq_id], tokens):
+            raise RankProtocolError(f"step {result.step_id} scored other tokens of sequence {seq_id} than {tokens}")
+    return scores
+
+
+def _are_of(scores: PromptScores, tokens: range) -> bool:
+    lists = (scores.logprobs, scores.ranks, scores.top_tokens, scores.top_logprobs)
+    return scores.start == tokens.start and all(len(one) == len(tokens) for one in lists)
+
+
+def _score(seq: Sequence, scores: PromptScores) -> PromptOutput:
+    seq.num_scored = scores.start + len(scores.logprobs)
+    return PromptOutput(scores)
 
 
 def _append(

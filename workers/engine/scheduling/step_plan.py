@@ -42,7 +42,9 @@ class StepPlan:
             self._started.append(_introduce(seq))
             seq.on_rank = True
             new_blocks = []
-        row = Row(seq.id, seq.num_computed + seq.num_under_way, num_tokens, new_blocks, num_tokens == remaining)
+        start, samples = seq.num_computed + seq.num_under_way, num_tokens == remaining and seq.samples
+        scored = None if seq.is_scored else seq.scored_by(start, start + num_tokens)
+        row = Row(seq.id, start, num_tokens, new_blocks, samples, scored.start if scored else 0)
         self.entries.append((seq, row))
 
     def to_step(self, step_id: int, dropped: list[int], *, even_empty: bool = False) -> Step | None:

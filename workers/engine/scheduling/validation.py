@@ -22,10 +22,11 @@ def check_request(request: EngineRequest, config: EngineConfig) -> None:
         raise InvalidRequestError("the prompt has no tokens")
     if min(prompt) < 0 or max(prompt) >= config.vocab_size:
         raise InvalidRequestError(f"a token id of the prompt is not in 0..{config.vocab_size - 1}")
-    if request.max_tokens < 1:
-        raise InvalidRequestError(f"max_tokens must be at least 1, got {request.max_tokens}")
     if request.adapter and request.adapter not in config.adapters:
         raise InvalidRequestError("this worker does not have the adapter")
+    least = 1 if request.hand_off or request.remote is not None else 0
+    if request.max_tokens < least:
+        raise InvalidRequestError(f"max_tokens must be at least {least}, got {request.max_tokens}")
     _check_outputs(request, config)
     if len(prompt) + len(request.output_token_ids) + 1 > config.max_total_tokens:
         raise PromptTooLongError(
@@ -60,6 +61,8 @@ def _check_remote(request: EngineRequest, remote: KVTransferParams, config: Engi
             f"P's blocks were computed by {_named(remote.adapter)}, and this worker would go on with"
             f" {_named(request.adapter)}"
         )
+    if request.sampling.num_prompt_logprobs is not None:
+        raise InvalidHandOffError("the logprobs of a prompt are known only where it is computed")
     num_tokens = len(request.prompt_token_ids) + len(request.output_token_ids)
     if remote.remote_num_tokens != num_tokens:
         raise InvalidHandOffError(f"remote_num_tokens is {remote.remote_num_tokens}; {_token_counts(request)}")

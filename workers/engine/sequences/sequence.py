@@ -31,6 +31,7 @@ class Sequence:
         "num_computed",
         "num_given",
         "num_registered",
+        "num_scored",
         "num_under_way",
         "on_rank",
         "read_id",
@@ -67,6 +68,9 @@ class Sequence:
         self.num_registered = 0
         #: Number of prompt tokens found in the prefix cache at the first admission; -1 before.
         self.num_cached = -1
+        #: Number of leading prompt tokens whose logprobs have been reported, or are not wanted. Nothing predicts the
+        #: first one.
+        self.num_scored = self.num_prompt if request.sampling.num_prompt_logprobs is None else 1
         self.on_rank = False
         self.read_id = -1
         #: Whether it is CLOSING because its read was given up; its caller got an error.
@@ -120,13 +124,32 @@ class Sequence:
         return self.request.hand_off or len(self.tokens) + self.num_under_way >= self.max_num_tokens
 
     @property
+    def samples(self) -> bool:
+        """Whether a token is sampled once all tokens are computed; otherwise the sequence ends then."""
+        return len(self.tokens) < self.max_num_tokens
+
+    @property
     def num_matchable(self) -> int:
         """The number of leading blocks that may come from the prefix cache.
 
         The block of the last token is excluded: that token must be computed for its logits, and computing it writes
-        into its block, which must not be a shared one.
+        into its block, which must not be a shared one. So are the blocks of tokens whose logits are the next tokens'
+        logprobs, unless these were reported before a preemption.
         """
+        if not self.is_scored:
+            return (self.num_scored - 1) // self._block_size
         return (len(self.tokens) - 1) // self._block_size
+
+    @property
+    def is_scored(self) -> bool:
+        """Whether no logprobs of its prompt are left to report."""
+        return self.num_scored >= self.num_prompt
+
+    def scored_by(self, start: int, end: int) -> range:
+        """The tokens of the prompt that are scored when the tokens ``start`` to ``end`` are computed: each is scored by
+        the logits of the one before it.
+        """
+        return range(max(start + 1, self.num_scored), min(end + 1, self.num_prompt))
 
     def block_hashes(self, num_blocks: int) -> list[bytes]:
         """Hashes of the first ``num_blocks`` blocks, all of which must be full. Each is computed once."""

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from core.process.failpoints import hit
 from core.protocol.handoff import KVTransferParams
-from workers.engine.api import AbortedError, EngineError
+from workers.engine.api import AbortedError, EngineError, PromptOutput, TokenOutput
 from workers.parsers.deltas import joined
 from workers.server.answers.engine_errors import to_api_error
 from workers.server.answers.token_ids import END, KEEP_ALIVE, MAX_SILENCE_S
@@ -28,7 +28,7 @@ from workers.server.answers.token_ids import END, KEEP_ALIVE, MAX_SILENCE_S
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from workers.engine.api import Engine, HandOff, TokenOutput, TokenStream
+    from workers.engine.api import Engine, HandOff, TokenStream
     from workers.parsers.deltas import MessageDelta
     from workers.server.answers.job import Job
     from workers.server.http import ConnectedClient
@@ -87,12 +87,17 @@ class Serving:
             clock = asyncio.get_running_loop().time
             last_s = clock()
             async for output in outputs:
+                if isinstance(output, PromptOutput):
+                    job.transcript.end_with_prompt(output)
+                    if output.finish is None:
+                        continue
+                opening = b"" if client.started else _opening(job)
                 data = _events(job, output)
                 if not data and clock() - last_s >= MAX_SILENCE_S:
                     data = _keep_alive(job)
                 if not client.started:
                     await client.start_stream()
-                    data = _opening(job) + data
+                    data = opening + data
                 if job.transcript.finish_reason is not None:
                     await client.send_last(data)
                     return
@@ -105,7 +110,11 @@ class Serving:
         texts, parts = [job.first_text], [job.read(job.first_text, ended=False)]
         async with contextlib.aclosing(self._submit(job)) as outputs:
             async for output in outputs:
-                text = job.transcript.add(output)
+                if isinstance(output, PromptOutput):
+                    text = ""
+                    job.transcript.end_with_prompt(output)
+                else:
+                    text = job.transcript.add(output)
                 ended = job.transcript.finish_reason is not None
                 texts.append(text)
                 if job.reader is not None:
@@ -139,7 +148,8 @@ class Serving:
     async def _only(self, outputs: TokenStream) -> TokenOutput | None:
         """The only token of a hand-off; its lease is dropped if a cancellation comes in the same turn of the loop."""
         try:
-            return await anext(outputs, None)
+            only = await anext(outputs, None)
+            return only if isinstance(only, TokenOutput) else None
         except asyncio.CancelledError:
             output = _take_now(outputs)
             if output is not None and output.hand_off is not None:
@@ -161,7 +171,14 @@ class Serving:
             body_of = job.reader.part_body if job.leg.hand_off else job.reader.message_body
             message = body_of(parts)
         body = job.response.whole(
-            text, job.finish_reason, logprobs, job.usage, params, tokens, transcript.stop_reason, message
+            text,
+            job.finish_reason,
+            logprobs,
+            job.usage,
+            params,
+            tokens,
+            transcript.stop_reason,
+            message,
         )
         await client.send_json(200, body)
 
@@ -213,21 +230,21 @@ def _take_now(outputs: TokenStream) -> TokenOutput | None:
     try:
         step.send(None)
     except StopIteration as done:
-        output: TokenOutput = done.value
-        return output
+        return done.value if isinstance(done.value, TokenOutput) else None
     except (EngineError, StopAsyncIteration):
         return None
     step.close()
     return None
 
 
-def _events(job: Job, output: TokenOutput) -> bytes:
-    """The bytes that one more token adds to the stream.
+def _events(job: Job, output: TokenOutput | PromptOutput) -> bytes:
+    """The bytes that one more token adds to the stream, or the end of an answer without any.
 
     The last text and the end of the answer are sent together, because no other worker could continue after the last
     token.
     """
-    data, transcript, lines = _chunk(job, output), job.transcript, job.token_ids
+    data = b"" if isinstance(output, PromptOutput) else _chunk(job, output)
+    transcript, lines = job.transcript, job.token_ids
     if transcript.finish_reason is not None:
         reasons = job.finish_reason, job.usage, transcript.stop_reason
         data += job.response.closing(*reasons, _new_tokens(job))
