@@ -159,7 +159,10 @@ class RouterSettings(ProcessSettings):
     max_answer_bytes: int = Field(
         64 << 20,
         gt=0,
-        description="Largest unstreamed answer of a worker, bytes; a larger one is a 502, code answer_too_large.",
+        description=(
+            "Largest unstreamed answer of a worker, and largest prompt with which a stream begins (echo), bytes; a "
+            "larger one is a 502, code answer_too_large."
+        ),
     )
     max_event_bytes: int = Field(
         MAX_EVENT_BYTES,

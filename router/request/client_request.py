@@ -48,6 +48,8 @@ class ClientRequest(msgspec.Struct, frozen=True):
     choices: Choices | None = None
     #: Whether it asks for the logprobs of a completion.
     logprobs: bool = False
+    #: Whether its answer is about its prompt (an echo, logprobs of the prompt): a worker that prefills does it all.
+    is_about_prompt: bool = False
     #: Path at which the client asked; empty: ``path``. Another one: request and answer are translated (``dialects``).
     asked_at: str = ""
 
@@ -89,3 +91,7 @@ class ClientRequest(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(
             self, usage_in_chunks=request.usage_in_chunks, token_ids=request.return_token_ids
         )
+
+    def about_prompt(self) -> ClientRequest:
+        """The same for an answer that is about its prompt."""
+        return msgspec.structs.replace(self, splits=False, is_about_prompt=True)

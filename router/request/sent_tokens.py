@@ -4,6 +4,8 @@ D names (sends the ids of) an event's tokens in a comment line before it, and an
 (``docs/resume.md``). The lines are removed here and kept unparsed; they are parsed only when a worker fails. The last
 events are held until all of them have come, so that the tokens named so far are never a whole answer.
 
+The parts of an echoed prompt come first, and name no token: their lines are empty.
+
 Tokens that give no text are named, now and then, in an event of only that line, so that a stream is never silent while
 its worker computes. Clients are not sent such events.
 """
@@ -165,6 +167,11 @@ class SentTokens:
             self.created = int(found[1]) if found else 0
         adapter = {"adapter": self.adapter} if self.adapter else {}
         return orjson.dumps({"token_ids": self.ids() or [], "created": self.created, **adapter})
+
+
+def has_token(events: bytes) -> bool:
+    """Whether any of these whole events is named and not a part of an echoed prompt, which has a line without ids."""
+    return any(event[:1] == b":" and event[1:2] != b"\n" for event in events.split(END))
 
 
 def num_shown(events: bytes) -> int:

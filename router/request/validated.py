@@ -50,6 +50,8 @@ def validated(pool: WorkerPool, path: str, raw: bytes, body: dict[str, Any]) -> 
     request = validate(ChatRequest, body) if chat else validate(CompletionRequest, body)
     simplify(request, body)
     asked = ClientRequest.of(request, chat=chat).showing(request)
+    if request.is_about_prompt:
+        asked = asked.about_prompt()
     if choices is None:
         return asked
     return msgspec.structs.replace(asked, choices=choices, logprobs=request.num_logprobs is not None)

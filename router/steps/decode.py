@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING
 from core.net.client.errors import CallError, ConnectionLost
 from core.process.failpoints import hit
 from router.placement import Prefilled, choose
+from router.placement.least_loaded import LeastLoaded
 from router.pool import Candidates
 from router.pool.route import any_takes_work
 from router.request.exchange import LeaseLost
 from router.request.failure_table import Next
+from router.request.sent_tokens import has_token
 from router.request.states import Event, State
 from router.steps.failures import TryAnother
 from router.steps.retry import after_decode, after_lease_lost, after_no_reader, continued
 from router.steps.waiting import wait_for_room
 from router.upstream.content import has_content
 from router.upstream.events import END, EventCutter
-from router.upstream.port import read_whole
+from router.upstream.port import read_whole, too_large
 from router.upstream.worker_errors import error_event, from_worker, may_try_another
 
 if TYPE_CHECKING:
@@ -28,6 +30,10 @@ if TYPE_CHECKING:
     from router.request.exchange import Exchange
     from router.services import Services
     from router.upstream.port import Answer
+
+
+#: For requests about their prompts, which no cache helps: hundreds of them may share a beginning.
+_LEAST_LOADED = LeastLoaded()
 
 
 class NoReader(Exception):
@@ -121,13 +127,16 @@ async def _find(services: Services, request: Exchange, prefilled: PrefillAnswer 
         raise LeaseLost
     search = _Search(services, request, prefilled)
     search.need.check(search.readers(), request.asked.prompt_param)
-    worker = await wait_for_room(services, request, services.held_queue, search.pick, search.group, search.need)
+    queue = services.prefill_queue if request.asked.is_about_prompt else services.held_queue
+    worker = await wait_for_room(services, request, queue, search.pick, search.group, search.need)
     request.decode_worker = worker
     return worker
 
 
 class _Search:
-    """Looks for a D with room for one request, again and again while it is held."""
+    """Looks for a D with room for one request, again and again while it is held; for one that is about its prompt, for
+    a P that does it all.
+    """
 
     __slots__ = ("_about", "_failed", "_request", "_services", "_source", "group", "need")
 
@@ -138,7 +147,8 @@ class _Search:
         self._about = Prefilled(request.prompt, source, prefilled.summary.remote_num_tokens if prefilled else 0)
         self._failed = request.attempts.tried_decode
         model = request.asked.model
-        self.group = (model, source and source.layout_of(model), request.weights, self._failed)
+        kind = request.asked.is_about_prompt or (source and source.layout_of(model))
+        self.group = (model, kind, request.weights, self._failed)
         self.need = self._about.need
 
     def readers(self) -> Candidates:
@@ -148,19 +158,31 @@ class _Search:
         route = self._services.pool.candidates(request.asked.model, request.weights if source is None else None)
         if route is None:  # all workers of the model left while this request waited; others may register
             return Candidates()
+        if request.asked.is_about_prompt and route.can_prefill:
+            return route.prefill
         return route.readers(source) if source else route.decode
 
     def pick(self, ahead: Ahead) -> Reservation | None:
         """Reserve a place on the best of those with room. Raises NoReader."""
         services, need = self._services, self.need
         readers, source = self.readers(), self._source
-        worker = choose(services.pick_decode, readers, self._failed, need.fits, ahead, self.group, self._about)
+        worker = self._choose(readers, ahead)
         if worker is not None:
             return services.pool.enter(worker, need.blocks_on(worker))
         if source is not None and not any_takes_work(readers) and switch_layout(services, self._request, source):
             ahead.groups.discard(self.group)  # it waits no longer, so the others of the group are asked as well
             raise NoReader
         return None
+
+    def _choose(self, readers: Candidates, ahead: Ahead) -> Worker | None:
+        services, fits = self._services, self.need.fits
+        if not self._request.asked.is_about_prompt:
+            return choose(services.pick_decode, readers, self._failed, fits, ahead, self.group, self._about)
+
+        def fits_on_p(worker: Worker) -> bool:
+            return fits(worker, services.lease_limit.since_report(worker))
+
+        return choose(_LEAST_LOADED, readers, self._failed, fits_on_p, ahead, self.group, self._about)
 
 
 def switch_layout(services: Services, request: Exchange, source: Worker) -> bool:
@@ -193,6 +215,8 @@ async def _first_bytes(services: Services, request: Exchange, worker: Worker, pr
 
     engine = services.engines.of(worker)
     leg = engine.decode_leg(request, prefilled)
+    # A worker that is asked about the prompt has to compute all of it first.
+    wait_s = settings.prefill_timeout_s if request.asked.is_about_prompt else settings.first_byte_timeout_s
 
     async def patience() -> None:
         if engine.may_have_read(request):
@@ -211,7 +235,7 @@ async def _first_bytes(services: Services, request: Exchange, worker: Worker, pr
         request.asked.path,
         (*request.headers(), *leg.headers, *services.headers_for(worker)),
         leg.body,
-        settings.first_byte_timeout_s,
+        wait_s,
         None if request.asked.stream else patience,  # an unstreamed answer comes only when it is complete
         once=leg.once,
         sending=sending,
@@ -219,8 +243,9 @@ async def _first_bytes(services: Services, request: Exchange, worker: Worker, pr
     answer.watch(settings.token_timeout_s)
     if answer.status == 200 and request.asked.stream:
         opens = request.asked.chat and not request.sent_tokens.begun
-        num_events = engine.num_opening_events(request)
-        first = await _open_stream(services, answer, num_events, judged=not request.asked.passed_on)
+        num_events, echoes = engine.num_opening_events(request), request.asked.is_about_prompt and leg.names_tokens
+        judged = not request.asked.passed_on
+        first = await _open_stream(services, answer, num_events, judged=judged, echoes=echoes, timeout_s=wait_s)
         request.sent_tokens.leg(first, named=leg.names_tokens, opens=opens)
         return first
     data = await read_whole(answer, settings.max_answer_bytes, settings.request_timeout_s)
@@ -230,13 +255,25 @@ async def _first_bytes(services: Services, request: Exchange, worker: Worker, pr
     raise TryAnother(error) if may_try_another(error) else error
 
 
-async def _open_stream(services: Services, answer: Answer, num_events: int, *, judged: bool) -> bytes:
-    """Read the first events, until there are ``num_events`` and none is an error.
+async def _open_stream(
+    services: Services,
+    answer: Answer,
+    num_events: int,
+    *,
+    judged: bool,
+    echoes: bool = False,
+    timeout_s: float | None = None,
+) -> bytes:
+    """Read the first events, until there are ``num_events`` and none is an error. ``timeout_s``: for each of them, by
+    default ``first_byte_timeout_s``.
 
     An engine may send a role first, and only then an error. Of a stream that the router does not judge it knows neither
-    how many events open it, nor which are only comments, so it waits for content.
+    how many events open it, nor which are only comments, so it waits for content. With ``echoes`` it waits for all of
+    the prompt: another worker could go on after any token, but not within the prompt.
     """
-    timeout_s, limit_bytes = services.settings.first_byte_timeout_s, services.settings.max_event_bytes
+    settings = services.settings
+    limit_bytes = settings.max_event_bytes
+    timeout_s = settings.first_byte_timeout_s if timeout_s is None else timeout_s
     cutter = EventCutter(limit_bytes)
     first = b""
     while True:
@@ -248,6 +285,12 @@ async def _open_stream(services: Services, answer: Answer, num_events: int, *, j
         if not data:
             raise ConnectionLost("the stream ended before it began")
         first += events
-        has_begun = first.count(END) >= num_events if judged else has_content(events) or len(first) > limit_bytes
+        if echoes:
+            has_begun = has_token(events)
+        else:
+            has_begun = first.count(END) >= num_events if judged else has_content(events) or len(first) > limit_bytes
         if has_begun:
             return first + cutter.rest()
+        if len(first) > settings.max_answer_bytes:
+            what = "The prompt with which the answer begins is larger than this router takes"
+            raise too_large(what, settings.max_answer_bytes)

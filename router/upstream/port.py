@@ -87,8 +87,11 @@ async def read_whole(answer: Answer, limit_bytes: int, timeout_s: float) -> byte
     except AnswerTooLarge:
         if answer.status != 200:
             return b""  # the status says enough
-        raise UpstreamError(
-            f"The answer is larger than this router takes of one that is not streamed: {limit_bytes} bytes "
-            "(max_answer_bytes).",
-            code="answer_too_large",
+        raise too_large(
+            "The answer is larger than this router takes of one that is not streamed", limit_bytes
         ) from None
+
+
+def too_large(what: str, limit_bytes: int) -> UpstreamError:
+    """The error for an answer that the router does not keep in memory. ``what``: the beginning of its message."""
+    return UpstreamError(f"{what}: {limit_bytes} bytes (max_answer_bytes).", code="answer_too_large")

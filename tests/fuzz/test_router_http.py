@@ -105,6 +105,7 @@ def test_a_body_with_changed_bytes(served: Served, body: bytes, path: str) -> No
 
 
 NAMES = [*chat(), "prompt", "stop", "stream", "stream_options", "logprobs", "logit_bias", "seed", "n", "tools", "user"]
+NAMES += ["echo", "prompt_logprobs"]
 
 
 @fuzz(40)

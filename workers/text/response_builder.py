@@ -64,7 +64,7 @@ class ResponseBuilder:
     id_prefix: ClassVar[str]
     whole_object: ClassVar[str]
     chunk_object: ClassVar[str]
-    #: Whether the prompt's token ids are in the choice, as vLLM has them, or beside the choices.
+    #: Whether what is shown of the prompt's tokens is in the choice, as vLLM has it, or beside the choices.
     prompt_in_choice: ClassVar[bool]
 
     def __init__(
@@ -95,6 +95,7 @@ class ResponseBuilder:
         token_ids: list[int] | None = None,
         stop_reason: str | int | None = None,
         message: dict[str, Any] | None = None,
+        prompt_logprobs: object | None = None,
     ) -> bytes:
         """The body of an answer that is not streamed. ``message``: of a chat, if its text was read into parts."""
         content = self._content(text) if message is None else {"message": message}
@@ -103,8 +104,11 @@ class ResponseBuilder:
         if token_ids is not None:
             choice["token_ids"] = token_ids
         body = {"object": self.whole_object, **self._same, "choices": [choice], "usage": usage.body()}
+        about_prompt = choice if self.prompt_in_choice else body
         if self._prompt_token_ids is not None:
-            (choice if self.prompt_in_choice else body)["prompt_token_ids"] = self._prompt_token_ids
+            about_prompt["prompt_token_ids"] = self._prompt_token_ids
+        if prompt_logprobs is not None:
+            about_prompt["prompt_logprobs"] = prompt_logprobs
         if params is not None:
             body["kv_transfer_params"] = msgspec.to_builtins(params)
         return orjson.dumps(body)
@@ -117,6 +121,10 @@ class ResponseBuilder:
     def opening(self, usage: Usage) -> bytes:
         """The first chunk of a stream, before any text."""
         return b""
+
+    def prompt(self, text: str, logprobs: dict[str, Any] | None, usage: Usage, *, with_ids: bool) -> bytes:
+        """A chunk with a part of the prompt. ``with_ids``: chunks have the ids of new tokens; this one has none."""
+        return self.text(text, logprobs, [] if with_ids else None, replace(usage, num_completion_tokens=0))
 
     def text(
         self,

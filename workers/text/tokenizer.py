@@ -174,6 +174,13 @@ class Tokenizer:
         """The texts of tokens that were added to the vocabulary."""
         return {token: added.content for token, added in self._fast.get_added_tokens_decoder().items()}
 
+    @cached_property
+    def num_around(self) -> tuple[int, int]:
+        """How many tokens of its own the tokenizer puts before and after a text."""
+        mask: list[int] = self._encoding("a", True).special_tokens_mask
+        inside = [index for index, is_around in enumerate(mask) if not is_around]
+        return (inside[0], len(mask) - 1 - inside[-1]) if inside else (0, 0)
+
     def token_bytes(self, token: int) -> bytes:
         """The bytes that the token stands for, with its leading space; maybe only a part of a character."""
         known = self._bytes_of.get(token)

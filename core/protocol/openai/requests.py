@@ -38,6 +38,7 @@ MAX_TOP_LOGPROBS = 20
 MAX_LOGIT_BIAS = 1024
 #: vLLM's default bound, for completions too; OpenAI's is 5 there.
 MAX_COMPLETION_LOGPROBS = 20
+MAX_PROMPT_LOGPROBS = 20
 #: Baton's own bounds. Stop tokens are a set; the words are looked for, and the allowed tokens gathered, at every token.
 MAX_STOP_TOKENS = 1024
 MAX_BAD_WORDS = 256
@@ -57,7 +58,6 @@ _REFUSED: dict[str, tuple[Any, ...]] = {
     "functions": (None, []),
     "audio": (None,),
     "best_of": (None, 1),
-    "echo": (None, False),
     "function_call": (None, "none", "auto"),
     "logits_processors": (None, []),
     "modalities": (None, ["text"]),
@@ -68,6 +68,8 @@ _REFUSED: dict[str, tuple[Any, ...]] = {
     "store": (None, False),
     "web_search_options": (None,),
 }
+#: The same in chats. vLLM has an ``echo`` there that means something else.
+_REFUSED_IN_CHATS = {**_REFUSED, "echo": (None, False)}
 
 #: Fields that change nothing for a worker, whatever they say or because only such values are accepted. They need not be
 #: passed on.
@@ -152,6 +154,8 @@ class _Request(Hints, _Strict):
     cache_salt: Annotated[StrictStr, Field(min_length=1, max_length=MAX_SALT_CHARS)] | None = None
     #: Which request that waits gets a worker first: lower first, as with vLLM, then older.
     priority: Annotated[StrictInt, Field(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] = 0
+    #: The answer has the logprobs of the prompt's tokens, and of this many most likely ones in the place of each.
+    prompt_logprobs: Annotated[StrictInt, Field(ge=0, le=MAX_PROMPT_LOGPROBS)] | None = None
     #: Between router and workers only; the router strips what clients send.
     kv_transfer_params: dict[str, Any] | None = None
 
@@ -178,9 +182,23 @@ class _Request(Hints, _Strict):
         """The form that the answer must have; None: any text. Raises BadRequestError, but not after ``validate``."""
         return form_of(self.response_format, self.structured_outputs, ignore_eos=self.ignore_eos)
 
+    @property
+    def is_about_prompt(self) -> bool:
+        """Whether its answer is about its prompt, so that the worker that computes the prompt has to answer it all."""
+        return self.num_prompt_logprobs is not None
+
+    @property
+    def num_prompt_logprobs(self) -> int | None:
+        """Logprobs of the prompt's tokens, and of this many most likely ones in the place of each; None: none."""
+        return self.prompt_logprobs
+
     def _complain(self) -> None:
         """Check the rules between fields; raises BadRequestError."""
         _ = self.form
+        if self.prompt_logprobs is not None and self.stream:
+            raise BadRequestError(
+                "'prompt_logprobs' is not available in streams.", param="prompt_logprobs", code="invalid_value"
+            )
         if self.stream_options is not None and not self.stream:
             raise BadRequestError(
                 "'stream_options' is only allowed with 'stream'.",
@@ -301,6 +319,10 @@ class CompletionRequest(_Request):
     """Body of ``POST /v1/completions``. ``prompt``: one string, or one prompt as token ids."""
 
     prompt: StrictStr | Annotated[list[TokenId], Field(min_length=1, fail_fast=True)]
+    #: 0: the answer is about the prompt only.
+    max_tokens: Annotated[StrictInt, Field(ge=0)] | None = None
+    #: Whether the answer begins with the prompt.
+    echo: StrictBool = False
     logprobs: Annotated[StrictInt, Field(ge=0, le=MAX_COMPLETION_LOGPROBS)] | None = None
     #: What comes after the answer: for models that have tokens for it, and a prompt that is a text.
     suffix: StrictStr | None = None
@@ -310,6 +332,26 @@ class CompletionRequest(_Request):
         """Logprobs of sampled tokens and of this many most likely ones; 0: of sampled tokens only; None: none."""
         return self.logprobs
 
+    @property
+    def is_about_prompt(self) -> bool:
+        return self.echo or super().is_about_prompt
+
+    @property
+    def num_prompt_logprobs(self) -> int | None:
+        asked = (self.prompt_logprobs, self.logprobs if self.echo else None)
+        return max((number for number in asked if number is not None), default=None)
+
+    def _complain(self) -> None:
+        super()._complain()
+        if self.max_tokens == 0 and not self.is_about_prompt:
+            raise BadRequestError(
+                "'max_tokens' may be 0 only with 'echo' or 'prompt_logprobs': nothing else is to be answered.",
+                param="max_tokens",
+                code="integer_below_min_value",
+            )
+        if self.echo and self.suffix:
+            raise BadRequestError("'echo' and 'suffix' exclude each other.", param="suffix", code="invalid_value")
+
 
 Request = ChatRequest | CompletionRequest
 R = TypeVar("R", ChatRequest, CompletionRequest)
@@ -317,7 +359,8 @@ R = TypeVar("R", ChatRequest, CompletionRequest)
 
 def validate(kind: type[R], body: dict[str, Any]) -> R:
     """Check a parsed body; raises BadRequestError that names the parameter at fault."""
-    for name, harmless in _REFUSED.items():
+    refused = _REFUSED if kind is CompletionRequest else _REFUSED_IN_CHATS
+    for name, harmless in refused.items():
         # The types are compared too: in Python ``True == 1``, but in JSON 0 is not false.
         if name in body and not any(type(body[name]) is type(value) and body[name] == value for value in harmless):
             raise _refuse(name, harmless)
@@ -331,7 +374,7 @@ def validate(kind: type[R], body: dict[str, Any]) -> R:
     if kind is CompletionRequest:
         body = _of_one_prompt(body)
     try:
-        request = kind.model_validate({k: v for k, v in body.items() if k not in _REFUSED and v is not None})
+        request = kind.model_validate({k: v for k, v in body.items() if k not in refused and v is not None})
     except ValidationError as error:
         raise blame(error, body) from None
     request._complain()

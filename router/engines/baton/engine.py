@@ -74,7 +74,7 @@ class BatonEngine:
 
     def decode_leg(self, request: Exchange, prefilled: PrefillAnswer | None) -> DecodeLeg:
         """A D without P's blocks continues a migrated stream after the tokens that the client has."""
-        if not request.asked.splits:
+        if request.asked.passed_on and not request.asked.splits:
             return DecodeLeg((), whole(request.body.fields), False)
         params = None if prefilled is None else prefilled.kv_transfer_params
         if prefilled is None and request.sent_tokens.begun:

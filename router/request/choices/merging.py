@@ -38,10 +38,10 @@ def merged(answers: Sequence[dict[str, Any]], choices: Choices, *, shows_logprob
     """
     shown: list[dict[str, Any]] = []
     for begin in range(0, len(answers), choices.best_of):
-        of_prompt = [answer["choices"][0] for answer in answers[begin : begin + choices.best_of]]
+        of_prompt = answers[begin : begin + choices.best_of]
         if choices.best_of > choices.n:
             of_prompt = sorted(of_prompt, key=_mean_logprob, reverse=True)[: choices.n]
-        shown += of_prompt
+        shown += [answer["choices"][0] for answer in of_prompt]
     for index, choice in enumerate(shown):
         choice["index"] = index
         if choices.best_of > choices.n and not shows_logprobs:
@@ -50,9 +50,11 @@ def merged(answers: Sequence[dict[str, Any]], choices: Choices, *, shows_logprob
     return orjson.dumps({**answers[0], "choices": shown, "usage": usage})
 
 
-def _mean_logprob(choice: dict[str, Any]) -> float:
+def _mean_logprob(answer: dict[str, Any]) -> float:
     """The mean logprob of a completion's tokens; one without tokens is the least likely."""
-    found = (choice.get("logprobs") or {}).get("token_logprobs") or ()
+    found = (answer["choices"][0].get("logprobs") or {}).get("token_logprobs") or ()
+    if found and found[0] is None:  # it begins with its prompt, whose first token nothing predicts
+        found = found[_count("prompt_tokens")(answer.get("usage") or {}) :]
     known = [number for number in found if isinstance(number, int | float)]
     return sum(known) / len(known) if known else float("-inf")
 

@@ -116,6 +116,8 @@ class StubWorker:
         #: P: with the first token the context is full, so no blocks are kept.
         self.is_full = False
         self.first_text = word(0)
+        #: The events with which a stream begins that is to begin with its prompt.
+        self.echoed = ["the prompt", " and more"]
         #: In the message of an unstreamed chat, besides role and content.
         self.message_fields: dict[str, Any] = {}
         self.script: deque[Any] = deque()
@@ -335,9 +337,10 @@ class StubWorker:
         params = body.get("kv_transfer_params") or {}
         self._read(params)
         choice = self._choice(request)
-        wanted = body.get("max_completion_tokens") or body.get("max_tokens") or (4 if chat else 16)
+        wanted = body.get("max_completion_tokens") or body.get("max_tokens", 4 if chat else 16)
+        echoed = self.echoed if body.get("echo") and "resume" not in params else []
         if not body.get("stream"):
-            text = "".join(word(i, choice.index) for i in range(wanted))
+            text = "".join([*echoed, *(word(i, choice.index) for i in range(wanted))])
             return web.json_response(self._whole(chat, text, wanted, "length", choice))
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})
         await response.prepare(request)
@@ -347,6 +350,8 @@ class StubWorker:
         begin = len(params.get("output_token_ids", self._given(body))) + (params.get("first_token", -1) >= 0)
         if chat and not begin and "resume" not in params:
             await self._event(response, chat, {"delta": {"role": "assistant", "content": ""}}, choice=choice)
+        for part in echoed:
+            await self._event(response, chat, {"text": part}, line=b":\n" if names else b"", choice=choice)
         for i in range(begin, wanted):
             if isinstance(act, StreamThen) and i - begin == act.num_tokens:
                 return await self._break_off(request, response, act)
@@ -354,7 +359,9 @@ class StubWorker:
             text = word(i, choice.index)
             content = {"delta": {"content": text}} if chat else {"text": text}
             await self._event(response, chat, content, line=line, choice=choice)
-        await self._event(response, chat, {"delta": {}} if chat else {"text": ""}, finish="length", choice=choice)
+        line = b":end\n" if names and begin >= wanted else b""
+        last = {"delta": {}} if chat else {"text": ""}
+        await self._event(response, chat, last, finish="length", line=line, choice=choice)
         if isinstance(act, StreamThen):
             return await self._break_off(request, response, act)
         if (body.get("stream_options") or {}).get("include_usage"):

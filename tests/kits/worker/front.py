@@ -22,6 +22,7 @@ from core.net.served.port import HttpPort
 from core.net.sockets import bind, port_of
 from core.protocol.handoff import lease_of_reader
 from core.protocol.openai.json_body import BodyLimits
+from core.protocol.steps import PromptScores
 from core.protocol.worker import AdapterRecord, WorkerLoad
 from workers.app import create_internal_app, create_public_app
 from workers.engine.api import (
@@ -31,6 +32,7 @@ from workers.engine.api import (
     EngineRequest,
     FinishReason,
     HandOff,
+    PromptOutput,
     TokenOutput,
 )
 from workers.engine.blocks.block_audit import PoolStats
@@ -87,6 +89,18 @@ def text_of(tokens: list[int]) -> str:
     return text
 
 
+#: Tokens of a prompt that the scripted engine scores at a time.
+CHUNK = 5
+
+
+def scores_of(prompt: list[int], start: int, end: int, num_top: int) -> PromptScores:
+    """Made-up scores: the one of token ``i`` is ``-i``, and it is the most likely one if ``i`` is even."""
+    places = range(start, end)
+    tops = [[prompt[i], 5, 6][:num_top] if i % 2 == 0 else [5, 6, 7][:num_top] for i in places]
+    values = [[-float(i), -float(i) - 1, float("-inf")][: len(top)] for i, top in zip(places, tops, strict=True)]
+    return PromptScores(1, start, [-float(i) for i in places], [i % 2 * 8 + 1 for i in places], tops, values)
+
+
 class ScriptedEngine:
     """Gives every request the tokens of ``script``, one for each turn of ``gate``, after those that it comes with."""
 
@@ -123,6 +137,12 @@ class ScriptedEngine:
     async def _run(self, request: EngineRequest, stream: QueuedTokens) -> None:
         skip = len(request.output_token_ids)
         skip += request.remote is not None and request.remote.first_token >= 0
+        await self._score(request, stream)
+        if request.max_tokens == 0:
+            self.running.pop(request.request_id)
+            self._tell()
+            stream.put(PromptOutput(finish=FinishReason.LENGTH, num_cached_tokens=3))
+            return
         for count, token in enumerate(self.script[skip:], start=skip + 1):
             if self.gate is not None:
                 await self.gate.acquire()
@@ -139,6 +159,15 @@ class ScriptedEngine:
             stream.put(output)
             if output.finish is not None:
                 return
+
+    async def _score(self, request: EngineRequest, stream: QueuedTokens) -> None:
+        prompt, num_top = request.prompt_token_ids, request.sampling.num_prompt_logprobs
+        if num_top is None:
+            return
+        for start in range(1, len(prompt), CHUNK):
+            if self.gate is not None:
+                await self.gate.acquire()
+            stream.put(PromptOutput(scores_of(prompt, start, min(start + CHUNK, len(prompt)), num_top)))
 
     def _output(self, request: EngineRequest, token: int, count: int) -> TokenOutput:
         finish = hand_off = None

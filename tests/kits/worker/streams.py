@@ -31,7 +31,7 @@ def events_of(body: str) -> list[Event]:
         assert len(comments) <= 1 and not (comments and at_end)
         at_end = at_end or comments == [":end"]
         told = comments[0][1:] if comments and not at_end else None
-        ids = None if told is None else [int(one) for one in told.split(",")]
+        ids = None if told is None else [int(one) for one in told.split(",") if one]
         events.append(Event(json.loads(data.removeprefix("data: ")), ids, at_end))
     return events
 

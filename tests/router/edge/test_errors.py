@@ -79,7 +79,7 @@ def test_the_parameter_at_fault_is_named(change: dict[str, Any], param: str, cod
         ({"prompt": []}, "prompt"),
         ({"prompt": [1, "a"]}, "prompt[1]"),
         ({"prompt": 5}, "prompt"),
-        ({"echo": True}, "echo"),
+        ({"echo": "yes"}, "echo"),
         ({"suffix": 1}, "suffix"),
         ({"best_of": 2}, "best_of"),
         ({"logprobs": 21}, "logprobs"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from tokenizers.processors import TemplateProcessing
 from core.protocol.errors import BadRequestError
 from core.protocol.openai.requests import ChatRequest, CompletionRequest, validate
 from tests.kits import tiny_models
+from workers.server.answers.echo import NUM_TOGETHER, echoed_texts
 from workers.server.answers.prompts import Prompts
 from workers.text.infilling import FAMILIES
 from workers.text.tokenizer import Tokenizer, load
@@ -174,3 +176,56 @@ async def test_models_without_tokens_for_the_middle_refuse_a_suffix(tmp_path: Pa
         await Prompts(tokenizer, MAX_MODEL_LEN).tokens(text("a", suffix="b"))
     assert caught.value.param == "suffix"
     tokenizer.close()
+
+
+async def echoed(prompts: Prompts, tokenizer: Tokenizer, request: CompletionRequest) -> list[str]:
+    return await echoed_texts(tokenizer, request, await prompts.tokens(request))
+
+
+@pytest.mark.parametrize(
+    ("prompt", "more", "shown"),
+    [
+        ("the baton", {}, "the baton"),
+        ("the baton", {"add_special_tokens": False}, "the baton"),
+        (f"{BOS}the baton{EOS}", {}, f"{BOS}the baton{EOS}"),
+        (f"{BOS}the baton", {"add_special_tokens": False}, f"{BOS}the baton"),
+        ("the baton, the track", {"truncate_prompt_tokens": 8}, " track"),
+        ([0, 275, 1], {}, None),
+        ("\u4e2d\u6587 \u20ac", {}, "\u4e2d\u6587 \u20ac"),
+        ("", {}, ""),
+    ],
+)
+async def test_an_echo_is_the_clients_text(
+    prompts: Prompts, tokenizer: Tokenizer, prompt: Any, more: dict[str, Any], shown: str | None
+) -> None:
+    """Without what the tokenizer has put around it. Of token ids nothing is left out."""
+    request = text(prompt, echo=True, max_tokens=0, **more)
+    texts = await echoed(prompts, tokenizer, request)
+    assert len(texts) == len(await prompts.tokens(request))
+    if shown is None:
+        shown = tokenizer.decode_all(prompt)
+    assert "".join(texts).endswith(shown) if "truncate_prompt_tokens" in more else "".join(texts) == shown
+
+
+async def test_nothing_is_echoed_unless_it_is_asked_for(prompts: Prompts, tokenizer: Tokenizer) -> None:
+    assert await echoed(prompts, tokenizer, text("the baton")) == []
+    assert await echoed_texts(tokenizer, chat("hi"), [5, 6]) == []
+
+
+async def test_a_long_echo_lets_others_run(prompts: Prompts, tokenizer: Tokenizer) -> None:
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(others())
+    await echoed_texts(tokenizer, text([5] * 1000, echo=True), [5] * 1000)
+    task.cancel()
+    assert turns >= 1000 // NUM_TOGETHER
+
+
+def test_the_tokens_around_a_text_are_counted(tokenizer: Tokenizer) -> None:
+    assert tokenizer.num_around == (1, 1)

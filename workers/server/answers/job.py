@@ -16,6 +16,8 @@ from core.protocol.router import is_request_id
 from workers.engine.api import EngineRequest
 from workers.parsers.deltas import MessageDelta
 from workers.parsers.forced_calls import forced_parser, grammar_of_calls
+from workers.server.answers import transfer_params
+from workers.server.answers.echo import echoed_texts, shown_prompt
 from workers.server.answers.prompts import Prompts
 from workers.server.answers.request_leg import leg_of
 from workers.server.answers.sampling import check_prompt_tokens, sampling_params
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from workers.server.answers.request_leg import RequestLeg
     from workers.server.identity import Identity
     from workers.server.ports import Grammars
+    from workers.text.shown_prompt import ShownPrompt
     from workers.text.tokenizer import Tokenizer
 
 
@@ -44,7 +47,8 @@ class Job:
     """One request, ready to run.
 
     ``token_ids``: the lines with token ids, if the router asked for them. ``reader``: reads the text of a chat into
-    parts of the message, if there is more than content.
+    parts of the message, if there is more than content. ``shown_prompt``: what the answer shows of its prompt, if
+    anything.
     """
 
     request: Request
@@ -56,6 +60,7 @@ class Job:
     first_text: str = ""
     token_ids: TokenIdLines | None = None
     reader: MessageReader | None = None
+    shown_prompt: ShownPrompt | None = None
 
     @property
     def finish_reason(self) -> str:
@@ -120,10 +125,13 @@ class JobFactory:
             raise no_such_model(request.model)
         if leg.hand_off and request.stream:
             raise BadRequestError("A prefill is not streamed.", param="stream", code="invalid_value")
+        if request.is_about_prompt and (leg.hand_off or leg.remote is not None):
+            raise transfer_params.bad("a request with echo or prompt_logprobs is answered by one worker alone")
         prompt = await self._prompt(request, leg.remote)
         form = _form(request)
         grammar = "" if form is None else await self._compile(form)
-        job = self._job(request, prompt, leg, request_id, choice or Choice(request_id), grammar)
+        texts = await echoed_texts(self._tokenizer, request, prompt)
+        job = self._job(request, prompt, leg, request_id, choice or Choice(request_id), grammar, texts)
         await _skip_given(job, leg)
         if tells_token_ids and request.stream:
             job.token_ids = TokenIdLines(job.transcript.tokens)
@@ -147,7 +155,14 @@ class JobFactory:
         return await self._grammars.compile(form)
 
     def _job(
-        self, request: Request, prompt: list[int], leg: RequestLeg, request_id: str, choice: Choice, grammar: str
+        self,
+        request: Request,
+        prompt: list[int],
+        leg: RequestLeg,
+        request_id: str,
+        choice: Choice,
+        grammar: str,
+        texts: list[str],
     ) -> Job:
         eos = self._tokenizer.eos_token_ids
         sampling = sampling_params(
@@ -156,6 +171,7 @@ class JobFactory:
             vocab_size=self._identity.vocab_size,
             eos_token_ids=eos,
             bad_words=self._tokenizer.encode_words(request.bad_words or ()),
+            scores_prompt=not leg.has_begun,
         )
         if not leg.has_begun:
             self._check_limit(request, len(prompt))
@@ -178,11 +194,15 @@ class JobFactory:
         )
         leg.check(engine_request, self._identity)
         created = leg.created or choice.created or int(time.time())
-        transcript = self._transcript(request, prompt)
+        logprobs = self._logprobs(request, sum(map(len, texts)))
+        transcript = self._transcript(request, prompt, logprobs)
         shows_prompt = request.return_token_ids and not (request.stream and leg.has_begun)
         shown = Shown(request.include_usage, request.usage_in_chunks, prompt if shows_prompt else None)
         response = self._response(request, choice, created, shown)
         job = Job(request, leg, engine_request, transcript, response, created)
+        if request.is_about_prompt and not leg.has_begun:
+            job.shown_prompt = shown_prompt(self._tokenizer.token_bytes, request, prompt, texts, logprobs)
+            job.first_text = job.shown_prompt.text
         if isinstance(request, ChatRequest):
             job.reader = self._reader(request, prompt, request_id)
         return job
@@ -206,7 +226,7 @@ class JobFactory:
             wanted = room if isinstance(request, ChatRequest) else COMPLETION_MAX_TOKENS
         return min(wanted, room)
 
-    def _transcript(self, request: Request, prompt: list[int]) -> Transcript:
+    def _transcript(self, request: Request, prompt: list[int], logprobs: Logprobs | None) -> Transcript:
         text = TextStream(
             self._detokenizer(request, prompt),
             request.stop_strings,
@@ -215,7 +235,7 @@ class JobFactory:
         )
         own = frozenset() if request.ignore_eos else self._tokenizer.eos_token_ids
         stop_tokens = frozenset(request.stop_token_ids or ()) - own
-        return Transcript(text, self._logprobs(request), len(prompt), stop_tokens)
+        return Transcript(text, logprobs, len(prompt), stop_tokens)
 
     def _detokenizer(self, request: Request, prompt: list[int]) -> Detokenizer:
         tokenizer = self._tokenizer
@@ -250,11 +270,13 @@ class JobFactory:
             return None
         return MessageReader(parser, request_id, one_call=not request.parallel_tool_calls)
 
-    def _logprobs(self, request: Request) -> Logprobs | None:
+    def _logprobs(self, request: Request, prompt_chars: int) -> Logprobs | None:
         if request.num_logprobs is None:
             return None
-        kind = ChatLogprobs if isinstance(request, ChatRequest) else CompletionLogprobs
-        return kind(self._tokenizer.token_bytes, as_ids=request.return_tokens_as_token_ids)
+        names, as_ids = self._tokenizer.token_bytes, request.return_tokens_as_token_ids
+        if isinstance(request, ChatRequest):
+            return ChatLogprobs(names, as_ids=as_ids)
+        return CompletionLogprobs(names, as_ids=as_ids, prompt_chars=prompt_chars)
 
     def _response(self, request: Request, choice: Choice, created: int, shown: Shown) -> ResponseBuilder:
         kind = ChatResponseBuilder if isinstance(request, ChatRequest) else CompletionResponseBuilder

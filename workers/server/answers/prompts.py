@@ -143,7 +143,8 @@ class Prompts:
         if asked > 0:
             return asked
         default = 1 if isinstance(request, ChatRequest) else COMPLETION_MAX_TOKENS
-        return max(1, self._max_model_len - (request.max_new_tokens or default))
+        wanted = default if request.max_new_tokens is None else max(1, request.max_new_tokens)
+        return max(1, self._max_model_len - wanted)
 
     def _too_long(self, request: Request, how_many: str) -> BadRequestError:
         return BadRequestError(

@@ -16,10 +16,16 @@ _MAX_TOKEN_DIGITS = 20
 
 
 def sampling_params(
-    request: Request, *, seed: int, vocab_size: int, eos_token_ids: frozenset[int], bad_words: list[list[int]]
+    request: Request,
+    *,
+    seed: int,
+    vocab_size: int,
+    eos_token_ids: frozenset[int],
+    bad_words: list[list[int]],
+    scores_prompt: bool = True,
 ) -> SamplingParams:
-    """The sampling parameters. ``bad_words``: the request's, as tokens. Raises BadRequestError for token ids outside
-    the vocabulary.
+    """The sampling parameters. ``bad_words``: the request's, as tokens. ``scores_prompt`` False: the client has the
+    logprobs of its prompt, if it wants any. Raises BadRequestError for token ids outside the vocabulary.
     """
     allowed, stops = request.allowed_token_ids, request.stop_token_ids or []
     for name, tokens in (("allowed_token_ids", allowed), ("stop_token_ids", stops)):
@@ -40,6 +46,7 @@ def sampling_params(
         bad_words=tuple(map(tuple, bad_words)),
         allowed_token_ids=None if allowed is None else tuple(allowed),
         num_logprobs=request.num_logprobs,
+        num_prompt_logprobs=request.num_prompt_logprobs if scores_prompt else None,
     )
 
 

@@ -23,6 +23,7 @@ from core.protocol.handoff import KVTransferParams
 from workers.engine.api import AbortedError, EngineError, PromptOutput, TokenOutput
 from workers.parsers.deltas import joined
 from workers.server.answers.engine_errors import to_api_error
+from workers.server.answers.prompt_part import add_prompt, prompt_chunks
 from workers.server.answers.token_ids import END, KEEP_ALIVE, MAX_SILENCE_S
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class Serving:
             last_s = clock()
             async for output in outputs:
                 if isinstance(output, PromptOutput):
-                    job.transcript.end_with_prompt(output)
+                    await add_prompt(job, output)
                     if output.finish is None:
                         continue
                 opening = b"" if client.started else _opening(job)
@@ -112,7 +113,7 @@ class Serving:
             async for output in outputs:
                 if isinstance(output, PromptOutput):
                     text = ""
-                    job.transcript.end_with_prompt(output)
+                    await add_prompt(job, output)
                 else:
                     text = job.transcript.add(output)
                 ended = job.transcript.finish_reason is not None
@@ -179,6 +180,7 @@ class Serving:
             tokens,
             transcript.stop_reason,
             message,
+            None if job.shown_prompt is None else job.shown_prompt.entries,
         )
         await client.send_json(200, body)
 
@@ -294,5 +296,7 @@ def _keep_alive(job: Job) -> bytes:
 
 
 def _opening(job: Job) -> bytes:
-    """The first chunk of the stream; empty if the client has received that chunk from another worker."""
-    return b"" if job.leg.has_begun else job.response.opening(job.transcript.usage)
+    """The first chunks of the stream; empty if the client has received them from another worker."""
+    if job.leg.has_begun:
+        return b""
+    return job.response.opening(job.transcript.usage) + prompt_chunks(job)

@@ -14,6 +14,8 @@ HEADER = b"x-baton-token-ids"
 ASKED = "1"
 #: The SSE comment before the last events of an answer; it is sent together with them.
 END = b":end\n"
+#: The line before an event that is not about the answer's tokens: a part of an echoed prompt.
+NONE = b":\n"
 #: The comment that only says that tokens are sampled.
 KEEP_ALIVE = b":\n\n"
 #: Longest silence in seconds while tokens are sampled: much shorter than any timeout of a reader.

@@ -51,6 +51,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
         *("seed", "top_k", "min_p", "ignore_eos", "safety_identifier", "min_tokens", "logprobs", "top_logprobs"),
         *(
             "echo",
+            "prompt_logprobs",
             "tools",
             "response_format",
             "structured_outputs",

@@ -69,6 +69,13 @@ def test_the_best_by_mean_logprob_come_first() -> None:
     assert shown["choices"][0]["logprobs"] == {"token_logprobs": [-1, None, -1]}
 
 
+def test_the_prompt_with_which_answers_begin_does_not_count() -> None:
+    prompt = [None, -9, -9, -9, -9]
+    answers = [answer(*prompt, -2), answer(*prompt, -3, -3, -3, -3, -3, -3, -3, -3), answer(*prompt)]
+    found = orjson.loads(merged(answers, Choices(1, 3), shows_logprobs=True))
+    assert found["choices"][0]["logprobs"]["token_logprobs"][5:] == [-2]
+
+
 def test_each_prompt_has_its_own_best() -> None:
     answers = [answer(-3), answer(-1), answer(-1), answer(-3)]
     found = orjson.loads(merged(answers, Choices(1, 2, ("x", "y")), shows_logprobs=True))

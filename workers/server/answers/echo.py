@@ -1,0 +1,71 @@
+"""What an answer will show of its prompt: the text of each token, and what collects the logprobs."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from core.protocol.openai.requests import CompletionRequest
+from workers.text.detokenizer import REPLACEMENT, Detokenizer
+from workers.text.logprobs import CompletionLogprobs
+from workers.text.prompt_logprobs import PromptLogprobs
+from workers.text.shown_prompt import ShownPrompt
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from core.protocol.openai.requests import Request
+    from workers.text.logprobs import Logprobs
+    from workers.text.tokenizer import Tokenizer
+
+#: Tokens that are decoded before other tasks of the event loop may run (about 1 ms).
+NUM_TOGETHER = 64
+
+
+async def echoed_texts(tokenizer: Tokenizer, request: Request, tokens: list[int]) -> list[str]:
+    """The text of each token of a prompt with which the answer begins; joined, they are the text of the prompt. Empty:
+    the answer does not begin with it.
+
+    Special tokens have their text, as with vLLM, but for those that the tokenizer has put around the client's text.
+    """
+    if not isinstance(request, CompletionRequest) or not request.echo:
+        return []
+    has_more = isinstance(request.prompt, str) and request.add_special_tokens is not False
+    before, after = tokenizer.num_around if has_more else (0, 0)
+    shown = range(before, len(tokens) - after)
+    detokenizer = Detokenizer(tokenizer.decode_all, tokenizer.is_token)
+    texts = [""] * len(tokens)
+    for count, index in enumerate(shown, 1):
+        texts[index] = detokenizer.push(tokens[index])
+        if count % NUM_TOGETHER == 0:
+            await asyncio.sleep(0)
+    if shown:
+        texts[shown[-1]] += _rest(detokenizer, is_all=request.max_tokens == 0)
+    return texts
+
+
+def _rest(detokenizer: Detokenizer, *, is_all: bool) -> str:
+    """The text that the last tokens still hold back. A character that begins in a prompt belongs to the output, which
+    begins with it, unless there is none.
+    """
+    rest = detokenizer.flush()
+    return rest if is_all else rest.rstrip(REPLACEMENT)
+
+
+def shown_prompt(
+    token_bytes: Callable[[int], bytes],
+    request: Request,
+    tokens: list[int],
+    texts: list[str],
+    logprobs: Logprobs | None,
+) -> ShownPrompt:
+    """What collects it. ``texts``: see ``echoed_texts``; ``logprobs`` are the answer's."""
+    wanted = request.prompt_logprobs
+    return ShownPrompt(
+        tokens,
+        texts,
+        logprobs if texts and isinstance(logprobs, CompletionLogprobs) else None,
+        None if wanted is None else PromptLogprobs(token_bytes, wanted),
+        num_top=request.num_logprobs or 0,
+        in_parts=request.stream,
+    )
