@@ -19,7 +19,6 @@ from enum import StrEnum
 
 import msgspec
 
-
 #: Most adapters of one worker: it takes no more, and routers accept no more of an announcement.
 MAX_ADAPTERS = 128
 

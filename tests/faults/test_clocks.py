@@ -40,7 +40,8 @@ SHOWN = {
     "router/steps/exit.py": "when a request ended, for the dashboard",
     "router/peers/presence.py": "since when a router is alive, for `/admin/routers`",
     "router/tracing/provider.py": "the time of a span",
-    "workers/server/answers/request_leg.py": "`created` of an answer",
+    "router/steps/choices.py": "`created` of the answers to one request",
+    "workers/server/answers/job.py": "`created` of an answer",
     "workers/worker.py": "`created` of a model",
 }
 CLOCKS = {"time", "time_ns", "localtime", "gmtime", "ctime", "CLOCK_REALTIME"}
