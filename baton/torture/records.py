@@ -19,16 +19,24 @@ class Question:
     body: dict[str, Any]
 
     @property
+    def may_stream(self) -> bool:
+        """Whether its answer may be streamed: one with logprobs of the prompt may not."""
+        return "prompt_logprobs" not in self.body
+
+    @property
     def path(self) -> str:
         return "/v1/chat/completions" if self.chat else "/v1/completions"
 
 
 @dataclass(frozen=True)
 class TokenLogprob:
-    """One sampled token as clients see it. ``offset`` is in characters of the text; chats have none."""
+    """One token as clients see it. ``offset`` is in characters of the text; chats have none.
+
+    ``logprob`` is None for the first token of a prompt, which has none.
+    """
 
     token: str
-    logprob: float
+    logprob: float | None
     offset: int | None = None
     #: Log probabilities of the likeliest tokens, by their text, or by their bytes in hex.
     top: dict[str, float] = field(default_factory=dict)
@@ -48,6 +56,8 @@ class ClientAnswer:
     #: Tokens of the prompt and of the completion, of all choices together.
     num_tokens: tuple[int, int] | None = None
     logprobs: list[TokenLogprob] = field(default_factory=list)
+    #: Those of the prompt, if the question asks for them beside the text.
+    prompt_logprobs: list[TokenLogprob] = field(default_factory=list)
     #: The choices after the first one, in the order of their indices.
     others: list[ClientAnswer] = field(default_factory=list)
 

@@ -146,6 +146,7 @@ def take(answer: ClientAnswer, body: dict[str, Any]) -> None:
             own.text += (part.get("content", part.get("text")) or "") + _calls(part)
             own.finish_reason = choice["finish_reason"] or own.finish_reason
             own.logprobs += _logprobs(choice.get("logprobs") or {})
+            own.prompt_logprobs += map(_of_prompt, choice.get("prompt_logprobs") or ())
         if usage := body.get("usage"):
             answer.num_tokens = _num_tokens(usage)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
@@ -177,7 +178,15 @@ def _logprobs(given: dict[str, Any]) -> list[TokenLogprob]:
     if given.get("tokens") is None:
         return []
     four = zip(given["tokens"], given["token_logprobs"], given["text_offset"], given["top_logprobs"], strict=True)
-    return [TokenLogprob(*one) for one in four]
+    return [TokenLogprob(token, logprob, offset, top or {}) for token, logprob, offset, top in four]
+
+
+def _of_prompt(given: dict[str, dict[str, Any]] | None) -> TokenLogprob:
+    """The logprobs in the place of a token of the prompt, by the ids of tokens: its own comes first."""
+    if given is None:
+        return TokenLogprob("", None)
+    logprobs = {token: one["logprob"] for token, one in given.items()}
+    return TokenLogprob(own := next(iter(given)), logprobs[own], None, logprobs)
 
 
 def _chat_top(one: dict[str, Any]) -> dict[str, float]:

@@ -1,4 +1,7 @@
-"""What some questions ask for beyond one text: several answers, lists of prompts, forms, tools. Drawn from a seed."""
+"""What some questions ask for beyond one text: several answers, lists of prompts, forms, tools, scores of the prompt.
+
+Drawn from a seed.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ def with_feature(rng: random.Random, question: Question) -> Question:
     """The question, in one of three cases with something more."""
     if rng.random() > 1 / 3:
         return question
-    possible = [several, form, *((tools,) if question.chat else (prompts,))]
+    possible = [several, form, *((tools,) if question.chat else (prompts, echo, scores))]
     add: Callable[[random.Random, dict[str, Any]], dict[str, Any]] = rng.choice(possible)
     return Question(question.number, question.chat, add(rng, dict(question.body)))
 
@@ -56,6 +59,16 @@ def tools(rng: random.Random, body: dict[str, Any]) -> dict[str, Any]:
     choice = rng.choice(("required", named))
     without_stop = {name: value for name, value in body.items() if name != "stop"}
     return {**without_stop, "tools": TOOLS, "tool_choice": choice, "ignore_eos": False, "max_tokens": 200}
+
+
+def echo(rng: random.Random, body: dict[str, Any]) -> dict[str, Any]:
+    """The prompt before the answer, with the logprobs of both: all of an answer, one token of it, or none."""
+    return {**body, "echo": True, "logprobs": rng.randint(0, 5), "max_tokens": rng.choice((0, 1, body["max_tokens"]))}
+
+
+def scores(rng: random.Random, body: dict[str, Any]) -> dict[str, Any]:
+    """The logprobs of the prompt beside the answer."""
+    return {**body, "prompt_logprobs": rng.randint(0, 5)}
 
 
 def singles(question: Question) -> Iterator[Question]:

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 NO_ROUTER_S = 0.05
 
 
-def draw_manner(rng: random.Random) -> Manner:
+def draw_manner(rng: random.Random, *, may_stream: bool = True) -> Manner:
     """How a client reads its next answer."""
     what = rng.random()
-    stream = rng.random() < 0.8
+    stream = rng.random() < 0.8 and may_stream
     if what < 0.2:
         return Manner(stream, leaves_after=rng.randint(1, 60) if stream else rng.uniform(0.01, 1.5))
     if what < 0.3:
@@ -76,7 +76,8 @@ class Traffic:
     async def _client(self, number: int) -> None:
         rng, routers = random.Random(f"client {self._seed} {number}"), random.Random(f"routers {self._seed} {number}")
         while not self._finishing:
-            question, manner = rng.choice(self._questions), draw_manner(rng)
+            question = rng.choice(self._questions)
+            manner = draw_manner(rng, may_stream=question.may_stream)
             while not await self.ask(question, manner, routers):
                 self.num_again += 1
 

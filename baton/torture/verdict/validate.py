@@ -202,16 +202,27 @@ def _difference_of_choice(seen: ClientAnswer, expected: ClientAnswer, *, whole: 
         return f"wrong tokens: {_first_difference(seen.text, expected.text)}"
     if seen.finish_reason not in ({expected.finish_reason} if whole else {expected.finish_reason, None}):
         return f"finish reason {seen.finish_reason}, not {expected.finish_reason}"
-    if len(seen.logprobs) > len(expected.logprobs) or (whole and len(seen.logprobs) < len(expected.logprobs)):
-        return f"logprobs of {len(seen.logprobs)} tokens, not {len(expected.logprobs)}"
-    for index, (one, other) in enumerate(zip(seen.logprobs, expected.logprobs, strict=False)):
+    if wrong := _difference_of_logprobs(seen.logprobs, expected.logprobs, whole=whole):
+        return f"logprobs of {wrong}"
+    if wrong := _difference_of_logprobs(seen.prompt_logprobs, expected.prompt_logprobs, whole=whole):
+        return f"logprobs of the prompt, of {wrong}"
+    return ""
+
+
+def _difference_of_logprobs(seen: Sequence[TokenLogprob], expected: Sequence[TokenLogprob], *, whole: bool) -> str:
+    if len(seen) > len(expected) or (whole and len(seen) < len(expected)):
+        return f"{len(seen)} tokens, not {len(expected)}"
+    for index, (one, other) in enumerate(zip(seen, expected, strict=False)):
         if not _same(one, other):
-            return f"logprobs of token {index}: {one}, not {other}"
+            return f"token {index}: {one}, not {other}"
     return ""
 
 
 def _same(one: TokenLogprob, other: TokenLogprob) -> bool:
-    close = abs(one.logprob - other.logprob) <= MAX_LOGPROB_DIFFERENCE
+    if one.logprob is None or other.logprob is None:
+        close = one.logprob is other.logprob
+    else:
+        close = abs(one.logprob - other.logprob) <= MAX_LOGPROB_DIFFERENCE
     same = (one.token, one.offset) == (other.token, other.offset)
     return close and same and _alike(one.top, other.top) and _alike(other.top, one.top)
 

@@ -23,7 +23,8 @@ USAGE = {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}
 def test_every_question_is_a_request_and_so_are_its_parts() -> None:
     questions = make_questions(3, 200)
     kinds = {name for question in questions for name in question.body}
-    assert kinds >= {"n", "response_format", "tools", "tool_choice", "messages", "prompt"}
+    assert kinds >= {"n", "response_format", "tools", "tool_choice", "messages", "prompt", "echo", "prompt_logprobs"}
+    assert {0, 1} <= {question.body["max_tokens"] for question in questions if "echo" in question.body}
     for question in questions:
         kind: Any = ChatRequest if question.chat else CompletionRequest
         body = {"model": "m", **question.body}
@@ -60,6 +61,26 @@ def test_choices_and_calls_are_read_as_they_come() -> None:
     assert whole == answer
     with pytest.raises(AnswerError):
         take(ClientAnswer(), {"choices": [{"index": -1, "delta": {}, "finish_reason": None}]})
+
+
+def test_logprobs_of_a_prompt_are_read_and_judged() -> None:
+    entry = {"logprob": -1.0, "rank": 2, "decoded_token": "a"}
+    given = [None, {"7": entry, "8": {**entry, "logprob": -0.5, "rank": 1}}]
+    lists = {"tokens": ["x", "a"], "token_logprobs": [None, -1.0], "text_offset": [0, 1], "top_logprobs": [None, {}]}
+    choice = {"text": "xa", "finish_reason": "length", "prompt_logprobs": given, "logprobs": lists}
+
+    def judged(**changes: Any) -> Verdict:
+        expected, seen = ClientAnswer(), ClientAnswer()
+        take(expected, {"choices": [choice]})
+        take(seen, {"choices": [{**choice, **changes}]})
+        attempt = Attempt(0, "router-0", False, 0.0, ended_s=1.0, ending=Ending.DONE, answer=seen)
+        return judge(attempt, expected, []).verdict
+
+    assert judged() is Verdict.EXACT
+    assert judged(prompt_logprobs=given[:1]) is Verdict.WRONG
+    assert judged(prompt_logprobs=[None, {"7": {**entry, "logprob": -1.2}, "8": entry}]) is Verdict.WRONG
+    assert judged(prompt_logprobs=[given[1], given[1]]) is Verdict.WRONG
+    assert judged(logprobs={**lists, "token_logprobs": [-3.0, -1.0]}) is Verdict.WRONG
 
 
 def event(index: int, finish: str | None = None, **delta: Any) -> dict[str, Any]:
