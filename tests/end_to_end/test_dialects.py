@@ -14,7 +14,7 @@ from openai import AsyncOpenAI
 from pydantic import BaseModel
 
 from baton.demo import QUESTIONS
-from tests.kits.dialects.strict import count_of, message_events, message_of, response_events, response_of
+from tests.kits.strict_types import count_of, message_events, message_of, response_events, response_of
 from tests.kits.whole.stack import MODEL, Stack
 
 if TYPE_CHECKING:

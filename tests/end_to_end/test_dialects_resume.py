@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.kits.dialects.strict import message_events, response_events
+from tests.kits.strict_types import message_events, response_events
 from tests.kits.whole.stack import MODEL, Stack
 from tests.kits.whole.streams import Counts, resumed
 

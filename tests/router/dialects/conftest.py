@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.kits.dialects.strict import message_events, message_of, response_events, response_of
+from tests.kits.strict_types import message_events, message_of, response_events, response_of
 
 NUM_TOKENS = 8
 

@@ -14,7 +14,7 @@ from router.dialects.messages.chat import NAMES
 from router.dialects.messages.translation import MessageTranslation
 from router.dialects.stream import DialectStream
 from tests.kits.dialects.chats import argues, calls, ends, fails, role, says, thinks, whole, whole_call
-from tests.kits.dialects.strict import message_events, message_of
+from tests.kits.strict_types import message_events, message_of
 
 ID = "ab" * 16
 BODY: dict[str, Any] = {

@@ -12,7 +12,7 @@ from router.dialects.messages.counting import CountTranslation
 from router.dialects.messages.errors import error_body
 from router.dialects.messages.translation import MessageTranslation
 from tests.kits.dialects.chats import whole, whole_call
-from tests.kits.dialects.strict import count_of, message_of
+from tests.kits.strict_types import count_of, message_of
 
 ID = "ab" * 16
 HI = {"role": "user", "content": "hi"}

@@ -26,7 +26,7 @@ from tests.kits.dialects.chats import (
     whole,
     whole_call,
 )
-from tests.kits.dialects.strict import response_events, response_of
+from tests.kits.strict_types import response_events, response_of
 
 ID = "ab" * 16
 BODY: dict[str, Any] = {"model": "m", "input": "hi", "stream": True}

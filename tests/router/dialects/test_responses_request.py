@@ -9,7 +9,7 @@ import pytest
 from core.protocol.errors import ApiError, BadRequestError
 from router.dialects.responses.translation import ResponseTranslation
 from tests.kits.dialects.chats import whole, whole_call
-from tests.kits.dialects.strict import response_of
+from tests.kits.strict_types import response_of
 
 ID = "ab" * 16
 FUNCTION = {"type": "function", "name": "get", "parameters": {"type": "object"}, "strict": True}

@@ -10,10 +10,10 @@ import pytest
 
 from core.protocol.errors import UnavailableError
 from router.settings import RouterSettings
-from tests.kits.dialects.strict import count_of, messages_error_of
 from tests.kits.router.cluster import Cluster, eventually, make_settings
 from tests.kits.router.stub_workers import FIRST_TOKEN, Hang, Raw, Refuse, StreamThen, word
 from tests.kits.router.vllm_server import add_vllm
+from tests.kits.strict_types import count_of, messages_error_of
 from tests.router.dialects.conftest import NUM_TOKENS, Spoken
 
 WHOLE = "".join(map(word, range(NUM_TOKENS)))
