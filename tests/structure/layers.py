@@ -69,8 +69,8 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("loading",),
         ("cpu", "in_place"),
         ("adapters", "sampling", "sequences"),
-        ("cache", "outbox"),
-        ("distributed", "grammar", "native"),
+        ("cache", "grammar", "outbox"),
+        ("distributed", "native"),
         ("device",),
     ),
     "workers.server": (

@@ -10,7 +10,7 @@ import torch
 
 from core.protocol.steps import PromptScores, Sampled, Step, StepResult
 from workers.rank.cache.batch import Batch, BatchRow, tail_blocks
-from workers.rank.grammar.masks import Masks
+from workers.rank.grammar.masks import MaskWriter
 from workers.rank.sampling.prompt_scores import PromptTokens
 from workers.rank.sampling.sampler import sample
 from workers.rank.sequences import RankSequence, SequenceTable
@@ -51,6 +51,7 @@ class Runner:
         self._cache = cache
         self._versions = versions
         self._grammars = grammars
+        self._masks = MaskWriter()
         self.sequences = SequenceTable(
             model.vocab_size,
             model.max_model_len,
@@ -77,9 +78,9 @@ class Runner:
 
     def _run(self, rows: list[Row]) -> tuple[list[Sampled], list[PromptScores]]:
         sequences = [self.sequences.take(row) for row in rows]
-        logits, scores = self._forward(rows, sequences)
         drawing = [sequence for row, sequence in zip(rows, sequences, strict=True) if row.sample]
-        masks = None if self._grammars is None else Masks.of(drawing, self._grammars.mask_words)
+        masks = None if self._grammars is None else self._masks.begin(drawing, self._grammars.mask_words)
+        logits, scores = self._forward(rows, sequences)
         draws = sample(logits, drawing, masks, with_logprobs=self._with_logprobs) if drawing else []
         sampled = []
         for sequence, draw in zip(drawing, draws, strict=True):

@@ -7,11 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import torch
     from llguidance import LLMatcher
-
-#: All bits of a mask's word.
-_ALL = -1
 
 
 class Constraint:
@@ -43,11 +39,13 @@ class Constraint:
         if not self._matcher.consume_token(token):
             self.error = self._matcher.get_error() or "no token can come next"
 
-    def write_mask(self, words: torch.Tensor) -> None:
-        """Set the bits of the tokens that may come next. ``words``: int32 on the CPU, contiguous, for all tokens."""
-        if self._matcher is not None and not self.error:
-            self._matcher.unsafe_compute_mask_ptr(words.data_ptr(), words.numel() * 4)
-            if not self._matcher.is_error():
-                return
-            self.error = self._matcher.get_error()
-        words.fill_(_ALL)
+    @property
+    def matcher(self) -> LLMatcher | None:
+        """What computes the mask of the tokens that may come next; None: all may, see ``error``."""
+        return None if self.error else self._matcher
+
+    def has_mask(self) -> bool:
+        """Whether a mask that ``matcher`` has computed holds. Otherwise every token may come next, see ``error``."""
+        if self.matcher is not None and self.matcher.is_error():
+            self.error = self.matcher.get_error()
+        return self.matcher is not None

@@ -15,6 +15,7 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
 from core.protocol.steps import CompileGrammar, GrammarCompiled, Vocabulary
 from workers.rank.grammar.constraint import Constraint
+from workers.rank.grammar.masks import native_ban
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -93,6 +94,7 @@ class GrammarLibrary:
         if tokenizer.vocab_size < self._vocab_size:
             tokenizer = LLTokenizer(vocabulary.tokenizer, n_vocab=self._vocab_size, eos_token=eos)
         self._tokenizer = tokenizer
+        native_ban()  # compiled here, so that no step waits for it
 
     def _find(self, grammar: str) -> LLMatcher:
         """The grammar, compiled; a matcher that has an error if it cannot be. Raises ValueError without vocabulary."""

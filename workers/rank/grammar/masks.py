@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import TYPE_CHECKING, Protocol
 
 import torch
+from llguidance import LLExecutor
+
+from workers.rank.native.support import is_available
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+    from concurrent.futures import Future
+
+    from llguidance import LLMatcher
 
     from workers.rank.grammar.constraint import Constraint
+
+#: A word of a mask in which every token may come next.
+_ALL = -1
+_WORD_BYTES = 4
 
 
 class ConstrainedRow(Protocol):
@@ -19,16 +31,16 @@ class ConstrainedRow(Protocol):
     def constraint(self) -> Constraint | None: ...
 
 
-class Masks:
-    """The masks of one step, as bits, and the rows that have one."""
+class MaskWriter:
+    """Computes masks in a thread, without Python's lock, while the forward pass runs in another."""
 
-    def __init__(self, rows: Sequence[int], words: torch.Tensor) -> None:
-        self._rows = list(rows)
-        self._words = words
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="masks")
+        self._executor = LLExecutor(num_threads=1)
 
-    @classmethod
-    def of(cls, rows: Sequence[ConstrainedRow], mask_words: int) -> Masks | None:
-        """The masks of a step's rows; None if no row has a grammar. Call it while the forward pass runs on its device.
+    def begin(self, rows: Sequence[ConstrainedRow], mask_words: int) -> Masks | None:
+        """Begin the masks of a step's rows; None if no row has a grammar. The grammars must stay where they are
+        until the masks have been applied.
 
         ``mask_words`` is the number of 32-bit words for the whole vocabulary.
         """
@@ -36,9 +48,21 @@ class Masks:
         if not bound:
             return None
         words = torch.empty((len(bound), mask_words), dtype=torch.int32)
-        for mask, (_, constraint) in zip(words, bound, strict=True):
-            constraint.write_mask(mask)
-        return cls([index for index, _ in bound], words)
+        matchers = [(one.matcher, number) for number, (_, one) in enumerate(bound) if one.matcher is not None]
+        return Masks(bound, words, self._thread.submit(self._write, matchers, words))
+
+    def _write(self, matchers: list[tuple[LLMatcher, int]], words: torch.Tensor) -> None:
+        if matchers:
+            self._executor.unsafe_compute_mask_ptr(matchers, words.data_ptr(), words.shape[1] * _WORD_BYTES, len(words))
+
+
+class Masks:
+    """The masks of one step, as bits, and the rows that have one."""
+
+    def __init__(self, bound: Sequence[tuple[int, Constraint]], words: torch.Tensor, written: Future[None]) -> None:
+        self._bound = bound
+        self._words = words
+        self._written = written
 
     def apply(self, scores: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
         """A copy of the scores ``[row, vocabulary]`` with -inf for banned tokens.
@@ -46,22 +70,47 @@ class Masks:
         Where parameters of the request have banned all tokens that the grammar lets come next (``min_tokens`` bans the
         end of an answer that can only end, say), the grammar wins: the row gets its ``logits``.
         """
-        banned = self._banned(scores)
-        if len(self._rows) == scores.shape[0]:
-            return _masked(scores, logits, banned)
-        index = torch.tensor(self._rows, device=scores.device)
+        self._written.result()
+        for number, (_, constraint) in enumerate(self._bound):
+            if not constraint.has_mask():
+                self._words[number].fill_(_ALL)
+        if len(self._bound) == scores.shape[0]:
+            return self._masked(scores, logits)
+        index = torch.tensor([row for row, _ in self._bound], device=scores.device)
         some = scores[index]
-        return scores.index_copy(0, index, _masked(some, some if scores is logits else logits[index], banned))
+        return scores.index_copy(0, index, self._masked(some, some if scores is logits else logits[index]))
 
-    def _banned(self, scores: torch.Tensor) -> torch.Tensor:
-        bits = self._words.view(torch.uint8).to(scores.device)
+    def _masked(self, scores: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
+        masked = banned(scores, self._words)
+        if scores is logits:  # no parameter has banned anything
+            return masked
+        is_empty = masked.isneginf().all(dim=-1, keepdim=True)
+        return torch.where(is_empty, banned(logits, self._words), masked)
+
+
+def banned(scores: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
+    """A copy of the scores, float32 ``[row, vocabulary]``, with -inf for the tokens whose bits are not set.
+
+    ``words``: int32 ``[row, word]`` on the CPU, bits from the lowest on.
+    """
+    native = native_ban() if scores.device.type == "cpu" else None
+    if native is None:
+        bits = words.view(torch.uint8).to(scores.device)
         weights = torch.tensor([1, 2, 4, 8, 16, 32, 64, 128], dtype=torch.uint8, device=scores.device)
-        return ((bits[:, :, None] & weights) == 0).flatten(1)[:, : scores.shape[1]]
+        is_banned = ((bits[:, :, None] & weights) == 0).flatten(1)[:, : scores.shape[1]]
+        return scores.masked_fill(is_banned, float("-inf"))
+    scores = scores.contiguous()
+    outputs = torch.empty_like(scores)
+    native(scores.data_ptr(), words.data_ptr(), outputs.data_ptr(), *scores.shape, words.shape[1])
+    return outputs
 
 
-def _masked(scores: torch.Tensor, logits: torch.Tensor, banned: torch.Tensor) -> torch.Tensor:
-    masked = scores.masked_fill(banned, float("-inf"))
-    if scores is logits:  # no parameter has banned anything
-        return masked
-    is_empty = masked.isneginf().all(dim=-1, keepdim=True)
-    return torch.where(is_empty, logits.masked_fill(banned, float("-inf")), masked)
+@cache
+def native_ban() -> Callable[..., None] | None:
+    """The program that does it on this processor, if there is one. The first call compiles it."""
+    if not is_available(torch.float32):
+        return None
+    from workers.rank.native.masks import ban
+
+    program: Callable[..., None] = ban(torch.float32)
+    return program

@@ -5,5 +5,6 @@
 ``compiled``  compiles a program once for each machine, and calls it with addresses of tensors
 ``rows``      programs for each token by itself: norms, rotations, gates
 ``paged``     programs that read or write the paged cache
+``masks``     scores of banned tokens
 ``scores``    the softmax of causal attention
 """

@@ -13,7 +13,7 @@ from tests.kits.whole import reference
 from workers.grammar.notation import grammar_of
 from workers.rank.grammar.constraint import Constraint
 from workers.rank.grammar.library import GrammarLibrary
-from workers.rank.grammar.masks import Masks
+from workers.rank.grammar.masks import MaskWriter, banned, native_ban
 from workers.rank.sampling.sampler import sample
 
 EOS = 0
@@ -49,7 +49,7 @@ class Known:
         return {int(token) for token in scores[0].isfinite().nonzero()}
 
     def masked(self, constraints: list[Constraint | None], scores: torch.Tensor) -> torch.Tensor:
-        masks = Masks.of([Row(one) for one in constraints], self.library.mask_words)
+        masks = MaskWriter().begin([Row(one) for one in constraints], self.library.mask_words)
         assert masks is not None
         return masks.apply(scores, scores)
 
@@ -124,7 +124,21 @@ def test_rows_without_a_grammar_are_left_alone(known: Known) -> None:
     masked = known.masked([None, known.follow("x"), None], scores)
     assert torch.equal(masked[0], scores[0]) and torch.equal(masked[2], scores[2])
     assert int(masked[1].argmax()) == known.token("x")
-    assert Masks.of([Row(None)], known.library.mask_words) is None
+    assert MaskWriter().begin([Row(None)], known.library.mask_words) is None
+
+
+@pytest.mark.parametrize("size", [1, 31, 32, 33, 200])
+def test_the_native_program_bans_what_torch_bans(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = torch.Generator().manual_seed(size)
+    words = torch.randint(-(2**31), 2**31, (6, 8), generator=drawn, dtype=torch.int32)
+    words[0], words[1], words[2, ::2], words[3, ::2] = 0, -1, 0, -1
+    scores = torch.randn(6, size, generator=drawn)
+    scores[:, ::7] = float("-inf")
+    assert native_ban() is not None
+    native = banned(scores, words)
+    monkeypatch.setattr("workers.rank.grammar.masks.native_ban", lambda: None)
+    assert torch.equal(native, banned(scores, words))
+    assert native[0].isneginf().all() and torch.equal(native[1], scores[1])
 
 
 @pytest.mark.parametrize("temperature", [0, 1])
@@ -135,7 +149,7 @@ def test_the_form_wins_over_bans(known: Known, temperature: float) -> None:
 
     def token(**more: object) -> int:
         row = Row(known.follow("[xy]"), SamplingParams(temperature=temperature, **more))  # type: ignore[arg-type]
-        (draw,) = sample(logits, [row], Masks.of([row], known.library.mask_words))
+        (draw,) = sample(logits, [row], MaskWriter().begin([row], known.library.mask_words))
         return draw.token
 
     assert token(logit_bias={x: 50.0}) == x
