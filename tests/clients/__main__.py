@@ -33,10 +33,11 @@ PAGE = ROOT / "docs" / "clients.md"
 
 @dataclass(frozen=True)
 class Row:
-    """One call. ``why``: what went wrong; empty if it worked."""
+    """One call. ``why``: what went wrong; empty if it worked. ``result``: what the table shows of the result."""
 
     call: str
     why: str
+    result: str = ""
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ async def run(clients: list[Client], environments: Path, *, fresh: bool) -> list
     """Start a Baton, and have each client make its calls."""
     results: list[Result] = []
     with tempfile.TemporaryDirectory(prefix="baton-clients-") as folder:
-        flags = {"api-keys": json.dumps([KEY])}
+        flags = {"api-keys": KEY}
         async with Stack(Path(folder), router_flags=flags, worker_flags={"dtype": "float32"}) as stack:
             for client in clients:
                 print(f"{client.name} ...", file=sys.stderr, flush=True)
@@ -90,7 +91,7 @@ def _calls(client: Client, environments: Path, url: str, *, fresh: bool) -> Resu
         return Result(client, "", [Row("installing it", str(error))])
     with tempfile.TemporaryDirectory(prefix="baton-client-") as home:
         lines, errors = _output(command(client, folder), url, home)
-    rows = [Row(line["call"], "" if line["ok"] else line["why"]) for line in map(json.loads, lines)]
+    rows = [Row(line["call"], "" if line["ok"] else line["why"], line["result"]) for line in map(json.loads, lines)]
     if errors:
         rows.append(Row("running to the end", errors))
     return Result(client, version(client, folder), rows)

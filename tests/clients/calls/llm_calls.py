@@ -13,7 +13,7 @@ from rows import ASK, KEY, MAX_TOKENS, MODEL, SCHEMA, URL, check
 HOME = Path.cwd() / "llm"
 HOME.mkdir()
 os.environ["LLM_USER_PATH"] = str(HOME)
-WHERE = {"model_name": MODEL, "api_base": f"{URL}/v1"}
+WHERE = {"model_name": MODEL, "api_base": f"{URL}/v1", "api_key_name": "openai"}
 (HOME / "extra-openai-models.yaml").write_text(
     json.dumps(
         [

@@ -25,13 +25,14 @@ SCHEMA: dict[str, Any] = {
 MAX_TOKENS = 200
 
 
-def check(call: str, work: Callable[[], Any]) -> None:
-    """Make one call. It worked if nothing is raised and the result is true."""
-    why = ""
+def check(call: str, work: Callable[[], Any], *, show: bool = False) -> None:
+    """Make one call. It worked if nothing is raised and the result is true. ``show``: the table has the result."""
+    why, result = "", None
     try:
         result = work()
         if not result:
             why = f"the result is {result!r}"
     except Exception as error:  # noqa: BLE001 (a client may raise anything, and the next call is made all the same)
         why = "".join(traceback.format_exception_only(error)).strip()[-800:] or type(error).__name__
-    print(json.dumps({"call": call, "ok": not why, "why": why}), flush=True)
+    shown = str(result) if show and not why else ""
+    print(json.dumps({"call": call, "ok": not why, "why": why, "result": shown}), flush=True)
