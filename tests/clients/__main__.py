@@ -91,7 +91,9 @@ def _calls(client: Client, environments: Path, url: str, *, fresh: bool) -> Resu
         return Result(client, "", [Row("installing it", str(error))])
     with tempfile.TemporaryDirectory(prefix="baton-client-") as home:
         lines, errors = _output(command(client, folder), url, home)
-    rows = [Row(line["call"], "" if line["ok"] else line["why"], line["result"]) for line in map(json.loads, lines)]
+    rows = [
+        Row(line["call"], "" if line["ok"] else line["why"], line.get("result", "")) for line in map(json.loads, lines)
+    ]
     if errors:
         rows.append(Row("running to the end", errors))
     return Result(client, version(client, folder), rows)
@@ -141,16 +143,20 @@ def page(results: list[Result]) -> str:
         "What the clients that people use can do with Baton's own engine, split between a prefill and a decode worker,",
         "with an API key, in the newest versions. `make test-clients` makes this page (`ARGS=--write`), and each call",
         "is a line in `tests/clients/calls/`. The model is the demo model, which calls a tool only if it has to.",
+        "Behind lm-eval's tasks are its metrics, and in brackets those that `transformers` gives with the same model.",
         "",
         "| client | version | call | |",
         "|---|---|---|---|",
     ]
     for result in results:
-        lines += [
-            f"| {result.client.name} | {result.version} | {row.call} | {'fails' if row.why else 'works'} |"
-            for row in result.rows
-        ]
+        lines += [f"| {result.client.name} | {result.version} | {row.call} | {_word(row)} |" for row in result.rows]
     return "\n".join([*lines, ""])
+
+
+def _word(row: Row) -> str:
+    if row.why:
+        return "fails"
+    return f"works: {row.result}" if row.result else "works"
 
 
 if __name__ == "__main__":
