@@ -25,7 +25,7 @@ def whole(fields: dict[str, Any]) -> bytes:
     return orjson.dumps(fields)
 
 
-def closed(common: memoryview, tail: dict[str, Any], **raw: bytes) -> Pieces:
+def closed(common: memoryview, tail: dict[str, Any], **raw: Pieces) -> Pieces:
     """``common``, from ``opened``, with ``tail`` and with the fields of ``raw``, whose values are JSON already."""
     pieces: list[bytes | memoryview] = [common]
     comma = b"," if len(common) > 1 else b""
@@ -33,7 +33,7 @@ def closed(common: memoryview, tail: dict[str, Any], **raw: bytes) -> Pieces:
         pieces.append(comma + orjson.dumps(tail)[1:-1])
         comma = b","
     for name, value in raw.items():
-        pieces += (b'%b"%b":' % (comma, name.encode()), value)
+        pieces += (b'%b"%b":' % (comma, name.encode()), *value)
         comma = b","
     pieces.append(b"}")
     return tuple(pieces)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from core.net.client.errors import ConnectError
 from core.protocol.handoff import ASK_PREFILL
 from router.engines.baton.answer import PlainAnswer
-from router.engines.baton.bodies import LIMITS, common, decode_body
+from router.engines.baton.bodies import LIMITS, common, decode_body, seed_of
 from router.engines.baton.engine import BatonEngine
 from router.engines.leg_body import closed, whole
 from router.engines.port import DecodeLeg, PrefillLeg
@@ -43,7 +43,7 @@ class PlainEngine(BatonEngine):
             tail["kv_transfer_params"] = ASK_PREFILL
         if fields.get("min_tokens"):
             tail["min_tokens"] = 1
-        return PrefillLeg(closed(request.body.encoded(common), tail), hand_off)
+        return PrefillLeg(closed(request.body.encoded(common), tail | seed_of(request.body)), hand_off)
 
     def decoded(self, data: bytes, *, hand_off: bool) -> PrefillAnswer:
         """Only "stop" says that the first token is the last one; "length" says that one token was asked for."""
@@ -53,7 +53,7 @@ class PlainEngine(BatonEngine):
         """P's parameters are passed on unchanged."""
         if not request.asked.splits:
             return DecodeLeg((), whole(request.body.fields), False)
-        params = None if prefilled is None else prefilled.kv_transfer_params
+        params = None if prefilled is None else prefilled.params()
         return DecodeLeg((), decode_body(request.body, params), False, once=params is not None and not request.lease)
 
     def keeps_blocks(self, request: Exchange, error: CallError | ApiError) -> bool:

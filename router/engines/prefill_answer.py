@@ -12,6 +12,7 @@ from core.protocol.handoff import HandOffSummary
 from router.upstream.events import DONE_EVENT
 
 if TYPE_CHECKING:
+    from core.net.client.connection import Pieces
     from router.request.client_request import ClientRequest
 
 _T = TypeVar("_T")
@@ -85,7 +86,7 @@ class PrefillAnswer:
             raise ValueError("no choices")
         self._choice = self._answer.choices[0]
         raw = bytes(self._answer.kv_transfer_params)
-        #: For D, byte for byte as P sent them. None when P holds no blocks.
+        #: As P sent them, byte for byte. None when P holds no blocks.
         self.kv_transfer_params: bytes | None = None if raw in _NULL else raw
         self.summary = HandOffSummary() if self.kv_transfer_params is None else _decode(_summary_decoder, raw)
         if self.summary.remote_num_tokens < 0:
@@ -95,6 +96,10 @@ class PrefillAnswer:
         """Keep only what D needs: a request may be held for long, and most of an answer is its parameters again."""
         self._body = b""
         del self._answer, self._choice
+
+    def params(self) -> Pieces | None:
+        """The ``kv_transfer_params`` for D. None when P holds no blocks."""
+        return None if self.kv_transfer_params is None else (self.kv_transfer_params,)
 
     @property
     def created(self) -> int:

@@ -178,7 +178,11 @@ class HotCalls:
             asked, body = translation.asked, translation.body
         asked = with_priority(asked, arrival.priority, body)
         services.pool.route(asked.model)
-        make_room(services, asked.model, asked.priority, len(raw))
+        num = 1
+        if asked.choices is not None:
+            check_choices(services, asked.choices)
+            num = asked.choices.num_computed
+        make_room(services, asked.model, asked.priority, len(raw), num)
         reply = reply_to(call, arrival.request_id, translation)
         reply.names_events = not asked.ends_with_done
         exchange = self._new(arrival.request_id, asked, ClientBody(body), reply, len(raw))
@@ -194,10 +198,8 @@ class HotCalls:
     def _new(
         self, request_id: str, asked: ClientRequest, body: ClientBody, reply: ClientReply, num_bytes: int
     ) -> Exchange | WholeRequest:
-        """Raises ApiError."""
         if asked.choices is None:
             return new_request(self._services, request_id, asked, body, reply, num_bytes)
-        check_choices(self._services, asked.choices)
         return new_whole(self._services, request_id, asked, asked.choices, body, reply, num_bytes)
 
     async def _run(self, call: HttpCall, request: Exchange | WholeRequest, reply: ClientReply) -> None:

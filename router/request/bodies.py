@@ -12,13 +12,14 @@ if TYPE_CHECKING:
 
 
 class ClientBody:
-    """What a client sent. ``fields`` is never changed."""
+    """What a client sent, or what one choice of it is. ``fields`` is never changed."""
 
     __slots__ = ("_encoded", "_seed", "fields")
 
-    def __init__(self, fields: dict[str, Any]) -> None:
+    def __init__(self, fields: dict[str, Any], other: ClientBody | None = None) -> None:
+        """``other``: a body that differs in nothing but the seed. What is encoded is the same for both."""
         self.fields = fields
-        self._encoded: dict[Callable[[ClientBody], memoryview], memoryview] = {}
+        self._encoded: dict[Callable[[ClientBody], memoryview], memoryview] = {} if other is None else other._encoded
         self._seed: int | None = None
 
     @property
@@ -29,7 +30,10 @@ class ClientBody:
         return self._seed
 
     def encoded(self, encode: Callable[[ClientBody], memoryview]) -> memoryview:
-        """``encode(self)``, what all legs have in common of the body: computed once until ``forget_encoded``."""
+        """``encode(self)``, what all legs have in common of the body: computed once until ``forget_encoded``.
+
+        It must not depend on the seed.
+        """
         encoded = self._encoded.get(encode)
         if encoded is None:
             encoded = self._encoded[encode] = encode(self)

@@ -262,8 +262,12 @@ class Exchange:
         """Release the lease on P's blocks."""
         lease, self.lease = self.lease, None
         if lease is not None:
-            self._releaser.release(lease)
+            self.give_up(lease)
         self.engine_id = ""
+
+    def give_up(self, lease: HeldLease) -> None:
+        """Release a lease, or a share in one."""
+        self._releaser.release(lease)
 
     def __repr__(self) -> str:
         return f"<Exchange {self.request_id} {self.progress!r} on {self.reservation!r} lease {self.lease_id or '-'}>"

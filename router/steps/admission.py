@@ -52,16 +52,16 @@ def check_queue(services: Services, priority: int | None) -> None:
         raise RateLimitError("Too many requests are waiting.", retry_after_s=retry_after_s(services))
 
 
-def make_room(services: Services, model: str, priority: int, num_bytes: int) -> None:
-    """Make room for a request, by displacing others if necessary.
+def make_room(services: Services, model: str, priority: int, num_bytes: int, num: int = 1) -> None:
+    """Make room for a request of ``num`` answers, by displacing others if necessary.
 
     Raises RateLimitError, or UnavailableError if no worker could serve it.
     """
-    if not is_full(services, num_bytes):
+    if not is_full(services, num_bytes, num):
         return
     displaced: list[Waiter] = []
     waiters, freed_bytes = less_urgent(services, priority), 0
-    while is_full(services, num_bytes, len(displaced), freed_bytes):
+    while is_full(services, num_bytes, num, len(displaced), freed_bytes):
         waiter = next(waiters, None)
         if waiter is None:  # none has been displaced yet, so none loses its place in vain
             raise _refusal(services, model)
@@ -74,13 +74,16 @@ def make_room(services: Services, model: str, priority: int, num_bytes: int) -> 
         )
 
 
-def is_full(services: Services, num_bytes: int, num_freed: int = 0, freed_bytes: int = 0) -> bool:
-    """Whether one more waiting request, with a body of ``num_bytes``, is too many. A body of any size may wait alone.
+def is_full(services: Services, num_bytes: int, num: int = 1, num_freed: int = 0, freed_bytes: int = 0) -> bool:
+    """Whether one more request, with a body of ``num_bytes``, is too many if it waits.
+
+    Each of its ``num`` answers waits for itself. A body of any size may wait alone, and so may any number of answers.
 
     ``num_freed`` and ``freed_bytes``: number and bytes of the requests that would be displaced.
     """
     prefill, held, settings = services.prefill_queue, services.held_queue, services.settings
-    if len(prefill) + len(held) - num_freed >= settings.max_queue_length:
+    num_waiting = len(prefill) + len(held) - num_freed
+    if num_waiting > 0 and num_waiting + num > settings.max_queue_length:
         return True
     waiting = prefill.num_bytes + held.num_bytes - freed_bytes
     return waiting > 0 and waiting + num_bytes > settings.max_queued_bytes

@@ -12,7 +12,7 @@ from router.pool import EngineKind
 from router.request.bodies import ClientBody
 from router.request.choices.merging import ChoiceEvents
 from router.request.choices.plan import choice_id, planned
-from router.request.choices.reply import ChoiceReply, end_stream, send_whole
+from router.request.choices.reply import AnswerRoom, ChoiceReply, end_stream, send_whole
 from router.request.choices.shared_prefill import ChoiceRole, SharedPrefill
 from router.request.choices.whole import WholeRequest
 from router.request.states import State
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from router.request.exchange import Exchange
     from router.request.reply import ClientReply
     from router.services import Services
-    from router.steps.prefill import Offer
+    from router.steps.prefill import SharedAnswer
 
 
 def new_whole(
@@ -41,19 +41,20 @@ def new_whole(
     """The record of an admitted request for several answers. ``num_bytes``: size of the client's body."""
     exchanges: list[Exchange] = []
     created, share = int(time.time()), num_bytes // choices.num_computed
-    shared: SharedPrefill[Offer] | None = None
+    room = AnswerRoom(services.settings.max_answer_bytes)
+    shared: SharedPrefill[SharedAnswer] | None = None
     lead: Exchange | None = None
     for one in planned(choices, body.fields):
         if lead is None or one.place % choices.best_of == 0:
             lead, shared = None, _shared(asked, choices)
         role = ChoiceRole(Choice(request_id, one.place, created), shared)
-        made = _exchange(services, request_id, asked, one, role, reply, share, lead)
+        made = _exchange(services, request_id, asked, one, role, reply, room, share, lead)
         lead = lead or made
         exchanges.append(made)
     return WholeRequest(request_id, asked, choices, reply, exchanges)
 
 
-def _shared(asked: ClientRequest, choices: Choices) -> SharedPrefill[Offer] | None:
+def _shared(asked: ClientRequest, choices: Choices) -> SharedPrefill[SharedAnswer] | None:
     """What the choices of a prompt share; None: there is only one, or P answers each of them whole."""
     is_shared = choices.best_of > 1 and asked.splits and asked.max_new_tokens != 1
     return SharedPrefill(choices.best_of) if is_shared else None
@@ -66,13 +67,15 @@ def _exchange(
     one: PlannedChoice,
     role: ChoiceRole,
     reply: ClientReply,
+    room: AnswerRoom,
     num_bytes: int,
     lead: Exchange | None,
 ) -> Exchange:
     """``lead``: a choice of the same prompt; None: this is its first."""
     events = ChoiceEvents(role.choice, "chatcmpl-" if asked.chat else "cmpl-")
-    own = ChoiceReply(reply, events, lambda: _is_named(made))
-    body, prompt = ClientBody(one.fields), None if lead is None else lead.prompt
+    own = ChoiceReply(reply, events, room, lambda: _is_named(made))
+    body = ClientBody(one.fields, None if lead is None else lead.body)
+    prompt = None if lead is None else lead.prompt
     made = new_request(services, choice_id(request_id, one.place), asked, body, own, num_bytes, prompt)
     made.choice = role
     return made
@@ -98,8 +101,7 @@ async def run_choices(services: Services, whole: WholeRequest) -> None:
     if asked.stream:
         await end_stream(whole.reply, choices, replies, shows_usage=asked.include_usage)
     else:
-        max_bytes = services.settings.max_answer_bytes
-        await send_whole(whole.reply, choices, replies, max_bytes, shows_logprobs=asked.logprobs)
+        await send_whole(whole.reply, choices, replies, shows_logprobs=asked.logprobs)
     whole.end_state = State.DONE
 
 

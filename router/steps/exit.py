@@ -33,6 +33,8 @@ class ClientGone(ApiError):
 def release(request: Exchange, error: ApiError | None) -> None:
     """End one of several choices. ``error``: its own; None: it is done, or it ends because another one does."""
     _end(request, Event.ABORTED if error is None else Event.FAILED)
+    if request.choice is not None:
+        request.choice.leave()
     request.vacate()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from core.net.client.errors import CallError
@@ -19,6 +20,7 @@ from router.upstream.port import read_whole
 from router.upstream.worker_errors import from_worker, may_try_another
 
 if TYPE_CHECKING:
+    from core.leases.store import LeaseState
     from router.engines.prefill_answer import PrefillAnswer
     from router.placement import Ahead
     from router.pool import Reservation, Worker
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from router.services import Services
 
 
-class Offer(NamedTuple):
+class SharedAnswer(NamedTuple):
     """P's answer to one choice of a prompt, whose blocks the other choices read too."""
 
     answer: PrefillAnswer
@@ -157,14 +159,23 @@ def _take_over(services: Services, request: Exchange, worker: Worker, answer: Pr
 
 
 def _share(services: Services, request: Exchange, worker: Worker, answer: PrefillAnswer, *, reads: bool) -> None:
-    """Hold the lease for all choices of the prompt, and let them read. ``reads``: this one does as well."""
+    """Hold the lease for all choices of the prompt, and let them read. ``reads``: this one does as well.
+
+    It is held until each of the others has taken a share or has left, and then until those with a share are done.
+    """
     shared = SharedLease()
     shared.lease = services.engines.of(worker).hold(answer, shared.over)
     _count(services, shared.lease, worker, answer)
+    kept = shared.share(_ignore)
+    assert kept is not None, "a lease that has just begun is not over"
     if reads:
         request.lease = shared.share(request.lease_over)
     assert request.choice is not None and request.choice.shared is not None, "only choices have several readers"
-    request.choice.shared.settle(Offer(answer, worker, shared))
+    request.choice.shared.settle(SharedAnswer(answer, worker, shared), partial(request.give_up, kept))
+
+
+def _ignore(_end: LeaseState) -> None:
+    """Nobody waits for what is only kept for others."""
 
 
 def _count(services: Services, lease: HeldLease | None, worker: Worker, answer: PrefillAnswer) -> None:

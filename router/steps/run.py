@@ -65,6 +65,8 @@ async def run(services: Services, request: Exchange) -> None:
             request.goes_whole or route.single or _is_last_token(request) or _skips_prefill(services, request, route)
         ):
             prefilled = await prefill_shared(services, request)
+        elif request.choice is not None:
+            request.choice.leave()
         if prefilled is None:
             request.attempts.prefilled()
         elif await send_first_token(services, request, prefilled):

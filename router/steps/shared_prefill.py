@@ -10,10 +10,9 @@ from router.steps.prefill import prefill
 
 if TYPE_CHECKING:
     from router.engines.prefill_answer import PrefillAnswer
-    from router.request.choices.shared_prefill import SharedPrefill
     from router.request.exchange import Exchange
     from router.services import Services
-    from router.steps.prefill import Offer
+    from router.steps.prefill import SharedAnswer
 
 
 async def prefill_shared(services: Services, request: Exchange) -> PrefillAnswer | None:
@@ -23,29 +22,27 @@ async def prefill_shared(services: Services, request: Exchange) -> PrefillAnswer
         return await prefill(services, request)
     role.reader = role.shared.join()
     if role.reader == LEAD:
-        return await _lead(services, request, role.shared)
-    offer: Offer | None = await role.shared.offer()
-    answer = None if offer is None else services.engines.of(offer.worker).for_reader(offer.answer, role.reader)
-    if offer is None or answer is None:
-        return await prefill(services, request)
-    _take_over(request, offer, answer)
-    return answer
+        try:
+            return await prefill(services, request)
+        finally:
+            role.leave()
+    offer: SharedAnswer | None = await role.shared.offer()
+    answer = None if offer is None else _taken_over(services, request, offer, role.reader)
+    role.leave()
+    return await prefill(services, request) if answer is None else answer
 
 
-async def _lead(services: Services, request: Exchange, shared: SharedPrefill[Offer]) -> PrefillAnswer | None:
-    """Prefill for all. If that leaves nothing to read, the others learn it too."""
-    try:
-        return await prefill(services, request)
-    finally:
-        shared.settle(None)
-
-
-def _take_over(request: Exchange, offer: Offer, answer: PrefillAnswer) -> None:
-    """Hold the blocks of P's answer to another choice. The request is then HELD."""
+def _taken_over(services: Services, request: Exchange, offer: SharedAnswer, reader: int) -> PrefillAnswer | None:
+    """Hold the blocks of P's answer to another choice: the request is then HELD. None if there is nothing to hold."""
+    answer = services.engines.of(offer.worker).for_reader(offer.answer, reader)
+    lease = None if answer is None else offer.lease.share(request.lease_over)
+    if answer is None or lease is None:
+        return None
     request.on(Event.PREFILL_SENT)
     request.prefill_worker = offer.worker
     request.on(Event.PREFILLED)
     request.attempts.prefilled()
     request.tokens_come_from(offer.worker)
     request.engine_id = answer.summary.remote_engine_id
-    request.lease = offer.lease.share(request.lease_over)
+    request.lease = lease
+    return answer

@@ -10,10 +10,9 @@ from typing import Any
 
 import orjson
 
-from router.upstream.events import END
+from router.upstream.events import END, data_of
 
 _EVENT = b"event:"
-_DATA = b"data:"
 #: The events of ``/v1/responses`` and ``/v1/messages`` that come before the first content.
 _OPENING = frozenset(
     {
@@ -42,7 +41,7 @@ def _has_content(event: bytes) -> bool:
     name = next((line[len(_EVENT) :].strip() for line in lines if line.startswith(_EVENT)), None)
     if name is not None:
         return name not in _OPENING
-    data = next((line[len(_DATA) :] for line in lines if line.startswith(_DATA)), None)
+    data = data_of(event)
     return data is not None and _is_content(data)
 
 

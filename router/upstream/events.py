@@ -13,8 +13,21 @@ if TYPE_CHECKING:
 END = b"\n\n"
 #: The last event of an answer.
 DONE_EVENT = b"data: [DONE]\n\n"
+#: How the line of an event with its data begins. A space may follow.
+DATA = b"data:"
 #: Largest event of a worker's stream, bytes, unless ``max_event_bytes`` says otherwise.
 MAX_EVENT_BYTES = 1 << 20
+
+
+def data_of(event: bytes) -> bytes | None:
+    """The data of one event; None: it has none, as a comment. Workers send it in one line."""
+    return next((line[len(DATA) :].strip() for line in event.split(b"\n") if line.startswith(DATA)), None)
+
+
+def with_data(event: bytes, data: bytes) -> bytes:
+    """The event with other data; empty: with none, and if it had nothing else nothing is left."""
+    others = [line for line in event.split(b"\n") if not line.startswith(DATA)]
+    return b"\n".join([*others, DATA + b" " + data] if data else others)
 
 
 def by_few(events: bytes, num: int) -> Iterator[bytes]:

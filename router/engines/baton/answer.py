@@ -11,6 +11,7 @@ from core.protocol.handoff import HandOffSummary, reader_name
 from router.engines.prefill_answer import PrefillAnswer
 
 if TYPE_CHECKING:
+    from core.net.client.connection import Pieces
     from router.request.client_request import ClientRequest
 
 
@@ -36,7 +37,23 @@ class PlainAnswer(PrefillAnswer):
 class BatonAnswer(PlainAnswer):
     """The answer of one of Baton's P, which says "length" and keeps no blocks when the context is full."""
 
-    __slots__ = ()
+    __slots__ = ("_common",)
+
+    def __init__(self, body: bytes, *, hand_off: bool) -> None:
+        super().__init__(body, hand_off=hand_off)
+        self._common = b""
+
+    def common_params(self) -> bytes:
+        """The parameters that all other readers of the blocks have in common, without the closing brace.
+
+        They may have megabytes, and there may be hundreds of readers: it is made once.
+        """
+        if not self._common:
+            fields = msgspec.json.decode(self.kv_transfer_params or b"{}", type=dict[str, msgspec.Raw])
+            fields.pop("lease_id", None)
+            own = {"first_token": -1, "first_logprobs": None, "seed": None}
+            self._common = msgspec.json.encode({**fields, **own})[:-1]
+        return self._common
 
     def is_whole(self, asked: ClientRequest) -> bool:
         """Whether the first token ended the sequence, or a second one is not allowed or does not fit."""
@@ -47,16 +64,18 @@ class BatonAnswer(PlainAnswer):
 class ReaderAnswer(PrefillAnswer):
     """What a choice knows that reads the blocks of another choice's answer: it has no first token yet."""
 
-    __slots__ = ()
+    __slots__ = ("_tail",)
 
-    def __init__(self, params: bytes, summary: HandOffSummary, reader: int) -> None:
-        """``params`` and ``summary`` are those of the other choice; ``reader`` is this one's number."""
+    def __init__(self, common: bytes, summary: HandOffSummary, reader: int) -> None:
+        """``common``: see ``common_params``. ``summary``: of the other choice. ``reader``: this one's number."""
         name = reader_name(summary.lease_id, reader)
         self._hand_off = True
         self.summary = msgspec.structs.replace(summary, first_token=-1, lease_id=name)
-        fields = msgspec.json.decode(params, type=dict[str, msgspec.Raw])
-        own = {"first_token": -1, "first_logprobs": None, "seed": None, "lease_id": name}
-        self.kv_transfer_params = msgspec.json.encode({**fields, **own})
+        self.kv_transfer_params = common
+        self._tail = b',"lease_id":%b}' % msgspec.json.encode(name)
+
+    def params(self) -> Pieces:
+        return (self.kv_transfer_params or b"", self._tail)
 
     def is_whole(self, asked: ClientRequest) -> bool:
         """Never: D samples all of its tokens."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 #: Fields that differ between P's body and D's.
 _PER_LEG = frozenset(
-    {"stream", "stream_options", "max_tokens", "max_completion_tokens", "min_tokens", "kv_transfer_params"}
+    {"stream", "stream_options", "max_tokens", "max_completion_tokens", "min_tokens", "seed", "kv_transfer_params"}
 )
 _DROPPED = _PER_LEG | NO_EFFECT
 #: The fields that limit the number of new tokens.
@@ -39,23 +39,25 @@ def prefill_body(body: ClientBody, *, hand_off: bool, resume: bytes | None = Non
         tail["kv_transfer_params"] = {**ASK_PREFILL, **go_on}
     if fields.get("min_tokens"):
         tail["min_tokens"] = fields["min_tokens"]
-    return closed(body.encoded(common), tail)
+    return closed(body.encoded(common), tail | seed_of(body))
 
 
-def decode_body(body: ClientBody, kv_transfer_params: bytes | None) -> Pieces:
+def decode_body(body: ClientBody, kv_transfer_params: Pieces | None) -> Pieces:
     """The body for D: the client's body, and where P's blocks are. None: the worker prefills by itself."""
     fields = body.fields
     tail = {name: fields[name] for name in _PER_LEG if name != "kv_transfer_params" and fields.get(name) is not None}
     raw = {} if kv_transfer_params is None else {"kv_transfer_params": kv_transfer_params}
-    return closed(body.encoded(common), tail, **raw)
+    return closed(body.encoded(common), tail | seed_of(body), **raw)
 
 
 def common(body: ClientBody) -> memoryview:
-    """What all legs have in common.
+    """What all legs have in common, whatever the seed."""
+    return opened({name: value for name, value in body.fields.items() if name not in _DROPPED and value is not None})
 
-    A seed is added if the client gave none and sampling is random, so that every worker draws the same noise.
-    """
-    common = {name: value for name, value in body.fields.items() if name not in _DROPPED and value is not None}
-    if "seed" not in common and common.get("temperature") != 0:
-        common["seed"] = body.seed
-    return opened(common)
+
+def seed_of(body: ClientBody) -> dict[str, Any]:
+    """The seed as a field. One is added if the client gave none and sampling is random: all workers draw the same."""
+    seed = body.fields.get("seed")
+    if seed is None and body.fields.get("temperature") != 0:
+        seed = body.seed
+    return {} if seed is None else {"seed": seed}

@@ -65,8 +65,9 @@ class BatonEngine:
 
     def for_reader(self, answer: PrefillAnswer, reader: int) -> PrefillAnswer | None:
         """P keeps the blocks until each reader has told it by a name of its own that it has read."""
-        params = answer.kv_transfer_params
-        return None if params is None or not answer.summary.lease_id else ReaderAnswer(params, answer.summary, reader)
+        if not isinstance(answer, BatonAnswer) or not answer.summary.lease_id:
+            return None
+        return ReaderAnswer(answer.common_params(), answer.summary, reader)
 
     def still_held(self, _lease: HeldLease) -> bool:
         """D checks by itself, by the fence, whether the blocks are what P promised."""
@@ -76,9 +77,9 @@ class BatonEngine:
         """A D without P's blocks continues a migrated stream after the tokens that the client has."""
         if request.asked.passed_on and not request.asked.splits:
             return DecodeLeg((), whole(request.body.fields), False)
-        params = None if prefilled is None else prefilled.kv_transfer_params
+        params = None if prefilled is None else prefilled.params()
         if prefilled is None and request.sent_tokens.begun:
-            params = b'{"resume":%b}' % request.sent_tokens.resume()
+            params = (b'{"resume":%b}' % request.sent_tokens.resume(),)
         names = request.asked.stream
         return DecodeLeg((ASK_NAMES,) if names else (), decode_body(request.body, params), names)
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _LIMITS = ("max_tokens", "max_completion_tokens")
 #: Fields that differ between P's body, D's, and that of a server that continues a stream.
 _PER_LEG = frozenset(
-    {*_LIMITS, "stream", "stream_options", "min_tokens", "return_token_ids", "kv_transfer_params", "prompt"}
+    {*_LIMITS, "stream", "stream_options", "min_tokens", "seed", "return_token_ids", "kv_transfer_params", "prompt"}
 )
 _ASK = orjson.dumps(ASK_PREFILL)
 
@@ -36,6 +36,8 @@ def prefill_body(body: ClientBody, token_ids: bytes) -> Pieces:
     """
     limits = {"max_tokens": 1, **{name: 1 for name in _LIMITS if body.fields.get(name) is not None}}
     tail: dict[str, Any] = {"stream": False, **limits, "return_token_ids": True}
+    if body.fields.get("seed") is not None:
+        tail["seed"] = body.fields["seed"]
     return _with_prompt(body, tail, _ASK, token_ids)
 
 
@@ -72,16 +74,16 @@ def _with_prompt(body: ClientBody, tail: dict[str, Any], params: bytes | None, t
 
     A chat has no field for token ids; vLLM takes them beside the parameters of the hand-off.
     """
-    raw: dict[str, bytes] = {}
+    raw: dict[str, Pieces] = {}
     if "prompt" in body.fields:
         if token_ids:
-            raw["prompt"] = token_ids
+            raw["prompt"] = (token_ids,)
         else:
             tail = {**tail, "prompt": body.fields["prompt"]}
     elif token_ids:
         params = b'%b"prompt_token_ids":%b}' % (b"{" if params is None else params.rstrip()[:-1] + b",", token_ids)
     if params is not None:
-        raw["kv_transfer_params"] = params
+        raw["kv_transfer_params"] = (params,)
     return closed(body.encoded(_common), tail, **raw)
 
 

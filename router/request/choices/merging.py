@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from core.protocol.errors import UpstreamError
-from router.upstream.events import DONE_EVENT, END
+from router.upstream.events import DATA, DONE_EVENT, END, data_of, with_data
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from core.protocol.openai.choices import Choices
 
 _COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
-_DATA = b"data: "
-_DONE = DONE_EVENT[: -len(END)]
+_DONE = b"[DONE]"
+_NOT_UNDERSTOOD = "A worker's answer was not understood."
 
 
 def parsed(body: bytes) -> dict[str, Any]:
@@ -28,7 +28,7 @@ def parsed(body: bytes) -> dict[str, Any]:
             return answer
     except (orjson.JSONDecodeError, TypeError, KeyError, IndexError):
         pass
-    raise UpstreamError("A worker's answer was not understood.")
+    raise UpstreamError(_NOT_UNDERSTOOD)
 
 
 def merged(answers: Sequence[dict[str, Any]], choices: Choices, *, shows_logprobs: bool) -> bytes:
@@ -52,7 +52,10 @@ def merged(answers: Sequence[dict[str, Any]], choices: Choices, *, shows_logprob
 
 def _mean_logprob(answer: dict[str, Any]) -> float:
     """The mean logprob of a completion's tokens; one without tokens is the least likely."""
-    found = (answer["choices"][0].get("logprobs") or {}).get("token_logprobs") or ()
+    logprobs = answer["choices"][0].get("logprobs")
+    found = logprobs.get("token_logprobs") if isinstance(logprobs, dict) else None
+    if not isinstance(found, list):
+        found = []
     if found and found[0] is None:  # it begins with its prompt, whose first token nothing predicts
         found = found[_count("prompt_tokens")(answer.get("usage") or {}) :]
     known = [number for number in found if isinstance(number, int | float)]
@@ -100,26 +103,35 @@ class ChoiceEvents:
         self.usage: dict[str, Any] | None = None
 
     def take(self, events: bytes, *, named: bool) -> bytes:
-        """Whole events for the client. ``named``: the worker knows that it computes one choice of several."""
+        """Whole events for the client. ``named``: the worker knows that it computes one choice of several.
+
+        Raises UpstreamError.
+        """
         if named and DONE_EVENT not in events and b'"choices":[]' not in events:  # nearly always
             return events
         kept = [self._take_one(event, named=named) for event in events.split(END)[:-1]]
         return b"".join(event + END for event in kept if event)
 
     def _take_one(self, event: bytes, *, named: bool) -> bytes:
-        comments, _, data = event.rpartition(_DATA)
-        if not data or data == _DONE[len(_DATA) :]:
-            return comments.rstrip(b"\n")
+        data = data_of(event)
+        if data is None or data == _DONE:
+            return with_data(event, b"")
         chunk = parsed_event(data)
         if chunk is None:
             return event
         if chunk.get("choices") == [] and "usage" in chunk:
             self.usage = chunk
-            return comments.rstrip(b"\n")
-        return event if named else comments + _DATA + orjson.dumps(self._renamed(chunk))
+            return with_data(event, b"")
+        if named or "choices" not in chunk:  # an error, which is about no choice
+            return event
+        return with_data(event, orjson.dumps(self._renamed(chunk)))
 
     def _renamed(self, chunk: dict[str, Any]) -> dict[str, Any]:
-        for choice in chunk.get("choices") or ():
+        """Raises UpstreamError."""
+        choices = chunk["choices"]
+        if not (isinstance(choices, list) and all(isinstance(choice, dict) for choice in choices)):
+            raise UpstreamError(_NOT_UNDERSTOOD)
+        for choice in choices:
             choice["index"] = self._choice.index
         return {**chunk, "id": self._prefix + self._choice.answer_id, "created": self._choice.created}
 
@@ -139,4 +151,4 @@ def last_events(usages: Sequence[dict[str, Any] | None], num_per_prompt: int, *,
     if not shows_usage or first is None:
         return DONE_EVENT
     usage = merged_usage([event and event.get("usage") for event in usages], num_per_prompt)
-    return _DATA + orjson.dumps({**first, "usage": usage}) + END + DONE_EVENT
+    return DATA + b" " + orjson.dumps({**first, "usage": usage}) + END + DONE_EVENT

@@ -7,14 +7,33 @@ from typing import TYPE_CHECKING
 
 from core.net.answers import JSON
 from core.protocol.errors import UpstreamError
-from router.request.choices.merging import ChoiceEvents, last_events, merged, parsed
+from router.request.choices.merging import last_events, merged, parsed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from core.net.answers import Header
     from core.protocol.openai.choices import Choices
+    from router.request.choices.merging import ChoiceEvents
     from router.request.reply import ClientReply
+
+
+class AnswerRoom:
+    """How much the answers to one request may have together while they wait for each other."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._num_bytes = 0
+
+    def take(self, num_bytes: int) -> None:
+        """Take room for one more answer. Raises UpstreamError if there is not enough."""
+        self._num_bytes += num_bytes
+        if self._num_bytes > self._max_bytes:
+            raise UpstreamError(
+                "The answers are together larger than this router takes of one that is not streamed: "
+                f"{self._max_bytes} bytes (max_answer_bytes).",
+                code="answer_too_large",
+            )
 
 
 class ChoiceReply:
@@ -24,12 +43,16 @@ class ChoiceReply:
     is kept in ``body`` until all have answered.
     """
 
-    __slots__ = ("_events", "_is_named", "_reply", "_unsent", "body", "first_content_s", "started")
+    __slots__ = ("_is_named", "_reply", "_room", "_unsent", "body", "events", "first_content_s", "started")
 
-    def __init__(self, reply: ClientReply, events: ChoiceEvents, is_named: Callable[[], bool]) -> None:
+    def __init__(
+        self, reply: ClientReply, events: ChoiceEvents, room: AnswerRoom, is_named: Callable[[], bool]
+    ) -> None:
         """``is_named``: whether the worker that answers now knows that it computes one choice of several."""
         self._reply = reply
-        self._events = events
+        #: What has come of the choice's stream.
+        self.events = events
+        self._room = room
         self._is_named = is_named
         self._unsent = b""
         self.started = False
@@ -53,7 +76,7 @@ class ChoiceReply:
 
     def put(self, data: bytes, *, content: bool = True) -> bool:
         """Send part of the choice's stream. Returns False if the client does not read as fast as that."""
-        data = self._unsent + self._events.take(data, named=self._is_named())
+        data = self._unsent + self.events.take(data, named=self._is_named())
         if not (self.started or content):
             self._unsent = data
             return True
@@ -77,35 +100,25 @@ class ChoiceReply:
         """The choice's stream is complete; that of all choices is not."""
 
     async def whole(self, _status: int, _content_type: bytes, body: bytes, _headers: Iterable[Header] = ()) -> None:
-        """Keep the choice's answer for the one of all choices."""
+        """Keep the choice's answer for the one of all choices. Raises UpstreamError if all are too large together."""
+        self._room.take(len(body))
         self.started = True
         self.first_content_s = asyncio.get_running_loop().time()
         self.body = body
-
-    @property
-    def usage(self) -> ChoiceEvents:
-        """What has come of the choice's stream."""
-        return self._events
 
 
 async def end_stream(
     reply: ClientReply, choices: Choices, replies: Sequence[ChoiceReply], *, shows_usage: bool
 ) -> None:
     """Send the end of the stream of all choices, which have ended."""
-    usages = [one.usage.usage for one in replies]
+    usages = [one.events.usage for one in replies]
     await reply.write(last_events(usages, choices.best_of, shows_usage=shows_usage))
     await reply.end()
 
 
 async def send_whole(
-    reply: ClientReply, choices: Choices, replies: Sequence[ChoiceReply], max_bytes: int, *, shows_logprobs: bool
+    reply: ClientReply, choices: Choices, replies: Sequence[ChoiceReply], *, shows_logprobs: bool
 ) -> None:
-    """Send the answer with all choices, each of which has one. Raises UpstreamError if it has over ``max_bytes``."""
-    if sum(len(one.body) for one in replies) > max_bytes:
-        raise UpstreamError(
-            f"The answers are together larger than this router takes of one that is not streamed: {max_bytes} bytes "
-            "(max_answer_bytes).",
-            code="answer_too_large",
-        )
+    """Send the answer with all choices, each of which has one. Raises UpstreamError if one is no answer."""
     answers = [parsed(one.body) for one in replies]
     await reply.whole(200, JSON, merged(answers, choices, shows_logprobs=shows_logprobs))

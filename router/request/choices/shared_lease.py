@@ -16,16 +16,20 @@ class SharedLease:
 
     def __init__(self) -> None:
         self.lease: HeldLease | None = None
+        self._is_over = False
         self._holders: dict[LeaseShare, Callable[[LeaseState], None]] = {}
 
     def over(self, state: LeaseState) -> None:
         """P no longer keeps the blocks: each holder is told."""
+        self._is_over = True
         for tell in list(self._holders.values()):
             tell(state)
 
-    def share(self, on_over: Callable[[LeaseState], None]) -> LeaseShare:
-        """A part in the lease. ``on_over`` is called when it is over."""
+    def share(self, on_over: Callable[[LeaseState], None]) -> LeaseShare | None:
+        """A part in the lease, or None if it is over. ``on_over`` is called when it is over."""
         assert self.lease is not None, "nothing is shared before P has granted it"
+        if self._is_over:
+            return None
         share = LeaseShare(self, self.lease)
         self._holders[share] = on_over
         return share
@@ -35,6 +39,7 @@ class SharedLease:
         if self._holders.pop(share, None) is None or self._holders:
             return False
         assert self.lease is not None
+        self._is_over = True
         self.lease.release()
         return True
 

@@ -1,4 +1,4 @@
-"""The blocks that the first choice of a prompt leaves for the others of the same prompt. Pure but for the future.
+"""The blocks that the first choice of a prompt leaves for the others of the same prompt.
 
 One choice leads: it has P compute the prompt, and its first token is P's. The others wait for the blocks; each is given
 to a D of its own, which samples the first token of that choice too. If there is nothing to share, each of the others
@@ -11,6 +11,8 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from core.protocol.choice import Choice
 
 T = TypeVar("T")
@@ -19,19 +21,24 @@ LEAD = 0
 
 
 class SharedPrefill(Generic[T]):
-    """One prompt's. Each choice calls ``join`` once; the lead calls ``settle`` when it knows what there is to read."""
+    """One prompt's. Each choice calls ``join`` at most once, and ``leave`` once; the lead calls ``settle`` in between,
+    when it knows what there is to read.
+    """
 
-    __slots__ = ("_num_joined", "_offer", "num_choices")
+    __slots__ = ("_is_settled", "_num_joined", "_offer", "_on_empty", "num_in")
 
     def __init__(self, num_choices: int) -> None:
-        self.num_choices = num_choices
+        #: The choices that have not left: those that read, or may come to read, what is shared.
+        self.num_in = num_choices
         self._num_joined = 0
-        self._offer: asyncio.Future[T | None] = asyncio.get_running_loop().create_future()
+        self._is_settled = asyncio.Event()
+        self._offer: T | None = None
+        self._on_empty: Callable[[], object] | None = None
 
     @property
     def is_open(self) -> bool:
         """Whether it is not settled what there is to read."""
-        return not self._offer.done()
+        return not self._is_settled.is_set()
 
     def join(self) -> int:
         """Returns the number of the reader: ``LEAD``, or of one that waits for ``offer``."""
@@ -39,14 +46,27 @@ class SharedPrefill(Generic[T]):
         self._num_joined += 1
         return number
 
-    def settle(self, offer: T | None) -> None:
-        """Let the others read, or (None) go their own ways. Only the first call counts."""
-        if not self._offer.done():
-            self._offer.set_result(offer)
+    def settle(self, offer: T | None, on_empty: Callable[[], object] | None = None) -> None:
+        """Let the others read, or (None) go their own ways. Only the first call counts.
+
+        ``on_empty`` is called when all choices have left: none will take the offer any more.
+        """
+        if self.is_open:
+            self._offer, self._on_empty = offer, on_empty
+            self._is_settled.set()
 
     async def offer(self) -> T | None:
         """What there is to read, once that is settled."""
-        return await asyncio.shield(self._offer)
+        await self._is_settled.wait()
+        return self._offer
+
+    def leave(self) -> None:
+        """A choice has taken what it needs, or goes its own way. The lead has settled before."""
+        self.num_in -= 1
+        if not self.num_in:
+            self._offer = None
+            if self._on_empty is not None:
+                self._on_empty()
 
 
 class ChoiceRole:
@@ -64,4 +84,12 @@ class ChoiceRole:
     def num_readers(self) -> int:
         """For how many choices P is to keep the blocks of a prefill that is sent now."""
         shared = self.shared
-        return shared.num_choices if shared is not None and self.reader == LEAD and shared.is_open else 1
+        return shared.num_in if shared is not None and self.reader == LEAD and shared.is_open else 1
+
+    def leave(self) -> None:
+        """Take nothing more of what is shared. Later calls do nothing."""
+        shared, self.shared = self.shared, None
+        if shared is not None:
+            if self.reader == LEAD:
+                shared.settle(None)
+            shared.leave()

@@ -120,6 +120,8 @@ class StubWorker:
         self.echoed = ["the prompt", " and more"]
         #: In the message of an unstreamed chat, besides role and content.
         self.message_fields: dict[str, Any] = {}
+        #: The logprobs of whole answers, by the index of the choice.
+        self.logprobs_of: dict[int, dict[str, Any]] = {}
         self.script: deque[Any] = deque()
         self.bodies: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
@@ -274,7 +276,14 @@ class StubWorker:
         content = {"message": message} if chat else {"text": text}
         return {
             **self._head(chat, "chat.completion" if chat else "text_completion", choice),
-            "choices": [{"index": choice.index, **content, "logprobs": None, "finish_reason": finish}],
+            "choices": [
+                {
+                    "index": choice.index,
+                    **content,
+                    "logprobs": self.logprobs_of.get(choice.index),
+                    "finish_reason": finish,
+                }
+            ],
             "usage": {"prompt_tokens": 3, "completion_tokens": num_tokens, "total_tokens": 3 + num_tokens},
         }
 

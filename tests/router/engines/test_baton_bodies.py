@@ -22,7 +22,7 @@ def test_legs_are_json_and_keep_what_the_client_asked(body: dict[str, Any]) -> N
     bodies = ClientBody(body)
     raw = b'{"remote_block_ids":[[1,2]],"x":18446744073709551615}'
     to_d, alone, to_p = (
-        json.loads(b"".join(decode_body(bodies, raw))),
+        json.loads(b"".join(decode_body(bodies, (raw,)))),
         json.loads(b"".join(decode_body(bodies, None))),
         json.loads(b"".join(prefill_body(bodies, hand_off=True))),
     )

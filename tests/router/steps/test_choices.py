@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from core.leases.store import LeaseState
+from router.request.choices.shared_prefill import SharedPrefill
 from router.request.states import State
 from tests.kits.router.cluster import Cluster, chat, events, eventually, make_settings
 from tests.kits.router.stub_workers import Hang, Refuse, Reset, StreamThen, StubWorker, word
@@ -89,7 +90,7 @@ async def test_a_stream_of_all(cluster: Cluster, path: str) -> None:
 @pytest.mark.parametrize("ours", [True, False])
 async def test_a_list_of_prompts(cluster: Cluster, ours: bool) -> None:
     p, d = await trio(cluster, "prefill", "decode", ours=ours)
-    answer = (await cluster.post(body_of(TEXT, prompt=["a", [1, 2], "c"][:1] * 2 + ["c"]), TEXT)).json()
+    answer = (await cluster.post(body_of(TEXT, prompt=["a", "a", "c"]), TEXT)).json()
     assert [one["index"] for one in answer["choices"]] == [0, 1, 2]
     assert texts(answer["choices"]) == {index: whole(index if ours else 0) for index in range(3)}
     assert answer["usage"] == {"prompt_tokens": 9, "completion_tokens": 12, "total_tokens": 21}
@@ -137,8 +138,9 @@ async def test_a_first_token_that_ends_one_choice_leaves_the_blocks_to_the_other
 
 async def test_the_best_of_several(cluster: Cluster) -> None:
     _, d = await trio(cluster, "prefill", "decode")
+    d.logprobs_of = {index: {"token_logprobs": [logprob]} for index, logprob in enumerate((-3.0, -1.0, -2.0))}
     answer = (await cluster.post(body_of(TEXT, n=1, best_of=3), TEXT)).json()
-    assert [one["index"] for one in answer["choices"]] == [0] and len(d.bodies) == 3
+    assert texts(answer["choices"]) == {0: whole(1)} and len(d.bodies) == 3
     assert {body["logprobs"] for body in d.bodies} == {0}
     assert answer["usage"]["completion_tokens"] == 3 * NUM_TOKENS
     await eventually(cluster.is_idle)
@@ -205,6 +207,49 @@ async def test_a_lease_is_kept_until_the_last_has_read(cluster: Cluster) -> None
     assert streamed((await task).text) == {0: whole(0), 1: whole(1)}
     assert cluster.leases.released == ["leasep01"]
     await eventually(cluster.is_idle)
+
+
+async def test_nothing_is_kept_for_choices_that_end_before_they_read(cluster: Cluster) -> None:
+    """P's token ended the first choice, and the others end in the turn in which they could have read."""
+    p, _ = await trio(cluster, "prefill", "decode")
+    p.finish_reason = "stop"
+    ending = asyncio.Event()
+    settle = SharedPrefill.settle
+
+    def settle_and_end(self: SharedPrefill[Any], *given: Any) -> None:
+        settle(self, *given)
+        if not ending.is_set():
+            ending.set()
+            (whole,) = cluster.services.active
+            whole.deadline()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SharedPrefill, "settle", settle_and_end)
+        response = await cluster.post(body_of(TEXT, n=3), TEXT)
+    assert response.status_code == 504 and ending.is_set()
+    await eventually(cluster.is_idle)
+    assert cluster.leases.released == ["leasep01"]
+
+
+class TestSkippingP:
+    @pytest.fixture
+    def settings(self) -> RouterSettings:
+        return make_settings(min_prefill_tokens=100)
+
+    @pytest.mark.parametrize("reason", ["stop", "length"])
+    async def test_a_choice_that_skips_p_reads_nothing(self, cluster: Cluster, reason: str) -> None:
+        p, d = await trio(cluster, "prefill", "decode", limit=1)
+        p.finish_reason = reason
+        hang = Hang()
+        d.script.append(hang)
+        task = asyncio.create_task(cluster.post(body_of(TEXT, n=3), TEXT))
+        await eventually(lambda: len(p.bodies) == 1)
+        hang.release.set()
+        assert len(texts((await task).json()["choices"])) == 3
+        assert [body["kv_transfer_params"].get("num_readers") for body in p.bodies] == [2]
+        assert "kv_transfer_params" not in d.bodies[0] and len(d.bodies) == (2 if reason == "stop" else 3)
+        await eventually(cluster.is_idle)
+        assert cluster.leases.released == ["leasep01"] and not cluster.leases.tracked
 
 
 @pytest.mark.parametrize("when", ["prefilling", "held", "decoding"])
@@ -278,6 +323,26 @@ async def test_it_is_one_request_to_people(cluster: Cluster) -> None:
     assert cluster.services.metrics.outcomes["done", ""] == 1
     assert cluster.services.active.num_choices == 0
     assert cluster.services.active.count() == dict.fromkeys(cluster.services.active.count(), 0)
+
+
+class TestWaiting:
+    @pytest.fixture
+    def settings(self) -> RouterSettings:
+        return make_settings(max_queue_length=2, max_choices=5)
+
+    async def test_each_answer_waits_for_itself(self, cluster: Cluster) -> None:
+        """A request may wait alone, however many answers it asks for; one that is refused displaces nobody."""
+        p, _ = await trio(cluster, "prefill", "decode", limit=1)
+        hang = Hang()
+        p.script += [hang, hang]
+        first = asyncio.create_task(cluster.post(body_of(TEXT, prompt=["a", "b", "c", "d", "e"]), TEXT))
+        await eventually(lambda: len(cluster.services.prefill_queue) == 3)
+        assert (await cluster.post(body_of(TEXT, n=2), TEXT)).status_code == 429
+        assert (await cluster.post(body_of(TEXT, n=9, priority=-5), TEXT)).status_code == 400
+        assert not cluster.services.metrics.num_displaced
+        hang.release.set()
+        assert len((await first).json()["choices"]) == 5
+        await eventually(cluster.is_idle)
 
 
 class TestBounds:

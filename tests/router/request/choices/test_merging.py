@@ -88,11 +88,45 @@ def test_what_is_no_answer(body: bytes) -> None:
         parsed(body)
 
 
-@given(st.lists(st.sampled_from([text(2), text(2, '"choices":[] data: [DONE]'), b":5\n" + text(2), b":\n\n"])))
+TEXTS = [
+    text(2),
+    text(2, '"choices":[] data: [DONE]'),
+    text(2, 'event data: {"choices":[]}'),
+    b":5\n" + text(2),
+    b":\n\n",
+]
+
+
+@given(st.lists(st.sampled_from(TEXTS)))
 def test_what_names_its_choice_is_passed_on(events: list[bytes]) -> None:
     taken = ChoiceEvents(CHOICE, "cmpl-")
     assert taken.take(b"".join(events), named=True) == b"".join(events)
     assert taken.usage is None
+
+
+@given(st.lists(st.sampled_from(TEXTS)), st.booleans())
+def test_what_is_renamed_keeps_its_text(events: list[bytes], spaced: bool) -> None:
+    sent = b"".join(events) if spaced else b"".join(events).replace(b'data: {"id', b'data:{"id')
+    got = ChoiceEvents(CHOICE, "cmpl-").take(sent, named=False)
+    assert got.replace(b"cmpl-a", b"cmpl-b").replace(b'"created":7', b'"created":1') == b"".join(
+        one if b"data" in one else one.strip() and one for one in events
+    )
+
+
+@pytest.mark.parametrize("choices", [[1], 3, [None], None, {}])
+def test_an_event_that_is_none_of_an_answer(choices: Any) -> None:
+    with pytest.raises(UpstreamError):
+        ChoiceEvents(CHOICE, "cmpl-").take(event(choices=choices), named=False)
+
+
+def test_an_error_is_about_no_choice() -> None:
+    error = b'data: {"error":{"message":"x"}}\n\n'
+    assert ChoiceEvents(CHOICE, "cmpl-").take(error, named=False) == error
+
+
+def test_logprobs_that_are_none() -> None:
+    odd: dict[str, Any] = {"choices": [{"index": 0, "text": "odd", "logprobs": [1]}]}
+    assert orjson.loads(merged([odd, answer(-1)], Choices(1, 2), shows_logprobs=False))["choices"][0]["text"] == "(-1,)"
 
 
 def test_what_comes_once_is_left_out() -> None:
