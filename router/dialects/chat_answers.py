@@ -38,7 +38,7 @@ class _Logprobs(msgspec.Struct):
     content: list[dict[str, Any]] | None = None
 
 
-class Choice(msgspec.Struct):
+class ChatChoice(msgspec.Struct):
     """The only choice. ``stop_reason``: the stop string that ended the answer."""
 
     delta: Delta = field(default_factory=Delta)
@@ -83,7 +83,7 @@ class Usage(msgspec.Struct):
 class ChatAnswer(msgspec.Struct):
     """A whole answer, or one chunk of a stream. ``created``: Unix seconds."""
 
-    choices: list[Choice] = field(default_factory=list)
+    choices: list[ChatChoice] = field(default_factory=list)
     created: int = 0
     usage: Usage | None = None
 
@@ -96,7 +96,7 @@ def read_chunk(data: bytes) -> ChatAnswer:
     return decoded(_decoder, data)
 
 
-def read_whole(body: bytes) -> tuple[ChatAnswer, Choice]:
+def read_whole(body: bytes) -> tuple[ChatAnswer, ChatChoice]:
     """A whole answer, and its choice. Raises UpstreamError."""
     answer = decoded(_decoder, body)
     if not answer.choices:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any, TypeVar
 
-from pydantic import ConfigDict, Field, StrictInt, StrictStr, ValidationError
+from pydantic import Field, StrictInt, StrictStr, ValidationError
 
-from core.protocol.openai.objects import CountedObject
+from core.protocol.openai.objects import CountedObject, StrictObject
 from core.protocol.openai.requests import MAX_PRIORITY, MAX_SALT_CHARS, Seed, blame
 
 
-class Extended(CountedObject):
+class Extended(StrictObject):
     """A body with extensions, and without unknown keys."""
-
-    model_config = ConfigDict(extra="forbid")
 
     #: Which request that waits gets a worker first: lower first, then older.
     priority: Annotated[StrictInt, Field(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] | None = None

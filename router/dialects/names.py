@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 
+_CONVERSATION = "messages"
+
+
 class RenamedError(ApiError):
     """An error of a chat, about a parameter of a dialect."""
 
@@ -27,11 +30,19 @@ class Names:
         self._by_chat_name = by_chat_name
 
     def renamed(self, error: ApiError) -> ApiError:
-        """The same error about the dialect's parameter. Messages name parameters between quotes."""
-        message = error.message
-        for old, new in self._by_chat_name.items():
-            message = message.replace(f"'{old}'", f"'{new}'").replace(f"'{old}.", f"'{new}.")
-        return RenamedError(error, message, None if error.param is None else self._param(error.param))
+        """The same error about the dialect's parameter. Messages name parameters between quotes.
+
+        Only the parameter of the error is renamed: what else is between quotes may be the client's. The place in a
+        conversation is left out, as a chat has its messages in other places.
+        """
+        param = error.param
+        if param is None:
+            return RenamedError(error, error.message, None)
+        renamed = self._param(param)
+        message = error.message.replace(f"'{param}'", f"'{renamed}'")
+        if "." not in param:  # a message may be about a field of the parameter
+            message = message.replace(f"'{param}.", f"'{renamed}.")
+        return RenamedError(error, message, renamed)
 
     @contextmanager
     def applied(self) -> Iterator[None]:
@@ -42,6 +53,8 @@ class Names:
             raise self.renamed(error) from None
 
     def _param(self, param: str) -> str:
+        if param.startswith(f"{_CONVERSATION}["):
+            param = _CONVERSATION
         for old, new in self._by_chat_name.items():
             if param == old or param.startswith((f"{old}.", f"{old}[")):
                 return new + param[len(old) :]

@@ -14,7 +14,7 @@ from core.protocol.errors import UpstreamError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from router.dialects.chat_answers import CallDelta, Choice, Delta
+    from router.dialects.chat_answers import CallDelta, ChatChoice, Delta
 
 
 class Kind(Enum):
@@ -52,7 +52,7 @@ class Action(Enum):
     CLOSE = auto()
 
 
-class Step(NamedTuple):
+class Change(NamedTuple):
     """One change of one part. ``piece`` and ``tokens`` are what was added."""
 
     action: Action
@@ -73,7 +73,7 @@ class Parts:
         #: Logprobs of tokens that came before there was a text.
         self._waiting: list[dict[str, Any]] = []
 
-    def take(self, delta: Delta, tokens: list[dict[str, Any]]) -> Iterator[Step]:
+    def take(self, delta: Delta, tokens: list[dict[str, Any]]) -> Iterator[Change]:
         """Add a delta. ``tokens``: the logprobs that came with it. Raises UpstreamError."""
         reasoning = delta.reasoning_content or delta.reasoning
         if reasoning and not self._hides_reasoning:
@@ -84,13 +84,13 @@ class Parts:
         for number, call in enumerate(delta.tool_calls or ()):
             yield from self._take_call(call, number if call.index is None else call.index)
 
-    def take_whole(self, choice: Choice, *, is_complete: bool) -> list[Part]:
+    def take_whole(self, choice: ChatChoice, *, is_complete: bool) -> list[Part]:
         """Add a message that has come whole, and returns its parts. Raises UpstreamError."""
         for _ in (*self.take(choice.message, choice.tokens), *self.finish(is_complete=is_complete)):
             pass
         return self.all
 
-    def finish(self, *, is_complete: bool) -> Iterator[Step]:
+    def finish(self, *, is_complete: bool) -> Iterator[Change]:
         """The answer is over. One that is complete has a text or a call, so that clients find what they look for."""
         if is_complete and all(part.kind is Kind.REASONING for part in self.all):
             yield from self._begin(Part(Kind.TEXT, len(self.all)))
@@ -98,12 +98,12 @@ class Parts:
             self._open.is_complete = is_complete
         yield from self._close()
 
-    def _add(self, kind: Kind, piece: str) -> Iterator[Step]:
+    def _add(self, kind: Kind, piece: str) -> Iterator[Change]:
         if self._open is None or self._open.kind is not kind:
             yield from self._begin(Part(kind, len(self.all)))
         yield self._added(piece)
 
-    def _take_call(self, call: CallDelta, number: int) -> Iterator[Step]:
+    def _take_call(self, call: CallDelta, number: int) -> Iterator[Change]:
         is_new = number > self._call
         if not (is_new or (number == self._call and self._open is not None and self._open.kind is Kind.CALL)):
             raise UpstreamError("A worker went back to a call that was over.")
@@ -113,13 +113,13 @@ class Parts:
         if call.function.arguments:
             yield self._added(call.function.arguments)
 
-    def _begin(self, part: Part) -> Iterator[Step]:
+    def _begin(self, part: Part) -> Iterator[Change]:
         yield from self._close()
         self._open = part
         self.all.append(part)
-        yield Step(Action.OPEN, part)
+        yield Change(Action.OPEN, part)
 
-    def _added(self, piece: str) -> Step:
+    def _added(self, piece: str) -> Change:
         part = self._open
         assert part is not None
         tokens: list[dict[str, Any]] = []
@@ -127,9 +127,9 @@ class Parts:
             tokens, self._waiting = self._waiting, tokens
         part.pieces.append(piece)
         part.tokens += tokens
-        return Step(Action.ADD, part, piece, tokens)
+        return Change(Action.ADD, part, piece, tokens)
 
-    def _close(self) -> Iterator[Step]:
+    def _close(self) -> Iterator[Change]:
         part, self._open = self._open, None
         if part is not None:
-            yield Step(Action.CLOSE, part)
+            yield Change(Action.CLOSE, part)

@@ -9,6 +9,7 @@ from router.dialects.known import DIALECTS
 from router.dialects.stream import DialectStream
 from router.request.client_id import client_id
 from router.request.reply import ClientReply
+from router.upstream.worker_errors import PassedOnError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,10 +22,12 @@ if TYPE_CHECKING:
 
 def reply_to(call: HttpCall, request_id: str, translation: Translation | None) -> ClientReply:
     """The reply to a request. ``translation`` None: it needs none."""
-    theirs = client_id(call.headers)
-    if translation is None:
+    dialect, theirs = DIALECTS.get(call.path), client_id(call.headers)
+    if dialect is None:
         return ClientReply(call, request_id, theirs)
-    return DialectReply(call, request_id, theirs, DIALECTS[call.path], translation)
+    if translation is None:
+        return PassedReply(call, request_id, theirs, dialect)
+    return DialectReply(call, request_id, theirs, dialect, translation)
 
 
 def refuse(call: HttpCall, request_id: str, error: ApiError) -> None:
@@ -48,6 +51,18 @@ class Refusal(ClientReply):
     def refuse(self, error: ApiError) -> None:
         self.started = self.ended = True
         self._send(error.status, JSON, self._dialect.error(error, self._request_id), retry_after(error))
+
+
+class PassedReply(Refusal):
+    """One answer of a worker that speaks the dialect itself. Errors of the router's own are told in it too."""
+
+    __slots__ = ()
+
+    async def _tell(self, error: ApiError) -> None:
+        if self.started or isinstance(error, PassedOnError):
+            await super()._tell(error)
+        else:
+            await self.whole(error.status, JSON, self._dialect.error(error, self._request_id), retry_after(error))
 
 
 class DialectReply(Refusal):

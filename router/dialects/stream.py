@@ -12,20 +12,23 @@ from core.protocol.errors import UpstreamError
 from router.dialects.chat_answers import read_chunk
 from router.dialects.parts import Action, Parts
 from router.dialects.port import Ending
-from router.upstream.events import END
+from router.upstream.events import END, data_of
 from router.upstream.worker_errors import LOOKS_FAILED, error_event
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from core.protocol.errors import ApiError
-    from router.dialects.chat_answers import ChatAnswer, Choice, Usage
+    from router.dialects.chat_answers import ChatAnswer, ChatChoice, Usage
     from router.dialects.names import Names
-    from router.dialects.parts import Step
+    from router.dialects.parts import Change
     from router.dialects.port import Translation
 
-_DATA = b"data:"
 _DONE = b"[DONE]"
+#: After so many events of which the client is shown nothing, as those of reasoning that it does not want, it is sent a
+#: comment: proxies close what is silent.
+MAX_SILENT = 64
+SIGN_OF_LIFE = b": the model thinks\n\n"
 
 
 class DialectStream:
@@ -37,7 +40,9 @@ class DialectStream:
         self._writer = translation.writer()
         self._parts = Parts(hides_reasoning=translation.hides_reasoning)
         self._has_begun = self._is_over = False
-        self._last: Choice | None = None
+        #: Events since anything was written.
+        self._num_silent = 0
+        self._last: ChatChoice | None = None
         self._usage: Usage | None = None
         #: What was written and not returned yet. After an error it is returned by ``fail``, so that nothing is missing.
         self._written: list[bytes] = []
@@ -47,6 +52,10 @@ class DialectStream:
         for event in events.split(END):
             if event:
                 self._take(event)
+                self._num_silent = 0 if self._written else self._num_silent + 1
+        if self._num_silent >= MAX_SILENT:
+            self._num_silent = 0
+            self._written.append(SIGN_OF_LIFE)
         return self._new()
 
     def fail(self, error: ApiError) -> bytes:
@@ -59,7 +68,7 @@ class DialectStream:
         return b"".join(written)
 
     def _take(self, event: bytes) -> None:
-        data = next((line[len(_DATA) :].strip() for line in event.split(b"\n") if line.startswith(_DATA)), None)
+        data = data_of(event)
         if data is None:  # a comment, which shows that the worker still computes
             self._written.append(event + END)
             return
@@ -98,11 +107,11 @@ class DialectStream:
         self._begin(0)
         self._written.append(self._writer.fail(self._parts.all, self._names.renamed(error)))
 
-    def _write(self, steps: Iterable[Step]) -> None:
+    def _write(self, steps: Iterable[Change]) -> None:
         for step in steps:
             self._written.append(self._event_of(step))
 
-    def _event_of(self, step: Step) -> bytes:
+    def _event_of(self, step: Change) -> bytes:
         match step.action:
             case Action.OPEN:
                 return self._writer.open(step.part)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 ANY = "*"
 #: Headers of answers that scripts may read, in addition to those that they always may.
-EXPOSED = b"x-request-id, x-client-request-id, retry-after"
+EXPOSED = b"x-request-id, request-id, x-client-request-id, retry-after"
 #: Seconds that a browser may remember a preflight; Chromium's own limit is two hours.
 MAX_AGE_S = 7200
 #: A list of header names, in the form that browsers send.

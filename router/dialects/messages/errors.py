@@ -16,8 +16,10 @@ _TYPES = {
     403: "permission_error",
     404: "not_found_error",
     408: "timeout_error",
+    413: "request_too_large",
     429: "rate_limit_error",
     503: "overloaded_error",
+    499: "api_error",
     504: "timeout_error",
 }
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, StrictBool, StrictInt, StrictStr
 
-from core.protocol.openai.objects import CountedObject, Unsupported, check_type
+from core.protocol.openai.objects import CountedObject, StrictObject, Unsupported, check_type
 from core.protocol.openai.requests import Number
 from core.protocol.openai.tools import MAX_TOOLS, FunctionName
 from router.dialects.extensions import Extended
@@ -17,10 +17,6 @@ MIN_THINKING_TOKENS = 1024
 _ANY_OBJECT: dict[str, Any] = {"type": "object"}
 
 
-class _Strict(CountedObject):
-    model_config = ConfigDict(extra="forbid")
-
-
 class CacheControl(CountedObject):
     """What Anthropic is to cache. Here everything is cached as long as there is room."""
 
@@ -29,7 +25,7 @@ class CacheControl(CountedObject):
     type: Literal["ephemeral"]
 
 
-class Tool(_Strict):
+class Tool(StrictObject):
     """One entry of ``tools``: a function of the client's."""
 
     type: Literal["custom"] | None = None
@@ -55,15 +51,15 @@ def _check_tool(value: Any) -> Any:
     return check_type(value, ("custom",), "tools")
 
 
-class ToolChoice(_Strict):
+class ToolChoice(StrictObject):
     """``tool_choice``. ``name``: of the type ``tool``."""
 
     type: Literal["auto", "any", "tool", "none"]
     name: FunctionName | None = None
-    disable_parallel_tool_use: StrictBool = False
+    disable_parallel_tool_use: StrictBool | None = None
 
 
-class ThinkingConfig(_Strict):
+class ThinkingConfig(StrictObject):
     """``thinking``. The budget is a hint: a model thinks as long as it does, and ``max_tokens`` bounds all of it."""
 
     type: Literal["enabled", "disabled", "adaptive"]
@@ -72,27 +68,27 @@ class ThinkingConfig(_Strict):
     display: Literal["summarized", "omitted"] | None = None
 
 
-class OutputFormat(_Strict):
+class OutputFormat(StrictObject):
     """Which form the text must have."""
 
     type: Literal["json_schema"]
     the_schema: Annotated[dict[StrictStr, Any], Field(alias="schema")]
 
 
-class OutputConfig(_Strict):
+class OutputConfig(StrictObject):
     """``output_config``."""
 
     effort: Literal["low", "medium", "high", "xhigh"] | None = None
     format: OutputFormat | None = None
 
 
-class Metadata(_Strict):
+class Metadata(StrictObject):
     """``metadata``. The id is shown in the admin listing and usable as a filter there."""
 
     user_id: Annotated[StrictStr, Field(max_length=512)] | None = None
 
 
-class Prompting(_Strict):
+class Prompting(StrictObject):
     """What a prompt is made of. ``HINTS`` are the fields that are checked and change nothing."""
 
     HINTS: ClassVar[frozenset[str]] = frozenset({"cache_control"})

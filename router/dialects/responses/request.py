@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field, StrictBool, StrictInt, StrictStr, model_validator
+from pydantic import BeforeValidator, Field, StrictBool, StrictInt, StrictStr, model_validator
 from pydantic_core import PydanticCustomError
 
 from core.protocol.openai.hints import CacheKey, Metadata, ServiceTier, Verbosity
-from core.protocol.openai.objects import CountedObject, Unsupported, check_type
+from core.protocol.openai.objects import StrictObject, Unsupported, check_type
 from core.protocol.openai.requests import MAX_TOP_LOGPROBS, Number
 from core.protocol.openai.tools import MAX_TOOLS, Function, FunctionName
 from router.dialects.extensions import Extended
@@ -18,10 +18,6 @@ from router.dialects.responses.items import Item
 #: came, so there is nothing that would have to be encrypted.
 Includable = Literal["message.output_text.logprobs", "reasoning.encrypted_content"]
 _LOGPROBS = "message.output_text.logprobs"
-
-
-class _Strict(CountedObject):
-    model_config = ConfigDict(extra="forbid")
 
 
 class FunctionTool(Function):
@@ -42,14 +38,14 @@ def _check_tool(value: Any) -> Any:
     return check_type(value, ("function",), "tools")
 
 
-class NamedFunction(_Strict):
+class NamedFunction(StrictObject):
     """A function by its name."""
 
     type: Literal["function"]
     name: FunctionName
 
 
-class AllowedTools(_Strict):
+class AllowedTools(StrictObject):
     """``tool_choice`` when only some of the tools may be called."""
 
     type: Literal["allowed_tools"]
@@ -60,7 +56,7 @@ class AllowedTools(_Strict):
     ]
 
 
-class TextFormat(_Strict):
+class TextFormat(StrictObject):
     """Which form the text must have. The fields beside ``type`` are for JSON by a schema."""
 
     type: Literal["text", "json_object", "json_schema"]
@@ -71,7 +67,7 @@ class TextFormat(_Strict):
 
     @model_validator(mode="after")
     def _check_fields(self) -> TextFormat:
-        if self.type != "json_schema" and self.model_fields_set != {"type"}:
+        if self.type != "json_schema" and len(self.model_dump(exclude_none=True)) > 1:
             raise PydanticCustomError("text_format", "Only json_schema has more than its type")
         return self
 
@@ -82,14 +78,14 @@ class TextFormat(_Strict):
         return {"type": self.type, "json_schema": self.model_dump(exclude={"type"}, exclude_none=True, by_alias=True)}
 
 
-class TextConfig(_Strict):
+class TextConfig(StrictObject):
     """``text``."""
 
     format: TextFormat | None = None
     verbosity: Verbosity | None = None
 
 
-class ReasoningConfig(_Strict):
+class ReasoningConfig(StrictObject):
     """``reasoning``. Nothing is summed up: the item of a response has the reasoning itself."""
 
     effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
@@ -100,7 +96,7 @@ class ReasoningConfig(_Strict):
     mode: Literal["standard"] | None = None
 
 
-class StreamOptions(_Strict):
+class StreamOptions(StrictObject):
     """``stream_options``."""
 
     include_obfuscation: Unsupported = None

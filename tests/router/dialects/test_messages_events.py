@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from core.protocol.errors import RateLimitError, UnavailableError, UpstreamError
 from router.dialects.messages.chat import NAMES
 from router.dialects.messages.translation import MessageTranslation
-from router.dialects.stream import DialectStream
+from router.dialects.stream import MAX_SILENT, SIGN_OF_LIFE, DialectStream
 from tests.kits.dialects.chats import argues, calls, ends, fails, role, says, thinks, whole, whole_call
 from tests.kits.strict_types import message_events, message_of
 
@@ -132,6 +132,18 @@ def test_thinking_may_be_left_out() -> None:
     found = message_of(MessageTranslation({**BODY, "thinking": thinking}, ID).whole(whole(MESSAGE)))
     assert [block.type for block in found.content] == ["text", "tool_use", "tool_use"]
     assert accumulated(events).to_dict(exclude_none=True)["content"] == found.to_dict(exclude_none=True)["content"]
+
+
+def test_what_is_left_out_is_not_silent_for_long() -> None:
+    """Proxies close what is silent."""
+    thinking = {"type": "adaptive", "display": "omitted"}
+    stream = stream_of({**BODY, "thinking": thinking})
+    stream.feed(role())
+    fed = [stream.feed(thinks(str(number))) for number in range(3 * MAX_SILENT)]
+    assert [number for number, data in enumerate(fed) if data] == [MAX_SILENT * turn - 1 for turn in (1, 2, 3)] and set(
+        fed
+    ) == {b"", SIGN_OF_LIFE}
+    assert kinds(message_events(stream.feed(says("On") + ends()).decode()))[0] == "content_block_start"
 
 
 def test_what_a_worker_has_not_counted_is_nothing() -> None:

@@ -14,7 +14,7 @@ NAMES = Names({"messages": "input", "a.b": "x", "a": "y.z"})
     ("param", "renamed"),
     [
         ("messages", "input"),
-        ("messages[3].content", "input[3].content"),
+        ("messages[3].content", "input"),
         ("messages_of_mine", "messages_of_mine"),
         ("a.b.c", "x.c"),
         ("a.c", "y.z.c"),
@@ -26,9 +26,20 @@ def test_a_parameter_has_the_dialects_name(param: str | None, renamed: str | Non
     assert NAMES.renamed(BadRequestError("wrong", param=param)).param == renamed
 
 
-def test_so_it_has_in_the_message() -> None:
-    error = BadRequestError("'messages' is wrong, and 'a.b.c' too, not messages or 'messages_of_mine'.")
-    assert NAMES.renamed(error).message == "'input' is wrong, and 'x.c' too, not messages or 'messages_of_mine'."
+@pytest.mark.parametrize(
+    ("param", "message", "renamed"),
+    [
+        ("messages", "'messages' is wrong, not messages.", "'input' is wrong, not messages."),
+        ("messages[3].content", "'messages[3].content' is wrong.", "'input' is wrong."),
+        ("a.b.c", "'a.b.c' is wrong.", "'x.c' is wrong."),
+        ("a", "'a.b2' is wrong in 'a'.", "'y.z.b2' is wrong in 'y.z'."),
+        ("tools", "'tools' has none by the name 'messages'.", "'tools' has none by the name 'messages'."),
+        (None, "'messages' are many.", "'messages' are many."),
+    ],
+)
+def test_so_it_has_in_the_message(param: str | None, message: str, renamed: str) -> None:
+    """What else is between quotes may be the client's own."""
+    assert NAMES.renamed(BadRequestError(message, param=param)).message == renamed
 
 
 def test_all_else_stays() -> None:
