@@ -118,15 +118,16 @@ class Tokenizer:
         return await self._run(work, inline=few and sum(len(m.text()) for m in messages) <= MAX_INLINE_CHARS)
 
     def encode_words(self, words: Sequence[str]) -> list[list[int]]:
-        """The tokens of words inside a text, as of vLLM's ``bad_words``: each word, and also with a space before it if
-        that makes as many tokens of which the first is another one.
+        """The tokens of words inside a text: of each word alone, and with a space before it, as it stands in a text.
+
+        Both are banned, however many tokens they are. (vLLM bans the second only if it has as many as the first.)
         """
         found: list[list[int]] = []
         for word in words:
             alone, spaced = (self._encoding(space + word.lstrip(), False).ids for space in ("", " "))
             if alone:
                 found.append(alone)
-            if alone and spaced[0] != alone[0] and len(spaced) == len(alone):
+            if alone and spaced != alone:
                 found.append(spaced)
         return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -121,13 +122,27 @@ def test_only_the_first_pass_computes_the_layers(reference_of: References) -> No
     ids = torch.tensor([prompt(9, 5)])
     with torch.inference_mode():
         whole = module(input_ids=ids, use_cache=False).logits
-        with layers_once(module):
+        with layers_once(module, selects_logits=True):
             parts = [module(input_ids=ids, use_cache=False, logits_to_keep=torch.tensor([i])).logits for i in range(9)]
         again = module(input_ids=ids, use_cache=False).logits
     hook.remove()
     assert len(calls) == 3
     assert torch.allclose(torch.cat(parts, dim=1), whole, atol=1e-5)
     assert torch.equal(again, whole)
+
+
+def test_a_model_that_computes_all_logits_anyway_does_it_once(
+    model_of: Models, reference_of: References, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prompt_scores, "MAX_LOGITS", 5 * VOCAB_SIZE)
+    model = replace(model_of("llama"), selects_logits=False)
+    calls: list[int] = []
+    hook = model.module.lm_head.register_forward_hook(lambda *_: calls.append(1))
+    job = Job(prompt(30, 6), 1, scored(1), chunk=40)
+    Driver(model).run([job])
+    hook.remove()
+    check(job, reference_of("llama"), 1)
+    assert len(calls) == 1
 
 
 def test_a_model_whose_layers_are_not_found_computes_them_each_time(

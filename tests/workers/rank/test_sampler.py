@@ -271,6 +271,18 @@ def test_only_allowed_tokens_are_sampled(more: dict[str, Any]) -> None:
     assert set(tokens_of(logits_of(64), rows)) <= set(allowed)
 
 
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_where_nothing_is_left_the_allowed_tokens_are(temperature: float) -> None:
+    logits = logits_of(4)
+    drawn: dict[str, Any] = {"temperature": temperature, "seed": 1}
+    one = SamplingParams(**drawn, allowed_token_ids=(5,), bad_words=((5,),))
+    ended = SamplingParams(**drawn, allowed_token_ids=(6,), min_tokens=3, min_tokens_banned=(6,))
+    all_words = SamplingParams(**drawn, bad_words=tuple((token,) for token in range(VOCAB)))
+    free = FakeRow(SamplingParams(**drawn))
+    tokens = tokens_of(logits, [FakeRow(one), FakeRow(ended), FakeRow(all_words), free])
+    assert tokens == [5, 6, *tokens_of(logits[2:], [free, free])]
+
+
 def test_other_rows_of_the_batch_are_as_without() -> None:
     logits, free = logits_of(3), FakeRow(SamplingParams(seed=1))
     alone = tokens_of(logits[1:2], [free])

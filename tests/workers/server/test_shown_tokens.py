@@ -66,19 +66,17 @@ async def test_tokens_named_by_their_ids() -> None:
 @pytest.mark.parametrize(("path", "body"), PATHS)
 async def test_every_event_may_have_the_usage_so_far(path: str, body: dict[str, Any]) -> None:
     async with front(SCRIPT) as worker:
-        for include, wanted in ((True, True), (False, False)):
-            options = {"include_usage": include, "continuous_usage_stats": True}
-            response = await worker.http.post(
-                path, json={**body, "stream": True, "stream_options": options}, headers=IDS
-            )
-            num_tokens = 0
-            for event in events_of(response.text):
-                num_tokens += len(event.token_ids or ())
-                assert ("usage" in event.chunk) == wanted
-                if wanted:
-                    usage = event.chunk["usage"]
-                    assert usage["completion_tokens"] == (len(SCRIPT) if event.at_end else num_tokens)
-                    assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
+        options = {"include_usage": True, "continuous_usage_stats": True}
+        response = await worker.http.post(path, json={**body, "stream": True, "stream_options": options}, headers=IDS)
+        num_tokens = 0
+        for event in events_of(response.text):
+            num_tokens += len(event.token_ids or ())
+            usage = event.chunk["usage"]
+            assert usage["completion_tokens"] == (len(SCRIPT) if event.at_end else num_tokens)
+            assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
+        options["include_usage"] = False
+        refused = await worker.http.post(path, json={**body, "stream": True, "stream_options": options})
+        assert refused.status_code == 400 and "needs 'include_usage'" in refused.json()["error"]["message"]
 
 
 async def test_special_tokens_may_be_shown() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.kits.worker.front import MAX_MODEL_LEN, MODEL, SECRET, fast_tokenizer, front, tokens_of
+from workers.server.answers.tokenizing import MAX_CONTEXTS
 
 SIZE = fast_tokenizer().get_vocab_size()
 
@@ -22,8 +23,24 @@ async def test_a_text() -> None:
 
 async def test_more_tokens_than_fit_are_counted() -> None:
     async with front() as worker:
-        answer = (await worker.http.post("/tokenize", json={"prompt": "x " * 5000, "return_token_strs": True})).json()
+        answer = (
+            await worker.http.post("/tokenize", json={"prompt": "x " * 2 * MAX_MODEL_LEN, "return_token_strs": True})
+        ).json()
         assert answer["count"] == len(answer["tokens"]) == len(answer["token_strs"]) > MAX_MODEL_LEN
+
+
+async def test_far_more_tokens_are_refused() -> None:
+    most = MAX_CONTEXTS * MAX_MODEL_LEN
+    async with front() as worker:
+        for path, body, param in (
+            ("/tokenize", {"prompt": "x " * most}, "prompt"),
+            ("/tokenize", {"messages": [{"role": "user", "content": "x " * most}]}, "messages"),
+            ("/detokenize", {"tokens": [5] * (most + 1)}, "tokens"),
+        ):
+            answer = await worker.http.post(path, json=body)
+            error = answer.json()["error"]
+            assert (answer.status_code, error["param"], error["code"]) == (400, param, "too_many_tokens")
+        assert (await worker.http.post("/detokenize", json={"tokens": [5] * most})).status_code == 200
 
 
 async def test_a_chat() -> None:
@@ -35,7 +52,7 @@ async def test_a_chat() -> None:
 
 async def test_tokens_become_the_text_that_they_are() -> None:
     async with front() as worker:
-        for text in ("the baton \u20ac", "", "x " * 5000):
+        for text in ("the baton \u20ac", "", "x " * MAX_MODEL_LEN):
             answer = await worker.http.post("/detokenize", json={"model": MODEL, "tokens": tokens_of(text)})
             assert answer.json() == {"prompt": text}
         assert (await worker.http.post("/detokenize", json={"tokens": [0, 1]})).json() == {"prompt": "<s></s>"}
@@ -46,6 +63,7 @@ async def test_tokens_become_the_text_that_they_are() -> None:
     [
         ("/tokenize", {}, 400, "prompt"),
         ("/tokenize", {"prompt": 5}, 400, "prompt"),
+        ("/tokenize", {"prompt": "x", "messages": [{"role": "user", "content": "x"}]}, 400, "prompt"),
         ("/tokenize", {"prompt": "x", "unknown": 1}, 400, "unknown"),
         ("/tokenize", {"prompt": "x", "model": "other"}, 404, "model"),
         ("/tokenize", {"messages": []}, 400, "messages"),

@@ -12,14 +12,17 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def layers_once(module: PreTrainedModel) -> Iterator[None]:
+def layers_once(module: PreTrainedModel, *, selects_logits: bool) -> Iterator[None]:
     """Within, the first pass computes the layers, and later ones use its outputs, to compute logits of other tokens.
+
+    ``selects_logits``: whether the model computes the logits of some tokens only. One that computes those of all tokens
+    anyway does it once.
 
     So the model's own code computes all logits, whatever it does after its layers. If it does not call its layers by
     the name that transformers knows, every pass computes them again, which gives the same.
     """
-    layers = module.base_model
-    if layers is module:
+    layers = module.base_model if selects_logits else module
+    if layers is module and selects_logits:
         yield
         return
     attributes, compute = vars(layers), layers.forward

@@ -68,7 +68,7 @@ class ModelShard:
 
     def layers_once(self) -> AbstractContextManager[None]:
         """Within, only the first forward pass computes the layers: see ``layers_once``. All passes have its tokens."""
-        return layers_once(self.module)
+        return layers_once(self.module, selects_logits=self.selects_logits)
 
     def logits(
         self, attend: Attend, token_ids: torch.Tensor, positions: torch.Tensor, wanted: torch.Tensor | None = None

@@ -3,6 +3,9 @@
 Order and meaning are as in vLLM: bias, then bans (until ``min_tokens``, of words, and of all tokens but the allowed
 ones, which no bias lifts), then the repetition penalty (over prompt and
 output), then frequency and presence penalties (over the output only, as OpenAI defines them).
+
+Where that leaves nothing, all tokens but the allowed ones stay banned, and nothing else: the bans of words and of
+``min_tokens`` give way.
 """
 
 from __future__ import annotations
@@ -94,7 +97,17 @@ def edit(logits: torch.Tensor, rows: Sequence[SamplingRow]) -> torch.Tensor:
     for index, row in enumerate(rows):
         if row.sampling.allowed_token_ids is not None:
             _keep_only(edited[index], row.sampling.allowed_token_ids)
+    if any(_bans(row) for row in rows):
+        for index in edited.isneginf().all(dim=-1).nonzero()[:, 0].tolist():
+            edited[index] = logits[index]
+            if rows[index].sampling.allowed_token_ids is not None:
+                _keep_only(edited[index], rows[index].sampling.allowed_token_ids or ())
     return edited
+
+
+def _bans(row: SamplingRow) -> bool:
+    params = row.sampling
+    return bool(params.bad_words) or params.allowed_token_ids is not None or row.num_outputs < params.min_tokens
 
 
 def _keep_only(scores: torch.Tensor, tokens: Sequence[int]) -> None:

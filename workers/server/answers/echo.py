@@ -32,6 +32,8 @@ async def echoed_texts(tokenizer: Tokenizer, request: Request, tokens: list[int]
         return []
     has_more = isinstance(request.prompt, str) and request.add_special_tokens is not False
     before, after = tokenizer.num_around if has_more else (0, 0)
+    if request.truncate_prompt_tokens is not None and len(tokens) <= before + after:  # these are the text's last ones
+        before = after = 0
     shown = range(before, len(tokens) - after)
     detokenizer = Detokenizer(tokenizer.decode_all, tokenizer.is_token)
     texts = [""] * len(tokens)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from core.protocol.errors import BadRequestError, no_such_model
@@ -14,9 +16,10 @@ from core.protocol.openai.tokenize import (
     validate_tokenizing,
 )
 from workers.server.answers.endpoint import BodyEndpoint
+from workers.text.tokenizer import TooManyTokensError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
 
     from pydantic import BaseModel
 
@@ -29,8 +32,9 @@ if TYPE_CHECKING:
     from workers.server.identity import Identity
     from workers.text.tokenizer import Tokenizer
 
-#: No bound but that of the body: a client may want to know by how much a text is too long.
-_ANY_NUMBER = 1 << 40
+#: The most tokens, in contexts of the model: a client may want to know by how much a text is too long. Millions of
+#: tokens would keep a thread busy for many seconds.
+MAX_CONTEXTS = 4
 
 
 class TokenizingEndpoint(BodyEndpoint):
@@ -49,7 +53,7 @@ class TokenizingEndpoint(BodyEndpoint):
 
     async def _run(self, body: dict[str, Any], client: ConnectedClient, asked: Asked) -> None:
         answer = await self._work(body)
-        await client.send_json(200, answer.model_dump_json().encode())
+        await client.send_json(200, await asyncio.to_thread(lambda: answer.model_dump_json().encode()))
 
 
 class Tokenizing:
@@ -62,21 +66,30 @@ class Tokenizing:
 
     async def tokenize(self, body: dict[str, Any]) -> Tokens:
         """The tokens of a text, or of a conversation in the model's chat template."""
+        if "messages" in body and "prompt" in body:
+            raise BadRequestError("Only one of 'messages' and 'prompt' may be given.", param="prompt")
         if "messages" in body:
             chat = validate_tokenizing(TokenizeChat, body)
             options, around = self._prompts.options(chat), chat.add_special_tokens
             self._check_model(chat.model)
-            tokens = await self._tokenizer.encode_chat(chat.messages, _ANY_NUMBER, options, add_special_tokens=around)
-            return self._tokens(tokens, with_strings=chat.return_token_strs)
+            with self._bounded("messages"):
+                tokens = await self._tokenizer.encode_chat(
+                    chat.messages, self._most, options, add_special_tokens=around
+                )
+            return await self._tokens(tokens, with_strings=chat.return_token_strs)
         text = validate_tokenizing(TokenizeText, body)
         self._check_model(text.model)
-        tokens = await self._tokenizer.encode_text(text.prompt, _ANY_NUMBER, add_special_tokens=text.add_special_tokens)
-        return self._tokens(tokens, with_strings=text.return_token_strs)
+        around = text.add_special_tokens
+        with self._bounded("prompt"):
+            tokens = await self._tokenizer.encode_text(text.prompt, self._most, add_special_tokens=around)
+        return await self._tokens(tokens, with_strings=text.return_token_strs)
 
     async def detokenize(self, body: dict[str, Any]) -> Text:
         """The text of tokens, special ones included."""
         request = validate_tokenizing(Detokenize, body)
         self._check_model(request.model)
+        if len(request.tokens) > self._most:
+            raise self._too_many("tokens", str(len(request.tokens)))
         if request.tokens and max(request.tokens) >= self._identity.vocab_size:
             raise BadRequestError(
                 f"Token ids must be below {self._identity.vocab_size}, the size of the vocabulary.",
@@ -85,8 +98,26 @@ class Tokenizing:
             )
         return Text(prompt=await self._tokenizer.decode_whole(request.tokens))
 
-    def _tokens(self, tokens: list[int], *, with_strings: bool) -> Tokens:
-        strings = list(map(self._tokenizer.piece, tokens)) if with_strings else None
+    @property
+    def _most(self) -> int:
+        return MAX_CONTEXTS * self._identity.max_model_len
+
+    @contextmanager
+    def _bounded(self, param: str) -> Iterator[None]:
+        try:
+            yield
+        except TooManyTokensError as error:
+            raise self._too_many(param, str(error)) from None
+
+    def _too_many(self, param: str, num: str) -> BadRequestError:
+        return BadRequestError(
+            f"{param!r} has {num} tokens; at most {self._most} are taken here, {MAX_CONTEXTS} contexts of the model.",
+            param=param,
+            code="too_many_tokens",
+        )
+
+    async def _tokens(self, tokens: list[int], *, with_strings: bool) -> Tokens:
+        strings = await asyncio.to_thread(lambda: list(map(self._tokenizer.piece, tokens))) if with_strings else None
         limit = self._identity.max_model_len
         return Tokens(count=len(tokens), max_model_len=limit, tokens=tokens, token_strs=strings)
 
