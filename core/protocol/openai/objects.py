@@ -37,6 +37,12 @@ class CountedObject(BaseModel):
         return value
 
 
+class StrictObject(CountedObject):
+    """An object without unknown keys."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
 def _is_nothing(value: Any) -> Any:
     if value is not None and value is not False and value != []:
         raise PydanticCustomError(UNSUPPORTED, "not supported here")

@@ -16,6 +16,8 @@ from core.protocol.openai.hints import (
     MAX_METADATA,
     MAX_METADATA_CHARS,
     MAX_METADATA_KEY_CHARS,
+    ServiceTier,
+    Verbosity,
 )
 from core.protocol.openai.requests import (
     MAX_ALLOWED_TOKENS,
@@ -98,6 +100,10 @@ class PlainCompletion(_Plain):
 class _MoreStreamOptions(_StreamOptions):
     continuous_usage_stats: bool = False
 
+    def __post_init__(self) -> None:
+        if self.continuous_usage_stats and not self.include_usage:
+            raise ValueError("needs include_usage")  # pydantic finds the words
+
 
 class _More(_Plain):
     """The fields that fewer clients send. They are looked for only where a body has something else than ``_Plain``."""
@@ -129,8 +135,8 @@ class _More(_Plain):
         ]
         | None
     ) = None
-    service_tier: Literal["auto", "default", "flex", "scale", "priority"] | None = None
-    verbosity: Literal["low", "medium", "high"] | None = None
+    service_tier: ServiceTier | None = None
+    verbosity: Verbosity | None = None
     prompt_cache_key: Annotated[str, Meta(max_length=MAX_CACHE_KEY_CHARS)] | None = None
 
     @property

@@ -11,20 +11,21 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import orjson
 from pydantic import (
-    ConfigDict,
     Field,
     StrictBool,
     StrictFloat,
     StrictInt,
     StrictStr,
     ValidationError,
+    model_validator,
 )
+from pydantic_core import PydanticCustomError
 
 from core.protocol.errors import BadRequestError
 from core.protocol.excerpts import excerpt
 from core.protocol.openai.hints import Hints
 from core.protocol.openai.messages import Message, plain_messages
-from core.protocol.openai.objects import UNSUPPORTED, UNSUPPORTED_TYPE, CountedObject, Unsupported
+from core.protocol.openai.objects import UNSUPPORTED, UNSUPPORTED_TYPE, StrictObject, Unsupported
 from core.protocol.openai.structured import Form, ResponseFormat, StructuredOutputs, form_of
 from core.protocol.openai.templates import TemplateFields
 from core.protocol.openai.tools import ToolChoice, ToolOfChoice
@@ -80,13 +81,7 @@ TokenId = Annotated[StrictInt, Field(ge=0)]
 Seed = Annotated[StrictInt, Field(ge=-(2**63), lt=2**63)]
 
 
-class _Strict(CountedObject):
-    """An object without unknown keys."""
-
-    model_config = ConfigDict(extra="forbid")
-
-
-class StreamOptions(_Strict):
+class StreamOptions(StrictObject):
     """``stream_options``. Events are not padded to hide their length."""
 
     include_usage: StrictBool = False
@@ -94,8 +89,14 @@ class StreamOptions(_Strict):
     #: With ``include_usage``: every event has the usage so far.
     continuous_usage_stats: StrictBool = False
 
+    @model_validator(mode="after")
+    def _check_usage(self) -> StreamOptions:
+        if self.continuous_usage_stats and not self.include_usage:
+            raise PydanticCustomError("continuous_usage", "'continuous_usage_stats' needs 'include_usage' to be true")
+        return self
 
-class _Request(Hints, _Strict):
+
+class _Request(Hints, StrictObject):
     """What both endpoints share. The fields from ``top_k`` on are vLLM's extensions."""
 
     model: StrictStr
@@ -214,7 +215,9 @@ class _Request(Hints, _Strict):
             )
         if any(len(stop) > MAX_STOP_CHARS for stop in stops):
             raise BadRequestError(
-                f"A stop string may have {MAX_STOP_CHARS} characters.", param="stop", code="string_above_max_length"
+                f"A string of 'stop' may have at most {MAX_STOP_CHARS} characters.",
+                param="stop",
+                code="string_above_max_length",
             )
         if "" in stops:
             raise BadRequestError("A stop string must not be empty.", param="stop", code="empty_string")

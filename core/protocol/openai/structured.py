@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import orjson
-from pydantic import ConfigDict, Field, StrictBool, StrictStr
+from pydantic import Field, StrictBool, StrictStr
 
 from core.protocol.errors import BadRequestError
-from core.protocol.openai.objects import CountedObject, Unsupported
+from core.protocol.openai.objects import StrictObject, Unsupported
 
 #: Baton's own bounds: what is compiled is small, so that compiling takes milliseconds.
 MAX_FORM_BYTES = 1 << 16
@@ -37,11 +37,7 @@ class Form:
 _ANY_OBJECT = '{"type":"object"}'
 
 
-class _Strict(CountedObject):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class JsonSchema(_Strict):
+class JsonSchema(StrictObject):
     """``response_format.json_schema``. The schema is enforced with and without ``strict``."""
 
     name: Annotated[StrictStr, Field(min_length=1, max_length=512)]
@@ -50,7 +46,7 @@ class JsonSchema(_Strict):
     strict: StrictBool | None = None
 
 
-class ResponseFormat(_Strict):
+class ResponseFormat(StrictObject):
     """OpenAI's ``response_format``."""
 
     type: Literal["text", "json_object", "json_schema"]
@@ -71,7 +67,7 @@ class ResponseFormat(_Strict):
         return bounded(Form("json_schema", _encoded(self.json_schema.the_schema, param), param))
 
 
-class StructuredOutputs(_Strict):
+class StructuredOutputs(StrictObject):
     """vLLM's ``structured_outputs``: one of the kinds."""
 
     the_json: Annotated[dict[StrictStr, Any] | StrictStr | None, Field(alias="json")] = None

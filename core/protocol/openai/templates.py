@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, StrictBool, StrictStr
+from pydantic import Field, StrictBool, StrictStr
 
 from core.protocol.errors import BadRequestError
-from core.protocol.openai.objects import MAX_KEYS, CountedObject
+from core.protocol.openai.objects import MAX_KEYS, CountedObject, StrictObject
 from core.protocol.openai.tools import Tools
 
 #: Baton's own bounds.
@@ -25,10 +25,8 @@ _NOT_VARIABLES = frozenset(
 )
 
 
-class Thinking(CountedObject):
+class Thinking(StrictObject):
     """``thinking``, as some servers of reasoning models know it."""
-
-    model_config = ConfigDict(extra="forbid")
 
     type: Literal["enabled", "disabled"]
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr, ValidationError
+from pydantic import BaseModel, Field, StrictBool, StrictStr, ValidationError
 
 from core.protocol.openai.messages import Message
-from core.protocol.openai.objects import CountedObject
+from core.protocol.openai.objects import StrictObject
 from core.protocol.openai.requests import TokenId, blame
 from core.protocol.openai.templates import TemplateFields
 
 
-class _Tokenizing(CountedObject):
-    model_config = ConfigDict(extra="forbid")
-
+class _Tokenizing(StrictObject):
     #: May be missing, because a worker serves one model.
     model: StrictStr | None = None
 

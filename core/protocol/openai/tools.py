@@ -9,7 +9,7 @@ import orjson
 from pydantic import AfterValidator, ConfigDict, Field, StrictBool, StrictStr, field_validator
 from pydantic_core import PydanticCustomError
 
-from core.protocol.openai.objects import CountedObject
+from core.protocol.openai.objects import CountedObject, StrictObject
 
 #: OpenAI's bounds.
 MAX_TOOLS = 128
@@ -26,10 +26,8 @@ def _check_name(name: str) -> str:
 FunctionName = Annotated[StrictStr, AfterValidator(_check_name)]
 
 
-class Function(CountedObject):
+class Function(StrictObject):
     """``parameters``: the JSON schema of the arguments. ``strict`` changes nothing: forced calls always follow it."""
-
-    model_config = ConfigDict(extra="forbid")
 
     name: FunctionName
     description: StrictStr | None = None
@@ -37,25 +35,19 @@ class Function(CountedObject):
     strict: StrictBool | None = None
 
 
-class Tool(CountedObject):
+class Tool(StrictObject):
     """One entry of ``tools``."""
-
-    model_config = ConfigDict(extra="forbid")
 
     type: Literal["function"]
     function: Function
 
 
-class _Named(CountedObject):
-    model_config = ConfigDict(extra="forbid")
-
+class _Named(StrictObject):
     name: FunctionName
 
 
-class ToolOfChoice(CountedObject):
+class ToolOfChoice(StrictObject):
     """``tool_choice`` when it names a function."""
-
-    model_config = ConfigDict(extra="forbid")
 
     type: Literal["function"]
     function: _Named

@@ -124,7 +124,7 @@ def test_a_plain_completion_is_a_completion(body: dict[str, Any]) -> None:
         {
             "stream": True,
             "return_token_ids": True,
-            "stream_options": {"continuous_usage_stats": True},
+            "stream_options": {"include_usage": True, "continuous_usage_stats": True},
             "cache_salt": "s",
         },
         {"metadata": {"a": "b"}, "service_tier": "auto", "verbosity": "low", "prompt_cache_key": "k"},
