@@ -108,6 +108,7 @@ def texts(body: str) -> str:
     return "".join(chunk["choices"][0].get("text", "") for chunk in chunks if chunk["choices"])
 
 
+@pytest.mark.slow
 async def test_one_worker_alone_and_two_together_say_the_same(model: str, redis_url: str) -> None:
     shared = {"redis_url": redis_url, "model": model, "internal_token": "between-us"}
     registry = RedisRegistry(redis_url, WORKERS)

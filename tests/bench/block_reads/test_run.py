@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+@pytest.mark.slow
 def test_two_processes_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "TRANSPORTS", {"shared memory": ""})
     flags = ["--runs", "1", "--piece-kib", "16", "--source-mib", "1", "--report", str(tmp_path / "report.json")]

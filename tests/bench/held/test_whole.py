@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from bench.held.scenario import Load, Outcome, measure
 from bench.held.tables import report
 
@@ -15,6 +17,7 @@ def memory_goals(crowd: Outcome) -> list[str]:
     return [row[-1] for row in report([crowd], CROWD, [crowd], CROWD).tables[-1].rows if row[-1]]
 
 
+@pytest.mark.slow
 async def test_a_small_load_is_held_and_answered() -> None:
     run = await measure(LOAD)
     assert (run.num_done, run.num_failed, run.failure) == (60, 0, "")

@@ -20,6 +20,7 @@ from bench.router.routers.wheels import vllm_router
 from bench.router.workloads import WORKLOADS
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is needed for stub engines and load generator")
 @pytest.mark.skipif(two_cores() is None, reason="two cores are needed: one for the router, one for the load")
 def test_a_run_measures_baton_and_names_who_is_not_there(tmp_path: Path) -> None:

@@ -62,6 +62,7 @@ async def connected(leases: VllmLeases, worker: PrefillWorker) -> None:
     await renewed
 
 
+@pytest.mark.slow
 async def test_a_lease_outlives_four_durations_and_expires_without_renewal() -> None:
     async with prefill_worker(duration_s=SHORT_S) as worker, leases_of(SHORT_S) as leases:
         await connected(leases, worker)

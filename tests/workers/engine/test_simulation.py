@@ -664,10 +664,19 @@ class Simulation(RuleBasedStateMachine):
         self.scheduler.check()
 
 
-Simulation.TestCase.settings = settings(
-    max_examples=300,
-    stateful_step_count=60,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-)
-TestSimulation = Simulation.TestCase
+def cases(max_examples: int) -> settings:
+    return settings(
+        max_examples=max_examples,
+        stateful_step_count=60,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+    )
+
+
+class TestSimulation(Simulation.TestCase):
+    settings = cases(120)
+
+
+@pytest.mark.slow
+class TestLongSimulation(Simulation.TestCase):
+    settings = cases(600)

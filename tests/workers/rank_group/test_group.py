@@ -211,6 +211,7 @@ async def test_a_start_that_failed_in_consequence_is_told_when_all_others_are_re
         await RankGroup.start(spec_of("m", 2), lambda rank, event: None)
 
 
+@pytest.mark.slow
 async def test_a_group_of_one_is_a_rank_alone(folder_of: Folders) -> None:
     driver = GroupDriver(1)
     group = await driver.start(spec_of(folder_of("llama"), 1))

@@ -40,6 +40,7 @@ def norm(folder: Path, **environment: str) -> float:
     return float(shown.stdout)
 
 
+@pytest.mark.slow
 def test_a_program_is_compiled_again_when_what_it_calls_has_changed(tmp_path: Path) -> None:
     ours = Path(workers.__file__).parent
     shutil.copytree(ours, tmp_path / "workers", ignore=shutil.ignore_patterns("__pycache__"))
@@ -55,6 +56,7 @@ def test_a_program_is_compiled_again_when_what_it_calls_has_changed(tmp_path: Pa
     assert norm(tmp_path, **cache) == pytest.approx(3.0)
 
 
+@pytest.mark.slow
 def test_without_a_folder_to_keep_it_a_program_is_compiled_all_the_same() -> None:
     # Numba then asks for no other folder than the one that is not named, as on a file system that is read-only.
     nowhere = {"NUMBA_CACHE_LOCATOR_CLASSES": "UserProvidedCacheLocator", "NUMBA_CACHE_DIR": ""}
