@@ -118,6 +118,8 @@ def test_a_grammar_that_fails_ends_its_sequence_only(is_ahead: bool) -> None:
     assert len(bench.tokens(fails)) == 1
     assert bench.tokens(goes_on) == expected([7, 8], 8)
     assert bench.scheduler.load().pinned_blocks == 0
+    ended = bench.scheduler.counters.ended
+    assert (ended["failed"], ended["aborted"]) == (1, 0), "its caller got an error"
 
 
 def test_who_goes_on_does_so_while_another_one_is_finishing() -> None:

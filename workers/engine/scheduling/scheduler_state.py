@@ -153,6 +153,7 @@ class SchedulerState:
         if seq.num_under_way:
             self.sequences.hide(seq)
             seq.advance(Event.GIVE_UP)
+            seq.is_given_up = True
         else:
             self.end_sequence(seq, Event.FAIL)
 

@@ -37,7 +37,7 @@ def apply_rows(
         scheduler_state.register_computed(seq)
         if seq.state in (State.CLOSING, State.FINISHING):
             if not seq.num_under_way:
-                scheduler_state.end_sequence(seq, Event.SETTLE)
+                scheduler_state.end_sequence(seq, Event.FAIL if seq.is_given_up else Event.SETTLE)
             continue
         if row.score_from:
             outputs.append((seq.id, _score(seq, scores[seq.id])))

@@ -73,7 +73,7 @@ class Sequence:
         self.num_scored = self.num_prompt if request.sampling.num_prompt_logprobs is None else 1
         self.on_rank = False
         self.read_id = -1
-        #: Whether it is CLOSING because its read was given up; its caller got an error.
+        #: Whether it is CLOSING because its read was given up or its output cannot go on; its caller got an error.
         self.is_given_up = False
         #: Whether it is CLOSING, and its read has not ended after ``read_timeout_s`` and may never end.
         self.is_overdue = False

@@ -8,9 +8,9 @@ Rules
 - A sequence that is AWAITING_HANDOFF has no blocks: the lease holds the blocks that the sequence will take over.
 - When the fence refuses a read, the sequence keeps its blocks, and computes into them what it could not read.
 - A preempted sequence releases its blocks and computes prompt and outputs again.
-- A step or a read may still write the blocks of a sequence that was aborted, or whose read was given up. The sequence
-  is CLOSING until that step or read has ended; only then are its blocks freed. It then ends as ABORTED, or as FAILED
-  if its read was given up, because its caller got an error.
+- A step or a read may still write the blocks of a sequence that was aborted, whose read was given up, or whose output
+  cannot go on. The sequence is CLOSING until that step or read has ended; only then are its blocks freed. It then ends
+  as ABORTED, or as FAILED if it was given up, because its caller got an error.
 - A sequence may end with a step while the ranks have its next one already. It is FINISHING until that step has ended as
   well: it takes no slot, its caller has all of its tokens, and only then are its blocks freed.
 """
