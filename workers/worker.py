@@ -34,6 +34,8 @@ from workers.engine.engine import AsyncEngine
 from workers.engine.ports import EngineHooks
 from workers.engine_setup import engine_config, rank_spec, with_text_fingerprint
 from workers.grammar.compiler import GrammarCompiler
+from workers.grammar.rank_grammars import RankGrammars
+from workers.grammar.trial.process import TrialProcess
 from workers.handshake.pool import HandshakeOptions, HandshakePool
 from workers.handshake.server import handshake_bytes, handshake_router
 from workers.leases.engine_leases import EngineLeases
@@ -130,7 +132,7 @@ class WorkerProcess:
         logger.info("fingerprint of the weights %s, of the tokenizer %s", weights, tokenizer.fingerprint)
         readies = [with_text_fingerprint(ready, tokenizer.fingerprint) for ready in ranks.readies]
         engine = self._build_engine(ranks, readies[0])
-        grammars = self._build_grammars(ranks, tokenizer)
+        grammars = self._build_grammars(ranks, readies[0], tokenizer)
         public, internal = self._build_ports(engine, readies, tokenizer, grammars)
         # The part that is pushed last is stopped first.
         self._parts.push_async_callback(_stop_ports, public, internal)
@@ -231,11 +233,12 @@ class WorkerProcess:
         self._leases = EngineLeases(keeper, self._engine)
         return self._engine
 
-    def _build_grammars(self, ranks: RankGroup, tokenizer: Tokenizer) -> GrammarCompiler:
-        grammars = GrammarCompiler(ranks.send, ranks.num_ranks, tokenizer.to_json, tokenizer.eos_token_ids)
+    def _build_grammars(self, ranks: RankGroup, ready: RankReady, tokenizer: Tokenizer) -> GrammarCompiler:
+        on_ranks, trial = RankGrammars(ranks.send, ranks.num_ranks), TrialProcess(ready.vocab_size)
+        grammars = GrammarCompiler(ranks.send, on_ranks, trial, tokenizer.to_json, tokenizer.eos_token_ids)
         self._parts.push_async_callback(grammars.close)
         assert self._ranks is not None  # the engine was built
-        self._ranks.on_compiled = grammars.on_compiled
+        self._ranks.on_compiled = on_ranks.on_compiled
         return grammars
 
     def _build_ports(

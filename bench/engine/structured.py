@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from bench.models.sized import SIZES, model_folder
-from core.protocol.openai.structured import Form
-from core.protocol.steps import NewSequence, Row, SamplingParams, Step, Vocabulary
+from core.protocol.steps import CompileGrammar, NewSequence, Row, SamplingParams, Step, Vocabulary
 from workers.grammar.notation import grammar_of
 
 if TYPE_CHECKING:
@@ -44,15 +43,15 @@ SCHEMA = {
 def main() -> None:
     """Print the ratio of the times of one size of model after the other."""
     for name in ("5M", "50M"):
-        rank = _load(name)
-        grammar = grammar_of(Form("json_schema", orjson.dumps(SCHEMA).decode(), "schema"))
+        grammar = grammar_of("json_schema", orjson.dumps(SCHEMA).decode())
+        rank = _load(name, grammar)
         # In the first round all parts of the grammar are met for the first time.
         ratios = [_round(rank, grammar, number) for number in range(ROUNDS + 1)][1:]
         found = f"{min(ratios):.3f} {median(ratios):.3f} {max(ratios):.3f}"
         print(f"{name}: batch {BATCH}, {found} times the time of free decoding")
 
 
-def _load(name: str) -> LoadedRank:
+def _load(name: str, grammar: str) -> LoadedRank:
     from workers.rank import main, process
     from workers.rank_protocol.spec import RankSpec
 
@@ -72,6 +71,7 @@ def _load(name: str) -> LoadedRank:
     rank = main.load(spec, lambda _: None, lambda _: None)
     tokenizer = (folder / "tokenizer.json").read_text(encoding="utf-8")
     rank.grammars.handle(Vocabulary(tokenizer, [1]))
+    rank.grammars.handle(CompileGrammar(1, grammar))
     return rank
 
 

@@ -13,6 +13,7 @@ History
 3: grammars: ``Vocabulary``, ``CompileGrammar``, ``GrammarCompiled``, ``NewSequence.grammar``, ``Sampled.error``.
 4: adapters: ``NewSequence.adapter``, ``RankReady.adapters``.
 5: logprobs of prompts: ``SamplingParams.num_prompt_logprobs``, ``Row.score_from``, ``StepResult.scores``.
+6: ``ForgetGrammar``.
 """
 
 from __future__ import annotations
@@ -143,17 +144,26 @@ class Vocabulary(msgspec.Struct, frozen=True, array_like=True, tag="vocabulary")
 
 
 class CompileGrammar(msgspec.Struct, frozen=True, array_like=True, tag="compile_grammar"):
-    """Compile a grammar and keep it for sequences to come. Answered by ``GrammarCompiled``."""
+    """Compile a grammar and keep it for sequences to come, until ``ForgetGrammar``. Answered by ``GrammarCompiled``."""
 
     compile_id: int
     grammar: str
+
+
+class ForgetGrammar(msgspec.Struct, frozen=True, array_like=True, tag="forget_grammar"):
+    """No sequence of a later step follows the grammar of ``CompileGrammar`` with this id, unless it is compiled again.
+
+    Forgotten when the steps before it have ended, so that all ranks do so at the same step.
+    """
+
+    compile_id: int
 
 
 class Shutdown(msgspec.Struct, frozen=True, array_like=True, tag="shutdown"):
     """End the rank. It answers by closing the connection."""
 
 
-ToRank = Step | Connect | Disconnect | Read | CancelRead | Vocabulary | CompileGrammar | Shutdown
+ToRank = Step | Connect | Disconnect | Read | CancelRead | Vocabulary | CompileGrammar | ForgetGrammar | Shutdown
 
 
 # --- from a rank -------------------------------------------------------------------------------------------------

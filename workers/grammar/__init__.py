@@ -1,5 +1,8 @@
 """Grammars in the worker's main process: from a client's form to a grammar that all ranks have compiled.
 
-``notation``  writes a form as llguidance reads it
-``compiler``  has the ranks compile it, once per form
+``notation``       writes a form as llguidance reads it; ``matchers`` compiles that, also in ranks
+``trial``          tries each form in a process that may die of it
+``rank_grammars``  which grammars the ranks have
+``compiler``       puts these together, once per form
+``sentences``      what the library says, in words for clients
 """

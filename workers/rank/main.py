@@ -19,7 +19,7 @@ import torch
 from core.process import failpoints
 from core.process.parent_death import end_with
 from core.protocol.handshake import Compatibility, Shard
-from core.protocol.steps import Progress, RankFailed, RankReady
+from core.protocol.steps import ForgetGrammar, Progress, RankFailed, RankReady
 from workers.rank import distributed, process
 from workers.rank.cache.kv_cache import LAYOUT, KVCache, count_blocks
 from workers.rank.grammar.library import GrammarLibrary
@@ -105,8 +105,11 @@ def serve(spec: RankSpec, receiver: Receiver, outbox: Outbox) -> None:
     receiver.serve(rank.transfer, rank.grammars)
     outbox.send(rank.ready)
     try:
-        while (step := receiver.steps.get()) is not None:
-            outbox.send(rank.runner.execute(step))
+        while (message := receiver.steps.get()) is not None:
+            if isinstance(message, ForgetGrammar):
+                rank.grammars.forget(message)
+            else:
+                outbox.send(rank.runner.execute(message))
     finally:
         # Reads in flight write into the cache, so they must end before its memory is freed.
         rank.transfer.close()

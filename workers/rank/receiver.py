@@ -10,7 +10,7 @@ import queue
 import threading
 from typing import TYPE_CHECKING
 
-from core.protocol.steps import CompileGrammar, RankFailed, Shutdown, Step, Vocabulary
+from core.protocol.steps import CompileGrammar, ForgetGrammar, RankFailed, Shutdown, Step, Vocabulary
 from workers.rank_protocol.errors import FrameError, one_line
 from workers.rank_protocol.frames import receive
 
@@ -23,10 +23,12 @@ if TYPE_CHECKING:
 
 
 class Receiver:
-    """Reads the socket until it is closed. ``steps`` gets the steps in order, and None at the end."""
+    """Reads the socket until it is closed. ``steps`` gets the steps and what is to be done in order with them, and None
+    at the end.
+    """
 
     def __init__(self, sock: socket.socket, outbox: Outbox) -> None:
-        self.steps: queue.SimpleQueue[Step | None] = queue.SimpleQueue()
+        self.steps: queue.SimpleQueue[Step | ForgetGrammar | None] = queue.SimpleQueue()
         self._sock = sock
         self._outbox = outbox
         self._transfer: Transfer | None = None
@@ -49,7 +51,7 @@ class Receiver:
     def _run(self) -> None:
         try:
             while (message := receive(self._sock)) is not None and not isinstance(message, Shutdown):
-                if isinstance(message, Step):
+                if isinstance(message, Step | ForgetGrammar):
                     self.steps.put(message)
                 elif isinstance(message, Vocabulary | CompileGrammar):
                     if self._grammars is not None:

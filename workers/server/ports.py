@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from core.protocol.openai.structured import Form
     from workers.engine.api import Engine
     from workers.engine.counters import EngineStats
+    from workers.grammar.rank_grammars import HeldGrammar
 
 
 class ObservableEngine(Protocol):
@@ -26,8 +27,9 @@ class ObservableEngine(Protocol):
 class Grammars(Protocol):
     """What the HTTP server calls for structured output; ``GrammarCompiler`` implements it."""
 
-    async def compile(self, form: Form) -> str:
-        """The form's grammar, which the engine's ranks have compiled. Raises BadRequestError that says what is wrong.
+    async def hold(self, form: Form) -> HeldGrammar:
+        """The form's grammar, which the engine's ranks have until it is released. Raises BadRequestError that says what
+        is wrong.
 
         Cancelling the call does not disturb others for an equal form.
         """

@@ -310,11 +310,17 @@ class ChatRequest(TemplateFields, _Request):
                 param="tool_choice",
                 code="invalid_value",
             )
-        if self.forced_tools is not None and self.form is not None:
+        if self.forced_tools is None:
+            return
+        if self.form is not None:
             raise BadRequestError(
                 "'tool_choice' forces a call, so the answer cannot have another form.",
                 param="tool_choice",
                 code="invalid_value",
+            )
+        if self.ignore_eos:
+            raise BadRequestError(
+                "'ignore_eos' excludes a forced call, which ends the answer.", param="ignore_eos", code="invalid_value"
             )
 
 

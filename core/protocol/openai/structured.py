@@ -11,7 +11,8 @@ from pydantic import Field, StrictBool, StrictStr
 from core.protocol.errors import BadRequestError
 from core.protocol.openai.objects import StrictObject, Unsupported
 
-#: Baton's own bounds: what is compiled is small, so that compiling takes milliseconds.
+#: Baton's own bounds. They do not bound what compiling takes, as 90 bytes can ask for gigabytes. That is why workers
+#: try each form in a process that they can do without (``workers/grammar/trial``).
 MAX_FORM_BYTES = 1 << 16
 MAX_CHOICES = 1024
 #: References and rules are followed one inside the other, and each level takes a part of a thread's stack.
@@ -138,13 +139,16 @@ def _encoded(value: object, param: str) -> str:
         raise _invalid(f"'{param}' cannot be written as JSON: {error}.", param) from error
 
 
-def bounded(form: Form) -> Form:
-    """The form, if it is small enough to be compiled. Raises BadRequestError."""
+def bounded(form: Form, *, has_schemas_only: bool = False) -> Form:
+    """The form, if it is small enough to be compiled. Raises BadRequestError.
+
+    ``has_schemas_only``: its rules are Baton's own, around a client's JSON schemas, whose colons begin no rules.
+    """
     if len(form.text.encode("utf-8", "replace")) > MAX_FORM_BYTES:
         raise _too_long(form.param)
     if form.kind in ("json_schema", "grammar") and form.text.count("$ref") > MAX_REFERENCES:
         raise _invalid(f"'{form.param}' has more than {MAX_REFERENCES} references.", form.param)
-    if form.kind == "grammar" and form.text.count(":") > MAX_RULE_MARKS:
+    if form.kind == "grammar" and not has_schemas_only and form.text.count(":") > MAX_RULE_MARKS:
         raise _invalid(f"'{form.param}' has more than {MAX_RULE_MARKS} colons, which begin its rules.", form.param)
     return form
 

@@ -20,6 +20,8 @@ GOLDEN_STEPS = [
     ),
     (steps.CancelRead(9), "92ab63616e63656c5f7265616409"),
     (steps.Disconnect("e"), "92aa646973636f6e6e656374a165"),
+    (steps.CompileGrammar(3, "g"), "93af636f6d70696c655f6772616d6d617203a167"),
+    (steps.ForgetGrammar(3), "92ae666f726765745f6772616d6d617203"),
     (steps.Shutdown(), "91a873687574646f776e"),
 ]
 

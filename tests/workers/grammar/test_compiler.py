@@ -1,107 +1,156 @@
-"""Compiling forms on ranks: once per form, bounded, and what is wrong comes back in words."""
+"""From forms to grammars of the ranks: each form is tried once, with the real library, and what is wrong is said."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
 
 from core.protocol.errors import BadRequestError
 from core.protocol.openai.structured import Form
-from core.protocol.steps import CompileGrammar, GrammarCompiled, Vocabulary
+from core.protocol.steps import CompileGrammar, ForgetGrammar, GrammarCompiled, Vocabulary
+from tests.kits.whole import reference
+from tests.kits.worker.forms import DEADLY, ENDLESS
 from workers.grammar.compiler import GrammarCompiler
+from workers.grammar.notation import grammar_of
+from workers.grammar.rank_grammars import RankGrammars
+from workers.grammar.trial.messages import Limits
+from workers.grammar.trial.process import TrialProcess
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from core.protocol.openai.structured import Kind
     from core.protocol.steps import ToRank
 
+EOS = frozenset({0})
 
-class Ranks:
-    """Ranks that keep what they are sent."""
 
-    def __init__(self) -> None:
+def tokenizer() -> str:
+    return str(reference.tokenizer().backend_tokenizer.to_str())
+
+
+class Built:
+    """A compiler with one rank, which compiles everything at once."""
+
+    def __init__(
+        self, *, text: Callable[[], str] = tokenizer, eos: frozenset[int] = EOS, cpu_s: float = 60.0, **bounds: int
+    ) -> None:
         self.sent: list[ToRank] = []
-        self.arrived = asyncio.Event()
+        self.error = ""
+        limits = Limits(cpu_s=cpu_s, memory_bytes=64 << 20)
+        self.trial = TrialProcess(len(reference.tokenizer()), limits)
+        self.ranks = RankGrammars(self.send, 1, max_grammars=1)
+        self.compiler = GrammarCompiler(self.send, self.ranks, self.trial, text, eos, **bounds)
 
     def send(self, message: ToRank) -> None:
         self.sent.append(message)
-        self.arrived.set()
+        if isinstance(message, CompileGrammar):
+            answer = GrammarCompiled(message.compile_id, self.error)
+            asyncio.get_running_loop().call_soon(self.ranks.on_compiled, 0, answer)
 
-    async def asked(self, number: int) -> CompileGrammar:
-        """The grammar that is asked for as the ``number``-th."""
-        while len(found := [one for one in self.sent if isinstance(one, CompileGrammar)]) < number:
-            self.arrived.clear()
-            await self.arrived.wait()
-        return found[number - 1]
+    @property
+    def compiled(self) -> list[str]:
+        return [message.grammar for message in self.sent if isinstance(message, CompileGrammar)]
+
+    async def refused(self, form: Form) -> str:
+        """What the client is told."""
+        with pytest.raises(BadRequestError) as caught:
+            await self.compiler.hold(form)
+        assert caught.value.param == form.param
+        prefix = f"'{form.param}' cannot be followed: "
+        assert caught.value.message.startswith(prefix)
+        return caught.value.message.removeprefix(prefix)
 
 
-def form(text: str) -> Form:
+@pytest.fixture
+async def built() -> AsyncIterator[Built]:
+    built = Built()
+    yield built
+    await built.compiler.close()
+    assert built.trial.pid is None
+
+
+def regex(text: str) -> Form:
     return Form("regex", text, "structured_outputs.regex")
 
 
-async def compiled(compiler: GrammarCompiler, ranks: Ranks, number: int, asked: Form, error: str = "") -> str:
-    task = asyncio.create_task(compiler.compile(asked))
-    message = await ranks.asked(number)
-    compiler.on_compiled(0, GrammarCompiled(message.compile_id, error))
-    return await task
-
-
-async def test_once_per_form_and_all_ranks() -> None:
-    ranks = Ranks()
-    compiler = GrammarCompiler(ranks.send, 2, lambda: "tokenizer", frozenset({7, 3}))
-    tasks = [asyncio.create_task(compiler.compile(form("a"))) for _ in range(3)]
-    message = await ranks.asked(1)
-    tasks[0].cancel()
-    compiler.on_compiled(1, GrammarCompiled(message.compile_id, ""))
+async def test_once_per_form(built: Built) -> None:
+    tasks = [asyncio.create_task(built.compiler.hold(regex("a"))) for _ in range(3)]
     await asyncio.sleep(0)
-    assert not tasks[1].done()
-    compiler.on_compiled(0, GrammarCompiled(message.compile_id, ""))
-    compiler.on_compiled(0, GrammarCompiled(message.compile_id, "too late"))
-    assert await tasks[1] == await tasks[2] == await compiler.compile(form("a")) == message.grammar
-    assert ranks.sent == [Vocabulary("tokenizer", [3, 7]), message]
-    await compiler.close()
+    tasks[0].cancel()
+    held = [await task for task in tasks[1:]]
+    held.append(await built.compiler.hold(regex("a")))
+    assert {one.text for one in held} == {grammar_of("regex", "a")}
+    assert built.sent == [Vocabulary(tokenizer(), [0]), CompileGrammar(1, grammar_of("regex", "a"))]
 
 
-async def test_what_is_wrong_is_said_and_kept() -> None:
-    ranks = Ranks()
-    compiler = GrammarCompiler(ranks.send, 1, lambda: "", frozenset({1}))
-    with pytest.raises(BadRequestError, match=r"'structured_outputs\.regex' cannot be followed: two lines") as caught:
-        await compiled(compiler, ranks, 1, form("("), "two\nlines")
-    assert caught.value.param == "structured_outputs.regex"
-    with pytest.raises(BadRequestError):
-        await compiler.compile(form("("))
-    assert len(ranks.sent) == 2
-    await compiler.close()
+async def test_a_form_that_the_ranks_no_longer_have_is_compiled_again(built: Built) -> None:
+    for text in "aba":
+        (await built.compiler.hold(regex(text))).release()
+    assert built.compiled == [grammar_of("regex", text) for text in "aba"]
+    assert [message for message in built.sent if isinstance(message, ForgetGrammar)] == [
+        ForgetGrammar(1),
+        ForgetGrammar(2),
+    ]
+
+
+@pytest.mark.parametrize(("kind", "text"), [*DEADLY, *ENDLESS])
+async def test_what_no_rank_may_see(kind: Kind, text: str) -> None:
+    """It is refused with a sentence, at once when it is asked again, and what waited behind it is compiled."""
+    built = Built(cpu_s=0.2)
+    form = Form(kind, text, "response_format")
+    why, other = await asyncio.gather(built.refused(form), built.compiler.hold(regex("a")))
+    assert built.trial.pid is not None
+    os.kill(built.trial.pid, signal.SIGSTOP)  # so nothing is tried any more
+    assert await built.refused(form) == why and why.count(".") == 1
+    assert built.compiled == [other.text]
+    await built.compiler.close()
+
+
+async def test_what_is_wrong_is_said_and_kept(built: Built) -> None:
+    for _ in range(2):
+        assert "unclosed group" in await built.refused(regex("("))
+    assert not built.compiled
+    assert repr(built.compiler).startswith("<GrammarCompiler 1 forms")
+
+
+async def test_what_ranks_say_is_told(built: Built) -> None:
+    built.error = "NoExtensionBias\n<non-verbose/>"
+    assert await built.refused(regex("a")) == "no answer can ever complete it."
 
 
 async def test_the_oldest_are_forgotten() -> None:
-    ranks = Ranks()
-    compiler = GrammarCompiler(ranks.send, 1, lambda: "", frozenset({1}), max_forms=2)
-    for number, text in enumerate("abac", 1):
-        if text == "a" and number == 3:
-            await compiler.compile(form("a"))  # known, and younger than b now
-        else:
-            await compiled(compiler, ranks, min(number, 3), form(text))
-    await compiler.compile(form("a"))
-    await compiled(compiler, ranks, 4, form("b"))
-    small = GrammarCompiler(ranks.send, 1, lambda: "", frozenset({1}), max_bytes=10)
-    ranks.sent.clear()
-    for number in (1, 2):
-        await compiled(small, ranks, number, form("a"))
-    await asyncio.gather(compiler.close(), small.close())
+    for bounds in ({"max_forms": 2}, {"max_bytes": 2 * len("a" + grammar_of("regex", "a"))}):
+        built = Built(**bounds)
+        for text in "abac":
+            await built.compiler.hold(regex(text))
+        assert repr(built.compiler).startswith("<GrammarCompiler 2 forms")
+        assert list(built.compiler._known) == [regex("a"), regex("c")]
+        await built.compiler.close()
 
 
-async def test_ranks_that_do_not_answer() -> None:
-    compiler = GrammarCompiler(Ranks().send, 1, lambda: "", frozenset({1}), timeout_s=0.01)
-    with pytest.raises(BadRequestError, match="not compiled within"):
-        await compiler.compile(form("a"))
-    await compiler.close()
+async def test_a_vocabulary_that_failed_is_made_again() -> None:
+    texts = iter([OSError("for once"), RuntimeError("twice")])
+
+    def text() -> str:
+        for error in texts:
+            raise error
+        return tokenizer()
+
+    built = Built(text=text)
+    assert "cannot be started" in await built.refused(regex("a"))
+    with pytest.raises(RuntimeError):
+        await built.compiler.hold(regex("a"))
+    await built.compiler.hold(regex("a"))
+    await built.compiler.close()
 
 
 async def test_a_model_that_cannot_end() -> None:
-    ranks = Ranks()
-    compiler = GrammarCompiler(ranks.send, 1, lambda: "", frozenset())
-    with pytest.raises(BadRequestError, match="no token that ends"):
-        await compiler.compile(form("a"))
-    assert not ranks.sent
-    await compiler.close()
+    built = Built(eos=frozenset())
+    assert "no token that ends" in await built.refused(regex("a"))
+    assert not built.sent and built.trial.pid is None
+    await built.compiler.close()

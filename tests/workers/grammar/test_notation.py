@@ -8,9 +8,9 @@ from typing import get_args
 import pytest
 from llguidance import LLMatcher, LLTokenizer
 
-from core.protocol.openai.structured import Form, Kind
+from core.protocol.openai.structured import Kind
 from tests.kits.whole import reference
-from workers.grammar.notation import NotationError, grammar_of, in_one_line
+from workers.grammar.notation import NotationError, grammar_of
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +21,7 @@ def tokenizer() -> LLTokenizer:
 
 def follows(tokenizer: LLTokenizer, kind: Kind, form: str, text: str) -> bool:
     """Whether the text is one that the form may end with."""
-    matcher = LLMatcher(tokenizer, grammar_of(Form(kind, form, "p")), log_level=0)
+    matcher = LLMatcher(tokenizer, grammar_of(kind, form), log_level=0)
     assert not matcher.is_error(), matcher.get_error()
     tokens = [token for byte in text.encode() for token in tokenizer.greedy_tokenize(bytes([byte]).decode("latin-1"))]
     if any(ord(letter) > 127 for letter in text):
@@ -54,15 +54,10 @@ def test_kinds(tokenizer: LLTokenizer, kind: Kind, form: str, good: list[str], b
 def test_every_kind_is_written() -> None:
     texts = {"json_schema": "{}", "regex": "a", "choice": '["b"]', "grammar": 'start: "a"'}
     assert set(texts) == set(get_args(Kind))
-    assert len({grammar_of(Form(kind, texts[kind], "p")) for kind in get_args(Kind)}) == len(texts)
+    assert len({grammar_of(kind, texts[kind]) for kind in get_args(Kind)}) == len(texts)
 
 
 def test_what_cannot_be_written() -> None:
     with pytest.raises(NotationError) as caught:
-        grammar_of(Form("grammar", 'root ::= "a', "p"))
+        grammar_of("grammar", 'root ::= "a')
     assert "\n" not in str(caught.value)
-
-
-def test_one_line() -> None:
-    assert in_one_line("a\n  b") == "a b"
-    assert len(in_one_line("x" * 5000)) < 400

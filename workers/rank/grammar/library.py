@@ -1,4 +1,4 @@
-"""Compiles grammars, in a thread, so that no step waits; the newest are kept.
+"""Compiles grammars, in a thread, so that no step waits, and keeps them until the main process says that they may go.
 
 Only the grammar's text and the sequence's tokens travel between workers: a sequence that comes from elsewhere, or comes
 back after a preemption, replays its output.
@@ -6,46 +6,53 @@ back after a preemption, replays its output.
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
-from collections import OrderedDict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from llguidance import LLMatcher, LLParserLimits, LLTokenizer
-
-from core.protocol.steps import CompileGrammar, GrammarCompiled, Vocabulary
+from core.protocol.steps import CompileGrammar, ForgetGrammar, GrammarCompiled, Vocabulary
+from workers.grammar.matchers import error_at_start, matcher_of, tokenizer_of
 from workers.rank.grammar.constraint import Constraint
 from workers.rank.grammar.masks import native_ban
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-#: Compiled grammars that are kept. One takes kilobytes, and a few MB after a long life.
-MAX_GRAMMARS = 64
-#: Far above what usual schemas need, and low enough that one grammar takes some 30 MB and a step's mask some 15 ms at
-#: the most.
-_MAX_LEXER_STATES = 20_000
-_MAX_GRAMMAR_SIZE = 100_000
+    from llguidance import LLMatcher, LLTokenizer
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Kept:
+    """A compiled grammar. ``compile_id``: of the newest message that asked for it."""
+
+    compile_id: int
+    matcher: LLMatcher
 
 
 class GrammarLibrary:
-    """``submit`` may be called from any thread, ``follow`` from the thread that executes steps."""
+    """``submit`` may be called from any thread, ``follow`` and ``forget`` from the thread that executes steps.
 
-    def __init__(
-        self, answer: Callable[[GrammarCompiled], None], vocab_size: int, *, max_grammars: int = MAX_GRAMMARS
-    ) -> None:
+    A grammar that is compiled here has been tried elsewhere (``workers/grammar/trial``), because nothing here ends a
+    compilation that takes minutes or all of the memory.
+    """
+
+    def __init__(self, answer: Callable[[GrammarCompiled], None], vocab_size: int) -> None:
         """``vocab_size`` is the model's, which may be larger than the tokenizer's. ``answer`` is called in a thread."""
         self._answer = answer
         self._vocab_size = vocab_size
-        self._max_grammars = max_grammars
         self._tokenizer: LLTokenizer | None = None
         self._lock = threading.Lock()
-        self._compiled: OrderedDict[str, LLMatcher] = OrderedDict()
+        self._kept: dict[str, _Kept] = {}
+        self._texts: dict[int, str] = {}
         self._messages: queue.SimpleQueue[Vocabulary | CompileGrammar] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
     def __repr__(self) -> str:
-        return f"<GrammarLibrary {len(self._compiled)} grammars>"
+        return f"<GrammarLibrary {len(self._kept)} grammars>"
 
     @property
     def mask_words(self) -> int:
@@ -61,57 +68,62 @@ class GrammarLibrary:
         self._messages.put(message)
 
     def handle(self, message: Vocabulary | CompileGrammar) -> None:
-        """Handle a message in this thread."""
+        """Handle a message in this thread. Raises what the library raises for a vocabulary."""
         if isinstance(message, Vocabulary):
             self._learn(message)
-        else:
-            error = self._find(message.grammar).get_error()
-            self._answer(GrammarCompiled(message.compile_id, error))
+            return
+        try:
+            error = self._compile(message)
+        except Exception as problem:  # noqa: BLE001 (of a library that compiles what any client sends)
+            error = str(problem) or type(problem).__name__
+        self._answer(GrammarCompiled(message.compile_id, error))
+
+    def forget(self, message: ForgetGrammar) -> None:
+        """Forget a grammar, unless it has been asked for again."""
+        with self._lock:
+            text = self._texts.pop(message.compile_id, "")
+            kept = self._kept.get(text)
+            if kept is not None and kept.compile_id == message.compile_id:
+                del self._kept[text]
 
     def follow(self, grammar: str, outputs: Sequence[int]) -> Constraint:
-        """Follow the grammar from after ``outputs``. If that cannot be, the constraint's ``error`` says why."""
-        try:
-            matcher = self._find(grammar).deep_copy()
-        except ValueError as error:
-            return Constraint(None, str(error))
-        constraint = Constraint(matcher, matcher.get_error())
+        """Follow the grammar from after ``outputs``. If that cannot be, the constraint's ``error`` says why.
+
+        It compiles nothing, as a step waits.
+        """
+        with self._lock:
+            kept = self._kept.get(grammar)
+        if kept is None:
+            return Constraint(None, "this rank does not have it")
+        constraint = Constraint(kept.matcher.deep_copy())
         constraint.replay(outputs)
         return constraint
 
     def _run(self) -> None:
         while True:
-            message = self._messages.get()
             try:
-                self.handle(message)
-            except ValueError as error:  # as llguidance says that it cannot read a tokenizer
-                if isinstance(message, CompileGrammar):
-                    self._answer(GrammarCompiled(message.compile_id, str(error)))
+                self.handle(self._messages.get())
+            except Exception:  # of a vocabulary: every grammar says then that it has none
+                logger.exception("the vocabulary cannot be used with grammars")
 
     def _learn(self, vocabulary: Vocabulary) -> None:
-        # Without a size llguidance takes that of the tokenizer, and refuses a smaller one.
-        eos = list(vocabulary.eos_token_ids)
-        tokenizer = LLTokenizer(vocabulary.tokenizer, eos_token=eos)
-        if tokenizer.vocab_size < self._vocab_size:
-            tokenizer = LLTokenizer(vocabulary.tokenizer, n_vocab=self._vocab_size, eos_token=eos)
-        self._tokenizer = tokenizer
+        self._tokenizer = tokenizer_of(vocabulary, self._vocab_size)
         native_ban()  # compiled here, so that no step waits for it
 
-    def _find(self, grammar: str) -> LLMatcher:
-        """The grammar, compiled; a matcher that has an error if it cannot be. Raises ValueError without vocabulary."""
+    def _compile(self, message: CompileGrammar) -> str:
+        """What is wrong with the grammar; empty if it is kept now."""
         with self._lock:
-            matcher = self._compiled.get(grammar)
-            if matcher is not None:
-                self._compiled.move_to_end(grammar)
-                return matcher
+            kept = self._kept.get(message.grammar)
+            if kept is not None:
+                kept.compile_id = message.compile_id
+                self._texts[message.compile_id] = message.grammar
+                return ""
         if self._tokenizer is None:
-            raise ValueError("this model's tokenizer cannot be used with grammars")
-        matcher = LLMatcher(self._tokenizer, grammar, log_level=0, limits=_limits())
+            return "this model's tokenizer cannot be used with grammars"
+        matcher = matcher_of(self._tokenizer, message.grammar)
+        if error := error_at_start(matcher):
+            return error
         with self._lock:
-            self._compiled[grammar] = matcher
-            while len(self._compiled) > self._max_grammars:
-                self._compiled.popitem(last=False)
-        return matcher
-
-
-def _limits() -> LLParserLimits:
-    return LLParserLimits(max_lexer_states=_MAX_LEXER_STATES, max_grammar_size=_MAX_GRAMMAR_SIZE, verbose_errors=False)
+            self._kept[message.grammar] = _Kept(message.compile_id, matcher)
+            self._texts[message.compile_id] = message.grammar
+        return ""

@@ -108,7 +108,10 @@ class GenerateEndpoint(BodyEndpoint, Generic[R]):
         job = await self._jobs.make(
             self._kind, body, asked.request_id, choice=asked.choice, tells_token_ids=asked.token_ids
         )
-        await self._serving.answer(job, client)
+        try:
+            await self._serving.answer(job, client)
+        finally:
+            job.release()
 
 
 def _choice(scope: Scope) -> Choice | None:

@@ -13,8 +13,11 @@ from core.protocol.errors import (
     UnavailableError,
     UpstreamError,
 )
+from workers.engine.api import GrammarFailedError
+from workers.grammar.sentences import in_words
 
 if TYPE_CHECKING:
+    from core.protocol.openai.structured import Form
     from workers.engine.api import EngineError
 
 #: The HTTP error for each ``EngineError.code``, which the answer has too. A code that is missing here becomes a 500.
@@ -37,12 +40,10 @@ _RETRY_AFTER_S = {"queue_full": 1.0}
 _PARAMS = {"kv_params_invalid": "kv_transfer_params"}
 
 
-def to_api_error(error: EngineError) -> ApiError:
-    """The same failure as an OpenAI error."""
+def to_api_error(error: EngineError, form: Form | None = None) -> ApiError:
+    """The same failure as an OpenAI error. ``form``: what the answer had to look like."""
     kind = KINDS.get(error.code, InternalError)
-    return kind(
-        str(error) or error.code,
-        code=error.code,
-        param=_PARAMS.get(error.code),
-        retry_after_s=_RETRY_AFTER_S.get(error.code),
-    )
+    message, param = str(error) or error.code, _PARAMS.get(error.code)
+    if isinstance(error, GrammarFailedError) and form is not None:
+        message, param = f"'{form.param}' cannot be followed any further: {in_words(message)}.", form.param
+    return kind(message, code=error.code, param=param, retry_after_s=_RETRY_AFTER_S.get(error.code))

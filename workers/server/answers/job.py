@@ -31,6 +31,7 @@ from workers.text.transcript import Transcript
 
 if TYPE_CHECKING:
     from core.protocol.handoff import KVTransferParams
+    from workers.grammar.rank_grammars import HeldGrammar
     from workers.server.answers.request_leg import RequestLeg
     from workers.server.identity import Identity
     from workers.server.ports import Grammars
@@ -48,7 +49,7 @@ class Job:
 
     ``token_ids``: the lines with token ids, if the router asked for them. ``reader``: reads the text of a chat into
     parts of the message, if there is more than content. ``shown_prompt``: what the answer shows of its prompt, if
-    anything.
+    anything. ``form`` and ``grammar``: what the answer must look like. Its maker releases the job.
     """
 
     request: Request
@@ -61,6 +62,13 @@ class Job:
     token_ids: TokenIdLines | None = None
     reader: MessageReader | None = None
     shown_prompt: ShownPrompt | None = None
+    form: Form | None = None
+    grammar: HeldGrammar | None = None
+
+    def release(self) -> None:
+        """Let the ranks forget the grammar: the request has ended. Idempotent."""
+        if self.grammar is not None:
+            self.grammar.release()
 
     @property
     def finish_reason(self) -> str:
@@ -115,7 +123,8 @@ class JobFactory:
         choice: Choice | None = None,
         tells_token_ids: bool = False,
     ) -> Job:
-        """The job for a body. Raises ApiError. ``choice``: which one of several it computes; None: the only one.
+        """The job for a body, to be released. Raises ApiError. ``choice``: which one of several it computes; None: the
+        only one.
 
         The body may have ``kv_transfer_params``, because it comes from the router, or from this machine.
         """
@@ -129,10 +138,17 @@ class JobFactory:
             raise transfer_params.bad("a request with echo or prompt_logprobs is answered by one worker alone")
         prompt = await self._prompt(request, leg.remote)
         form = _form(request)
-        grammar = "" if form is None else await self._compile(form)
         texts = await echoed_texts(self._tokenizer, request, prompt)
-        job = self._job(request, prompt, leg, request_id, choice or Choice(request_id), grammar, texts)
-        await _skip_given(job, leg)
+        grammar = None if form is None else await self._hold(form)
+        try:
+            text = "" if grammar is None else grammar.text
+            job = self._job(request, prompt, leg, request_id, choice or Choice(request_id), text, texts)
+            job.form, job.grammar = form, grammar
+            await _skip_given(job, leg)
+        except BaseException:
+            if grammar is not None:
+                grammar.release()
+            raise
         if tells_token_ids and request.stream:
             job.token_ids = TokenIdLines(job.transcript.tokens)
         return job
@@ -147,12 +163,12 @@ class JobFactory:
         self._prompts.check(request, tokens)
         return tokens
 
-    async def _compile(self, form: Form) -> str:
+    async def _hold(self, form: Form) -> HeldGrammar:
         if self._grammars is None:
             raise BadRequestError(
                 f"'{form.param}' is not supported here.", param=form.param, code="unsupported_parameter"
             )
-        return await self._grammars.compile(form)
+        return await self._grammars.hold(form)
 
     def _job(
         self,
@@ -289,7 +305,8 @@ def _form(request: Request) -> Form | None:
     forced = request.forced_tools if isinstance(request, ChatRequest) else None
     if forced is None:
         return request.form
-    return bounded(Form("grammar", grammar_of_calls(forced, one=_has_one_call(request)), "tools"))
+    calls = Form("grammar", grammar_of_calls(forced, one=_has_one_call(request)), "tools")
+    return bounded(calls, has_schemas_only=True)
 
 
 def _has_one_call(request: Request) -> bool:

@@ -66,7 +66,7 @@ class Serving:
             else:
                 await self._whole(job, client)
         except EngineError as error:
-            raise to_api_error(error) from error
+            raise to_api_error(error, job.form) from error
         finally:
             self._metrics.observe(job.transcript)
             self._on_change()

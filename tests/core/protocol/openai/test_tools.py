@@ -36,6 +36,7 @@ def test_no_tools(tools: Any, choice: Any) -> None:
     [
         ({"tool_choice": "required"}, "tool_choice"),
         ({"tools": [TOOL], "tool_choice": "required", "response_format": {"type": "json_object"}}, "tool_choice"),
+        ({"tools": [TOOL], "tool_choice": "required", "ignore_eos": True}, "ignore_eos"),
         ({"tools": [TOOL], "tool_choice": "some"}, "tool_choice"),
         ({"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "put"}}}, "tool_choice"),
         ({"tools": [{"type": "web_search"}]}, "tools[0].type"),

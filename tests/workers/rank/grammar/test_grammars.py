@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import queue
 from dataclasses import dataclass, field
 
 import pytest
 import torch
+from llguidance import LLMatcher, LLTokenizer
 
-from core.protocol.openai.structured import Form
-from core.protocol.steps import CompileGrammar, GrammarCompiled, SamplingParams, Vocabulary
+from core.protocol.steps import CompileGrammar, ForgetGrammar, GrammarCompiled, SamplingParams, Vocabulary
 from tests.kits.whole import reference
+from workers.grammar.matchers import matcher_of
 from workers.grammar.notation import grammar_of
 from workers.rank.grammar.constraint import Constraint
 from workers.rank.grammar.library import GrammarLibrary
@@ -18,6 +20,8 @@ from workers.rank.sampling.sampler import sample
 
 EOS = 0
 PADDING = 37
+#: Seconds until a thread that does not answer fails its test.
+PATIENCE_S = 60.0
 
 
 @dataclass
@@ -33,15 +37,22 @@ class Row:
 class Known:
     """A library with the reference model's vocabulary and some padding."""
 
-    def __init__(self, **more: int) -> None:
+    def __init__(self) -> None:
         self.tokenizer = reference.tokenizer()
         self.vocab_size = len(self.tokenizer) + PADDING
         self.answers: list[GrammarCompiled] = []
-        self.library = GrammarLibrary(self.answers.append, self.vocab_size, **more)
+        self.library = GrammarLibrary(self.answers.append, self.vocab_size)
         self.library.handle(Vocabulary(self.tokenizer.backend_tokenizer.to_str(), [EOS]))
 
     def follow(self, regex: str, outputs: list[int] | None = None) -> Constraint:
+        self.compile(len(self.answers), of_regex(regex))
         return self.library.follow(of_regex(regex), outputs or [])
+
+    def compile(self, compile_id: int, grammar: str) -> str:
+        """What is wrong with the grammar."""
+        self.library.handle(CompileGrammar(compile_id, grammar))
+        assert self.answers[-1].compile_id == compile_id
+        return self.answers[-1].error
 
     def allowed(self, constraint: Constraint) -> set[int]:
         """The tokens that may come next."""
@@ -59,7 +70,7 @@ class Known:
 
 
 def of_regex(regex: str) -> str:
-    return grammar_of(Form("regex", regex, "p"))
+    return grammar_of("regex", regex)
 
 
 @pytest.fixture(scope="module")
@@ -104,19 +115,59 @@ def test_an_output_that_does_not_follow(known: Known) -> None:
 
 
 def test_compiling_says_what_is_wrong() -> None:
-    known = Known(max_grammars=1)
-    grammars = [of_regex("a"), of_regex("("), of_regex("b")]
-    for compile_id, grammar in enumerate(grammars):
-        known.library.handle(CompileGrammar(compile_id, grammar))
-    good, bad, other = known.answers
-    assert (good, other) == (GrammarCompiled(0, ""), GrammarCompiled(2, ""))
-    assert "unclosed group" in bad.error
-    assert repr(known.library) == "<GrammarLibrary 1 grammars>"
-    assert known.allowed(known.follow("[x]")) == {known.token("x")}  # compiled again if it is not kept
+    known = Known()
+    assert known.compile(1, of_regex("a")) == known.compile(3, of_regex("b")) == ""
+    assert "unclosed group" in known.compile(2, of_regex("("))
+    assert "NoExtensionBias" in known.compile(4, LLMatcher.grammar_from_lark("start: start"))
+    assert repr(known.library) == "<GrammarLibrary 2 grammars>"
+
+
+def test_what_is_forgotten_is_an_error_of_its_sequence() -> None:
+    """No step compiles. What was asked for again meanwhile stays."""
+    known = Known()
+    grammar = of_regex("[x]")
+    for compile_id in (1, 2):
+        assert known.compile(compile_id, grammar) == ""
+    known.library.forget(ForgetGrammar(1))
+    before = known.library.follow(grammar, [])
+    assert known.allowed(before) == {known.token("x")}
+    known.library.forget(ForgetGrammar(2))
+    known.library.forget(ForgetGrammar(2))
+    assert "does not have it" in known.library.follow(grammar, []).error
+    assert known.allowed(before) == {known.token("x")}, "sequences that follow it go on"
+    assert known.compile(3, grammar) == "" == known.library.follow(grammar, []).error
 
 
 def test_without_a_vocabulary() -> None:
-    assert "tokenizer" in GrammarLibrary([].append, 5).follow(of_regex("a"), []).error
+    answers: list[GrammarCompiled] = []
+    library = GrammarLibrary(answers.append, 5)
+    library.handle(CompileGrammar(1, of_regex("a")))
+    assert "tokenizer" in answers[0].error
+    assert library.follow(of_regex("a"), []).error
+
+
+def test_the_thread_outlives_what_the_library_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a grammar or a vocabulary makes it raise, the next one is compiled."""
+    answers: queue.SimpleQueue[GrammarCompiled] = queue.SimpleQueue()
+    library = GrammarLibrary(answers.put, 5)
+    library.submit(Vocabulary("no tokenizer", [EOS]))
+    library.submit(CompileGrammar(1, of_regex("a")))
+    assert "tokenizer" in answers.get(timeout=PATIENCE_S).error
+    library.submit(Vocabulary(reference.tokenizer().backend_tokenizer.to_str(), [EOS]))
+    compiled = iter([RuntimeError("of a kind that none expects"), matcher_of])
+
+    def once(tokenizer: LLTokenizer, grammar: str) -> LLMatcher:
+        match next(compiled):
+            case RuntimeError() as error:
+                raise error
+            case real:
+                return real(tokenizer, grammar)
+
+    monkeypatch.setattr("workers.rank.grammar.library.matcher_of", once)
+    for compile_id in (2, 3):
+        library.submit(CompileGrammar(compile_id, of_regex("a")))
+    assert answers.get(timeout=PATIENCE_S) == GrammarCompiled(2, "of a kind that none expects")
+    assert answers.get(timeout=PATIENCE_S) == GrammarCompiled(3, "")
 
 
 def test_rows_without_a_grammar_are_left_alone(known: Known) -> None:

@@ -1,0 +1,7 @@
+"""Tries forms where one that takes too long or too much memory harms nothing: in a process of its own. No torch here.
+
+``messages``  what the worker's main process and that process say
+``main``      the process: it forks for each form
+``attempt``   one form, within limits
+``process``   keeps the process running, from the main process
+"""

@@ -1,0 +1,95 @@
+"""Keeps the process that tries forms: starts it for the first form, and again when it has ended."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from typing import TYPE_CHECKING
+
+from core.process.parent_death import die_with_parent
+from core.process.socket_child import start_with_socket
+from workers.grammar.trial.messages import Begin, Limits, Tried, Try, encode, read
+
+if TYPE_CHECKING:
+    from asyncio.subprocess import Process
+
+    from core.process.socket_child import Streams
+    from core.protocol.openai.structured import Form
+    from core.protocol.steps import Vocabulary
+
+#: What one form may take. Schemas of 64 KiB take some 0.3 s and 20 MB.
+LIMITS = Limits(cpu_s=2.0, memory_bytes=128 << 20)
+#: Seconds until a process that does not answer is killed. Only a machine that stands still needs them.
+ANSWER_S = 30.0
+
+
+class TrialProcess:
+    """The process, from the first form until ``close``. For one event loop."""
+
+    def __init__(self, vocab_size: int, limits: Limits = LIMITS, *, answer_s: float = ANSWER_S) -> None:
+        """``vocab_size`` is the model's."""
+        self._vocab_size = vocab_size
+        self._limits = limits
+        self._answer_s = answer_s
+        self._turn = asyncio.Lock()
+        self._process: Process | None = None
+        self._streams: Streams | None = None
+
+    def __repr__(self) -> str:
+        return f"<TrialProcess pid={self.pid}>"
+
+    @property
+    def pid(self) -> int | None:
+        """The process id; None while no process runs."""
+        return None if self._process is None else self._process.pid
+
+    async def try_form(self, vocabulary: Vocabulary, form: Form) -> Tried:
+        """Try a form, after those that came before. Raises OSError if no process can be started.
+
+        If this is cancelled, or the process does not answer, the process is killed, and the next form has a new one.
+        """
+        async with self._turn:
+            try:
+                async with asyncio.timeout(self._answer_s):
+                    reader, writer = self._streams or await self._start(vocabulary)
+                    writer.write(encode(Try(form.kind, form.text)))
+                    tried = await read(reader)
+            except TimeoutError:
+                await self._end()
+                return Tried("", f"it was not tried within {self._answer_s:g} s", is_final=False)
+            except BaseException:
+                await self._end()
+                raise
+            if tried is None:
+                await self._end()
+                return Tried("", "the process that tries it has ended", is_final=False)
+            return tried
+
+    async def close(self) -> None:
+        """End the process. Nothing may be tried any more."""
+        await self._end()
+
+    async def _start(self, vocabulary: Vocabulary) -> Streams:
+        self._process, self._streams = await start_with_socket(
+            "workers.grammar.trial.main",
+            # Without the worker's settings, among which are its secrets.
+            environ={key: value for key, value in os.environ.items() if not key.startswith("BATON_")},
+            before_exec=die_with_parent(),
+            new_session=True,  # Ctrl-C goes to the whole process group, and requests may still wait for their forms
+        )
+        self._streams[1].write(encode(Begin(vocabulary, self._vocab_size, self._limits)))
+        return self._streams
+
+    async def _end(self) -> None:
+        process, streams = self._process, self._streams
+        self._process = self._streams = None
+        if streams is not None:
+            streams[1].close()
+        if process is not None:
+            # Not ``kill()`` of asyncio: that polls first, and so may take the exit status away from the loop.
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process.pid, signal.SIGKILL)
+            await process.wait()
