@@ -33,6 +33,8 @@ KINDS: list[tuple[dict[str, Any], str]] = [
     ({"grammar": LARK}, r"\[(red|green)(,(red|green))?\]"),
 ]
 MAX_TOKENS = 200
+#: Compiling it takes minutes and gigabytes.
+DEADLY = {"allOf": [{"type": "integer", "multipleOf": 9973}, {"type": "integer", "multipleOf": 9967}]}
 
 
 async def both_ways(stack: Stack, both: Stack, **asked: Any) -> dict[str, Any]:
@@ -135,6 +137,8 @@ async def test_it_goes_on_after_a_death(stack: Stack) -> None:
         ({"structured_outputs": {"grammar": "start: missing"}}, "structured_outputs.grammar", "missing"),
         ({"structured_outputs": {"json": {"uniqueItems": True}}}, "structured_outputs.json", "uniqueItems"),
         ({"structured_outputs": {"grammar": 'start: <|nothing|> "a"'}}, "structured_outputs.grammar", "nothing"),
+        ({"structured_outputs": {"grammar": "start: start"}}, "structured_outputs.grammar", "can ever complete"),
+        ({"structured_outputs": {"json": DEADLY}}, "structured_outputs.json", "too much memory"),
     ],
 )
 async def test_a_form_that_cannot_be(stack: Stack, asked: dict[str, Any], param: str, says: str) -> None:

@@ -43,6 +43,7 @@ from workers.server.access import Access
 from workers.server.identity import Identity
 from workers.server.metrics import WorkerMetrics
 from workers.server.pages.public import WorkerHealth
+from workers.server.ports import Grammars
 from workers.text.chat_template import PLAIN, ChatOptions
 from workers.text.tokenizer import Tokenizer
 
@@ -333,6 +334,7 @@ async def front(
     body_timeout_s: float = 60,
     message_format: MessageFormat | None = None,
     chat_template: str = "",
+    grammars: Grammars | None = None,
 ) -> AsyncIterator[Front]:
     """A worker's two ports on loopback."""
     from pydantic import SecretStr
@@ -376,6 +378,7 @@ async def front(
         max_bodies_bytes=16 * max_body_bytes,
         body_timeout_s=body_timeout_s,
         limits=BodyLimits(max_messages, max_json_values),
+        grammars=grammars,
     )
     internal = create_internal_app(
         engine=engine,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from core.net.answers import retry_after
-from workers.engine.api import EngineError, QueueFullError
+from core.protocol.openai.structured import Form
+from workers.engine.api import EngineError, GrammarFailedError, QueueFullError
 from workers.server.answers.engine_errors import KINDS, to_api_error
 
 
@@ -23,3 +24,12 @@ def test_a_full_queue_says_when_to_come_again() -> None:
     error = to_api_error(QueueFullError("1024 sequences wait"))
     assert (error.status, error.type) == (429, "rate_limit_error")
     assert retry_after(error) == ((b"retry-after", b"1"),)
+
+
+def test_a_grammar_that_fails_names_its_parameter_and_says_a_sentence() -> None:
+    failed = GrammarFailedError("Current row has 6007 items; max is 2000; consider this\n<non-verbose/>")
+    error = to_api_error(failed, Form("grammar", "g", "structured_outputs.grammar"))
+    assert (error.status, error.code, error.param) == (400, "grammar_failed", "structured_outputs.grammar")
+    assert error.message == (
+        "'structured_outputs.grammar' cannot be followed any further: it is too large or too complex to be followed."
+    )

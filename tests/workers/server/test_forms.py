@@ -1,0 +1,86 @@
+"""Requests whose answers must have a form: what ranks keep for them, and for how long."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from core.protocol.openai.structured import MAX_FORM_BYTES, MAX_RULE_MARKS, Form
+from tests.kits.worker.front import chat, completion, front
+from workers.engine.api import GrammarFailedError
+from workers.grammar.rank_grammars import HeldGrammar
+
+BY_REGEX = {"structured_outputs": {"regex": "a+"}}
+
+
+class CountedGrammars:
+    """Holds any form, and knows how many are held."""
+
+    def __init__(self) -> None:
+        self.forms: list[Form] = []
+        self.num_held = 0
+
+    async def hold(self, form: Form) -> HeldGrammar:
+        self.forms.append(form)
+        self.num_held += 1
+        return HeldGrammar("its grammar", self._release)
+
+    def _release(self) -> None:
+        self.num_held -= 1
+
+
+def tools(number: int, num_properties: int, about: str = "") -> list[dict[str, Any]]:
+    properties = {f"property_{each}": {"type": "string", "description": about} for each in range(num_properties)}
+    schema = {"type": "object", "properties": properties, "required": list(properties)}
+    return [{"type": "function", "function": {"name": f"f{each}", "parameters": schema}} for each in range(number)]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_grammar_is_held_until_its_request_has_ended(stream: bool) -> None:
+    grammars = CountedGrammars()
+    async with front(grammars=grammars) as worker:
+        worker.engine.gate = asyncio.Semaphore(0)
+        task = asyncio.create_task(worker.http.post("/v1/completions", json=completion(stream=stream, **BY_REGEX)))
+        await worker.engine.until_running()
+        assert grammars.num_held == 1
+        assert worker.engine.requests[0].grammar == "its grammar"
+        worker.engine.gate = None
+        for request_id in list(worker.engine.running):
+            worker.engine.abort(request_id)
+        await task
+    assert grammars.num_held == 0
+
+
+async def test_a_refused_request_holds_nothing() -> None:
+    grammars = CountedGrammars()
+    async with front(grammars=grammars) as worker:
+        answer = await worker.http.post("/v1/completions", json=completion(max_tokens=10**6, **BY_REGEX))
+        assert answer.status_code == 400
+        assert len(grammars.forms) == 1 and grammars.num_held == 0
+        worker.engine.draining = True
+        assert (await worker.http.post("/v1/completions", json=completion(**BY_REGEX))).status_code == 503
+    assert grammars.num_held == 0
+
+
+async def test_a_grammar_that_fails_while_it_is_followed() -> None:
+    grammars = CountedGrammars()
+    async with front(grammars=grammars) as worker:
+        worker.engine.error = GrammarFailedError("Too many items (limit 50000; try avoiding)\n<non-verbose/>")
+        answer = await worker.http.post("/v1/completions", json=completion(**BY_REGEX))
+    error = answer.json()["error"]
+    assert (error["code"], error["param"]) == ("grammar_failed", "structured_outputs.regex")
+    assert "too large or too complex" in error["message"] and "\n" not in error["message"]
+    assert grammars.num_held == 0
+
+
+async def test_tools_are_bounded_by_their_bytes_and_not_by_their_colons() -> None:
+    grammars = CountedGrammars()
+    async with front(grammars=grammars) as worker:
+        body = chat(tools=tools(8, 60), tool_choice="required")
+        assert (await worker.http.post("/v1/chat/completions", json=body)).status_code == 200
+        assert grammars.forms[0].text.count(":") > MAX_RULE_MARKS
+        body = chat(tools=tools(2, 10, "x" * (MAX_FORM_BYTES // 20)), tool_choice="required")
+        answer = await worker.http.post("/v1/chat/completions", json=body)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "tools")
