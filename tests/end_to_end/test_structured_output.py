@@ -138,7 +138,7 @@ async def test_it_goes_on_after_a_death(stack: Stack) -> None:
         ({"structured_outputs": {"json": {"uniqueItems": True}}}, "structured_outputs.json", "uniqueItems"),
         ({"structured_outputs": {"grammar": 'start: <|nothing|> "a"'}}, "structured_outputs.grammar", "nothing"),
         ({"structured_outputs": {"grammar": "start: start"}}, "structured_outputs.grammar", "can ever complete"),
-        ({"structured_outputs": {"json": DEADLY}}, "structured_outputs.json", "too much memory"),
+        ({"structured_outputs": {"json": DEADLY}}, "structured_outputs.json", "it takes too"),
     ],
 )
 async def test_a_form_that_cannot_be(stack: Stack, asked: dict[str, Any], param: str, says: str) -> None:
