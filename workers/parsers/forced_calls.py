@@ -9,6 +9,7 @@ import orjson
 
 from workers.parsers.formats.forced import BEGINS, BETWEEN, ENDS, FORCED
 from workers.parsers.message_parser import MessageParser
+from workers.parsers.spaces import load
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,9 +44,7 @@ def forced_parser(tools: Sequence[dict[str, Any]]) -> MessageParser:
 
 @cache
 def _template() -> ResponseTemplate:
-    from transformers.utils.chat_parsing.response_templates import load_response_template
-
-    return load_response_template(FORCED)
+    return load(FORCED)
 
 
 def _literal(text: str) -> str:

@@ -7,8 +7,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from workers.parsers.families import AUTO, REASONING, TOOL_CALLS, reasoning_family, tool_family
-from workers.parsers.formats.parts import ANSWER_BEGINS, everything_else
+from workers.parsers.formats.parts import ANSWER_BEGINS, MARKS, everything_else
 from workers.parsers.message_parser import MessageParser
+from workers.parsers.spaces import load
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from transformers.utils.chat_parsing.response_templates import ResponseTemplate
 
 #: The parts that a request without tools has not.
-_CALLS = frozenset({"name", "arguments", "calls"})
+_CALLS = frozenset({"name", "arguments", "call", "calls"})
 #: What the parts are called in the response templates that come with models.
 _OWN_NAMES = {"thinking": "reasoning", "reasoning_content": "reasoning", "tool_calls": "calls"}
 #: What reasoning may be called there.
@@ -64,7 +65,9 @@ class MessageFormat:
         if template is None:
             return False
         patterns = [part for field in template.fields.values() for part in (field.open_re, field.close_re)]
-        return any(pattern is not None and re.escape(text) in pattern.pattern for pattern in patterns)
+        if any(pattern is not None and re.escape(text) in pattern.pattern for pattern in patterns):
+            return True
+        return any(text in mark for field in template.fields.values() for mark in field.content_args.get(MARKS, ()))
 
     def parser(self, prompt_end: str, tools: Sequence[dict[str, Any]] | None) -> MessageParser | None:
         """A parser for one answer; None: all of it is content.
@@ -87,13 +90,9 @@ class MessageFormat:
         return self._template(_CALLS)
 
     def _template(self, without: frozenset[str]) -> ResponseTemplate | None:
-        from transformers.utils.chat_parsing.response_templates import load_response_template
-
         if self._own is not None:
             fields = {_OWN_NAMES.get(name, name): part for name, part in self._own["fields"].items()}
-            return load_response_template(
-                {**self._own, "fields": {name: part for name, part in fields.items() if name not in without}}
-            )
+            return load({**self._own, "fields": {name: part for name, part in fields.items() if name not in without}})
         calls = TOOL_CALLS[self._tools]["fields"] if self._tools is not None and not without else {}
         thoughts = REASONING[self._reasoning]["fields"] if self._reasoning is not None else {}
         if not calls and not thoughts:
@@ -101,4 +100,4 @@ class MessageFormat:
         parts = {name: part for name, part in calls.items() if name != "reasoning"}
         parts |= {name: part for name, part in thoughts.items() if name not in _CALLS and name not in parts}
         parts.setdefault("content", everything_else())
-        return load_response_template({"start_anchor_pattern": ANSWER_BEGINS, "fields": parts})
+        return load({"start_anchor_pattern": ANSWER_BEGINS, "fields": parts})

@@ -6,16 +6,24 @@ How a family of models writes these is data (``formats``); the state machine is 
 
 from __future__ import annotations
 
+import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from workers.parsers.deltas import CallDelta, MessageDelta
+from workers.parsers.json_end import JsonEnd
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from transformers.utils.chat_parsing.response_templates import ResponseTemplate
+
+#: Characters at the end of an answer in which the mark must be that ends its last call.
+_TAIL_CHARS = 512
+#: What ends the name of a call that is one part.
+_NAME_ENDS = re.compile(r"[\s\[{<`]")
 
 
 class MessageParser:
@@ -29,14 +37,30 @@ class MessageParser:
         from transformers.utils.chat_parsing import ResponseParser
 
         self._parser = ResponseParser(template, prefix=begun, tools=None if tools is None else list(tools))
+        self._calls = template.fields.get("calls")
         self._tells_calls = tools is not None
         self._name = ""
-        #: Calls that have begun.
-        self.num_calls = 0
+        #: Of a call that is one part: whether its name has ended.
+        self._has_name = False
+        #: The text of calls that are read when all of it has come.
+        self._unread: list[str] = []
+        self._tail = ""
+        #: Of each call that has begun, how far its arguments are.
+        self._arguments: list[JsonEnd] = []
+
+    @property
+    def num_calls(self) -> int:
+        """Calls that have begun."""
+        return len(self._arguments)
+
+    def is_whole(self, index: int) -> bool:
+        """Whether all arguments of a call have come."""
+        return self._arguments[index].ended
 
     def feed(self, text: str) -> MessageDelta:
         """Add text; returns what is certain of it."""
         delta = MessageDelta()
+        self._tail = (self._tail + text)[-_TAIL_CHARS:]
         self._take(self._parser.feed(text), delta, ended=False)
         return delta
 
@@ -59,33 +83,80 @@ class MessageParser:
                     name, self._name = self._name.strip(), ""
                     if not ended:
                         self._begin(delta, name)
-                case "region_chunk", "arguments" if self._tells_calls and self.num_calls:
-                    delta.calls.append(CallDelta(self.num_calls - 1, None, event["text"]))
+                case "region_chunk", "arguments":
+                    self._add(delta, event["text"])
+                case "region_open", "call":
+                    self._name, self._has_name = "", False
+                case "region_chunk", "call":
+                    self._add_to_call(delta, event["text"])
+                case "region_chunk", "calls":
+                    self._unread.append(event["text"])
                 case "region_close", "calls":
-                    self._whole(delta, event["value"])
+                    text, self._unread = "".join(self._unread), []
+                    self._whole(delta, event["value"], text, is_cut=ended and not self._has_ended())
+
+    def _add_to_call(self, delta: MessageDelta, text: str) -> None:
+        """Add to a call that is one part. What is between its name and its arguments is passed over."""
+        if not self._has_name:
+            text = text if self._name else text.lstrip()
+            end = _NAME_ENDS.search(text)
+            self._name += text if end is None else text[: end.start()]
+            if end is None:
+                return
+            self._has_name = True
+            self._begin(delta, self._name.strip())
+            text = text[end.start() :]
+        if self._tells_calls and not self._arguments[-1].begun:
+            text = text[text.find("{") :] if "{" in text else ""
+        self._add(delta, text)
 
     def _begin(self, delta: MessageDelta, name: str, arguments: str = "") -> None:
         if self._tells_calls:
-            delta.calls.append(CallDelta(self.num_calls, name, arguments))
-            self.num_calls += 1
+            self._arguments.append(JsonEnd())
+            delta.calls.append(CallDelta(self.num_calls - 1, name, self._arguments[-1].inside(arguments)))
 
-    def _whole(self, delta: MessageDelta, value: Any) -> None:
-        """Calls that were read to their end. What cannot be read is content, as the client then sees what it was."""
-        found = [_call(each) for each in (value if isinstance(value, list) else [value])]
-        for call in found:
-            if call is None:
-                delta.content += value if isinstance(value, str) else orjson.dumps(value).decode()
-                return
+    def _add(self, delta: MessageDelta, text: str) -> None:
+        """Add to the arguments of the last call what is not behind their end, such as half of the mark that ends it."""
+        if self._arguments and (inside := self._arguments[-1].inside(text)):
+            delta.calls.append(CallDelta(self.num_calls - 1, None, inside))
+
+    def _whole(self, delta: MessageDelta, value: Any, text: str, *, is_cut: bool) -> None:
+        """Calls that were read to their end. What cannot be read is content, as the client then sees what it was.
+
+        ``is_cut``: the end is the answer's, and was not written.
+        """
+        try:
+            read = json.loads(value) if isinstance(value, str) else value
+            found = [_call(each) for each in (read if isinstance(read, list) else [read])]
+        except (ValueError, RecursionError):
+            found = [None]
+        if None in found:
+            delta.content += text.strip()
+            return
         for name, arguments in filter(None, found):
-            self._begin(delta, name, arguments)
+            # Without its last brace, arguments of which some may be missing are seen to be cut off. JSON is not cut
+            # off: it could not have been read.
+            self._begin(delta, name, arguments[:-1] if is_cut and not isinstance(value, str) else arguments)
+
+    def _has_ended(self) -> bool:
+        """Whether the answer's last characters are the mark that ends calls."""
+        ends = None if self._calls is None or self._calls.content == "json" else self._calls.close_re
+        return ends is None or any(match.end() == len(self._tail) for match in ends.finditer(self._tail))
 
 
 def _call(value: Any) -> tuple[str, str] | None:
-    """Name and arguments (JSON) of a call; None: it is none."""
+    """Name and arguments (JSON) of a call; None: it is none. Raises RecursionError."""
     if not isinstance(value, dict):
         return None
     function = value.get("function", value)
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         return None
     arguments = function.get("arguments", function.get("parameters", {}))
-    return function["name"], arguments if isinstance(arguments, str) else orjson.dumps(arguments).decode()
+    return function["name"], arguments if isinstance(arguments, str) else _json(arguments)
+
+
+def _json(value: Any) -> str:
+    try:
+        return orjson.dumps(value).decode()
+    except TypeError:  # integers of more than 64 bits, or halves of characters, which the library lets through
+        return json.dumps(value, separators=(",", ":"))

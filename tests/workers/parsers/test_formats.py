@@ -4,44 +4,27 @@ from __future__ import annotations
 
 import itertools
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.workers.parsers.kit import THINKS, THOUGHTS, TOOLS, Read, read_by
 from workers.parsers.families import NONE, REASONING, TOOL_CALLS
 from workers.parsers.message_format import MessageFormat
 
 NESTED = '{"a": {"b": "x}y"}, "c": [1, 2]}'
-TOOLS: list[dict[str, Any]] = [
-    {
-        "type": "function",
-        "function": {
-            "name": name,
-            "parameters": {"type": "object", "properties": {"n": {"type": "integer"}, "s": {"type": "string"}}},
-        },
-    }
-    for name in ("get", "put")
-]
-
 
 #: What parts begin and end with.
 MARKS = [
     *("<tool_call>", "</tool_call>", '{"name": "', '"', "}", ";", "\n", "<think>", "</think>"),
-    *("[TOOL_CALLS]", "[ARGS]", "<|channel|>", "<|message|>", "to=functions."),
-    *("<function=", "<parameter=a>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>"),
+    *("[TOOL_CALLS]", "[CALL_ID]", "[ARGS]", "[", "]", "{", "[THINK]", "[/THINK]"),
+    *("<|start|>assistant", "<|channel|>", "analysis", "final", "<|message|>", " to=functions.", "<|end|>", "<|call|>"),
+    *("<function=", "<parameter=a>", "</parameter>", "</function>", "<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>"),
+    *("function", "get", "<｜tool▁sep｜>", "```json\n", "<｜tool▁call▁end｜>", '", "arguments": ', NESTED),
 ]
-
-
-@dataclass
-class Read:
-    """A message, put together from deltas."""
-
-    content: str = ""
-    reasoning: str = ""
-    calls: list[tuple[str, str]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -100,6 +83,12 @@ CASES = {
         'I would {"name": "get", "parameters": {}}',
         Read('I would {"name": "get", "parameters": {}}'),
     ),
+    "llama, numbers and characters that are none": Case(
+        "llama3_json",
+        NONE,
+        '{"name": "get", "parameters": {"n": 123456789012345678901, "s": "\\ud800"}}',
+        Read("", "", [("get", '{"n":123456789012345678901,"s":"\\ud800"}')]),
+    ),
     "llama, no JSON": Case(
         "llama3_json", NONE, '{"name": "get", "parameters": {} and', Read('{"name": "get", "parameters": {} and')
     ),
@@ -110,6 +99,10 @@ CASES = {
         Read("Well", "hm", [("get", NESTED), ("put", "{}")]),
     ),
     "mistral without a mark": Case("mistral", NONE, '[TOOL_CALLS]get{"n": 1}', Read("", "", [("get", '{"n": 1}')])),
+    "mistral, an id that is none": Case(
+        "mistral", NONE, '[TOOL_CALLS],[CALL_ID]{"a":1}{"a":1}[ARGS][][', Read("", "", [(",", '{"a":1}')])
+    ),
+    "mistral, lists in lists": Case("mistral", NONE, "[TOOL_CALLS]" + "[" * 2000, Read("[" * 2000)),
     "an older mistral": Case(
         "mistral",
         NONE,
@@ -156,17 +149,7 @@ CASES = {
 def read(case: Case, pieces: list[str], tools: list[dict[str, Any]] | None) -> Read:
     parser = MessageFormat("", None, case.tools, case.reasoning).parser(case.begun, tools)
     assert parser is not None
-    found = Read()
-    for delta in (*map(parser.feed, pieces), parser.finish()):
-        found.content += delta.content
-        found.reasoning += delta.reasoning
-        for call in delta.calls:
-            if call.name is not None:
-                assert call.index == len(found.calls), "calls come one after another"
-                found.calls.append((call.name, ""))
-            name, arguments = found.calls[call.index]
-            found.calls[call.index] = (name, arguments + call.arguments)
-    return found
+    return read_by(parser, pieces)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -220,8 +203,11 @@ def test_without_tools_calls_are_text() -> None:
 )
 def test_whatever_a_model_writes_is_read(family: str, pieces: list[str]) -> None:
     """A model may write anything; no answer may end in an error because of it."""
-    case = Case(family, NONE, "", Read())
-    assert read(case, pieces, TOOLS) == read(case, ["".join(pieces)], TOOLS)
+    case = Case(family, THOUGHTS.get(family, THINKS)[0], "", Read())
+    text = "".join(pieces)
+    whole = read(case, [text], TOOLS)
+    assert read(case, pieces, TOOLS) == whole
+    assert read(case, list(text), TOOLS) == whole
 
 
 def test_families_have_names_that_the_settings_know() -> None:

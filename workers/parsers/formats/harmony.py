@@ -5,17 +5,15 @@ A message of ``commentary`` with a recipient is a call. What lies between messag
 
 from __future__ import annotations
 
-from workers.parsers.formats.parts import many_texts, template, text
+from workers.parsers.formats.parts import call, template, text
 
 _BEGIN = r"(?:<\|start\|>assistant)?"
-_KIND = r"(?:\s*<\|constrain\|>\w+)?"
+#: Such as ``json``.
+_WORD = r"\w{1,32}"
+_KIND = rf"(?:\s*<\|constrain\|>{_WORD})?"
 
 HARMONY = template(
     reasoning=text(rf"{_BEGIN}<\|channel\|>analysis{_KIND}<\|message\|>", r"<\|end\|>"),
     content=text(rf"{_BEGIN}<\|channel\|>(?:final|commentary){_KIND}<\|message\|>", r"<\|end\|>|<\|return\|>"),
-    name=many_texts(
-        rf"{_BEGIN}(?:<\|channel\|>(?:commentary|analysis)\s+to=functions\.|\s+to=functions\.)",
-        r"(?=[\s<])(?:\s*<\|channel\|>(?:commentary|analysis))?\s*(?:json|(?:<\|constrain\|>)?\w+)?\s*<\|message\|>",
-    ),
-    arguments=many_texts(r"(?<=to=functions\.[^{]*<\|message\|>)", r"<\|call\|>"),
+    call=call(rf"{_BEGIN}(?:<\|channel\|>(?:commentary|analysis)\s+to=functions\.|\s+to=functions\.)", r"<\|call\|>"),
 )

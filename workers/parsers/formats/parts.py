@@ -19,6 +19,12 @@ ANSWER_BEGINS = "|".join(
 #: Spaces belong to the text.
 _AS_IT_IS = {"strip": False}
 
+#: Most characters of a function's name that are looked at, which is twice what a client may give one. A name that does
+#: not end would be searched for its end with every token.
+NAME = 128
+#: Where a part says which marks it has besides those in its patterns. The library does not look at it.
+MARKS = "marks"
+
 Part = dict[str, Any]
 
 
@@ -59,3 +65,18 @@ def nothing(what: str) -> Part:
 def thought() -> Part:
     """Reasoning in the words of DeepSeek and Qwen, with the newlines around it."""
     return text(r"<think>\n?", r"\n?</think>\s*")
+
+
+def call(begin: str, end: str, marks: tuple[str, ...] = ()) -> Part:
+    """A call in one part: its name up to what no name has, and its arguments from the first brace on.
+
+    It is one because the library's parser, looking for a part that begins behind another one, holds back text that only
+    ends like that one. ``marks``: special tokens between the two, which say nothing that is needed.
+    """
+    part = many_texts(begin, end)
+    return {**part, "content_args": {**_AS_IT_IS, MARKS: marks}}
+
+
+def json_calls(begin: str, end: str) -> Part:
+    """A call that is a JSON object, or several in a list. Their text is read when all of it has come."""
+    return {"open_pattern": begin, "close_pattern": end, "content": "text", "repeats": True}
