@@ -37,6 +37,9 @@ class MessageParser:
         from transformers.utils.chat_parsing import ResponseParser
 
         self._parser = ResponseParser(template, prefix=begun, tools=None if tools is None else list(tools))
+        self._implicit = template.implicit
+        #: Characters at the end of ``begun`` that are not certain yet. They are the client's, and no part of the answer.
+        self._num_held = _num_held(template, begun)
         self._calls = template.fields.get("calls")
         self._tells_calls = tools is not None
         self._name = ""
@@ -72,11 +75,12 @@ class MessageParser:
 
     def _take(self, events: Iterable[dict[str, Any]], delta: MessageDelta, *, ended: bool) -> None:
         for event in events:
+            held = self._pass_held(event) if self._num_held else 0
             match event["type"], event["field"]:
                 case "region_chunk", "content":
-                    delta.content += event["text"]
+                    delta.content += event["text"][held:]
                 case "region_chunk", "reasoning":
-                    delta.reasoning += event["text"]
+                    delta.reasoning += event["text"][held:]
                 case "region_chunk", "name":
                     self._name += event["text"]
                 case "region_close", "name":
@@ -94,6 +98,13 @@ class MessageParser:
                 case "region_close", "calls":
                     text, self._unread = "".join(self._unread), []
                     self._whole(delta, event["value"], text, is_cut=ended and not self._has_ended())
+
+    def _pass_held(self, event: dict[str, Any]) -> int:
+        """How many of the event's characters are not the answer's. What has become a mark is in no event."""
+        num = min(self._num_held, len(event.get("text", "")))
+        is_text = event["type"] == "region_chunk" or (event["type"], event["field"]) == ("region_open", self._implicit)
+        self._num_held = self._num_held - num if is_text else 0
+        return num
 
     def _add_to_call(self, delta: MessageDelta, text: str) -> None:
         """Add to a call that is one part. What is between its name and its arguments is passed over."""
@@ -142,6 +153,18 @@ class MessageParser:
         """Whether the answer's last characters are the mark that ends calls."""
         ends = None if self._calls is None or self._calls.content == "json" else self._calls.close_re
         return ends is None or any(match.end() == len(self._tail) for match in ends.finditer(self._tail))
+
+
+def _num_held(template: ResponseTemplate, begun: str) -> int:
+    from transformers.utils.chat_parsing import ResponseParser
+
+    if not begun:
+        return 0
+    try:
+        events = ResponseParser(template, prefix=begun).finalize()[1]
+    except ValueError:  # a call in a model's own template, which is not whole
+        return 0
+    return sum(len(event.get("text", "")) for event in events)
 
 
 def _call(value: Any) -> tuple[str, str] | None:

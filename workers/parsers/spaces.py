@@ -2,7 +2,8 @@
 
 What may be the beginning of a mark is held back, and searched again from each of its characters with every token. A
 pattern that begins with any number of spaces would hold back a whole run of them, and a client can make a model write
-nothing but spaces. So a mark has a bounded number of them, whoever wrote the pattern; further ones are part of the text.
+nothing but spaces. So a mark has a bounded number of them, whoever wrote the pattern; further ones are
+part of the text.
 """
 
 from __future__ import annotations

@@ -53,6 +53,18 @@ CASES = {
     "hermes, cut off in arguments": Case(
         "hermes", NONE, '<tool_call>\n{"name": "get", "arguments": {"a": ', Read("", "", [("get", '{"a": ')])
     ),
+    "hermes, after a text": Case("hermes", NONE, "\nx", Read("\nx"), "<|im_start|>assistant\nHi\n"),
+    "hermes, after half a mark": Case("hermes", NONE, "s>", Read("s>"), "<|im_start|>assistant\nHi\n<tool"),
+    "hermes, a call after a text": Case(
+        "hermes",
+        NONE,
+        '<tool_call>\n{"name": "get", "arguments": {}}\n</tool_call>\nx',
+        Read("x", "", [("get", "{}")]),
+        "<|im_start|>assistant\nHi\n",
+    ),
+    "a thought that goes on": Case(
+        "hermes", "qwen3", "so\n</think>\n\nx", Read("x", "so"), "<|im_start|>assistant\n<think>\nhm\n"
+    ),
     "hermes, no object": Case("hermes", NONE, "<tool_call>\nget()\n", Read("<tool_call>\nget()\n")),
     "the prompt has begun to think": Case(
         "hermes", "qwen3", "deep\n</think>\n\nYes.", Read("Yes.", "deep"), "</think><|im_start|>assistant\n<think>\n"
