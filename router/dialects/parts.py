@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import orjson
+
 from core.protocol.errors import UpstreamError
 
 if TYPE_CHECKING:
@@ -35,13 +37,22 @@ class Part:
     name: str = ""
     pieces: list[str] = field(default_factory=list)
     tokens: list[dict[str, Any]] = field(default_factory=list)
-    #: False: the answer was cut off in it.
+    #: False: the answer ended in it, for whatever reason.
     is_complete: bool = True
 
     @property
     def text(self) -> str:
         """All that has come of it."""
         return "".join(self.pieces)
+
+    @property
+    def arguments(self) -> dict[str, Any] | None:
+        """Of a call, if it has all of them. There may be none at all."""
+        try:
+            found = orjson.loads(self.text or "{}")
+        except orjson.JSONDecodeError:
+            return None
+        return found if isinstance(found, dict) else None
 
 
 class Action(Enum):
@@ -96,6 +107,9 @@ class Parts:
             yield from self._begin(Part(Kind.TEXT, len(self.all)))
         if self._open is not None:
             self._open.is_complete = is_complete
+            # A stop string may end an answer in a call, and a limit only in the mark behind it.
+            if self._open.kind is Kind.CALL and self._open.text:
+                self._open.is_complete = self._open.arguments is not None
         yield from self._close()
 
     def _add(self, kind: Kind, piece: str) -> Iterator[Change]:

@@ -48,8 +48,16 @@ class MessageReader:
         return delta
 
     def finish_reason(self, reason: str) -> str:
-        """OpenAI's reason for the end of an answer that ended for ``reason``. Ask after its last text."""
-        return "tool_calls" if reason == "stop" and self._calls_end and self._parser.num_calls else reason
+        """OpenAI's reason for the end of an answer that ended for ``reason``. Ask after its last text.
+
+        An answer that a stop string or a token has ended inside a call is not one that ended because of its calls.
+        """
+        return "tool_calls" if reason == "stop" and self._calls_end and self._has_whole_calls() else reason
+
+    def _has_whole_calls(self) -> bool:
+        """Whether there are calls, and the last one that is shown has all its arguments."""
+        num_calls = self._parser.num_calls
+        return num_calls > 0 and self._parser.is_whole(0 if self._one_call else num_calls - 1)
 
     def delta_body(self, delta: MessageDelta) -> dict[str, Any]:
         """``delta`` of a chunk."""

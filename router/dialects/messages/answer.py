@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
 from router.dialects.parts import Kind
 
 if TYPE_CHECKING:
@@ -45,14 +43,17 @@ def block_of(part: Part) -> dict[str, Any]:
         case Kind.TEXT:
             return {"type": "text", "text": part.text}
         case Kind.CALL:
-            return {"type": "tool_use", "id": part.call_id, "name": part.name, "input": _input(part.text)}
+            return {"type": "tool_use", "id": part.call_id, "name": part.name, "input": part.arguments or {}}
 
 
 def ended_by(parts: Sequence[Part], ending: Ending) -> dict[str, Any]:
-    """Why the answer ended. A chat says of a call that the client has forced that the answer ended by itself."""
+    """Why the answer ended. A chat says of a call that the client has forced that the answer ended by itself, and also
+    of one that the client's stop token has cut off.
+    """
     reason = _REASONS.get(ending.finish_reason)
     if reason is None:
-        reason = "tool_use" if any(part.kind is Kind.CALL for part in parts) else "end_turn"
+        calls = [part for part in parts if part.kind is Kind.CALL]
+        reason = "tool_use" if calls and calls[-1].is_complete else "end_turn"
     stop = ending.stop_reason if isinstance(ending.stop_reason, str) else None
     return {"stop_reason": reason if stop is None else "stop_sequence", "stop_sequence": stop}
 
@@ -68,12 +69,3 @@ def usage_of(usage: Usage | None) -> dict[str, Any]:
         "output_tokens": usage.completion_tokens,
         "output_tokens_details": {"thinking_tokens": usage.reasoning_tokens},
     }
-
-
-def _input(arguments: str) -> dict[str, Any]:
-    """The arguments as an object; empty if they were cut off."""
-    try:
-        found = orjson.loads(arguments or "{}")
-    except orjson.JSONDecodeError:
-        return {}
-    return found if isinstance(found, dict) else {}

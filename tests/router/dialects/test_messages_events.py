@@ -119,6 +119,25 @@ def test_a_call_that_was_forced_ends_an_answer_as_any_call() -> None:
     assert delta.delta.stop_reason == "tool_use"
 
 
+@pytest.mark.parametrize(
+    ("finish", "stop", "arguments", "expected"),
+    [
+        ("stop", 7, '{"a": 1', "end_turn"),
+        ("stop", "END", '{"a": 1', "stop_sequence"),
+        ("length", None, '{"a": 1', "max_tokens"),
+        ("length", None, '{"a": 1}', "max_tokens"),
+        ("stop", 7, '{"a": 1}', "tool_use"),
+    ],
+)
+def test_a_call_in_which_an_answer_ends(finish: str, stop: str | int | None, arguments: str, expected: str) -> None:
+    """Its input is there if all of it has come."""
+    *_, delta, _ = translated(role(), calls(0, "get", arguments), ends(finish, stop))
+    message = {"tool_calls": [whole_call(0, "get", arguments)]}
+    found = message_of(MessageTranslation(BODY, ID).whole(whole(message, finish, stop)))
+    assert delta.delta.stop_reason == found.stop_reason == expected
+    assert found.content[0].input == ({"a": 1} if arguments.endswith("}") else {})
+
+
 @pytest.mark.parametrize("arguments", ['{"a": "b', "[1]", "5"])
 def test_arguments_that_are_no_object_are_an_empty_one(arguments: str) -> None:
     message = {"tool_calls": [whole_call(0, "get", arguments)]}

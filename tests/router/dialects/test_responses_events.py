@@ -147,6 +147,22 @@ def test_an_answer_without_any_text_has_an_empty_one(before: list[bytes]) -> Non
     assert response.output[-1].type == "message" and response.output_text == ""
 
 
+@pytest.mark.parametrize(
+    ("finish", "arguments", "statuses"),
+    [
+        ("stop", '{"a": 1', ("completed", "incomplete")),
+        ("length", '{"a": 1', ("incomplete", "incomplete")),
+        ("length", '{"a": 1}', ("incomplete", "completed")),
+        ("stop", '{"a": 1}', ("completed", "completed")),
+    ],
+)
+def test_a_call_in_which_an_answer_ends(finish: str, arguments: str, statuses: tuple[str, str]) -> None:
+    """The call is complete if all of its arguments have come."""
+    *_, done, last = translated(role(), calls(0, "get", arguments), ends(finish))
+    assert (last.response.status, last.response.output[0].status) == statuses
+    assert done.item.status == statuses[1]
+
+
 def test_logprobs_come_with_the_text() -> None:
     asked = {"include": ["message.output_text.logprobs"], "top_logprobs": 1}
     events = translated(role(), says("On", tokens("O", "n")), says("ward", tokens("ward")), ends(), **asked)
