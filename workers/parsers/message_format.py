@@ -69,6 +69,11 @@ class MessageFormat:
             return True
         return any(text in mark for field in template.fields.values() for mark in field.content_args.get(MARKS, ()))
 
+    def has_begun_in(self, prompt_end: str) -> bool:
+        """Whether the answer begins in this part of the prompt, so that what comes before it does not count."""
+        template = self._with_calls
+        return template is None or template.start_anchor_re.search(prompt_end) is not None
+
     def parser(self, prompt_end: str, tools: Sequence[dict[str, Any]] | None) -> MessageParser | None:
         """A parser for one answer; None: all of it is content.
 

@@ -19,6 +19,8 @@ SAID = (
 ARGUMENTS = [("get", '{"a":"the \u20ac"}'), ("put", "{}")]
 SCRIPT = [*tokens_of(SAID), EOS]
 FORMAT = MessageFormat("", None, "hermes", "qwen3")
+#: Tokens up to the middle of the mark that ends the first call.
+SCRIPT_TO_MARK = len(tokens_of(SAID.partition("</tool_call>")[0] + "</tool"))
 TOOLS = [{"type": "function", "function": {"name": name}} for name in ("get", "put")]
 BODY = chat(seed=1, tools=TOOLS, max_tokens=len(SCRIPT))
 
@@ -107,6 +109,40 @@ async def test_an_answer_that_is_cut_off_has_no_calls_as_its_reason() -> None:
     async with front(SCRIPT, message_format=FORMAT) as worker:
         answer = Answer().see(*await ask(worker, PATH, {**BODY, "max_tokens": len(SCRIPT) - 20}))
     assert answer.calls and answer.finish_reason == "length"
+
+
+@pytest.mark.parametrize(
+    ("more", "calls", "reason"),
+    [
+        ({"stop": "e \u20ac"}, [("get", '{"a":"th')], "stop"),
+        ({"stop_token_ids": tokens_of("\u20ac")[:1]}, [("get", '{"a":"the ')], "stop"),
+        ({"stop": "</tool_call>"}, ARGUMENTS[:1], "tool_calls"),
+        ({"stop": ',"arguments":{}', "parallel_tool_calls": False}, ARGUMENTS[:1], "tool_calls"),
+        ({"stop": "{}"}, [*ARGUMENTS[:1], ("put", "")], "stop"),
+        ({"max_tokens": SCRIPT_TO_MARK}, ARGUMENTS[:1], "length"),
+    ],
+)
+async def test_an_answer_that_ends_in_a_call(more: dict[str, Any], calls: list[tuple[str, str]], reason: str) -> None:
+    """It has ended because of its calls only if the last one is whole."""
+    async with front(SCRIPT, message_format=FORMAT) as worker:
+        answer = Answer().see(*await ask(worker, PATH, {**BODY, **more}))
+        response = await worker.http.post(PATH, json={**BODY, **more})
+    (choice,) = response.json()["choices"]
+    functions = [call["function"] for call in choice["message"]["tool_calls"]]
+    assert [(function["name"], function["arguments"]) for function in functions] == called(answer) == calls
+    assert choice["finish_reason"] == answer.finish_reason == reason
+
+
+@pytest.mark.parametrize("long", ["hm", "and so on " * 9])
+async def test_a_thought_that_goes_on_in_a_continued_message(long: str) -> None:
+    """However long the client has made it."""
+    said = {"role": "assistant", "content": f"<|im_start|>assistant\n<think>{long}\n"}
+    async with front([*tokens_of("\nyes</think>Yes"), EOS], message_format=FORMAT) as worker:
+        messages = [{"role": "user", "content": "hi"}, said]
+        body = {**chat(max_tokens=20, seed=1), "messages": messages}
+        body |= {"continue_final_message": True, "add_generation_prompt": False}
+        answer = Answer().see(*await ask(worker, PATH, body))
+    assert (answer.reasoning.strip(), answer.text) == ("yes", "Yes")
 
 
 #: Tokens up to the last one with reasoning: the mark that begins it, and it.

@@ -96,6 +96,8 @@ class Job:
 
 #: Tokens at the end of a prompt in which the chat template may have begun the answer.
 PROMPT_END_TOKENS = 64
+#: Where an answer that is continued begins is looked for in this many times as many tokens, and again.
+PROMPT_END_GROWTH = 8
 
 
 class JobFactory:
@@ -144,6 +146,8 @@ class JobFactory:
             text = "" if grammar is None else grammar.text
             job = self._job(request, prompt, leg, request_id, choice or Choice(request_id), text, texts)
             job.form, job.grammar = form, grammar
+            if isinstance(request, ChatRequest):
+                job.reader = await self._reader(request, prompt, request_id)
             await _skip_given(job, leg)
         except BaseException:
             if grammar is not None:
@@ -219,8 +223,6 @@ class JobFactory:
         if request.is_about_prompt and not leg.has_begun:
             job.shown_prompt = shown_prompt(self._tokenizer.token_bytes, request, prompt, texts, logprobs)
             job.first_text = job.shown_prompt.text
-        if isinstance(request, ChatRequest):
-            job.reader = self._reader(request, prompt, request_id)
         return job
 
     def _check_limit(self, request: Request, num_prompt_tokens: int) -> None:
@@ -262,7 +264,7 @@ class JobFactory:
         unspaced = None if request.spaces_between_special_tokens else tokenizer.added_texts
         return Detokenizer(tokenizer.decode_all, tokenizer.is_token, prompt, unspaced)
 
-    def _reader(self, request: ChatRequest, prompt: list[int], request_id: str) -> MessageReader | None:
+    async def _reader(self, request: ChatRequest, prompt: list[int], request_id: str) -> MessageReader | None:
         """What reads the answer's text, None if all of it is content. Raises BadRequestError for tools of which no call
         would be understood.
         """
@@ -280,11 +282,24 @@ class JobFactory:
             )
         if not form.reads_parts(calls=tools is not None):
             return None
-        prompt_end = self._tokenizer.decode_all(prompt[-PROMPT_END_TOKENS:])
-        parser = form.parser(prompt_end, tools)
+        parser = form.parser(await self._prompt_end(request, prompt), tools)
         if parser is None:
             return None
         return MessageReader(parser, request_id, one_call=not request.parallel_tool_calls)
+
+    async def _prompt_end(self, request: ChatRequest, prompt: list[int]) -> str:
+        """The end of the prompt, with the beginning of the answer if the prompt has it.
+
+        A template begins an answer in a few words. A client that has one continued may have written most of it.
+        """
+        num = PROMPT_END_TOKENS
+        text = self._tokenizer.decode_all(prompt[-num:])
+        while request.continue_final_message and num < len(prompt):
+            if self._tokenizer.message_format.has_begun_in(text):
+                break
+            num *= PROMPT_END_GROWTH
+            text = await self._tokenizer.decode_whole(prompt[-num:])
+        return text
 
     def _logprobs(self, request: Request, prompt_chars: int) -> Logprobs | None:
         if request.num_logprobs is None:
