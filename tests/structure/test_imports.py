@@ -19,6 +19,7 @@ HEAVY_ALLOWED = (
     "workers/parsers/forced_calls.py",
     "workers/parsers/message_format.py",
     "workers/parsers/message_parser.py",
+    "workers/parsers/spaces.py",
     "workers/rank/",
     "workers/text/tokenizer.py",
     "workers/transfer/nixl/nixl_port.py",

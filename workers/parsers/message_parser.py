@@ -38,7 +38,7 @@ class MessageParser:
 
         self._parser = ResponseParser(template, prefix=begun, tools=None if tools is None else list(tools))
         self._implicit = template.implicit
-        #: Characters at the end of ``begun`` that are not certain yet. They are the client's, and no part of the answer.
+        #: Characters at the end of ``begun`` that may begin a mark. They are the client's, and no part of the answer.
         self._num_held = _num_held(template, begun)
         self._calls = template.fields.get("calls")
         self._tells_calls = tools is not None
