@@ -280,7 +280,7 @@ class ChatRequest(TemplateFields, _Request):
 
     def _complain(self) -> None:
         super()._complain()
-        self.check_template()
+        self.check_template(self.messages)
         if self.top_logprobs and not self.logprobs:
             raise BadRequestError(
                 "'top_logprobs' needs 'logprobs' to be true.", param="top_logprobs", code="invalid_value"

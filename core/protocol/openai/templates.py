@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, StrictBool, StrictStr
 
 from core.protocol.errors import BadRequestError
 from core.protocol.openai.objects import MAX_KEYS, CountedObject, StrictObject
 from core.protocol.openai.tools import Tools
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from core.protocol.openai.messages import Message
 
 #: Baton's own bounds.
 MAX_DOCUMENTS = 1024
@@ -58,11 +63,18 @@ class TemplateFields(CountedObject):
         """``tools`` as they came, which is how chat templates expect them; None without any."""
         return [tool.model_dump(exclude_unset=True) for tool in self.tools] if self.tools else None
 
-    def check_template(self) -> None:
-        """Check the rules between the fields; raises BadRequestError."""
+    def check_template(self, messages: Sequence[Message]) -> None:
+        """Check the rules between the fields; raises BadRequestError. ``messages``: the conversation."""
         if self.continue_final_message and self.add_generation_prompt:
             raise BadRequestError(
                 "'continue_final_message' needs 'add_generation_prompt' to be false.",
+                param="continue_final_message",
+                code="invalid_value",
+            )
+        if self.continue_final_message and messages[-1].tool_calls:
+            # The prompt ends where the text of the message ends, and templates write its calls behind that.
+            raise BadRequestError(
+                "'continue_final_message' continues a text: the calls of the last message cannot be continued.",
                 param="continue_final_message",
                 code="invalid_value",
             )

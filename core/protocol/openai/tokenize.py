@@ -66,5 +66,5 @@ def validate_tokenizing(kind: type[T], body: dict[str, Any]) -> T:
     except ValidationError as error:
         raise blame(error, body) from None
     if isinstance(request, TokenizeChat):
-        request.check_template()
+        request.check_template(request.messages)
     return request

@@ -76,6 +76,11 @@ async def shown(prompts: Prompts, tokenizer: Tokenizer, request: Any) -> str:
             {"add_generation_prompt": False, "continue_final_message": True},
             "<s>[user] hi\n[assistant] I am",
         ),
+        (
+            ["hi", ""],
+            {"add_generation_prompt": False, "continue_final_message": True},
+            "<s>[user] hi\n[assistant] ",
+        ),
         ([], {"chat_template_kwargs": {"enable_thinking": False}}, "<s>[user] hi\n[assistant] -"),
         ([], {"chat_template_kwargs": {"enable_thinking": True}}, "<s>[user] hi\n[assistant] "),
         ([], {"documents": [{"title": "a"}, {"title": "b"}]}, "<s>(a)(b)[user] hi\n[assistant] "),
