@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from transformers.utils.chat_parsing.response_templates import ResponseTemplate
 
-#: Arguments of a tool that says nothing about them.
+#: Arguments are an object, also of a tool that does not say so.
 _ANY_OBJECT: dict[str, Any] = {"type": "object"}
 #: llguidance's options: JSON as Python writes it. With free spaces a model may write nothing else until it is cut off.
 _SPACES = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
@@ -32,7 +32,7 @@ def grammar_of_calls(tools: Sequence[dict[str, Any]], *, one: bool) -> str:
     for number, tool in enumerate(tools):
         function = tool["function"]
         begins = _literal(f"{BEGINS}{function['name']}{BETWEEN}")
-        schema = orjson.dumps({**(function.get("parameters") or _ANY_OBJECT), "x-guidance": _SPACES}).decode()
+        schema = orjson.dumps({**_ANY_OBJECT, **(function.get("parameters") or {}), "x-guidance": _SPACES}).decode()
         lines += [f"call_{number}: {begins} arguments_{number} {_literal(ENDS)}", f"arguments_{number}: %json {schema}"]
     return "\n".join(lines)
 

@@ -26,12 +26,22 @@ def _check_name(name: str) -> str:
 FunctionName = Annotated[StrictStr, AfterValidator(_check_name)]
 
 
+def _check_parameters(schema: dict[str, Any]) -> dict[str, Any]:
+    if schema.get("type", "object") != "object":
+        raise PydanticCustomError("no_object", "Must be the schema of an object, as arguments are one")
+    return schema
+
+
+#: The JSON schema of a function's arguments.
+Parameters = Annotated[dict[str, Any], AfterValidator(_check_parameters)]
+
+
 class Function(StrictObject):
     """``parameters``: the JSON schema of the arguments. ``strict`` changes nothing: forced calls always follow it."""
 
     name: FunctionName
     description: StrictStr | None = None
-    parameters: dict[str, Any] | None = None
+    parameters: Parameters | None = None
     strict: StrictBool | None = None
 
 

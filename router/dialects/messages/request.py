@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, StrictBool, StrictInt, 
 
 from core.protocol.openai.objects import CountedObject, StrictObject, Unsupported, check_type
 from core.protocol.openai.requests import Number
-from core.protocol.openai.tools import MAX_TOOLS, FunctionName
+from core.protocol.openai.tools import MAX_TOOLS, FunctionName, Parameters
 from router.dialects.extensions import Extended
 from router.dialects.messages.blocks import Message, Texts
 
@@ -31,7 +31,7 @@ class Tool(StrictObject):
     type: Literal["custom"] | None = None
     name: FunctionName
     description: StrictStr | None = None
-    input_schema: dict[str, Any]
+    input_schema: Parameters
     #: Changes nothing: calls that are forced follow the schema.
     strict: StrictBool | None = None
     cache_control: CacheControl | None = None

@@ -267,6 +267,7 @@ def test_a_count_is_asked_of_the_same_prompt() -> None:
         ({"system": 5}, "system", "invalid_type"),
         ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools[0]", "unsupported_parameter"),
         ({"tools": [{"name": "get"}]}, "tools[0].input_schema", "missing_required_parameter"),
+        ({"tools": [{**TOOL, "input_schema": {"type": "string"}}]}, "tools[0].input_schema", "invalid_value"),
         ({"tools": [{**TOOL, "x": 1}]}, "tools[0].x", "unknown_parameter"),
         ({"tools": [{**TOOL, "input_examples": [{}]}]}, "tools[0].input_examples", "unsupported_parameter"),
         ({"tool_choice": {"type": "any"}}, "tool_choice", "invalid_value"),

@@ -274,6 +274,7 @@ def test_the_response_repeats_what_was_asked() -> None:
         ({"tools": [{"type": "function", "name": "a b"}]}, "tools[0].name", "invalid_value"),
         ({"tools": [{**FUNCTION, "defer_loading": True}]}, "tools[0].defer_loading", "unsupported_parameter"),
         ({"tools": [{**FUNCTION, "async": True}]}, "tools[0].async", "unsupported_parameter"),
+        ({"tools": [{**FUNCTION, "parameters": {"type": "array"}}]}, "tools[0].parameters", "invalid_value"),
         ({"tools": [{**FUNCTION, "x": 1}]}, "tools[0].x", "unknown_parameter"),
         ({"tool_choice": "required"}, "tool_choice", "invalid_value"),
         ({"tools": [FUNCTION], "tool_choice": {"type": "function", "name": "x"}}, "tool_choice", "invalid_value"),

@@ -8,6 +8,7 @@ import pytest
 
 from core.protocol.errors import BadRequestError
 from core.protocol.openai.requests import ChatRequest, simplify, validate
+from core.protocol.openai.tokenize import TokenizeChat, validate_tokenizing
 from core.protocol.openai.tools import MAX_TOOLS
 
 TOOL = {"type": "function", "function": {"name": "get", "parameters": {"type": "object"}, "strict": True}}
@@ -42,6 +43,13 @@ def test_no_tools(tools: Any, choice: Any) -> None:
         ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
         ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name"),
         ({"tools": [{"type": "function", "function": {"name": "a", "more": 1}}]}, "tools[0].function.more"),
+        *[
+            (
+                {"tools": [TOOL, {"type": "function", "function": {"name": "a", "parameters": {"type": kind}}}]},
+                "tools[1].function.parameters",
+            )
+            for kind in ("string", "array", None, ["object", "null"], {})
+        ],
         ({"tools": [TOOL] * (MAX_TOOLS + 1)}, "tools"),
         ({"tools": [TOOL], "parallel_tool_calls": "no"}, "parallel_tool_calls"),
     ],
@@ -50,6 +58,24 @@ def test_what_is_wrong_is_named(body: dict[str, Any], param: str) -> None:
     with pytest.raises(BadRequestError) as caught:
         checked(**body)
     assert caught.value.param == param
+
+
+@pytest.mark.parametrize("parameters", [{}, {"properties": {"a": {}}}, {"type": "object"}, None])
+def test_parameters_are_an_object(parameters: Any) -> None:
+    """One that does not say so is one too."""
+    checked(tools=[{"type": "function", "function": {"name": "a", "parameters": parameters}}])
+
+
+def test_calls_cannot_be_continued() -> None:
+    going_on = {"continue_final_message": True, "add_generation_prompt": False}
+    said = {"role": "assistant", "content": "So", "tool_calls": [CALL]}
+    assert checked(ASKED, {**said, "tool_calls": None}, **going_on).continue_final_message
+    assert checked(ASKED, said, **{**going_on, "continue_final_message": False})
+    with pytest.raises(BadRequestError, match="calls") as caught:
+        checked(ASKED, said, **going_on)
+    assert caught.value.param == "continue_final_message"
+    with pytest.raises(BadRequestError):
+        validate_tokenizing(TokenizeChat, {"messages": [ASKED, said], **going_on})
 
 
 def test_history_is_kept_as_templates_want_it() -> None:
