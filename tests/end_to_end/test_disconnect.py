@@ -96,6 +96,7 @@ async def test_prefilling(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         assert await stack.metric("prefill-0", "baton_worker_prefill_tokens_total") < 4000
 
 
+@pytest.mark.slow
 async def test_held(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """D runs one sequence and is busy; the second request waits with its blocks leased on P."""
     async with (

@@ -189,6 +189,7 @@ async def test_a_killed_rank_ends_requests_and_process_with_one_line(model: str)
         assert stderr.decode().splitlines()[-1] == f"worker: {failed.error}"
 
 
+@pytest.mark.slow
 async def test_sigterm_waits_for_what_runs_and_takes_nothing_new(model: str) -> None:
     async with worker(redis_url="", model=model) as one:
         ready = await one.said(Ready)

@@ -57,6 +57,7 @@ def test_a_reserved_port_is_not_for_those_who_do_not_share() -> None:
             reserve("127.0.0.1", port)
 
 
+@pytest.mark.slow
 def test_one_process_dies_and_the_others_go_on(own_redis: EmbeddedRedis) -> None:
     with RouterProcess(own_redis.url, "--processes", "2") as router:
         url = router.until_ready()

@@ -175,6 +175,7 @@ def test_a_redis_that_dies_is_started_again_at_its_place(start_up: StartUp, mode
     assert list(up.temporary.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_worker_that_does_not_come_back_ends_everything(start_up: StartUp, model_dir: str, tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     up = start_up("--model", model_dir, "--port", "0", STAND_IN_BROKEN=str(broken))

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import httpx
+import pytest
 import pytest_asyncio
 
 from core.protocol.ids import short
@@ -142,6 +143,7 @@ async def test_a_filter_holds_everywhere(redis_url: str, workers: Announced) -> 
         assert (await routers.clients[2].post("/admin/abort", json={})).status_code == 400
 
 
+@pytest.mark.slow
 async def test_a_router_that_does_not_answer_is_named(redis_url: str, workers: Announced) -> None:
     async with three(redis_url, workers) as routers:
         await routers.start(1)
@@ -168,6 +170,7 @@ async def test_a_dead_router_is_not_asked_any_more(redis_url: str, workers: Anno
         assert (await routers.clients[0].post(f"/admin/requests/{row['id']}/abort")).status_code == 404
 
 
+@pytest.mark.slow
 async def test_workers_that_only_routers_know(redis_url: str, workers: Announced) -> None:
     """Added, drained, resumed and deleted through different routers; one that starts later learns it."""
     url = "http://127.0.0.1:9"

@@ -7,6 +7,7 @@ import os
 import signal
 
 import httpx
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from router.internal.group_metrics import FamilyState, SampleState, add_up
@@ -63,6 +64,7 @@ async def refused(client: httpx.AsyncClient, url: str) -> float | None:
     return sum(sample.value for sample in samples if sample.labels["status"] == "400")
 
 
+@pytest.mark.slow
 async def test_the_processes_of_a_group_tell_their_sum(redis_url: str) -> None:
     groups = ("abc", "abc", "def")
     routers = await asyncio.gather(*(RouterProcess().start(redis_url=redis_url, group=group) for group in groups))

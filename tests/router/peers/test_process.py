@@ -7,6 +7,7 @@ import os
 import signal
 from typing import TYPE_CHECKING, Any
 
+import pytest
 import pytest_asyncio
 
 from core.net.client.http_client import HttpClient
@@ -91,6 +92,7 @@ async def test_a_router_that_answers_lives_although_redis_forgot_everything(redi
     assert (await router.stop())[0] == 0
 
 
+@pytest.mark.slow
 async def test_a_stopped_router_is_dead_when_neither_it_nor_redis_speaks_for_it(
     redis_url: str, observer: Observer
 ) -> None:

@@ -165,6 +165,7 @@ async def test_the_releases_that_are_left_are_sent_at_the_end() -> None:
         assert (await worker.next("released", "expired"))["event"] == "released"
 
 
+@pytest.mark.slow
 async def test_a_p_that_dies_costs_its_own_leases_only() -> None:
     async with prefill_worker() as dead, prefill_worker() as worker, leases_of(SHORT_S) as leases:
         await connected(leases, worker)
@@ -182,6 +183,7 @@ async def test_a_p_that_dies_costs_its_own_leases_only() -> None:
         assert (lease.remaining_ms() or 0) > 0
 
 
+@pytest.mark.slow
 async def test_renewal_goes_on_after_the_agents_process_was_killed() -> None:
     async with prefill_worker(duration_s=30) as worker, leases_of(30) as leases:
         await worker.grant(LEASE)
@@ -196,6 +198,7 @@ async def test_renewal_goes_on_after_the_agents_process_was_killed() -> None:
         await worker.next("released")
 
 
+@pytest.mark.slow
 async def test_an_agent_that_hangs_is_replaced() -> None:
     async with prefill_worker(duration_s=SHORT_S) as worker, leases_of(SHORT_S) as leases:
         await connected(leases, worker)
@@ -211,6 +214,7 @@ async def test_an_agent_that_hangs_is_replaced() -> None:
         assert leases.counters()["agent_restarted"] == 1
 
 
+@pytest.mark.slow
 async def test_an_agent_that_hangs_before_it_is_ready_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     async with prefill_worker() as worker, leases_of(60) as leases:
         with monkeypatch.context() as brief:
@@ -223,6 +227,7 @@ async def test_an_agent_that_hangs_before_it_is_ready_is_replaced(monkeypatch: p
         await worker.next("asked")
 
 
+@pytest.mark.slow
 async def test_an_agent_that_hangs_before_an_engine_is_connected_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     async with prefill_worker() as first, prefill_worker() as worker, leases_of(60) as leases:
         await connected(leases, first)
@@ -236,6 +241,7 @@ async def test_an_agent_that_hangs_before_an_engine_is_connected_is_replaced(mon
         await worker.next("asked")
 
 
+@pytest.mark.slow
 async def test_a_side_channel_that_does_not_answer_delays_nobody() -> None:
     async with prefill_worker(spoil="silent") as silent, prefill_worker() as worker, leases_of(SHORT_S) as leases:
         await connected(leases, worker)
@@ -249,6 +255,7 @@ async def test_a_side_channel_that_does_not_answer_delays_nobody() -> None:
         assert over.states == [LeaseState.EXPIRED]
 
 
+@pytest.mark.slow
 async def test_an_engine_that_was_replaced_is_asked_about_no_other_rank(caplog: pytest.LogCaptureFixture) -> None:
     async with prefill_worker() as worker, leases_of(SHORT_S) as leases:
         await connected(leases, worker)

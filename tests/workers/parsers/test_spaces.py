@@ -16,7 +16,7 @@ from workers.parsers.spaces import MAX_SPACES, bounded, load
 if TYPE_CHECKING:
     from workers.parsers.message_parser import MessageParser
 
-NUM_SPACES = 20_000
+NUM_SPACES = 2_000
 #: The longest mark, with as many spaces as it may have, in each of its places.
 MAX_HELD = 4 * MAX_SPACES + 64
 PLACES = ("at the start", "after text", "in reasoning", "in a call", "behind arguments", "between calls")

@@ -88,6 +88,7 @@ async def test_steps_that_are_sent_ahead_continue_after_the_tokens_that_the_rank
     await link.stop()
 
 
+@pytest.mark.slow
 async def test_a_rank_without_a_numba_that_works_warns_and_samples_the_same_tokens(
     folder_of: Callable[[str], Path], reference_of: Callable[[str], Reference], tmp_path: Path
 ) -> None:
@@ -130,6 +131,7 @@ async def test_a_rank_serves_until_it_is_stopped(folder_of: Callable[[str], Path
     assert not listener.death.done(), "a stopped rank did not die"
 
 
+@pytest.mark.slow
 async def test_nothing_in_the_current_directory_is_run(
     folder_of: Callable[[str], Path], trap: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -191,6 +193,7 @@ async def test_a_rank_that_dies_is_noticed(how: str, folder_of: Callable[[str], 
     assert gone(link.pid)
 
 
+@pytest.mark.slow
 async def test_a_missing_model_is_one_line() -> None:
     listener = Listener()
     with pytest.raises(RankStartError, match=r"^no model in /nowhere/at/all: no such folder$"):
@@ -198,6 +201,7 @@ async def test_a_missing_model_is_one_line() -> None:
     assert not listener.death.done()
 
 
+@pytest.mark.slow
 async def test_a_start_that_is_cancelled_leaves_no_process(folder_of: Callable[[str], Path]) -> None:
     listener = Listener()
     loading = asyncio.Event()

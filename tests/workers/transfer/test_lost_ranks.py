@@ -71,6 +71,7 @@ def halves() -> Iterator[tuple[PeerProcess, PeerProcess]]:
 
 
 @pytest.mark.parametrize("cancelled", [False, True])
+@pytest.mark.slow
 def test_a_read_ends_when_the_ranks_that_live_have_ended(
     rank: Reader, halves: tuple[PeerProcess, PeerProcess], cancelled: bool
 ) -> None:
@@ -105,6 +106,7 @@ def test_a_read_ends_when_the_ranks_that_live_have_ended(
     assert "not connected" in rank.read(alive, [4], [4]).error
 
 
+@pytest.mark.slow
 def test_dead_before_the_read_it_fails_and_another_engine_is_read(
     rank: Reader, halves: tuple[PeerProcess, PeerProcess]
 ) -> None:
