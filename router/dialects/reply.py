@@ -32,13 +32,11 @@ def reply_to(call: HttpCall, request_id: str, translation: Translation | None) -
 
 def refuse(call: HttpCall, request_id: str, error: ApiError) -> None:
     """Answer a request that never began, in the shape of its path."""
-    dialect, theirs = DIALECTS.get(call.path), client_id(call.headers)
-    reply = ClientReply(call, request_id, theirs) if dialect is None else Refusal(call, request_id, theirs, dialect)
-    reply.refuse(error)
+    reply_to(call, request_id, None).refuse(error)
 
 
-class Refusal(ClientReply):
-    """An error in the shape of a dialect, as the whole answer."""
+class PassedReply(ClientReply):
+    """An answer that needs no translation: that of a worker which speaks the dialect itself, or none but an error."""
 
     __slots__ = ("_dialect",)
 
@@ -48,24 +46,13 @@ class Refusal(ClientReply):
         if dialect.id_header:
             self._id_lines += b"%b: %b\r\n" % (dialect.id_header, request_id.encode("ascii"))
 
-    def refuse(self, error: ApiError) -> None:
-        self.started = self.ended = True
-        self._send(error.status, JSON, self._dialect.error(error, self._request_id), retry_after(error))
+    def _error_body(self, error: ApiError) -> bytes:
+        if isinstance(error, PassedOnError):  # it is in the dialect already
+            return super()._error_body(error)
+        return self._dialect.error(error, self._request_id)
 
 
-class PassedReply(Refusal):
-    """One answer of a worker that speaks the dialect itself. Errors of the router's own are told in it too."""
-
-    __slots__ = ()
-
-    async def _tell(self, error: ApiError) -> None:
-        if self.started or isinstance(error, PassedOnError):
-            await super()._tell(error)
-        else:
-            await self.whole(error.status, JSON, self._dialect.error(error, self._request_id), retry_after(error))
-
-
-class DialectReply(Refusal):
+class DialectReply(PassedReply):
     """One answer, whole or streamed."""
 
     __slots__ = ("_stream", "_translation")
@@ -95,7 +82,7 @@ class DialectReply(Refusal):
 
     async def _tell(self, error: ApiError) -> None:
         if not self.started:
-            body = self._dialect.error(self._dialect.names.renamed(error), self._request_id)
+            body = self._error_body(self._dialect.names.renamed(error))
             await super().whole(error.status, JSON, body, retry_after(error))
             return
         await self.drain()

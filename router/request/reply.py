@@ -147,7 +147,7 @@ class ClientReply:
     def refuse(self, error: ApiError) -> None:
         """Send an error at once, as the whole answer."""
         self.started = self.ended = True
-        self._send(error.status, JSON, error.to_json(self._request_id), retry_after(error))
+        self._send(error.status, JSON, self._error_body(error), retry_after(error))
 
     def _send(self, status: int, content_type: bytes, body: bytes, headers: Iterable[Header]) -> None:
         lines = b"content-type: %b\r\n%b%b" % (content_type, self._id_lines, header_lines(headers))
@@ -175,4 +175,8 @@ class ClientReply:
             await self.write(name + error.to_sse(self._request_id))
             await self.end()
             return
-        await self.whole(error.status, JSON, error.to_json(self._request_id), retry_after(error))
+        await self.whole(error.status, JSON, self._error_body(error), retry_after(error))
+
+    def _error_body(self, error: ApiError) -> bytes:
+        """An error as the whole answer."""
+        return error.to_json(self._request_id)

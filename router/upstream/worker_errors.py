@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 
 from core.protocol.errors import ApiError, UpstreamError
+from router.upstream.events import DATA
 
 #: Statuses after which another worker is tried. Other 4xx are about the request and go to the client unchanged.
 _TRY_ANOTHER = frozenset({408, 425, 429})
@@ -101,8 +102,8 @@ def error_event(events: bytes) -> ApiError | None:
     if LOOKS_FAILED not in events:
         return None
     for line in events.split(b"\n"):
-        if line.startswith(b"data:") and LOOKS_FAILED in line:
-            parsed = _parsed(line[5:])
+        if line.startswith(DATA) and LOOKS_FAILED in line:
+            parsed = _parsed(line[len(DATA) :])
             if parsed.get("error") or parsed.get("object") == "error":
                 error = _inner(parsed)
                 status = error.get("code")

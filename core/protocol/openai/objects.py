@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, model_validator
 from pydantic_core import PydanticCustomError
 
 from core.protocol.excerpts import excerpt
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Container, Mapping
 
 #: Keys in one object: more than any has fields, and few enough that a complaint about each costs little.
 MAX_KEYS = 64
@@ -53,13 +53,27 @@ def _is_nothing(value: Any) -> Any:
 Unsupported = Annotated[Any, AfterValidator(_is_nothing)]
 
 
-def check_type(value: Any, known: Container[str], what: str) -> Any:
-    """Refuse an object whose ``type`` is none of the known ones, before its fields are looked at. Returns the value.
+def of_types(known: Container[str], what: str) -> BeforeValidator:
+    """Refuses an object whose ``type`` is none of the known ones, before its fields are looked at.
 
     ``what`` are such objects, for the complaint.
     """
-    kind = value.get("type") if isinstance(value, dict) else None
-    if isinstance(kind, str) and kind not in known:
-        complaint = "{what} of type '{type}' are not supported here"
-        raise PydanticCustomError(UNSUPPORTED_TYPE, complaint, {"what": what, "type": excerpt(kind)})
-    return value
+
+    def check(value: Any) -> Any:
+        kind = value.get("type") if isinstance(value, dict) else None
+        if isinstance(kind, str) and kind not in known:
+            complaint = "{what} of type '{type}' are not supported here"
+            raise PydanticCustomError(UNSUPPORTED_TYPE, complaint, {"what": what, "type": excerpt(kind)})
+        return value
+
+    return BeforeValidator(check)
+
+
+def by_type(models: Mapping[str, str], default: str) -> Discriminator:
+    """Tells by which model of a union an object is checked: its tag, by ``type``; without a known one, ``default``."""
+
+    def tag(value: Any) -> str:
+        kind = value.get("type") if isinstance(value, dict) else None
+        return models.get(kind, default) if isinstance(kind, str) else default
+
+    return Discriminator(tag)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, StrictBool, StrictStr, Tag, model_validator
+from pydantic import ConfigDict, Field, StrictBool, StrictStr, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
 from core.protocol.openai.messages import TextPart
-from core.protocol.openai.objects import CountedObject, check_type
+from core.protocol.openai.objects import CountedObject, by_type, of_types
 
 #: The names of the models below, by the type of a block.
 _MODELS = {"text": "Text", "thinking": "Thinking", "tool_use": "ToolUse", "tool_result": "ToolResult"}
@@ -24,11 +24,7 @@ class Text(TextPart):
     """A text."""
 
 
-def _check_text(value: Any) -> Any:
-    return check_type(value, ("text",), "blocks")
-
-
-Texts = StrictStr | Annotated[list[Annotated[Text, BeforeValidator(_check_text)]], Field(fail_fast=True)]
+Texts = StrictStr | Annotated[list[Annotated[Text, of_types(("text",), "blocks")]], Field(fail_fast=True)]
 
 
 class Thinking(CountedObject):
@@ -62,22 +58,13 @@ class ToolResult(CountedObject):
     is_error: StrictBool | None = None
 
 
-def _model_of(block: Any) -> str:
-    kind = block.get("type") if isinstance(block, dict) else None
-    return _MODELS.get(kind, "Text") if isinstance(kind, str) else "Text"
-
-
-def _check_block(value: Any) -> Any:
-    return check_type(value, _MODELS, "blocks")
-
-
 Block = Annotated[
     Annotated[Text, Tag("Text")]
     | Annotated[Thinking, Tag("Thinking")]
     | Annotated[ToolUse, Tag("ToolUse")]
     | Annotated[ToolResult, Tag("ToolResult")],
-    Discriminator(_model_of),
-    BeforeValidator(_check_block),
+    by_type(_MODELS, "Text"),
+    of_types(_MODELS, "blocks"),
 ]
 
 

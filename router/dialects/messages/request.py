@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field, StrictBool, StrictInt, StrictStr
+from pydantic import ConfigDict, Field, StrictBool, StrictInt, StrictStr
 
-from core.protocol.openai.objects import CountedObject, StrictObject, Unsupported, check_type
+from core.protocol.openai.objects import CountedObject, StrictObject, Unsupported, of_types
 from core.protocol.openai.requests import Number
 from core.protocol.openai.tools import MAX_TOOLS, FunctionName, Parameters
 from router.dialects.extensions import Extended
@@ -45,10 +45,6 @@ class Tool(StrictObject):
         """The same tool of a chat."""
         function = {"name": self.name, "description": self.description, "parameters": self.input_schema or _ANY_OBJECT}
         return {"type": "function", "function": {name: value for name, value in function.items() if value is not None}}
-
-
-def _check_tool(value: Any) -> Any:
-    return check_type(value, ("custom",), "tools")
 
 
 class ToolChoice(StrictObject):
@@ -99,7 +95,7 @@ class Prompting(StrictObject):
     system: Texts | None = None
     tools: (
         Annotated[
-            list[Annotated[Tool, BeforeValidator(_check_tool)]],
+            list[Annotated[Tool, of_types(("custom",), "tools")]],
             Field(max_length=MAX_TOOLS, fail_fast=True),
         ]
         | None

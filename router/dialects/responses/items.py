@@ -7,12 +7,12 @@ refused by name.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, StrictStr, Tag
+from pydantic import ConfigDict, Field, StrictStr, Tag
 
 from core.protocol.openai.messages import TextPart
-from core.protocol.openai.objects import CountedObject, Unsupported, check_type
+from core.protocol.openai.objects import CountedObject, Unsupported, by_type, of_types
 from core.protocol.openai.tools import CalledFunction
 
 _TEXTS = ("input_text", "output_text", "text", "refusal")
@@ -31,11 +31,7 @@ class Text(TextPart):
     type: Literal["input_text", "output_text", "text"]  # type: ignore[assignment]
 
 
-def _check_part(value: Any) -> Any:
-    return check_type(value, _TEXTS, "parts")
-
-
-Texts = StrictStr | Annotated[list[Annotated[Text, BeforeValidator(_check_part)]], Field(fail_fast=True)]
+Texts = StrictStr | Annotated[list[Annotated[Text, of_types(_TEXTS, "parts")]], Field(fail_fast=True)]
 
 
 class Message(CountedObject):
@@ -92,21 +88,11 @@ class ReasoningItem(CountedObject):
         return "".join(part.text for part in self.content or self.summary or ())
 
 
-def _model_of(item: Any) -> str:
-    """The model by which an item is checked; by that of messages if it has no type."""
-    kind = item.get("type") if isinstance(item, dict) else None
-    return _MODELS.get(kind, "Message") if isinstance(kind, str) else "Message"
-
-
-def _check_item(value: Any) -> Any:
-    return check_type(value, _MODELS, "items")
-
-
 Item = Annotated[
     Annotated[Message, Tag("Message")]
     | Annotated[FunctionCall, Tag("FunctionCall")]
     | Annotated[CallOutput, Tag("CallOutput")]
     | Annotated[ReasoningItem, Tag("ReasoningItem")],
-    Discriminator(_model_of),
-    BeforeValidator(_check_item),
+    by_type(_MODELS, "Message"),
+    of_types(_MODELS, "items"),
 ]

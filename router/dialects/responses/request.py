@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, StrictBool, StrictInt, StrictStr, model_validator
+from pydantic import Field, StrictBool, StrictInt, StrictStr, model_validator
 from pydantic_core import PydanticCustomError
 
 from core.protocol.openai.hints import CacheKey, Metadata, ServiceTier, Verbosity
-from core.protocol.openai.objects import StrictObject, Unsupported, check_type
+from core.protocol.openai.objects import StrictObject, Unsupported, of_types
 from core.protocol.openai.requests import MAX_TOP_LOGPROBS, Number
 from core.protocol.openai.tools import MAX_TOOLS, Function, FunctionName
 from router.dialects.extensions import Extended
@@ -34,10 +34,6 @@ class FunctionTool(Function):
         return {"type": "function", "function": self.model_dump(include=set(Function.model_fields), exclude_unset=True)}
 
 
-def _check_tool(value: Any) -> Any:
-    return check_type(value, ("function",), "tools")
-
-
 class NamedFunction(StrictObject):
     """A function by its name."""
 
@@ -51,7 +47,7 @@ class AllowedTools(StrictObject):
     type: Literal["allowed_tools"]
     mode: Literal["auto", "required"]
     tools: Annotated[
-        list[Annotated[NamedFunction, BeforeValidator(_check_tool)]],
+        list[Annotated[NamedFunction, of_types(("function",), "tools")]],
         Field(min_length=1, max_length=MAX_TOOLS, fail_fast=True),
     ]
 
@@ -119,7 +115,7 @@ class ResponseRequest(Extended):
     top_p: Annotated[Number, Field(gt=0, le=1)] | None = None
     tools: (
         Annotated[
-            list[Annotated[FunctionTool, BeforeValidator(_check_tool)]],
+            list[Annotated[FunctionTool, of_types(("function",), "tools")]],
             Field(max_length=MAX_TOOLS, fail_fast=True),
         ]
         | None

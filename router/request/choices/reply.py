@@ -6,8 +6,8 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from core.net.answers import JSON
-from core.protocol.errors import UpstreamError
 from router.request.choices.merging import last_events, merged, parsed
+from router.upstream.port import too_large
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -29,11 +29,8 @@ class AnswerRoom:
         """Take room for one more answer. Raises UpstreamError if there is not enough."""
         self._num_bytes += num_bytes
         if self._num_bytes > self._max_bytes:
-            raise UpstreamError(
-                "The answers are together larger than this router takes of one that is not streamed: "
-                f"{self._max_bytes} bytes (max_answer_bytes).",
-                code="answer_too_large",
-            )
+            what = "The answers are together larger than this router takes of one that is not streamed"
+            raise too_large(what, self._max_bytes)
 
 
 class ChoiceReply:

@@ -77,3 +77,16 @@ def whole(message: dict[str, Any], finish: str = "stop", stop: str | int | None 
 
 def whole_call(index: int, name: str, arguments: str) -> dict[str, Any]:
     return {"id": f"call_{index}", "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+#: The events of a thought, a text and two calls, each but the last in two pieces. The second call has no arguments yet.
+THOUGHT_TEXT_AND_CALLS = [
+    role(),
+    thinks("I "),
+    thinks("know"),
+    says("On"),
+    says("ward"),
+    calls(0, "get", '{"a":'),
+    argues(0, "1}"),
+    calls(1, "put"),
+]

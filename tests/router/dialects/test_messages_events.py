@@ -13,7 +13,17 @@ from core.protocol.errors import RateLimitError, UnavailableError, UpstreamError
 from router.dialects.messages.chat import NAMES
 from router.dialects.messages.translation import MessageTranslation
 from router.dialects.stream import MAX_SILENT, SIGN_OF_LIFE, DialectStream
-from tests.kits.dialects.chats import argues, calls, ends, fails, role, says, thinks, whole, whole_call
+from tests.kits.dialects.chats import (
+    THOUGHT_TEXT_AND_CALLS,
+    calls,
+    ends,
+    fails,
+    role,
+    says,
+    thinks,
+    whole,
+    whole_call,
+)
 from tests.kits.strict_types import message_events, message_of
 
 ID = "ab" * 16
@@ -23,17 +33,7 @@ BODY: dict[str, Any] = {
     "messages": [{"role": "user", "content": "hi"}],
     "stream": True,
 }
-EVERYTHING = [
-    role(),
-    thinks("I "),
-    thinks("know"),
-    says("On"),
-    says("ward"),
-    calls(0, "get", '{"a":'),
-    argues(0, "1}"),
-    calls(1, "put"),
-    ends("tool_calls"),
-]
+EVERYTHING = [*THOUGHT_TEXT_AND_CALLS, ends("tool_calls")]
 MESSAGE = {
     "reasoning_content": "I know",
     "content": "Onward",

@@ -13,6 +13,7 @@ from router.dialects.responses.translation import NAMES, ResponseTranslation
 from router.dialects.stream import DialectStream
 from tests.kits.dialects.chats import (
     CREATED,
+    THOUGHT_TEXT_AND_CALLS,
     argues,
     calls,
     chunk,
@@ -39,19 +40,7 @@ THOUGHT = [
     "content_part.done",
 ]
 CALL = ["output_item.added", "function_call_arguments.delta", "function_call_arguments.done"]
-#: A thought, a text and two calls, each in two pieces.
-EVERYTHING = [
-    role(),
-    thinks("I "),
-    thinks("know"),
-    says("On"),
-    says("ward"),
-    calls(0, "get", '{"a":'),
-    argues(0, "1}"),
-    calls(1, "put"),
-    argues(1, "{}"),
-    ends("tool_calls"),
-]
+EVERYTHING = [*THOUGHT_TEXT_AND_CALLS, argues(1, "{}"), ends("tool_calls")]
 MESSAGE = {
     "reasoning_content": "I know",
     "content": "Onward",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Protocol
 
 import torch
@@ -36,7 +36,11 @@ class MaskWriter:
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="masks")
-        self._executor = LLExecutor(num_threads=1)
+
+    @cached_property
+    def _executor(self) -> LLExecutor:
+        """Has a thread of its own, which ranks need only once a request has a grammar."""
+        return LLExecutor(num_threads=1)
 
     def begin(self, rows: Sequence[ConstrainedRow], mask_words: int) -> Masks | None:
         """Begin the masks of a step's rows; None if no row has a grammar. The grammars must stay where they are
