@@ -4,6 +4,7 @@
 ``log``         the format of log lines
 ``interpreter`` how one process starts another with Baton's own packages
 ``socket_child`` starts one that loads libraries such as NIXL's, with a socket to it
+``frames``      the messages on such a socket
 ``log_pace``    how often a line that strangers can cause is logged
 ``failpoints``  where tests make a process die, stop or sleep
 ``clock``       monotonic clocks in milliseconds

@@ -10,11 +10,12 @@ import signal
 from typing import TYPE_CHECKING
 
 from core.net.access.hosts import is_loopback
+from core.process.frames import encode, read
 from core.process.parent_death import die_with_parent
 from core.process.socket_child import start_with_socket
 from core.process.task_end import end_task
 from core.ucx.environment import apply_ucx_environment
-from router.vllm_leases.agent.messages import FROM_AGENT, encode, read
+from router.vllm_leases.agent.messages import FROM_AGENT
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process

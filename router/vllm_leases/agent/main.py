@@ -13,6 +13,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from core.process.frames import encode, read
 from core.process.parent_death import end_with
 from router.vllm_leases.agent.agent_thread import Add, AgentThread
 from router.vllm_leases.agent.messages import (
@@ -25,8 +26,6 @@ from router.vllm_leases.agent.messages import (
     Queried,
     Query,
     Started,
-    encode,
-    read,
 )
 from router.vllm_leases.side_channel_facts import SideChannelError, SideChannelReason
 

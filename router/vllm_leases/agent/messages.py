@@ -1,22 +1,14 @@
-"""The messages between the router and the process with its NIXL agent: msgpack over a stream socket, length-prefixed.
+"""The messages between the router and the process with its NIXL agent, in the frames of ``core/process/frames.py``.
 
-Frames: 4 bytes little-endian length, then one msgpack value of ``ToAgent`` or ``FromAgent``. Both ends are of one
-installation, so there is no version on the wire.
+Both ends are of one installation, so there is no version on the wire.
 """
 
 from __future__ import annotations
-
-import struct
-from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from router.vllm_leases.remote_engine import RemoteEngine
 from router.vllm_leases.side_channel_facts import SideChannelFacts, SideChannelReason
-
-if TYPE_CHECKING:
-    import asyncio
-
 
 #: Longest wait for the ranks of an engine to answer, seconds; each of them has five.
 CONNECT_S = 30.0
@@ -92,23 +84,5 @@ class Queried(msgspec.Struct, frozen=True, array_like=True, tag="queried"):
 
 FromAgent = Started | AgentReady | Connected | Notified | Queried
 
-_HEADER = struct.Struct("<I")
-_ENCODER = msgspec.msgpack.Encoder()
 TO_AGENT: msgspec.msgpack.Decoder[ToAgent] = msgspec.msgpack.Decoder(ToAgent)
 FROM_AGENT: msgspec.msgpack.Decoder[FromAgent] = msgspec.msgpack.Decoder(FromAgent)
-M = TypeVar("M")
-
-
-def encode(message: ToAgent | FromAgent) -> bytes:
-    """The message as one frame."""
-    body = _ENCODER.encode(message)
-    return _HEADER.pack(len(body)) + body
-
-
-async def read(stream: asyncio.StreamReader, decoder: msgspec.msgpack.Decoder[M]) -> M | None:
-    """Wait for the next message; None once the other end has closed, even inside a frame."""
-    try:
-        (length,) = _HEADER.unpack(await stream.readexactly(_HEADER.size))
-        return decoder.decode(await stream.readexactly(length))
-    except (EOFError, ConnectionError):
-        return None

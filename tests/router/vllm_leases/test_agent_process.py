@@ -6,13 +6,11 @@ import asyncio
 import logging
 import os
 import signal
-import sys
 from pathlib import Path
 
 import pytest
 
 from core.leases.store import LeaseState
-from core.process.interpreter import ROOT
 from router.vllm_leases.agent.messages import (
     AgentReady,
     Connect,
@@ -27,6 +25,7 @@ from router.vllm_leases.agent_process import AgentProcess
 from router.vllm_leases.remote_engine import RemoteEngine
 from router.vllm_leases.side_channel_facts import SideChannelError, SideChannelReason
 from router.vllm_leases.vllm_leases import VllmLeases
+from tests.kits.orphan import ends_with_parent
 from tests.kits.patience import PATIENCE_S
 from tests.kits.vllm.prefill_worker import prefill_worker
 
@@ -131,18 +130,7 @@ async def test_what_not_all_ranks_can_be_sent_is_sent_to_none() -> None:
 
 
 async def test_it_dies_with_its_parent() -> None:
-    parent = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", PARENT, stdout=asyncio.subprocess.PIPE, env=os.environ | {"PYTHONPATH": str(ROOT)}
-    )
-    assert parent.stdout is not None
-    agent_fd = os.pidfd_open(int(await parent.stdout.readline()))
-    ended = asyncio.Event()
-    asyncio.get_running_loop().add_reader(agent_fd, ended.set)  # readable once the process has ended
-    parent.kill()
-    await parent.wait()
-    await asyncio.wait_for(ended.wait(), PATIENCE_S)
-    asyncio.get_running_loop().remove_reader(agent_fd)
-    os.close(agent_fd)
+    await ends_with_parent(PARENT)
 
 
 async def test_it_is_started_again_after_it_was_killed() -> None:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from core.process.interpreter import ROOT
 from core.protocol.openai.structured import Form
 from core.protocol.steps import Vocabulary
+from tests.kits.orphan import ends_with_parent
 from tests.kits.whole import reference
 from tests.kits.worker.forms import DEADLY, ENDLESS
 from workers.grammar.notation import grammar_of
@@ -161,15 +160,4 @@ async def test_a_vocabulary_that_cannot_be_read() -> None:
 
 
 async def test_it_dies_with_its_parent() -> None:
-    parent = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", PARENT, stdout=asyncio.subprocess.PIPE, env=os.environ | {"PYTHONPATH": str(ROOT)}
-    )
-    assert parent.stdout is not None
-    child_fd = os.pidfd_open(int(await parent.stdout.readline()))
-    ended = asyncio.Event()
-    asyncio.get_running_loop().add_reader(child_fd, ended.set)  # readable once the process has ended
-    parent.kill()
-    await parent.wait()
-    await asyncio.wait_for(ended.wait(), PATIENCE_S)
-    asyncio.get_running_loop().remove_reader(child_fd)
-    os.close(child_fd)
+    await ends_with_parent(PARENT)

@@ -12,8 +12,9 @@ from tokenizers.processors import TemplateProcessing
 from core.protocol.errors import BadRequestError
 from core.protocol.openai.requests import ChatRequest, CompletionRequest, validate
 from tests.kits import tiny_models
-from workers.server.answers.echo import NUM_TOGETHER, echoed_texts
+from workers.server.answers.echo import echoed_texts
 from workers.server.answers.prompts import Prompts
+from workers.server.answers.turns import NUM_TOGETHER
 from workers.text.infilling import FAMILIES
 from workers.text.tokenizer import Tokenizer, load
 

@@ -19,7 +19,7 @@ from tests.kits.worker.front import (
     tokens_of,
 )
 from tests.kits.worker.streams import Answer, ask, go_on_by_hand_off, go_on_plain, parts
-from workers.server.answers.job import SKIP_TOKENS
+from workers.server.answers.turns import NUM_TOGETHER
 
 #: The script begins with a character of several tokens and has some in its middle.
 SAID = "\u4e2d" + TEXT + " and \U0001f3c3 runs"
@@ -147,9 +147,9 @@ async def test_a_whole_answer_shows_nothing_of_what_was_given() -> None:
     assert f"baton_worker_generation_tokens_total {float(sampled)}" in metrics
 
 
-@pytest.mark.parametrize("count", [SKIP_TOKENS - 1, SKIP_TOKENS, SKIP_TOKENS + 1, 2 * SKIP_TOKENS + 5])
+@pytest.mark.parametrize("count", [NUM_TOGETHER - 1, NUM_TOGETHER, NUM_TOGETHER + 1, 2 * NUM_TOGETHER + 5])
 async def test_much_that_was_seen_is_skipped_in_parts(count: int) -> None:
-    script = (SCRIPT[:-1] * 4)[: 2 * SKIP_TOKENS + 20]
+    script = (SCRIPT[:-1] * 4)[: 2 * NUM_TOGETHER + 20]
     async with front(script) as worker:
         body = completion([5], max_tokens=len(script), logprobs=0, return_token_ids=True)
         alone = (await worker.http.post("/v1/completions", json=body)).json()

@@ -16,7 +16,7 @@ from core.process.parent_death import end_with
 from workers.grammar.matchers import error_at_start, matcher_of
 from workers.grammar.notation import NotationError, grammar_of
 from workers.grammar.sentences import in_words
-from workers.grammar.trial.messages import Tried
+from workers.grammar.trial.messages import TRIED, Tried
 
 if TYPE_CHECKING:
     from llguidance import LLTokenizer
@@ -47,7 +47,7 @@ def attempt(tokenizer: LLTokenizer, form: Try, limits: Limits) -> Tried:
     if os.WIFSIGNALED(status):
         error = _DEATHS.get(signal.Signals(os.WTERMSIG(status)), "")
         return Tried("", error or _UNKNOWN, is_final=bool(error))
-    return msgspec.msgpack.decode(told, type=Tried) if told else Tried("", _UNKNOWN, is_final=False)
+    return TRIED.decode(told) if told else Tried("", _UNKNOWN, is_final=False)
 
 
 def _end_in_fork(parent_pid: int, writing: int, tokenizer: LLTokenizer, form: Try, limits: Limits) -> None:

@@ -10,10 +10,11 @@ import socket
 import sys
 from typing import TYPE_CHECKING
 
+from core.process.frames import encode, receive
 from core.process.parent_death import end_with
 from workers.grammar.matchers import tokenizer_of
 from workers.grammar.trial.attempt import attempt
-from workers.grammar.trial.messages import Begin, Tried, Try, encode, receive
+from workers.grammar.trial.messages import BEGIN, TRY, Tried
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,14 +35,14 @@ def main(arguments: Sequence[str]) -> int:
 
 def serve(stream: BinaryIO, send: Callable[[bytes], None]) -> None:
     """Answer until the main process closes its end."""
-    begin = receive(stream, Begin)
+    begin = receive(stream, BEGIN)
     if begin is None:
         return
     try:
         tokenizer = tokenizer_of(begin.vocabulary, begin.vocab_size)
     except ValueError:
         tokenizer = None
-    while (form := receive(stream, Try)) is not None:
+    while (form := receive(stream, TRY)) is not None:
         tried = Tried("", UNREADABLE) if tokenizer is None else attempt(tokenizer, form, begin.limits)
         send(encode(tried))
 

@@ -8,9 +8,10 @@ import os
 import signal
 from typing import TYPE_CHECKING
 
+from core.process.frames import encode, read
 from core.process.parent_death import die_with_parent
 from core.process.socket_child import start_with_socket
-from workers.grammar.trial.messages import Begin, Limits, Tried, Try, encode, read
+from workers.grammar.trial.messages import TRIED, Begin, Limits, Tried, Try
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
@@ -55,7 +56,7 @@ class TrialProcess:
                 async with asyncio.timeout(self._answer_s):
                     reader, writer = self._streams or await self._start(vocabulary)
                     writer.write(encode(Try(form.kind, form.text)))
-                    tried = await read(reader)
+                    tried = await read(reader, TRIED)
             except TimeoutError:
                 await self._end()
                 return Tried("", f"it was not tried within {self._answer_s:g} s", is_final=False)

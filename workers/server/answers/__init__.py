@@ -6,5 +6,6 @@
 ``serving``      runs a job on the engine and answers it; ``engine_errors`` turns the engine's errors into HTTP errors
 ``prompt_part``  the part of an answer that is about its prompt; ``echo`` prepares it
 ``tokenizing``   /tokenize and /detokenize
+``turns``        long work, in turns with other tasks of the event loop
 ``token_ids``    the comment lines that tell the router the ids of the tokens
 """

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 from core.protocol.openai.requests import CompletionRequest
+from workers.server.answers.turns import in_turns
 from workers.text.detokenizer import REPLACEMENT, Detokenizer
 from workers.text.logprobs import CompletionLogprobs
 from workers.text.prompt_logprobs import PromptLogprobs
@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from core.protocol.openai.requests import Request
     from workers.text.logprobs import Logprobs
     from workers.text.tokenizer import Tokenizer
-
-#: Tokens that are decoded before other tasks of the event loop may run (about 1 ms).
-NUM_TOGETHER = 64
 
 
 async def echoed_texts(tokenizer: Tokenizer, request: Request, tokens: list[int]) -> list[str]:
@@ -37,10 +34,8 @@ async def echoed_texts(tokenizer: Tokenizer, request: Request, tokens: list[int]
     shown = range(before, len(tokens) - after)
     detokenizer = Detokenizer(tokenizer.decode_all, tokenizer.is_token)
     texts = [""] * len(tokens)
-    for count, index in enumerate(shown, 1):
+    async for index in in_turns(shown):
         texts[index] = detokenizer.push(tokens[index])
-        if count % NUM_TOGETHER == 0:
-            await asyncio.sleep(0)
     if shown:
         texts[shown[-1]] += _rest(detokenizer, is_all=request.max_tokens == 0)
     return texts

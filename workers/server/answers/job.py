@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 import time
 from dataclasses import dataclass, replace
@@ -22,6 +21,7 @@ from workers.server.answers.prompts import Prompts
 from workers.server.answers.request_leg import leg_of
 from workers.server.answers.sampling import check_prompt_tokens, sampling_params
 from workers.server.answers.token_ids import TokenIdLines
+from workers.server.answers.turns import in_turns
 from workers.text.detokenizer import Detokenizer
 from workers.text.logprobs import ChatLogprobs, CompletionLogprobs, Logprobs
 from workers.text.message_reader import MessageReader
@@ -37,10 +37,6 @@ if TYPE_CHECKING:
     from workers.server.ports import Grammars
     from workers.text.shown_prompt import ShownPrompt
     from workers.text.tokenizer import Tokenizer
-
-
-#: Tokens of a migrated answer that are decoded before other tasks of the event loop may run (about 1 ms).
-SKIP_TOKENS = 64
 
 
 @dataclass
@@ -349,10 +345,8 @@ async def _skip_given(job: Job, leg: RequestLeg) -> None:
     """Add to the transcript the tokens that the client has already. Raises BadRequestError if they contain a stop
     string, because that answer is complete. P's first token and its logprobs are not streamed again either.
     """
-    for start in range(0, len(leg.given), SKIP_TOKENS):
-        for token in leg.given[start : start + SKIP_TOKENS]:
-            job.read(job.transcript.skip(token), ended=False)
-        await asyncio.sleep(0)
+    async for token in in_turns(leg.given):
+        job.read(job.transcript.skip(token), ended=False)
     if job.transcript.stopped:
         raise leg.has_stop_string()
     if leg.remote is not None and leg.has_first_token:

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 from workers.server.answers.token_ids import NONE
+from workers.server.answers.turns import in_turns
 
 if TYPE_CHECKING:
     from workers.engine.api import PromptOutput
     from workers.server.answers.job import Job
 
-#: Tokens whose logprobs are made ready before other tasks of the event loop may run (about 1 ms).
-NUM_TOGETHER = 64
-
 
 async def add_prompt(job: Job, output: PromptOutput) -> None:
     """Add to the answer what the engine has found out about the prompt."""
     if output.scores is not None and job.shown_prompt is not None:
-        for count, _ in enumerate(job.shown_prompt.add(output.scores), 1):
-            if count % NUM_TOGETHER == 0:
-                await asyncio.sleep(0)
+        async for _ in in_turns(job.shown_prompt.add(output.scores)):
+            pass  # each step adds a token
     job.transcript.end_with_prompt(output)
 
 

@@ -1,0 +1,43 @@
+"""Frames on a stream socket between two processes of one installation: 4 bytes little-endian length, then one msgpack
+value. Both ends are trusted.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+if TYPE_CHECKING:
+    import asyncio
+    from typing import BinaryIO
+
+_HEADER = struct.Struct("<I")
+_ENCODER = msgspec.msgpack.Encoder()
+M = TypeVar("M")
+
+
+def encode(message: msgspec.Struct) -> bytes:
+    """The message as one frame."""
+    body = _ENCODER.encode(message)
+    return _HEADER.pack(len(body)) + body
+
+
+async def read(stream: asyncio.StreamReader, decoder: msgspec.msgpack.Decoder[M]) -> M | None:
+    """Wait for the next message; None once the other end has closed, even inside a frame."""
+    try:
+        (length,) = _HEADER.unpack(await stream.readexactly(_HEADER.size))
+        return decoder.decode(await stream.readexactly(length))
+    except (EOFError, ConnectionError):
+        return None
+
+
+def receive(stream: BinaryIO, decoder: msgspec.msgpack.Decoder[M]) -> M | None:
+    """As ``read``, for a process without an event loop."""
+    header = stream.read(_HEADER.size)
+    if len(header) < _HEADER.size:
+        return None
+    (length,) = _HEADER.unpack(header)
+    body = stream.read(length)
+    return None if len(body) < length else decoder.decode(body)
