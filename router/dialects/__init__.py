@@ -10,6 +10,7 @@ happens: they speak both.
 ``reply``         writes an answer, or an error, in the client's dialect
 ``chat_answers``  reads the answers of chats
 ``parts``         from the deltas of a chat to the parts of an answer: reasoning, text, calls
+``whole``         from a whole answer of a chat to its parts
 ``stream``        from the events of a chat to those of a dialect
 ``names``         errors name the parameters of the dialect
 """

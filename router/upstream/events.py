@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import orjson
 
 from core.protocol.errors import UpstreamError
 
@@ -28,6 +30,11 @@ def with_data(event: bytes, data: bytes) -> bytes:
     """The event with other data; empty: with none, and if it had nothing else nothing is left."""
     others = [line for line in event.split(b"\n") if not line.startswith(DATA)]
     return b"\n".join([*others, DATA + b" " + data] if data else others)
+
+
+def named_event(body: dict[str, Any]) -> bytes:
+    """An event whose name is the ``type`` of its body, as those of ``/v1/responses`` and ``/v1/messages``."""
+    return b"event: %b\n%b %b\n\n" % (body["type"].encode(), DATA, orjson.dumps(body))
 
 
 def by_few(events: bytes, num: int) -> Iterator[bytes]:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
 from router.dialects.messages.answer import block_of, ended_by, usage_of
 from router.dialects.messages.errors import error_body
 from router.dialects.parts import Kind, Part
+from router.upstream.events import named_event
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,9 +55,8 @@ class MessageEvents:
 
     def fail(self, parts: Sequence[Part], error: ApiError) -> bytes:
         """See ``EventWriter``."""
-        body = error_body(error, self._message.request_id)
-        return b"event: error\ndata: %b\n\n" % orjson.dumps(body)
+        return named_event(error_body(error, self._message.request_id))
 
 
 def _event(name: str, **fields: Any) -> bytes:
-    return b"event: %b\ndata: %b\n\n" % (name.encode(), orjson.dumps({"type": name, **fields}))
+    return named_event({"type": name, **fields})

@@ -9,14 +9,12 @@ import orjson
 
 from core.protocol.errors import BadRequestError
 from core.protocol.openai.requests import ChatRequest, validate
-from router.dialects.chat_answers import read_whole
 from router.dialects.extensions import checked
 from router.dialects.messages.answer import MessageObject
 from router.dialects.messages.chat import NAMES, chat_of
 from router.dialects.messages.events import MessageEvents
 from router.dialects.messages.request import MessagesRequest
-from router.dialects.parts import Parts
-from router.dialects.port import Ending
+from router.dialects.whole import whole_answer
 from router.request.client_request import ClientRequest
 from router.request.endpoints import MESSAGES
 
@@ -38,10 +36,8 @@ class MessageTranslation:
 
     def whole(self, answer: bytes) -> bytes:
         """See ``Translation``."""
-        found, choice = read_whole(answer)
-        ending = Ending(choice.finish_reason or "stop", choice.stop_reason, found.usage)
-        parts = Parts(hides_reasoning=self.hides_reasoning).take_whole(choice, is_complete=ending.is_complete)
-        return orjson.dumps(self._message.ended(parts, ending))
+        found = whole_answer(answer, hides_reasoning=self.hides_reasoning)
+        return orjson.dumps(self._message.ended(found.parts, found.ending))
 
     def writer(self) -> MessageEvents:
         """See ``Translation``."""

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
 from router.dialects.parts import Kind
 from router.dialects.responses.answer import content_of
+from router.upstream.events import named_event
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,9 +82,8 @@ class ResponseEvents:
         return self._event(name, item_id=item_id, output_index=part.index, **fields)
 
     def _event(self, name: str, **fields: Any) -> bytes:
-        data = orjson.dumps({"type": name, "sequence_number": self._number, **fields})
-        self._number += 1
-        return b"event: %b\ndata: %b\n\n" % (name.encode(), data)
+        number, self._number = self._number, self._number + 1
+        return named_event({"type": name, "sequence_number": number, **fields})
 
 
 def _logprobs(part: Part, tokens: Sequence[dict[str, Any]]) -> dict[str, Any]:

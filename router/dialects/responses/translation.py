@@ -9,15 +9,13 @@ import orjson
 
 from core.protocol.errors import BadRequestError
 from core.protocol.openai.requests import ChatRequest, validate
-from router.dialects.chat_answers import read_whole
 from router.dialects.extensions import checked
 from router.dialects.names import Names
-from router.dialects.parts import Parts
-from router.dialects.port import Ending
 from router.dialects.responses.answer import ResponseObject
 from router.dialects.responses.conversation import messages_of
 from router.dialects.responses.events import ResponseEvents
 from router.dialects.responses.request import AllowedTools, NamedFunction, ResponseRequest
+from router.dialects.whole import whole_answer
 from router.request.client_request import ClientRequest
 from router.request.endpoints import RESPONSES
 
@@ -53,10 +51,8 @@ class ResponseTranslation:
 
     def whole(self, answer: bytes) -> bytes:
         """See ``Translation``."""
-        found, choice = read_whole(answer)
-        ending = Ending(choice.finish_reason or "stop", choice.stop_reason, found.usage)
-        parts = Parts().take_whole(choice, is_complete=ending.is_complete)
-        return orjson.dumps(self._response.ended(found.created, parts, ending))
+        found = whole_answer(answer)
+        return orjson.dumps(self._response.ended(found.created, found.parts, found.ending))
 
     def writer(self) -> ResponseEvents:
         """See ``Translation``."""
