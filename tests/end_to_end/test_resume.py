@@ -82,8 +82,11 @@ async def test_every_cut_gives_the_same_tokens(stack: Stack, ends: str, wish: di
     alone, _ = await whole(stack, "decode-0", body)
     tokens, offsets = alone["token_ids"], alone["logprobs"]["text_offset"]
     assert len(tokens) > NUM_TOKENS // 2
+    _, params = await whole(stack, "prefill-0", body, kv_transfer_params={"do_remote_decode": True}, max_tokens=1)
+    split, _ = await whole(stack, ends, body, kv_transfer_params=params)
+    assert split["token_ids"] == tokens
     for cut in range(1, len(tokens) - 1):
-        resume = {"token_ids": tokens[:cut], "created": 1_700_000_000}
+        resume = {"token_ids": tokens[:cut], "created": 1_700_000_000, "adapter": params["adapter"]}
         plain, _ = await whole(stack, "decode-0", body, kv_transfer_params={"resume": resume})
         asked = {"do_remote_decode": True, "resume": resume}
         first, params = await whole(stack, "prefill-0", body, kv_transfer_params=asked, max_tokens=1)

@@ -74,9 +74,10 @@ class Crowd:
         while time.monotonic() < end_s:
             question: Question = self._baton.questions[number % len(self._baton.questions)]
             number += 1
+            stream = question.may_stream and number % 3 > 0
             attempt = Attempt(question.number, "router-0", True, time.monotonic())
             self.attempts.append(attempt)
-            await ask_once(http, self._url, question, Manner(stream=number % 3 > 0), attempt)
+            await ask_once(http, self._url, question, Manner(stream=stream), attempt)
             if attempt.status == 429:
                 await asyncio.sleep(AGAIN_S)
 
