@@ -87,7 +87,9 @@ async def ask_on(traffic: Traffic, questions: list[Question], until: Callable[[]
 
     async def client(number: int) -> None:
         for turn in itertools.count(number):
-            await traffic.ask(questions[turn % len(questions)], Manner(stream=bool(turn % 2)), random.Random(turn))
+            question = questions[turn % len(questions)]
+            manner = Manner(stream=question.may_stream and turn % 2 > 0)
+            await traffic.ask(question, manner, random.Random(turn))
             if until():
                 return
 
