@@ -27,7 +27,7 @@ COPY core core
 COPY router router
 COPY workers workers
 COPY baton baton
-RUN $PIP install -c deploy/constraints.txt .
+RUN $PIP install -c deploy/constraints.txt '.[router]'
 COPY deploy/healthcheck.py /opt/baton/bin/healthcheck
 
 # Here, and not below: the old builder makes every stage above the one that is asked for.

@@ -1,8 +1,8 @@
 """``make test-install``: does what a new user does first, in empty environments and an empty directory.
 
-For each Python: the wheel is built and installed without extras; the command line and a router work, and ``baton up``
-says what is missing. Then it is installed with the extra ``worker``; ``baton up`` serves the demo model and answers,
-and Ctrl-C ends it.
+For each Python: the wheel is built and installed without extras, where ``baton`` says what is missing. With the extra
+``router`` the command line and a router work, and ``baton up`` says what is missing. With the extra ``worker``
+``baton up`` serves the demo model and answers, and Ctrl-C ends it.
 """
 
 from __future__ import annotations
@@ -69,7 +69,10 @@ class Installed:
     def check(self, wheel: Path, with_worker: bool) -> None:
         """Raises WrongError, CalledProcessError."""
         self._install(str(wheel), what=f"{self._name}: installing the wheel")
-        self._check_bare()
+        done = self._run("baton", "--help")
+        _expect(done.returncode == 1 and "pip install 'baton-serve[router]'" in done.stderr, "baton", done.stderr)
+        self._install(f"{wheel}[router]", what=f"{self._name}: installing the router")
+        self._check_router()
         if with_worker:
             self._install(TORCH, what=f"{self._name}: installing PyTorch")
             self._install(f"{wheel}[worker]", what=f"{self._name}: installing the extra")
@@ -82,7 +85,7 @@ class Installed:
         argv = [str(self._bin / command[0]), *command[1:]]
         return subprocess.run(argv, cwd=self._here, capture_output=True, text=True, check=False)
 
-    def _check_bare(self) -> None:
+    def _check_router(self) -> None:
         for words in (["--help"], ["version"], ["router", "--help"]):
             done = self._run("baton", *words)
             _expect(done.returncode == 0, f"baton {' '.join(words)}", done.stderr)
@@ -91,7 +94,7 @@ class Installed:
         with self._started("router", "--port", "0", until=r"http://\S+:\d+") as url:
             status = httpx.get(f"{url}/health", trust_env=False).status_code
             _expect(status == httpx.codes.OK, "the router's /health", str(status))
-        print(f"{self._name}: the command line and a router work without the extra", flush=True)
+        print(f"{self._name}: the command line and a router work without the extra for workers", flush=True)
 
     def _check_serving(self) -> None:
         with self._started("up", "--port", "0", until=r"Baton serves baton-demo on (\S+)/v1") as url:

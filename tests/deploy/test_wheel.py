@@ -17,6 +17,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from baton.__main__ import PACKAGE
 from baton.up.preflight import WORKER_PACKAGES
 
 if TYPE_CHECKING:
@@ -52,9 +53,14 @@ def files(archive: zipfile.ZipFile) -> set[str]:
     return {name for name in archive.namelist() if not name.partition("/")[0].endswith(".dist-info")}
 
 
+EXTRAS = {name: [Requirement(item) for item in items] for name, items in PROJECT["optional-dependencies"].items()}
+#: What asks for another extra of ours.
+OWN = PROJECT["name"]
+
+
 def requirements() -> list[Requirement]:
-    extras = (item for extra in PROJECT["optional-dependencies"].values() for item in extra)
-    return [Requirement(item) for item in (*PROJECT["dependencies"], *extras)]
+    everything = [*map(Requirement, PROJECT["dependencies"]), *(item for extra in EXTRAS.values() for item in extra)]
+    return [item for item in everything if item.name != OWN]
 
 
 def test_everything_of_our_packages_is_in_it_and_nothing_else(wheel: zipfile.ZipFile) -> None:
@@ -85,13 +91,24 @@ def test_it_has_the_command_and_the_extras(wheel: zipfile.ZipFile) -> None:
     info = f"baton_serve-{PROJECT['version']}.dist-info"
     assert "baton = baton.__main__:main" in wheel.read(f"{info}/entry_points.txt").decode()
     metadata = HeaderParser().parsestr(wheel.read(f"{info}/METADATA").decode())
-    assert {"worker", "vllm", "otel", "bench", "dev"} == set(metadata.get_all("Provides-Extra") or [])
+    assert set(EXTRAS) == set(metadata.get_all("Provides-Extra") or [])
     assert metadata["Requires-Python"] == ">=3.11"
 
 
 def test_what_workers_need_is_what_the_extra_brings() -> None:
-    extra = [Requirement(item).name for item in PROJECT["optional-dependencies"]["worker"]]
-    assert sorted(extra) == sorted(WORKER_PACKAGES)
+    extra = [item.name for item in EXTRAS["worker"]]
+    assert sorted(extra) == sorted([OWN, *WORKER_PACKAGES])
+
+
+@pytest.mark.parametrize("extra", ["worker", "vllm"])
+def test_workers_and_routers_of_vllm_servers_have_the_command_line(extra: str) -> None:
+    assert [item.extras for item in EXTRAS[extra] if item.name == OWN] == [{"router"}]
+
+
+def test_without_the_router_the_command_says_what_is_missing() -> None:
+    hide = f"import sys; sys.modules[{PACKAGE!r}] = None; import baton.__main__ as m; m.main()"
+    done = subprocess.run([sys.executable, "-c", hide], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert "pip install 'baton-serve[router]'" in done.stderr
 
 
 def test_every_dependency_has_a_range_and_a_pin_in_it() -> None:
