@@ -21,4 +21,8 @@ In both, without I/O:
 ``rank_protocol``  frames, start parameters and errors between the main process and its ranks
 ``sharding``       which rank of D reads what from which rank of P, and which ranks have finished
 ``limits``         upper bounds of what a hand-off or a handshake contains
+
+In the processes of a vLLM server, and nowhere else:
+
+``vllm``           a KV connector that vLLM loads, with a fence
 """

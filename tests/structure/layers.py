@@ -47,7 +47,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("renewal", "upstream"),
     ),
     "workers": (
-        ("main",),
+        ("main", "vllm"),
         ("worker",),
         ("app",),
         ("rank", "server"),
@@ -84,6 +84,18 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("notices", "null_transfer", "reads"),
         ("memory", "port"),
         ("nixl", "versions"),
+    ),
+    "workers.vllm": (
+        ("connector",),
+        ("scheduler", "worker"),
+        ("messages", "side_channel", "stats"),
+        ("agent", "fence", "versions"),
+    ),
+    "workers.vllm.fence": (
+        ("reads",),
+        ("tables",),
+        ("words",),
+        ("promises",),
     ),
     "core": (
         ("net", "stores"),

@@ -13,7 +13,7 @@ from packaging.requirements import Requirement
 from tests.structure.imports import ROOT, imported, module_name, sources
 from tests.structure.layers import LAYERS, picture
 
-HEAVY = {"torch", "transformers", "tokenizers", "safetensors", "nixl", "nixl_cu12", "nixl_cu13", "zmq"}
+HEAVY = {"torch", "transformers", "tokenizers", "safetensors", "nixl", "nixl_cu12", "nixl_cu13", "zmq", "vllm"}
 #: Where heavy libraries may be imported, as prefixes of paths. The demo is trained with them, not served.
 HEAVY_ALLOWED = (
     "workers/parsers/forced_calls.py",
@@ -23,6 +23,7 @@ HEAVY_ALLOWED = (
     "workers/rank/",
     "workers/text/tokenizer.py",
     "workers/transfer/nixl/nixl_port.py",
+    *(f"workers/vllm/{name}.py" for name in ("connector", "messages", "scheduler", "side_channel", "stats", "worker")),
     "router/vllm_leases/agent/nixl_port.py",
     "router/vllm_leases/agent/side_channel.py",
     "baton/demo/",
@@ -121,7 +122,8 @@ def test_heavy_libraries_are_imported_in_leaves_only() -> None:
 def test_the_product_does_without_what_only_development_needs() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    installed = {package_of(item) for item in [*project["dependencies"], *extras["worker"], *extras["otel"]]}
+    product = (item for name in ("router", "worker", "connector", "otel") for item in extras[name])
+    installed = {package_of(item) for item in [*project["dependencies"], *product]}
     for_development = {package_of(item) for item in extras["dev"]} - installed
     found = {name.partition(".")[0] for path in sources() for name in imported(path)}
     assert "aiohttp" in for_development

@@ -1,0 +1,15 @@
+"""A KV connector that vLLM itself loads: its NixlConnector, with a fence.
+
+Without a fence a D that reads after the end of P's lease may read another prompt's blocks, and nothing tells it. With
+this connector on both sides D notices, and computes the prompt itself.
+
+``connector``   what ``--kv-transfer-config`` names; the scheduler's half and the workers' half are made here
+``scheduler``   in the scheduler's process: promises a word for each hand-off, and tells the workers
+``worker``      in each worker: keeps the words in memory that others read, and checks those of the engine it read from
+``fence``       what a word says, who writes it, and how it is read; knows nothing of vLLM
+``stats``       counters, in vLLM's metrics
+``versions``    the versions of vLLM that this was run with
+
+Only the processes of a vLLM server import this package, in vLLM's own environment. It uses private names of vLLM's, so
+another version of vLLM is refused at the start.
+"""

@@ -1,0 +1,70 @@
+"""The table of one rank: the words of its own hand-offs, and room for the words that it reads from others."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from workers.vllm.fence.promises import NO_WORD
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+    from workers.vllm.fence.promises import Told
+
+#: The type of a word in memory, little-endian on every machine.
+WORD = np.dtype("<u8")
+
+
+class Words:
+    """``num_slots`` words that other engines read, then ``num_landings`` words into which this rank reads theirs.
+
+    A store is one aligned 8-byte write, so a remote reader sees the old word or the new one, never a mixture.
+    """
+
+    def __init__(self, num_slots: int, num_landings: int) -> None:
+        self.array: NDArray[np.uint64] = np.full(num_slots + num_landings, NO_WORD, dtype=WORD)
+        self.num_slots = num_slots
+        self._slots: dict[str, int] = {}
+        self._landings = deque(range(num_slots, num_slots + num_landings))
+
+    @property
+    def address(self) -> int:
+        """The address of the first word, which never changes."""
+        return int(self.array.ctypes.data)
+
+    def apply(self, told: Told) -> None:
+        """Store and overwrite what the scheduler tells at the beginning of a step. Raises IndexError."""
+        for request_id in told.dropped:
+            self._overwrite(request_id)
+        for request_id, promise in told.begun.items():
+            if not promise.slot < self.num_slots:
+                raise IndexError(f"no slot {promise.slot}")
+            self.array[promise.slot] = promise.word
+            self._slots[request_id] = promise.slot
+
+    def end(self, request_ids: Iterable[str]) -> None:
+        """Overwrite the words of hand-offs that end on this rank, before the scheduler is told of it."""
+        for request_id in request_ids:
+            self._overwrite(request_id)
+
+    def take_landings(self, number: int) -> list[int] | None:
+        """Places for this many words, empty; None when there are not enough."""
+        if number > len(self._landings):
+            return None
+        taken = [self._landings.popleft() for _ in range(number)]
+        self.array[taken] = NO_WORD
+        return taken
+
+    def free_landings(self, landings: Iterable[int]) -> None:
+        """Nothing is read into these any more."""
+        self._landings.extend(landings)
+
+    def _overwrite(self, request_id: str) -> None:
+        """Does nothing for a request without a promise."""
+        if (slot := self._slots.pop(request_id, None)) is not None:
+            self.array[slot] = NO_WORD

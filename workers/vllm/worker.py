@@ -1,0 +1,143 @@
+"""The half in each worker: NixlConnector's, with the words of the fence."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_worker import NixlPullConnectorWorker
+from vllm.logger import init_logger
+
+from workers.vllm.agent import LateNotices, nixl_errors
+from workers.vllm.fence.promises import num_slots
+from workers.vllm.fence.reads import FenceReads, Verdict
+from workers.vllm.fence.tables import MEMORY, Table, Tables
+from workers.vllm.fence.words import Words
+from workers.vllm.messages import FencedPayload
+from workers.vllm.side_channel import ask_tables
+from workers.vllm.stats import FenceStats
+
+if TYPE_CHECKING:
+    import torch
+    from vllm.config import VllmConfig
+    from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorTransferResults
+    from vllm.distributed.kv_transfer.kv_connector.v1.nixl.metadata import NixlConnectorMetadata
+    from vllm.distributed.kv_transfer.kv_connector.v1.nixl.tp_mapping import ReadSpec
+    from vllm.v1.kv_cache_interface import KVCacheConfig
+
+logger = init_logger(f"vllm.{__name__}")  # vLLM shows its own loggers only
+
+#: Words that one rank can be reading at once; further checks wait.
+NUM_LANDINGS = 4096
+#: The key of ``kv_connector_extra_config`` that turns the checks off. The words are there all the same.
+FENCE = "fence"
+
+
+class FenceWorker(NixlPullConnectorWorker):
+    """What each method is for says vLLM's ``NixlBaseConnectorWorker``."""
+
+    nixl_wrapper: Any
+    xfer_handshake_metadata: Any
+
+    def __init__(self, vllm_config: VllmConfig, engine_id: str, kv_cache_config: KVCacheConfig) -> None:
+        super().__init__(vllm_config, engine_id, kv_cache_config)
+        self.xfer_stats = FenceStats()
+        self._errors = nixl_errors(self.nixl_wrapper)
+        self.nixl_wrapper = self._notices = LateNotices(self.nixl_wrapper)
+        slots = num_slots(kv_cache_config.num_blocks, vllm_config.scheduler_config.max_num_seqs)
+        self._words = Words(slots, NUM_LANDINGS)
+        self._tables = Tables(self.nixl_wrapper)
+        self._reads: FenceReads | None = None
+        self._checks_fence = bool(self.kv_transfer_config.get_from_extra_config(FENCE, True))
+
+    def register_kv_caches(self, kv_caches: dict[str, torch.Tensor]) -> None:
+        """The table is registered before the caches, so that what NIXL tells about this agent includes it."""
+        words = self._words
+        region = self.nixl_wrapper.get_reg_descs([(words.address, words.array.nbytes, 0, "")], MEMORY)
+        self.nixl_wrapper.register_memory(region, backends=self.nixl_backends)
+        self._registered_descs.append(region)
+        super().register_kv_caches(kv_caches)
+        self._reads = FenceReads(self.nixl_wrapper, words, self._tables, self._errors)
+        stock = self.xfer_handshake_metadata
+        self.xfer_handshake_metadata = FencedPayload(
+            stock.compatibility_hash, stock.agent_metadata_bytes, Table(self.engine_id, words.address, words.num_slots)
+        )
+
+    def start_load_kv(self, metadata: NixlConnectorMetadata) -> None:
+        """The words of this step's requests are stored before anything is computed."""
+        assert self._reads is not None
+        self._words.apply(metadata.fence.told)
+        for request_id, promise in metadata.fence.promises.items():
+            self._reads.expect(request_id, promise)
+        super().start_load_kv(metadata)
+        for request_id in metadata.fence.promises.keys() - self._recving_metadata.keys():
+            self._reads.forget(request_id)  # D has all blocks itself, or nobody wants them: P is only told
+
+    def get_transfer_results(self) -> KVConnectorTransferResults:
+        """The words of what has ended are overwritten before the scheduler hears of it."""
+        assert self._reads is not None
+        results = super().get_transfer_results()
+        self._words.end(results.finished_sending)
+        for request_id in results.finished_recving:
+            self._reads.forget(request_id)
+        return results
+
+    def shutdown(self) -> None:
+        """The checks end before the agent does."""
+        reads: FenceReads | None = getattr(self, "_reads", None)  # called also after a failure in the constructor
+        if reads is not None:
+            reads.close()
+            self._reads = None
+        super().shutdown()
+
+    def _nixl_handshake(
+        self, host: str, port: int, remote_tp_size: int, expected_engine_id: str, *args: Any, **kwargs: Any
+    ) -> tuple[dict[tuple[int, int], str], float]:
+        """In vLLM's thread for handshakes. Where the words are is asked after all else, in a question of its own."""
+        agents, clock_offset = super()._nixl_handshake(host, port, remote_tp_size, expected_engine_id, *args, **kwargs)
+        tables = ask_tables(host, port, agents) if self._checks_fence else {}
+        if not tables:
+            logger.warning(
+                "No fence is checked for the engine %s: what is read from it after the end of its lease may be another "
+                "prompt's blocks. %s",
+                expected_engine_id,
+                "Start it with BatonConnector." if self._checks_fence else f"{FENCE!r} is false here.",
+            )
+        elif {table.engine_id for table in tables.values()} != {expected_engine_id} or len(tables) < len(agents):
+            raise RuntimeError(f"The engine {expected_engine_id} was replaced during the handshake.")
+        else:
+            ranks = {tp_rank: (agents[pp_rank, tp_rank], table) for (pp_rank, tp_rank), table in tables.items()}
+            self._tables.meet(expected_engine_id, ranks)
+        return agents, clock_offset
+
+    def _cleanup_remote_engine(self, engine_id: str, *, log_eviction: bool = True) -> None:
+        self._tables.forget(engine_id)
+        super()._cleanup_remote_engine(engine_id, log_eviction=log_eviction)
+
+    def _read_blocks(self, read_spec: ReadSpec, dst_engine_id: str, request_id: str, *args: Any, **kwargs: Any) -> bool:
+        """An engine with a fence is told after the check that it was read from, since it frees the blocks then."""
+        assert self._reads is not None
+        if dst_engine_id not in self._tables:
+            return bool(super()._read_blocks(read_spec, dst_engine_id, request_id, *args, **kwargs))
+        with self._notices.held() as held:
+            has_begun = bool(super()._read_blocks(read_spec, dst_engine_id, request_id, *args, **kwargs))
+        if held:
+            agent = self._remote_agents[dst_engine_id][(0, read_spec.remote_rank)]
+            self._pending_recv_notifs.setdefault(request_id, []).extend((agent, notice) for notice in held)
+            self._reads.reads_from(request_id, dst_engine_id, read_spec.remote_rank)
+        return has_begun
+
+    def _pop_done_transfers(self, transfers: dict[str, list[int]]) -> tuple[set[str], set[str]]:
+        """A request whose blocks have been read is done when the fence has a verdict."""
+        assert self._reads is not None
+        done, failed = super()._pop_done_transfers(transfers)
+        for request_id, verdict in self._reads.settle(done - failed - self._recv_failures).items():
+            if verdict is None:
+                done.remove(request_id)
+                transfers[request_id] = []  # without handles, vLLM finds it done again in the next step
+                continue
+            self.xfer_stats.record_check(verdict)
+            if verdict is Verdict.UNPROMISED:
+                self._send_pending_recv_notifs(request_id)  # P keeps the blocks, and nobody else will read them
+            if verdict is not Verdict.KEPT:
+                failed.add(request_id)
+        return done, failed
