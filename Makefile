@@ -53,10 +53,11 @@ test-faults: install  ## the long tests, and those that kill processes of a whol
 # make test-vllm VLLM_TESTS=tests/vllm/test_answers.py
 VLLM_VENV  ?= .venv-vllm
 VLLM_TESTS ?= tests/vllm
-.venv-vllm/.installed: deploy/vllm_environment.py
+.venv-vllm/.installed: deploy/vllm_environment.py pyproject.toml
 	@$(QUIETLY) "installing vLLM into .venv-vllm (minutes, 4 GB)" "$(PYTHON)" deploy/vllm_environment.py .venv-vllm
+	@touch $@
 
-test-vllm: install $(if $(filter .venv-vllm,$(VLLM_VENV)),.venv-vllm/.installed)  ## Baton in front of stock vLLM servers, on CPUs; installs vLLM
+test-vllm: install $(if $(filter .venv-vllm,$(VLLM_VENV)),.venv-vllm/.installed)  ## Baton in front of vLLM servers, on CPUs; installs vLLM
 	TEST_VLLM="$(abspath $(VLLM_VENV))" $(BIN)/python -m pytest -m vllm $(VLLM_TESTS) $(ARGS)
 
 # torch's builds for CUDA bring the Triton that fits them.

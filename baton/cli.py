@@ -256,10 +256,11 @@ def _scale(words: tuple[str, ...], port: int | None, path: Path | None) -> int:
     type=click.Choice(["baton", "vllm"]),
     default="baton",
     show_default=True,
-    help="Engine of all workers: Baton's own, or stock vLLM servers, each with one rank. A vLLM server takes a minute "
-    "to start, so there half of all kills are of routers.",
+    help="Engine of all workers: Baton's own, or vLLM servers, each with one rank. A vLLM server takes a minute to "
+    "start, so there half of all kills are of routers.",
 )
 @click.option("--vllm", help="Where vLLM is: a script, a Python, or the folder of an environment. Default: PATH.")
+@click.option("--stock", is_flag=True, help="Have vLLM servers load vLLM's own NixlConnector, not Baton's connector.")
 @click.option(
     "--report",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -277,6 +278,7 @@ def _torture(
     clients: int,
     engine: str,
     vllm: str | None,
+    stock: bool,
     report: Path | None,
 ) -> int:
     """Start a whole Baton with the demo model, and kill, stop and empty its processes while clients ask. Check that
@@ -296,6 +298,7 @@ def _torture(
     """
     import secrets
 
+    from baton.processes.vllm.connectors import BATON, STOCK
     from baton.processes.vllm.held_ports import HeldPorts
     from baton.processes.vllm.program import VllmError
     from baton.torture.command import torture
@@ -306,16 +309,17 @@ def _torture(
 
     if engine == "vllm" and (prefill_tp, decode_tp) != (1, 1):
         raise click.UsageError("--prefill-tp and --decode-tp are for --engine baton")
-    if engine != "vllm" and vllm is not None:
-        raise click.UsageError("--vllm is for --engine vllm")
+    if engine != "vllm" and (vllm is not None or stock):
+        raise click.UsageError("--vllm and --stock are for --engine vllm")
     minutes = minutes if minutes or kills else 2.0
     seconds, most = (minutes * 60 if minutes else float("inf")), (float("inf") if kills is None else kills)
     seed = secrets.randbelow(10**6) if seed is None else seed
     try:
         if engine == "vllm":
             with HeldPorts() as ports:
-                stock = make_vllm_shape(vllm, prefill, decode or 2, routers, ports)
-                plan = RunPlan(seed, seconds, most, stock, num_clients=clients, pause_s=PAUSE_S, cost_rounds=0)
+                connector = STOCK if stock else BATON
+                servers = make_vllm_shape(vllm, prefill, decode or 2, routers, ports, connector)
+                plan = RunPlan(seed, seconds, most, servers, num_clients=clients, pause_s=PAUSE_S, cost_rounds=0)
                 return torture(plan, report)
         check_worker_packages()
     except (PreflightError, VllmError) as error:

@@ -23,7 +23,7 @@ class UpSettings(Settings):
         description="Folder or Hugging Face hub id of the model. Unset: the worker section's, else the demo model.",
     )
     engine: Literal["baton", "vllm"] = Field(
-        "baton", description="Engine of all workers: Baton's own, or stock vLLM servers, which have to be installed."
+        "baton", description="Engine of all workers: Baton's own, or vLLM servers, which have to be installed."
     )
     vllm: str | None = Field(
         None,
@@ -34,6 +34,11 @@ class UpSettings(Settings):
     vllm_args: str = Field(
         "",
         description="Arguments for every vLLM server, as in a shell; what stands after -- is added to them.",
+    )
+    stock: bool = Field(
+        False,
+        description="Have vLLM servers load vLLM's own NixlConnector, not Baton's connector: then nothing notices a "
+        "read that comes too late.",
     )
     lora: tuple[str, ...] = Field(
         (), description="LoRA adapters of every worker (its lora), each as name=folder. Unset: the worker section's."
@@ -100,8 +105,8 @@ class UpSettings(Settings):
 
     @model_validator(mode="after")
     def _vllm_is_for_vllm(self) -> Self:
-        if self.engine != "vllm" and (self.vllm is not None or self.vllm_args):
-            raise ValueError("vllm and vllm_args need engine=vllm")
+        if self.engine != "vllm" and (self.vllm is not None or self.vllm_args or self.stock):
+            raise ValueError("vllm, vllm_args and stock need engine=vllm")
         if self.engine == "vllm" and self.lora:
             raise ValueError("lora is for Baton's own engine: vLLM's arguments are --enable-lora and --lora-modules")
         return self

@@ -1,4 +1,4 @@
-"""The processes of a run with stock vLLM servers as workers."""
+"""The processes of a run with vLLM servers as workers."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from baton.cluster.cluster import REDIS
 from baton.cluster.process import ROUTER, ProcessSpec, Startable, VllmSpec
 from baton.demo import MODEL_DIR, MODEL_NAME
+from baton.processes.vllm.connectors import BATON, STOCK, Connector
 from baton.processes.vllm.extra_args import ExtraArgs
 from baton.processes.vllm.program import VllmProgram, find_vllm
 from baton.processes.vllm.server import ServerPlace, ServerShare, VllmModel
@@ -54,6 +55,7 @@ class VllmShape:
     prefill: int = 2
     decode: int = 2
     routers: int = 2
+    connector: Connector = BATON
     #: The run shares few cores with its servers, which keep all of them busy.
     late_s: ClassVar[float] = 5.0
 
@@ -71,6 +73,7 @@ class VllmShape:
     def flags(self) -> str:
         """The flags of ``baton torture`` for this shape."""
         where = "" if self.vllm is None else f" --vllm {self.vllm}"
+        where += " --stock" if self.connector == STOCK else ""
         return f"--engine vllm{where} --prefill {self.prefill} --decode {self.decode} --routers {self.routers}"
 
     @property
@@ -93,7 +96,7 @@ class VllmShape:
         return can_continue(question.body)
 
     def _server(self, role: str, place: ServerPlace) -> VllmSpec:
-        model = VllmModel(str(MODEL_DIR), LEASE_DURATION_S, MODEL_NAME, ExtraArgs(ARGS))
+        model = VllmModel(str(MODEL_DIR), LEASE_DURATION_S, MODEL_NAME, ExtraArgs(ARGS), self.connector)
         return VllmSpec(role, self.program, model, place, ServerShare(threads=1))
 
     @property
@@ -104,10 +107,14 @@ class VllmShape:
         return ProcessSpec(ROUTER, {"port": 0, "log-requests": True, **lists, **lease})
 
 
-def make_vllm_shape(vllm: str | None, prefill: int, decode: int, routers: int, ports: HeldPorts) -> VllmShape:
+def make_vllm_shape(
+    vllm: str | None, prefill: int, decode: int, routers: int, ports: HeldPorts, connector: Connector
+) -> VllmShape:
     """The shape, with the vLLM of ``--vllm``. Raises VllmError."""
+    program = find_vllm(vllm)
+    program.check_connector(connector)
     places = tuple(ServerPlace(ports.take(), ports.take()) for _ in range(prefill + decode))
-    return VllmShape(find_vllm(vllm), places, vllm, prefill, decode, routers)
+    return VllmShape(program, places, vllm, prefill, decode, routers, connector)
 
 
 def _without_logprobs(question: Question) -> Question:

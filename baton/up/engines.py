@@ -17,7 +17,7 @@ from baton.settings import UpSettings
 from baton.up.machine_shares import Machine
 from baton.up.plan import ProcessPlan, ServedModel, make_plan
 from baton.up.preflight import PreflightError, check_worker_packages
-from baton.up.vllm_plan import VllmServers, make_vllm_plan, take_places
+from baton.up.vllm_plan import VllmServers, connector_of, make_vllm_plan, take_places
 from router.settings import RouterSettings
 
 
@@ -83,8 +83,8 @@ class OwnWorkers:
         return make_plan(inputs.settings, inputs.model, inputs.command, inputs.environ, inputs.document, inputs.machine)
 
 
-class StockVllm:
-    """Stock vLLM servers. Raises PreflightError when vLLM cannot be used, or there are no ports for the servers."""
+class VllmEngine:
+    """vLLM servers. Raises PreflightError when vLLM cannot be used, or there are no ports for the servers."""
 
     #: The router is told of the servers when it starts.
     scales = False
@@ -134,11 +134,13 @@ class StockVllm:
 
 def choose_engine(settings: UpSettings, environ: Mapping[str, str], ports: HeldPorts) -> Engine:
     """The engine of the settings. Raises PreflightError when it cannot be used."""
-    return StockVllm(settings, environ, ports) if settings.engine == "vllm" else OwnWorkers()
+    return VllmEngine(settings, environ, ports) if settings.engine == "vllm" else OwnWorkers()
 
 
 def _find(settings: UpSettings) -> VllmProgram:
     try:
-        return find_vllm(settings.vllm)
+        program = find_vllm(settings.vllm)
+        program.check_connector(connector_of(settings))
+        return program
     except VllmError as error:
         raise PreflightError(str(error)) from None

@@ -8,6 +8,7 @@ from typing import Any
 
 from baton.config.configuration import Document
 from baton.processes.child import ChildSpec
+from baton.processes.vllm.connectors import BATON, STOCK, Connector
 from baton.processes.vllm.extra_args import ExtraArgs
 from baton.processes.vllm.held_ports import HeldPorts
 from baton.processes.vllm.program import VllmProgram
@@ -33,6 +34,11 @@ class VllmServers:
     #: The prefill servers first.
     places: tuple[ServerPlace, ...]
     lease_duration_s: int
+
+
+def connector_of(settings: UpSettings) -> Connector:
+    """What the servers hand their blocks over with."""
+    return STOCK if settings.stock else BATON
 
 
 def take_places(settings: UpSettings, extra: ExtraArgs, ports: HeldPorts) -> tuple[ServerPlace, ...]:
@@ -75,7 +81,8 @@ def _children(
     machine = replace(machine, gpus=()) if servers.program.on_cpu else machine
     _check_gpus(named.values(), machine)
     shares = share_out([*named.values()], machine, environ, settings.threads_per_worker)
-    served = VllmModel(model.place, servers.lease_duration_s, model.name or "", servers.extra)
+    connector = connector_of(settings)
+    served = VllmModel(model.place, servers.lease_duration_s, model.name or "", servers.extra, connector)
     cache_gib = _cpu_cache_gib(machine, len(named))
     for (name, worker), place, share in zip(named.items(), servers.places, shares, strict=True):
         part = _server_share(worker.tp, share, cache_gib)

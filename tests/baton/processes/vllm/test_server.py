@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from baton.processes.vllm.connectors import BATON, STOCK, UNFENCED, Connector
 from baton.processes.vllm.extra_args import OURS, ExtraArgs
 from baton.processes.vllm.launcher import Launch
 from baton.processes.vllm.program import VllmProgram
@@ -24,9 +25,10 @@ def started(
     share: ServerShare | None = None,
     extra: str = "",
     environ: dict[str, str] | None = None,
+    connector: Connector = STOCK,
 ) -> tuple[tuple[str, ...], dict[str, str]]:
     """The server's arguments and environment."""
-    model = VllmModel("/m", 30, "m", ExtraArgs(extra))
+    model = VllmModel("/m", 30, "m", ExtraArgs(extra), connector)
     spec = server_spec(f"{role}-1", role, program, model, PLACE, share or ServerShare(), environ or {})
     launch = msgspec.json.decode(spec.argv[-1], type=Launch)
     assert launch.url == "http://127.0.0.1:4000"
@@ -56,6 +58,17 @@ def test_a_server_on_a_gpu() -> None:
         "VLLM_NIXL_SIDE_CHANNEL_HOST": "127.0.0.1",
         "VLLM_NIXL_SIDE_CHANNEL_PORT": "5600",
         "PYTHONUNBUFFERED": "1",
+    }
+
+
+@pytest.mark.parametrize(("connector", "extra"), [(BATON, {}), (UNFENCED, {"fence": False})])
+def test_a_server_with_batons_connector(connector: Connector, extra: dict[str, bool]) -> None:
+    argv, _ = started(connector=connector)
+    assert kv_config(argv) == {
+        "kv_connector": "BatonConnector",
+        "kv_connector_module_path": "workers.vllm.connector",
+        "kv_role": "kv_producer",
+        "kv_connector_extra_config": {"kv_lease_duration": 30, **extra},
     }
 
 
