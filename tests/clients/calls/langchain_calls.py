@@ -28,7 +28,8 @@ def pass_on(leg: Literal[1, 2, 3]) -> str:
 
 
 def call_and_answer() -> Any:
-    first = chat.bind_tools([pass_on], tool_choice="required").invoke(ASK)
+    # Strict, so that the small model does not go on with arguments that nobody declared, up to max_tokens.
+    first = chat.bind_tools([pass_on], tool_choice="required", strict=True).invoke(ASK)
     (call,) = first.tool_calls
     return chat.bind_tools([pass_on]).invoke([HumanMessage(ASK), first, pass_on.invoke(call)]).content
 
