@@ -38,7 +38,7 @@ class UpSettings(Settings):
     stock: bool = Field(
         False,
         description="Have vLLM servers load vLLM's own NixlConnector, not Baton's connector: then nothing notices a "
-        "read that comes too late.",
+        "read that comes too late, and leases are not in Redis.",
     )
     lora: tuple[str, ...] = Field(
         (), description="LoRA adapters of every worker (its lora), each as name=folder. Unset: the worker section's."
@@ -70,7 +70,7 @@ class UpSettings(Settings):
         min_length=1,
         repr=False,
         description="An existing Redis (redis://, rediss:// or unix:// URL). Unset: a private one is started, "
-        "unless it is for vLLM servers behind one router process, which need none.",
+        "unless it is for stock vLLM servers behind one router process, which need none.",
     )
     redis_password: SecretStr | None = Field(
         None, description="Password of that Redis, where redis_url does not have it."

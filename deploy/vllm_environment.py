@@ -35,7 +35,7 @@ def main(folder: Path) -> int:
     before = _packages(folder)
     # vLLM has setuptools, and ours builds with it.
     _pip(folder, "install", "--no-build-isolation", "-e", f"{ROOT}[connector]")
-    changed = {line for line in before ^ _packages(folder) if not line.startswith(OWN)}
+    changed = {line for line in before - _packages(folder) if not line.startswith(OWN)}
     if changed:
         print(f"the connector changes packages of vLLM's: {', '.join(sorted(changed))}", file=sys.stderr)
         return 1

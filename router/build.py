@@ -55,6 +55,7 @@ def build_services(
     pick_decode = DECODE_POLICIES[settings.pick_decode](pool.on_gone)
     prefill_aborts, lease_limit = PrefillAborts(calls), LeaseLimit(settings.max_leased_fraction, pool)
     vllm_leases = VllmLeases(settings.vllm_lease_duration_s)
+    stored = leases if settings.redis_url else None  # without Redis no vLLM server shares the store
     services = Services(
         settings=settings,
         upstream=upstream,
@@ -68,7 +69,7 @@ def build_services(
             {
                 EngineKind.BATON: BatonEngine(leases, lease_limit),
                 EngineKind.PLAIN: PlainEngine(leases, lease_limit),
-                EngineKind.VLLM: VllmEngine(vllm_leases, settings.max_event_bytes),
+                EngineKind.VLLM: VllmEngine(vllm_leases, stored, settings.max_event_bytes),
             }
         ),
         vllm_leases=vllm_leases,

@@ -102,7 +102,7 @@ class ProcessSpec:
 
 @dataclass(frozen=True)
 class VllmSpec:
-    """How a stock vLLM server is started. It needs no Redis and has no failpoints."""
+    """How a vLLM server is started. It has no failpoints, and needs Redis only with Baton's connector."""
 
     kind: str
     program: VllmProgram
@@ -132,7 +132,7 @@ class VllmSpec:
 
     def child_spec(self, name: str, redis_url: str, failpoints: str) -> ChildSpec:
         """The spec of one start."""
-        environ = {**os.environ, **without_spinning()}
+        environ = {**os.environ, **without_spinning(), "BATON_REDIS_URL": redis_url}
         return server_spec(name, self.kind, self.program, self.model, self.place, self.share, environ)
 
 

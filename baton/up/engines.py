@@ -94,6 +94,7 @@ class VllmEngine:
             raise PreflightError(
                 f"{API_KEY} is set, but only the router asks the servers: use BATON_API_KEYS for its clients"
             )
+        self._settings = settings
         self._program = _find(settings)
         self._extra = ExtraArgs(settings.vllm_args)
         self._places = take_places(settings, self._extra, ports)
@@ -101,10 +102,11 @@ class VllmEngine:
         self.names = (f"{name} prefill server", f"{name} decode server")
 
     def needs_redis(self, router: RouterSettings) -> bool:
-        """vLLM has no use for Redis, and one router process keeps leases by itself. Several learn of each other there:
-        which of them live, who has sent how much to which server, and whom to clean up after.
+        """Baton's connector has its leases there. Stock vLLM has no use for Redis, and one router process keeps its
+        leases. Several learn of each other there: which of them live, who has sent how much to which server, and whom
+        to clean up after.
         """
-        return router.processes > 1
+        return router.processes > 1 or not self._settings.stock
 
     def revision(self, environ: Mapping[str, str], document: Document) -> str | None:
         """Only vLLM knows, from its own arguments."""

@@ -20,7 +20,8 @@ from baton.processes.child import ChildDiedError
 from baton.processes.vllm.connectors import BATON, STOCK, UNFENCED
 from baton.processes.vllm.program import VllmError, find_vllm
 from bench.report.arguments import at_least
-from bench.stale_reads.rounds import NUM_AT_ONCE, stale_reads
+from bench.stale_reads.pair import pair
+from bench.stale_reads.rounds import NUM_AT_ONCE, StaleReads, shape_with
 
 if TYPE_CHECKING:
     from baton.processes.vllm.program import VllmProgram
@@ -35,8 +36,8 @@ async def measure(program: VllmProgram, rounds: int, folder: Path) -> dict[str, 
     for number, (name, connector) in enumerate(CONNECTORS.items()):
         place = folder / str(number)
         place.mkdir()
-        async with stale_reads(program, connector, place) as both:
-            results[name] = await both.run(rounds)
+        async with pair(program, shape_with(connector), place) as both:
+            results[name] = await StaleReads(both).run(rounds)
     return results
 
 

@@ -32,6 +32,10 @@ class WorkerView(BaseModel):
     models: list[str] | None = Field(description="null: unknown yet.")
     tp: int = Field(description="Ranks of its engine.")
     compatibility_hash: str = Field(description="Only workers with equal hashes are paired.")
+    has_fence: bool = Field(
+        description="Whether it notices that it reads blocks too late, if both sides have a fence. A vLLM that has not "
+        "loaded Baton's connector has none, nor has one whose side channel does not answer."
+    )
     healthy: bool = Field(description="No connection has failed since one was made, or none was tried yet.")
     draining: bool = Field(description="It is given nothing new.")
     left_out: bool = Field(description="So far only in this router: it has not announced it.")
@@ -70,6 +74,7 @@ def view_worker(worker: Worker) -> WorkerView:
         models=None if worker.models is None else list(worker.models),
         tp=worker.tp,
         compatibility_hash=worker.compatibility_hash,
+        has_fence=worker.kind is EngineKind.BATON or worker.has_fence,
         healthy=worker.healthy,
         draining=worker.draining,
         left_out=worker.left_out,

@@ -3,6 +3,7 @@
 ``port``            one engine: how P is asked, what its answer means, who renews the lease, what D's errors mean
 ``engines``         which implementation belongs to which worker
 ``prefill_answer``  P's answer, and the events that a client is sent of it
+``stored_lease``    a lease in the store, which ``renewal`` keeps alive
 ``baton``           Baton's own workers
 ``vllm``            vLLM's servers, and others that hand over blocks by vLLM's ``kv_transfer_params``
 """

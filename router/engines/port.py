@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from core.net.client.errors import CallError
     from core.protocol.errors import ApiError
     from router.engines.prefill_answer import PrefillAnswer
+    from router.pool import Worker
     from router.renewal.port import HeldLease
     from router.request.client_request import ClientRequest
     from router.request.exchange import Exchange
@@ -63,8 +64,8 @@ class Engine(Protocol):
         None: this engine's blocks are for one reader.
         """
 
-    def still_held(self, lease: HeldLease) -> bool:
-        """Whether what a D reads until now is what P promised: P keeps the blocks, or a fence tells D."""
+    def still_held(self, lease: HeldLease, worker: Worker) -> bool:
+        """Whether what the D ``worker`` reads until now is what P promised: P keeps the blocks, or a fence tells D."""
 
     def decode_leg(self, request: Exchange, prefilled: PrefillAnswer | None) -> DecodeLeg:
         """What D is sent. ``prefilled`` None: the worker prefills by itself."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from router.renewal.port import LeaseRenewer
+    from router.renewal.port import HeldLease, LeaseRenewer
 
 
-class BatonLease:
+class StoredLease:
     """Implements ``HeldLease``. The fence guards D's reads, so this lease may be released at any time."""
 
     __slots__ = ("_renewer", "engine_id", "lease_id")
@@ -38,4 +38,12 @@ class BatonLease:
         return True
 
     def __repr__(self) -> str:
-        return f"<BatonLease {self.lease_id} of {self.engine_id}>"
+        return f"<StoredLease {self.lease_id} of {self.engine_id}>"
+
+
+def may_have_read(lease: HeldLease | None) -> bool:
+    """Whether a D may have read the blocks of a request with this lease, as far as the store tells.
+
+    There was nothing to read, or the lease's state is unknown, or others read it too.
+    """
+    return lease is None or lease.is_shared or lease.remaining_ms() is None

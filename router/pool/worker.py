@@ -58,6 +58,8 @@ class Worker:
     side_channel: tuple[str, int] | None = None
     #: Whether its engine can hand blocks over, and read them. False: a vLLM without the NixlConnector.
     hands_off: bool = True
+    #: Whether a read of its engine's that comes too late is noticed. A vLLM that did not say so has no fence.
+    has_fence: bool = False
     #: Whether its side channel answered in a format that this router does not know: another version's of vLLM.
     other_format: bool = False
     #: Ranks of its engine.

@@ -91,7 +91,7 @@ def _is_lost(services: Services, request: Exchange, worker: Worker) -> bool:
     Asked just before D is sent the parameters, and again when D has begun to answer: an answer that began while P
     surely kept the blocks was made of what P promised, and any other may have been made of another prompt's.
     """
-    return request.lease is not None and not services.engines.of(worker).still_held(request.lease)
+    return request.lease is not None and not services.engines.of(worker).still_held(request.lease, worker)
 
 
 def _give_up_blocks(services: Services, request: Exchange) -> None:

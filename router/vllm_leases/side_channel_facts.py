@@ -1,14 +1,15 @@
 """What a vLLM server's side channel answers, and what is wrong with it, without I/O.
 
 As in vLLM 0.32 (``NixlBaseConnectorScheduler._nixl_handshake_listener``): two frames, both msgpack. The first is a map
-with ``compatibility_hash`` and ``agent_metadata_bytes``, the second a float, the time of a clock. The metadata is a map
-of its own, whose fields differ between versions; only those that are used are looked at.
+with ``compatibility_hash`` and ``agent_metadata_bytes``, and with ``fence`` if the server has loaded Baton's connector;
+the second is a float, the time of a clock. The metadata is a map of its own, whose fields differ between versions; only
+those that are used are looked at.
 """
 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -49,6 +50,8 @@ class SideChannelFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     compatibility_hash: str
     engine_id: str
+    #: Whether its ranks have words of a fence: it has loaded Baton's connector.
+    has_fence: bool = False
 
 
 class RankAnswer(msgspec.Struct, frozen=True):
@@ -61,6 +64,7 @@ class RankAnswer(msgspec.Struct, frozen=True):
 class _Payload(msgspec.Struct):
     compatibility_hash: str
     agent_metadata_bytes: bytes
+    fence: dict[str, Any] | None = None
 
 
 class _Metadata(msgspec.Struct):
@@ -94,6 +98,7 @@ def parse(place: str, frames: Sequence[bytes]) -> RankAnswer:
     facts = SideChannelFacts(
         compatibility_hash=payload.compatibility_hash[:MAX_CHARS],
         engine_id=metadata.engine_id[:MAX_CHARS],
+        has_fence=payload.fence is not None,
     )
     return RankAnswer(facts, metadata.agent_metadata)
 

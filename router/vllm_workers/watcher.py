@@ -160,7 +160,7 @@ class Watcher:
             engine_id = "" if answer.facts is None else answer.facts.engine_id
             if is_other or engine_id != worker.engine_id:
                 self._pool.engine_started(worker, engine_id)
-            worker.compatibility_hash, worker.other_format = "", False
+            worker.compatibility_hash, worker.other_format, worker.has_fence = "", False, False
         self._note_answer(answer)
 
     def _note_answer(self, answer: Answered) -> None:
@@ -169,10 +169,11 @@ class Watcher:
             if facts.engine_id != worker.engine_id:
                 self._pool.engine_started(worker, facts.engine_id)
             worker.compatibility_hash, worker.other_format = facts.compatibility_hash, False
+            worker.has_fence = facts.has_fence
             if worker.role is not Role.DECODE:
                 self._side_channel.meet(facts.engine_id)
         elif answer.other_format:
-            worker.compatibility_hash, worker.other_format = "", True
+            worker.compatibility_hash, worker.other_format, worker.has_fence = "", True, False
         self._problems.note(worker, About.SIDE_CHANNEL, answer.problem)
 
     def _away(self, problem: str) -> None:

@@ -88,8 +88,8 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     "workers.vllm": (
         ("connector",),
         ("scheduler", "worker"),
-        ("messages", "side_channel", "stats"),
-        ("agent", "fence", "versions"),
+        ("leases", "messages", "side_channel", "stats"),
+        ("agent", "fence", "settings", "versions"),
     ),
     "workers.vllm.fence": (
         ("reads",),

@@ -5,18 +5,11 @@ from __future__ import annotations
 import asyncio
 from contextlib import ExitStack
 
-from tests.kits.vllm.asking import Stream, ask, ask_streamed, chat, occupied, prompts, streamed
-from tests.kits.vllm.stack import Router, VllmStack
+from tests.kits.vllm.asking import Stream, ask, ask_streamed, chat, occupied, prompts, streamed, worker_of
+from tests.kits.vllm.stack import VllmStack
 
 PROMPT = prompts()[14]
 TWO_D = ("p1", "d1", "d2")
-
-
-async def worker_of(vllm: VllmStack, router: Router, leg: str, state: str = "") -> str:
-    """The name of the server that has a leg of the only request that is in this state; empty while there is none."""
-    names = {vllm.address(name).partition("?")[0]: name for name in vllm.names}
-    rows = [row for row in await vllm.requests(router) if not state or row["state"] == state]
-    return next((names[row[f"{leg}_worker"]] for row in rows if row[f"{leg}_worker"]), "")
 
 
 async def test_d_dies_before_the_first_token(vllm: VllmStack) -> None:

@@ -128,6 +128,14 @@ class LeaseKeeper:
         await asyncio.to_thread(self._join)
         self._store.close()
 
+    def begin(self, lease_id: str) -> None:
+        """Begin a lease without waiting for the store. Raises DuplicateLeaseError, ValueError."""
+        check_id(lease_id)
+        with self._changed:
+            self._holder.grant(lease_id, self._clock())
+            self.stats.granted += 1
+            self._changed.notify_all()
+
     async def grant(self, lease_id: str) -> None:
         """Begin a lease; returns once the store has it.
 
@@ -135,13 +143,9 @@ class LeaseKeeper:
         here and stored as soon as possible. If this is cancelled, the lease stays granted and must be dropped. Raises
         DuplicateLeaseError, ValueError.
         """
-        check_id(lease_id)
-        with self._changed:
-            self._holder.grant(lease_id, self._clock())
-            self.stats.granted += 1
-            self._changed.notify_all()
-            if not self._holder.reachable:
-                return
+        self.begin(lease_id)
+        if not self.reachable:
+            return
         confirmed = self._granting[lease_id] = asyncio.get_running_loop().create_future()
         try:
             await asyncio.wait([confirmed], timeout=GRANT_PATIENCE_S)

@@ -1,12 +1,13 @@
-"""A KV connector that vLLM itself loads: its NixlConnector, with a fence.
+"""A KV connector that vLLM itself loads: its NixlConnector, with a fence, and with leases that routers see.
 
 Without a fence a D that reads after the end of P's lease may read another prompt's blocks, and nothing tells it. With
 this connector on both sides D notices, and computes the prompt itself.
 
 ``connector``   what ``--kv-transfer-config`` names; the scheduler's half and the workers' half are made here
-``scheduler``   in the scheduler's process: promises a word for each hand-off, and tells the workers
+``scheduler``   in the scheduler's process: a word and a lease for each hand-off, of which it tells the workers
 ``worker``      in each worker: keeps the words in memory that others read, and checks those of the engine it read from
 ``fence``       what a word says, who writes it, and how it is read; knows nothing of vLLM
+``leases``      a thread of the scheduler's process that keeps the leases in Redis; ``settings`` say in which
 ``stats``       counters, in vLLM's metrics
 ``versions``    the versions of vLLM that this was run with
 

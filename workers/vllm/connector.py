@@ -2,32 +2,38 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 import vllm
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.connector import NixlBaseConnector, NixlPullConnector
-from vllm.logger import init_logger
 
-from workers.vllm.scheduler import FenceScheduler
+from core.leases.redis_store import RedisLeaseStore
+from workers.vllm.leases import SchedulerLeases
+from workers.vllm.scheduler import BatonScheduler
+from workers.vllm.settings import ConnectorSettings
 from workers.vllm.stats import FenceMetrics, FenceStats
 from workers.vllm.versions import check_version
-from workers.vllm.worker import FenceWorker
+from workers.vllm.worker import BatonWorker
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
     from vllm.v1.kv_cache_interface import KVCacheConfig
 
-logger = init_logger(f"vllm.{__name__}")  # vLLM shows its own loggers only
+logger = logging.getLogger(f"vllm.{__name__}")  # vLLM shows its own loggers only
 
+#: vLLM's default of ``kv_lease_duration``, seconds.
+DEFAULT_LEASE_S = 30
 #: What D does with a hand-off that it cannot use: it computes the prompt.
 RECOMPUTE = "recompute"
 
 
 class BatonConnector(NixlPullConnector):
-    """NixlConnector in pull mode, with a fence. What each method is for says vLLM's ``KVConnectorBase_V1``.
+    """NixlConnector in pull mode, with a fence, and with leases in Redis where there is one.
 
-    Raises UnknownVersionError for a vLLM that it was not run with, and ValueError for what it cannot do.
+    What each method is for says vLLM's ``KVConnectorBase_V1``. Raises UnknownVersionError for a vLLM that it was not
+    run with, and ValueError for what it cannot do.
     """
 
     def __init__(self, vllm_config: VllmConfig, role: KVConnectorRole, kv_cache_config: KVCacheConfig) -> None:
@@ -41,9 +47,10 @@ class BatonConnector(NixlPullConnector):
         # Not NixlPullConnector's own, which makes the halves that have no fence.
         NixlBaseConnector.__init__(self, vllm_config, role, kv_cache_config)
         if role == KVConnectorRole.SCHEDULER:
-            self.connector_scheduler = FenceScheduler(vllm_config, self.engine_id, kv_cache_config)
+            leases = _leases(vllm_config, self.engine_id)
+            self.connector_scheduler = BatonScheduler(vllm_config, self.engine_id, kv_cache_config, leases)
         else:
-            self.connector_worker = FenceWorker(vllm_config, self.engine_id, kv_cache_config)
+            self.connector_worker = BatonWorker(vllm_config, self.engine_id, kv_cache_config)
 
     @classmethod
     def build_kv_connector_stats(cls, data: dict[str, Any] | None = None) -> FenceStats:
@@ -60,3 +67,20 @@ class BatonConnector(NixlPullConnector):
     ) -> FenceMetrics:
         """The metrics of all intervals."""
         return FenceMetrics(vllm_config, metric_types, labelnames, per_engine_labelvalues)
+
+
+def _leases(vllm_config: VllmConfig, engine_id: str) -> SchedulerLeases | None:
+    """The leases of a P in Redis, if the environment names one. Raises ValueError for one that cannot be used."""
+    settings = vllm_config.kv_transfer_config
+    given = ConnectorSettings()
+    url = given.redis_login()
+    if not settings.is_kv_producer:
+        return None
+    if not url:
+        logger.info("BATON_REDIS_URL is not set: leases are vLLM's own, which a D or a router renews over NIXL.")
+        return None
+    duration_ms = 1000 * int(settings.get_from_extra_config("kv_lease_duration", DEFAULT_LEASE_S))
+    store = RedisLeaseStore(url)
+    leases = SchedulerLeases(store, engine_id, duration_ms=duration_ms, redis_grace_ms=given.redis_grace_ms)
+    leases.start()
+    return leases

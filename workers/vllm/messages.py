@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.metadata import NixlHandshakePayload
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from core.leases.store import LeaseState
     from workers.vllm.fence.promises import Promise, Told
     from workers.vllm.fence.tables import Table
 
 
 @dataclass
-class FenceStep:
-    """What the workers are told of the fence in one step: the attribute ``fence`` of vLLM's metadata."""
+class BatonStep:
+    """What the workers are told in one step beside what vLLM tells them: the attribute ``baton`` of its metadata."""
 
-    told: Told
+    words: Told
     #: The promises of the hand-offs whose blocks are read from this step on; None: the hand-off came without.
-    promises: dict[str, Promise | None] = field(default_factory=dict)
+    promises: Mapping[str, Promise | None]
+    #: Requests that have a lease in the store from this step on.
+    leased: Sequence[str]
+    #: Requests whose lease in the store has ended, RELEASED or EXPIRED.
+    ended: Mapping[str, LeaseState]
 
 
 @dataclass

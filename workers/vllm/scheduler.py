@@ -1,4 +1,4 @@
-"""The half in the scheduler's process: NixlConnector's, with a promise for each hand-off."""
+"""The half in the scheduler's process: NixlConnector's, with a promise and a lease for each hand-off."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_scheduler import NixlPullConnectorScheduler
 
 from workers.vllm.fence.promises import FIELD, Promises, num_slots, promise_of
-from workers.vllm.messages import FenceStep
+from workers.vllm.messages import BatonStep
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
@@ -18,13 +18,22 @@ if TYPE_CHECKING:
     from vllm.v1.outputs import KVConnectorOutput
     from vllm.v1.request import Request
 
+    from workers.vllm.leases import SchedulerLeases
 
-class FenceScheduler(NixlPullConnectorScheduler):
-    """What each method is for says vLLM's ``KVConnectorBase_V1``."""
+#: The field of ``kv_transfer_params`` that names the lease in the store.
+LEASE_FIELD = "lease_id"
 
-    def __init__(self, vllm_config: VllmConfig, engine_id: str, kv_cache_config: KVCacheConfig) -> None:
+
+class BatonScheduler(NixlPullConnectorScheduler):
+    """What each method is for says vLLM's ``KVConnectorBase_V1``. ``leases`` None: they are vLLM's own."""
+
+    def __init__(
+        self, vllm_config: VllmConfig, engine_id: str, kv_cache_config: KVCacheConfig, leases: SchedulerLeases | None
+    ) -> None:
         super().__init__(vllm_config, engine_id, kv_cache_config)
         self._promises = Promises(num_slots(kv_cache_config.num_blocks, vllm_config.scheduler_config.max_num_seqs))
+        self._leases = leases
+        self._newly_leased: list[str] = []
 
     def update_state_after_alloc(self, request: Request, blocks: KVCacheBlocks, num_external_tokens: int) -> None:
         """The workers hear of the promise in the step that computes the first tokens, so before any D can."""
@@ -34,23 +43,29 @@ class FenceScheduler(NixlPullConnectorScheduler):
         super().update_state_after_alloc(request, blocks, num_external_tokens)
 
     def build_connector_meta(self, scheduler_output: SchedulerOutput) -> KVConnectorMetadata:
-        """vLLM's metadata, and what the workers are told of the fence."""
+        """vLLM's metadata, and what the workers are told beside it."""
         reading = {
             request_id: promise_of(request.kv_transfer_params)
             for request_id, (request, *_) in self._reqs_need_recv.items()
         }
         metadata = super().build_connector_meta(scheduler_output)
-        metadata.fence = FenceStep(self._promises.news(), reading)
+        leased, self._newly_leased = self._newly_leased, []
+        ended = {} if self._leases is None else self._leases.take_ended()
+        metadata.baton = BatonStep(self._promises.news(), reading, leased, ended)
         return metadata
 
     def request_finished(self, request: Request, block_ids: Any) -> tuple[bool, dict[str, Any] | None]:
-        """The parameters of a hand-off carry the promise."""
+        """The parameters of a hand-off carry the promise, and the lease's id."""
         keeps_blocks, params = super().request_finished(request, block_ids)
-        promise = self._promises.promise(request.request_id)
-        if not keeps_blocks:
-            self._promises.drop(request.request_id)
-        elif params is not None and promise is not None:
+        request_id = request.request_id
+        if not keeps_blocks or params is None:
+            self._promises.drop(request_id)
+            return keeps_blocks, params
+        if (promise := self._promises.promise(request_id)) is not None:
             params[FIELD] = promise.as_params()
+        if self._leases is not None and (lease_id := self._leases.grant(request_id)) is not None:
+            params[LEASE_FIELD] = lease_id
+            self._newly_leased.append(request_id)
         return keeps_blocks, params
 
     def update_connector_output(self, connector_output: KVConnectorOutput) -> None:
@@ -58,3 +73,11 @@ class FenceScheduler(NixlPullConnectorScheduler):
         super().update_connector_output(connector_output)
         for request_id in connector_output.finished_sending or ():
             self._promises.end(request_id)
+            if self._leases is not None:
+                self._leases.done(request_id)
+
+    def shutdown(self) -> None:
+        """Routers see the ends of the leases in the store, and prefill elsewhere."""
+        if self._leases is not None:
+            self._leases.stop()
+        super().shutdown()

@@ -1,18 +1,19 @@
-"""The half in each worker: NixlConnector's, with the words of the fence."""
+"""The half in each worker: NixlConnector's, with the words of the fence, and leases that end elsewhere."""
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_worker import NixlPullConnectorWorker
-from vllm.logger import init_logger
 
+from core.leases.store import LeaseState
 from workers.vllm.agent import LateNotices, nixl_errors
 from workers.vllm.fence.promises import num_slots
 from workers.vllm.fence.reads import FenceReads, Verdict
 from workers.vllm.fence.tables import MEMORY, Table, Tables
 from workers.vllm.fence.words import Words
-from workers.vllm.messages import FencedPayload
+from workers.vllm.messages import BatonStep, FencedPayload
 from workers.vllm.side_channel import ask_tables
 from workers.vllm.stats import FenceStats
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from vllm.distributed.kv_transfer.kv_connector.v1.nixl.tp_mapping import ReadSpec
     from vllm.v1.kv_cache_interface import KVCacheConfig
 
-logger = init_logger(f"vllm.{__name__}")  # vLLM shows its own loggers only
+logger = logging.getLogger(f"vllm.{__name__}")  # vLLM shows its own loggers only
 
 #: Words that one rank can be reading at once; further checks wait.
 NUM_LANDINGS = 4096
@@ -32,7 +33,7 @@ NUM_LANDINGS = 4096
 FENCE = "fence"
 
 
-class FenceWorker(NixlPullConnectorWorker):
+class BatonWorker(NixlPullConnectorWorker):
     """What each method is for says vLLM's ``NixlBaseConnectorWorker``."""
 
     nixl_wrapper: Any
@@ -47,6 +48,8 @@ class FenceWorker(NixlPullConnectorWorker):
         self._words = Words(slots, NUM_LANDINGS)
         self._tables = Tables(self.nixl_wrapper)
         self._reads: FenceReads | None = None
+        #: Requests that have a lease in the store, with what is known of it.
+        self._leased: dict[str, LeaseState] = {}
         self._checks_fence = bool(self.kv_transfer_config.get_from_extra_config(FENCE, True))
 
     def register_kv_caches(self, kv_caches: dict[str, torch.Tensor]) -> None:
@@ -65,12 +68,15 @@ class FenceWorker(NixlPullConnectorWorker):
     def start_load_kv(self, metadata: NixlConnectorMetadata) -> None:
         """The words of this step's requests are stored before anything is computed."""
         assert self._reads is not None
-        self._words.apply(metadata.fence.told)
-        for request_id, promise in metadata.fence.promises.items():
+        step: BatonStep = metadata.baton
+        self._words.apply(step.words)
+        for request_id, promise in step.promises.items():
             self._reads.expect(request_id, promise)
         super().start_load_kv(metadata)
-        for request_id in metadata.fence.promises.keys() - self._recving_metadata.keys():
+        for request_id in step.promises.keys() - self._recving_metadata.keys():
             self._reads.forget(request_id)  # D has all blocks itself, or nobody wants them: P is only told
+        self._leased |= dict.fromkeys(self._reqs_to_send.keys() & set(step.leased), LeaseState.HELD)
+        self._leased |= {request_id: step.ended[request_id] for request_id in step.ended.keys() & self._leased.keys()}
 
     def get_transfer_results(self) -> KVConnectorTransferResults:
         """The words of what has ended are overwritten before the scheduler hears of it."""
@@ -125,6 +131,28 @@ class FenceWorker(NixlPullConnectorWorker):
             self._pending_recv_notifs.setdefault(request_id, []).extend((agent, notice) for notice in held)
             self._reads.reads_from(request_id, dst_engine_id, read_spec.remote_rank)
         return has_begun
+
+    def _reap_expired_send_leases(self, done_sending: set[str]) -> None:
+        """A lease in the store ends when a router releases it, at once, or when it has expired there and here.
+
+        Here it is extended by the heartbeats of a D, or of a router that does not use the store.
+        """
+        for request_id in self._leased.keys() - self._reqs_to_send.keys():
+            del self._leased[request_id]  # D has read
+        for request_id in [one for one, state in self._leased.items() if state is LeaseState.RELEASED]:
+            self._end_send(request_id)
+            done_sending.add(request_id)
+        held = [request_id for request_id, state in self._leased.items() if state is LeaseState.HELD]
+        deadlines = {request_id: self._reqs_to_send.pop(request_id) for request_id in held}
+        super()._reap_expired_send_leases(done_sending)
+        self._reqs_to_send |= deadlines
+
+    def _end_send(self, request_id: str) -> None:
+        """Forget a hand-off of which some ranks of D may have told that they have read it."""
+        del self._leased[request_id], self._reqs_to_send[request_id]
+        self._reqs_to_process.discard(request_id)
+        self.consumer_notification_counts_by_req.pop(request_id, None)
+        self.expected_consumer_notifications_by_req.pop(request_id, None)
 
     def _pop_done_transfers(self, transfers: dict[str, list[int]]) -> tuple[set[str], set[str]]:
         """A request whose blocks have been read is done when the fence has a verdict."""

@@ -16,9 +16,20 @@ class Connector:
     extra: Mapping[str, object] = field(default_factory=dict)
 
 
+#: Baton's variables that its connector reads. A server with another connector is given none of Baton's, whose secrets
+#: it does not need.
+VARIABLES = frozenset(
+    {
+        "BATON_REDIS_URL",
+        "BATON_REDIS_URL_FILE",
+        "BATON_REDIS_PASSWORD",
+        "BATON_REDIS_PASSWORD_FILE",
+        "BATON_REDIS_GRACE_MS",
+    }
+)
 #: vLLM's own. A D that reads too late gets another prompt's blocks, and nothing tells it.
 STOCK = Connector("NixlConnector")
-#: Baton's, which has to be installed in vLLM's environment: with a fence.
+#: Baton's, which has to be installed in vLLM's environment: with a fence, and leases in Redis.
 BATON = Connector("BatonConnector", "workers.vllm.connector")
 #: Baton's without the fence: for those who want to see what it is good for.
 UNFENCED = Connector(BATON.name, BATON.module, {"fence": False})

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from baton.processes.child import ChildSpec
-from baton.processes.vllm.connectors import STOCK, Connector
+from baton.processes.vllm.connectors import STOCK, VARIABLES, Connector
 from baton.processes.vllm.extra_args import ExtraArgs
 from baton.processes.vllm.launcher import Launch
 from baton.processes.vllm.program import VllmProgram
@@ -83,7 +83,7 @@ def server_spec(
     argv = (*program.command, *program.model_flag, model.place, *_flags(role, program, model, place, share))
     launch = Launch((*argv, *model.extra.argv), place.url)
     command = (*python("baton.processes.vllm.launcher"), msgspec.json.encode(launch).decode())
-    return ChildSpec(name, command, _environ(program, place, share, environ))
+    return ChildSpec(name, command, _environ(program, model.connector, place, share, environ))
 
 
 def _flags(role: str, program: VllmProgram, model: VllmModel, place: ServerPlace, share: ServerShare) -> list[str]:
@@ -111,16 +111,21 @@ def _kv_transfer_config(role: str, program: VllmProgram, model: VllmModel) -> di
 
 
 def _environ(
-    program: VllmProgram, place: ServerPlace, share: ServerShare, environ: Mapping[str, str]
+    program: VllmProgram, connector: Connector, place: ServerPlace, share: ServerShare, environ: Mapping[str, str]
 ) -> dict[str, str]:
-    """The server's environment: without Baton's settings, whose secrets it does not need."""
+    """The server's environment: of Baton's settings, some of which are secret, it has those of its connector only."""
+    needed = VARIABLES if connector.module else frozenset()
     defaults = {"UCX_NET_DEVICES": "lo"}  # the network of UCX; prefill and decode are on this machine
     if program.on_cpu:
         # By default each server would bind its threads to the same cores, and take most of the memory.
         defaults |= {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_CPU_KVCACHE_SPACE": str(share.cpu_cache_gib)}
         if share.threads is not None:
             defaults["OMP_NUM_THREADS"] = str(share.threads)
-    inherited = {key: value for key, value in environ.items() if not key.startswith("BATON_") and key != API_KEY}
+    inherited = {
+        key: value
+        for key, value in environ.items()
+        if key != API_KEY and (key in needed or not key.startswith("BATON_"))
+    }
     side_channel = {
         "VLLM_NIXL_SIDE_CHANNEL_HOST": LOOPBACK,
         "VLLM_NIXL_SIDE_CHANNEL_PORT": str(place.side_channel_port),

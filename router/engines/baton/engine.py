@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from router.engines.baton.answer import BatonAnswer, ReaderAnswer
 from router.engines.baton.bodies import decode_body, prefill_body
-from router.engines.baton.lease import BatonLease
 from router.engines.leg_body import whole
 from router.engines.port import DecodeLeg, PrefillLeg
+from router.engines.stored_lease import StoredLease, may_have_read
 from router.request.sent_tokens import ASK_NAMES
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from core.net.client.errors import CallError
     from core.protocol.errors import ApiError
     from router.engines.prefill_answer import PrefillAnswer
+    from router.pool import Worker
     from router.queue.lease_limit import LeaseLimit
     from router.renewal.port import HeldLease, LeaseRenewer
     from router.request.client_request import ClientRequest
@@ -58,7 +59,7 @@ class BatonEngine:
         """The lease is renewed in Redis."""
         if not answer.summary.lease_id:
             return None
-        lease = BatonLease(self._leases, answer.summary.remote_engine_id, answer.summary.lease_id)
+        lease = StoredLease(self._leases, answer.summary.remote_engine_id, answer.summary.lease_id)
         if on_over is not None:
             self._leases.track(lease.engine_id, lease.lease_id, on_over)
         return lease
@@ -69,7 +70,7 @@ class BatonEngine:
             return None
         return ReaderAnswer(answer.common_params(), answer.summary, reader)
 
-    def still_held(self, _lease: HeldLease) -> bool:
+    def still_held(self, _lease: HeldLease, _worker: Worker) -> bool:
         """D checks by itself, by the fence, whether the blocks are what P promised."""
         return True
 
@@ -88,13 +89,12 @@ class BatonEngine:
         return 2 if request.asked.chat and not request.sent_tokens.begun else 1
 
     def may_have_read(self, request: Exchange) -> bool:
-        """There was nothing to read, or the lease has ended, or the lease's state is unknown, or others read it too.
+        """Also when the lease has ended.
 
         An expired lease does not mean that the read failed: late reads are good until the blocks are overwritten, and
         then D prefills by itself.
         """
-        lease = request.lease
-        return lease is None or lease.is_shared or request.lease_end is not None or lease.remaining_ms() is None
+        return request.lease_end is not None or may_have_read(request.lease)
 
     def keeps_blocks(self, request: Exchange, _error: CallError | ApiError) -> bool:
         """Whatever became of D, P keeps the blocks as long as the lease is renewed."""

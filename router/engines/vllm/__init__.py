@@ -1,4 +1,5 @@
-"""vLLM's servers, as they are: its leases are renewed over NIXL, and it names a stream's tokens inside the events.
+"""vLLM's servers: they name a stream's tokens inside the events. Leases are renewed over NIXL, or in the store where P
+has loaded Baton's connector.
 
 ``engine``     the implementation of ``engines.port``
 ``answer``     P's answer; ``bodies`` what P and D are sent

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from core.net.client.errors import ConnectError
 from router.engines.leg_body import whole
 from router.engines.port import DecodeLeg, PrefillLeg
+from router.engines.stored_lease import StoredLease, may_have_read
 from router.engines.vllm.answer import VllmAnswer
 from router.engines.vllm.bodies import decode_body, prefill_body
 from router.engines.vllm.continuing import can_continue
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
     from core.net.client.errors import CallError
     from core.protocol.errors import ApiError
     from router.engines.prefill_answer import PrefillAnswer
-    from router.renewal.port import HeldLease
+    from router.pool import Worker
+    from router.renewal.port import HeldLease, LeaseRenewer
     from router.request.client_request import ClientRequest
     from router.request.exchange import Exchange
     from router.vllm_leases.vllm_leases import VllmLeases
@@ -31,8 +33,10 @@ _ID_BYTES = 7
 class VllmEngine:
     """See ``engines.port`` for what each method is for."""
 
-    def __init__(self, leases: VllmLeases, max_event_bytes: int) -> None:
+    def __init__(self, leases: VllmLeases, stored: LeaseRenewer | None, max_event_bytes: int) -> None:
+        """``stored`` None: this router has no store that P could share."""
         self._leases = leases
+        self._stored = stored
         #: A longer prompt's ids would not fit into D's first event.
         self._max_prompt_tokens = max_event_bytes // (2 * _ID_BYTES)
 
@@ -47,15 +51,26 @@ class VllmEngine:
     def prefill_answer(self, data: bytes, leg: PrefillLeg) -> PrefillAnswer:
         """P's answer. Another request's lease is refused: each would release the other's blocks."""
         answer = VllmAnswer(data, leg)
-        if answer.where is not None and self._leases.tracks(answer.where.engine_id, answer.summary.remote_request_id):
-            raise ValueError("another request has that lease")
+        if answer.where is not None:
+            engine_id, lease_id = answer.where.engine_id, answer.summary.lease_id
+            is_known = self._leases.tracks(engine_id, answer.summary.remote_request_id)
+            if is_known or (self._stored is not None and lease_id and self._stored.tracks(engine_id, lease_id)):
+                raise ValueError("another request has that lease")
         return answer
 
     def hold(self, answer: PrefillAnswer, on_over: Callable[[LeaseState], None] | None) -> HeldLease | None:
-        """The lease is renewed by notifications over NIXL. Its id is P's own id of the request."""
+        """The lease is renewed in the store, if P has granted it there, else by notifications over NIXL.
+
+        In the second case its id is P's own id of the request.
+        """
         assert isinstance(answer, VllmAnswer)
         if answer.where is None:
             return None
+        if self._stored is not None and answer.summary.lease_id:
+            lease = StoredLease(self._stored, answer.where.engine_id, answer.summary.lease_id)
+            if on_over is not None:
+                self._stored.track(lease.engine_id, lease.lease_id, on_over)
+            return lease
         return self._leases.hold(
             answer.where, answer.summary.remote_request_id, on_over or _ignore, asked_ms=answer.asked_ms
         )
@@ -64,9 +79,12 @@ class VllmEngine:
         """P frees the blocks when one has read."""
         return None
 
-    def still_held(self, lease: HeldLease) -> bool:
-        """After the deadline a D would read another prompt's blocks, and nothing would tell."""
-        return bool(lease.remaining_ms())
+    def still_held(self, lease: HeldLease, worker: Worker) -> bool:
+        """After the deadline a D would read another prompt's blocks, and nothing would tell, unless both have a fence.
+
+        A P that has granted the lease in the store has one.
+        """
+        return bool(lease.remaining_ms()) or (worker.has_fence and isinstance(lease, StoredLease))
 
     def decode_leg(self, request: Exchange, prefilled: PrefillAnswer | None) -> DecodeLeg:
         """D gets P's parameters unchanged, and the prompt as token ids if P has told them."""
@@ -82,21 +100,26 @@ class VllmEngine:
         names = self._names_tokens(request)
         num_sent = sent.num_sure if isinstance(sent, VllmTokens) and sent.begun else 0
         body = decode_body(request.body, params, token_ids, names_tokens=names, num_sent=num_sent)
-        return DecodeLeg((), body, names, once=params is not None)
+        return DecodeLeg((), body, names, once=params is not None and not isinstance(request.lease, StoredLease))
 
     def num_opening_events(self, request: Exchange) -> int:
         """A chat begins with its role every time, which may come before an error."""
         return 2 if request.asked.chat else 1
 
-    def may_have_read(self, _request: Exchange) -> bool:
-        """That is never known."""
-        return True
+    def may_have_read(self, request: Exchange) -> bool:
+        """That is known of leases in the store only."""
+        if not isinstance(request.lease, StoredLease):
+            return True
+        return request.lease_end is not None or may_have_read(request.lease)
 
     def keeps_blocks(self, request: Exchange, error: CallError | ApiError) -> bool:
-        """Only a D that never had the parameters leaves P's blocks alone.
+        """P keeps them as long as a lease in the store is renewed. Without one, only a D that never had the parameters
+        leaves P's blocks alone.
 
         A D that refused them had P free the blocks, and a D that died may have read them, after which P freed them.
         """
+        if isinstance(request.lease, StoredLease):
+            return request.lease_end is None
         never_had = isinstance(error, ConnectError) and not error.was_sent
         return never_had and request.lease is not None and request.lease_end is None
 

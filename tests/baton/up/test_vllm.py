@@ -58,7 +58,13 @@ def test_it_serves_and_stops_in_order(vllm: Vllm) -> None:
     assert "with 1 vLLM 0.32.0 prefill server and 2 vLLM 0.32.0 decode servers\n" in screen
     assert "loading the weights (50%)" in screen
     assert " scale " not in screen
-    assert sorted(path.stem for path in up.log_dir.glob("*.log")) == ["decode-1", "decode-2", "prefill-1", "router"]
+    assert sorted(path.stem for path in up.log_dir.glob("*.log")) == [
+        "decode-1",
+        "decode-2",
+        "prefill-1",
+        "redis",
+        "router",
+    ]
     servers = [*vllm.noted("prefill"), *vllm.noted("decode")]
     addresses = [
         f"vllm+http://127.0.0.1:{_flag(server, '--port')}?side_channel="
@@ -71,10 +77,23 @@ def test_it_serves_and_stops_in_order(vllm: Vllm) -> None:
     assert len(set(addresses)) == 3
     assert [_flag(server, "--max-model-len") for server in servers] == ["77"] * 3
     assert "sesame" not in json.dumps(servers)
+    assert all(server["environ"]["BATON_REDIS_URL"] for server in servers)
+    assert {_connector(server) for server in servers} == {"BatonConnector"}
     up.ctrl_c()
     assert up.finish() == (0, "")
     assert up.stopped() == ["router", "decode", "decode", "prefill"]
     assert up.pids() == {}
+
+
+def test_stock_servers_behind_one_router_need_no_redis(vllm: Vllm) -> None:
+    up = vllm.up("--stock")
+    up.until_ready()
+    assert not list(up.log_dir.glob("redis*"))
+    servers = [*vllm.noted("prefill"), *vllm.noted("decode")]
+    assert {_connector(server) for server in servers} == {"NixlConnector"}
+    assert not [name for server in servers for name in server["environ"] if name.startswith("BATON_")]
+    up.ctrl_c()
+    assert up.finish() == (0, "")
 
 
 def test_a_server_that_dies_is_started_again_at_its_place(vllm: Vllm) -> None:
@@ -149,6 +168,10 @@ def test_what_cannot_work_is_one_line_before_anything_starts(
     assert errors.startswith(f"baton: {error}")
     assert errors.count("\n") == 1
     assert list(vllm.folder.iterdir()) == []
+
+
+def _connector(server: dict[str, Any]) -> str:
+    return str(json.loads(_flag(server, "--kv-transfer-config"))["kv_connector"])
 
 
 def _flag(server: dict[str, Any], name: str) -> str:

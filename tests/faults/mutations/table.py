@@ -301,7 +301,7 @@ ROUTER = (
         "the router goes on renewing a lease whose blocks D has read",
         (
             Change(
-                "router/engines/baton/lease.py", "        self._renewer.untrack(self.engine_id, self.lease_id)\n", ""
+                "router/engines/stored_lease.py", "        self._renewer.untrack(self.engine_id, self.lease_id)\n", ""
             ),
         ),
         (_FLOW + "test_the_lease_is_kept_until_d_answers",),

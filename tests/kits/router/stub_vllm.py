@@ -152,8 +152,10 @@ class ScriptedSideChannels:
         self.asked: list[tuple[str, int]] = []
         self.met: list[RemoteEngine] = []
 
-    def serve(self, port: int, digest: str = "hash", engine_id: str = "") -> None:
-        self.facts[port] = SideChannelFacts(compatibility_hash=digest, engine_id=engine_id or f"engine of {port}")
+    def serve(self, port: int, digest: str = "hash", engine_id: str = "", *, has_fence: bool = False) -> None:
+        self.facts[port] = SideChannelFacts(
+            compatibility_hash=digest, engine_id=engine_id or f"engine of {port}", has_fence=has_fence
+        )
 
     def meet(self, where: RemoteEngine) -> None:
         self.met.append(where)

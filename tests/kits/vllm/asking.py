@@ -113,5 +113,12 @@ async def occupied(vllm: VllmStack, router: Router, name: str) -> AsyncIterator[
         del stream
 
 
+async def worker_of(vllm: VllmStack, router: Router, leg: str, state: str = "") -> str:
+    """The name of the server that has a leg of the only request that is in this state; empty while there is none."""
+    names = {vllm.address(name).partition("?")[0]: name for name in vllm.names}
+    rows = [row for row in await vllm.requests(router) if not state or row["state"] == state]
+    return next((names[row[f"{leg}_worker"]] for row in rows if row[f"{leg}_worker"]), "")
+
+
 def _text(choice: dict[str, Any], place: str) -> str:
     return str((choice[place].get("content") if place in choice else choice.get("text")) or "")

@@ -63,18 +63,20 @@ class VllmStack:
         vllm: str,
         adapter: Path,
         connector: Connector,
+        lease_duration_s: int,
     ) -> None:
         self.cluster = cluster
         #: Waits for answers as long as they take.
         self.http = http
         program = find_vllm(vllm)
         args = ExtraArgs(f"{ARGS} --lora-modules {ADAPTER}={shlex.quote(str(adapter))}")
-        model = VllmModel(str(MODEL_DIR), LEASE_DURATION_S, MODEL, args, connector)
+        model = VllmModel(str(MODEL_DIR), lease_duration_s, MODEL, args, connector)
         share = ServerShare(threads=1, cpu_cache_gib=1)
         self._specs = {
             name: VllmSpec(role, program, model, ServerPlace(ports.take(), ports.take()), share)
             for name, role in ROLES.items()
         }
+        self._lease_duration_s = lease_duration_s
         self._num_routers = 0
 
     async def need(self, *names: str) -> None:
@@ -113,7 +115,7 @@ class VllmStack:
         """A router that knows the servers at these addresses, all of which serve."""
         self._num_routers += 1
         name = f"router-{self._num_routers}"
-        lease = {"vllm-lease-duration-s": LEASE_DURATION_S}
+        lease = {"vllm-lease-duration-s": self._lease_duration_s}
         lists = {"redis-url": "", "prefill": ",".join(prefill), "decode": ",".join(decode)}
         given = {key.replace("_", "-"): value for key, value in flags.items()}
         spec = ProcessSpec(ROUTER, {"port": 0, **lists, **lease, **given})
@@ -189,8 +191,10 @@ class VllmStack:
 
 
 @asynccontextmanager
-async def vllm_stack(folder: Path, vllm: str, connector: Connector = STOCK) -> AsyncIterator[VllmStack]:
+async def vllm_stack(
+    folder: Path, vllm: str, connector: Connector = STOCK, lease_duration_s: int = LEASE_DURATION_S
+) -> AsyncIterator[VllmStack]:
     """The servers of one test run. They are killed at its end: nothing of theirs is worth saving."""
     with HeldPorts() as ports:
         async with Cluster(folder, {}) as cluster, httpx.AsyncClient(timeout=None, trust_env=False) as http:
-            yield VllmStack(cluster, http, ports, vllm, write_adapter(folder / "adapter"), connector)
+            yield VllmStack(cluster, http, ports, vllm, write_adapter(folder / "adapter"), connector, lease_duration_s)

@@ -84,7 +84,7 @@ def prefilled(number: int) -> Refuse:
 
 
 async def pair(cluster: Cluster, leases: ScriptedLeases, num_prefills: int) -> tuple[VllmServer, VllmServer]:
-    engine = VllmEngine(leases, 1 << 20)  # type: ignore[arg-type]
+    engine = VllmEngine(leases, None, 1 << 20)  # type: ignore[arg-type]
     cluster.services.engines = Engines({EngineKind.VLLM: engine})
     p, d = (await add_vllm(cluster, "prefill"))[0], (await add_vllm(cluster, "decode"))[0]
     p.script.extend(map(prefilled, range(num_prefills)))

@@ -43,6 +43,11 @@ def test_vllms_answer_is_read() -> None:
     assert (found.facts, found.agent_metadata) == (facts, b"nixl")
 
 
+def test_batons_connector_has_a_fence() -> None:
+    table = {"engine_id": "e1", "address": 1 << 40, "num_slots": 56}
+    assert parse("p:1", [answer(fence=table), CLOCK]).facts.has_fence
+
+
 def test_what_is_not_needed_may_be_missing() -> None:
     found = parse("p:1", [answer({"engine_id": "e1", "agent_metadata": b"nixl"}), CLOCK])
     assert found.facts == SideChannelFacts(compatibility_hash="c0ffee", engine_id="e1")
@@ -57,6 +62,7 @@ def test_what_is_not_needed_may_be_missing() -> None:
         ([answer(without("agent_metadata")), CLOCK], "agent_metadata"),
         ([answer(METADATA | {"agent_metadata": 1}), CLOCK], "agent_metadata"),
         ([answer(compatibility_hash=None), CLOCK], "compatibility_hash"),
+        ([answer(fence=3), CLOCK], "fence"),
         ([answer(agent_metadata_bytes=b"\xc1"), CLOCK], "0.32"),
         ([msgspec.msgpack.encode({}), CLOCK], "compatibility_hash"),
     ],

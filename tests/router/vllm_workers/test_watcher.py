@@ -172,13 +172,14 @@ async def test_another_engine_at_the_same_address_is_noticed(watched: Watched) -
     await known(p, d)
     server, old = watched.servers[0], p.engine_id
     watched.gone.clear()
-    watched.channels.serve(server.port, "other hash", "other engine")
+    watched.channels.serve(server.port, "other hash", "other engine", has_fence=True)
+    assert not p.has_fence
     server.version = {"version": "0.33.0"}
     await server.restart()
     await eventually(lambda: p.engine_id == "other engine")
     assert watched.gone == [old]
     await eventually(lambda: "0.33.0 and 0.32.0" in p.problem)
-    assert p.compatibility_hash == "other hash"
+    assert (p.compatibility_hash, p.has_fence) == ("other hash", True)
 
 
 async def test_another_engine_is_noticed_without_its_id(watched: Watched) -> None:

@@ -89,6 +89,15 @@ def test_what_is_set_already_stays_and_secrets_do_not_pass() -> None:
     assert "sesame" not in str(environ)
 
 
+def test_batons_connector_is_given_redis_and_no_other_secret() -> None:
+    given = {"BATON_REDIS_URL": "redis://r", "BATON_REDIS_PASSWORD": "open", "BATON_INTERNAL_TOKEN": "sesame"}
+    _, environ = started(connector=BATON, environ=given)
+    assert (environ["BATON_REDIS_URL"], environ["BATON_REDIS_PASSWORD"]) == ("redis://r", "open")
+    assert "sesame" not in str(environ)
+    _, environ = started(environ=given)
+    assert not [name for name in environ if name.startswith("BATON_")]
+
+
 def test_what_people_pass_on_comes_last() -> None:
     argv, _ = started(CPU, extra="--dtype bfloat16 --chat-template 'a b.jinja'")
     assert argv[-4:] == ("--dtype", "bfloat16", "--chat-template", "a b.jinja")

@@ -1,0 +1,138 @@
+"""Leases in Redis of a vLLM that has loaded Baton's connector: as those of Baton's own workers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, ExitStack
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from baton.processes.vllm.connectors import BATON
+from bench.stale_reads.pair import CHECKS
+from bench.vllm.servers import EXPIRED, READS
+from tests.kits.vllm.asking import ask, ask_streamed, chat, occupied, prompts, worker_of
+from tests.kits.vllm.stack import Router, VllmStack, vllm_stack
+from tests.vllm.conftest import VARIABLE
+
+LEASE_DURATION_S = 6
+PROMPT = prompts()[14]
+#: A client that leaves, and an abort, free P's blocks within this time, seconds.
+CANCEL_S = 1.0
+PROMPT_TOKENS = "vllm:prompt_tokens_total"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def vllm(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[VllmStack]:
+    folder = tmp_path_factory.mktemp("stored")
+    async with vllm_stack(folder, os.environ[VARIABLE], BATON, LEASE_DURATION_S) as stack:
+        yield stack
+
+
+def routed(vllm: VllmStack, *decode: str, **flags: Any) -> AbstractAsyncContextManager[Router]:
+    """A router that shares the servers' Redis."""
+    patience = {"token_timeout_s": 300, "held_timeout_s": 300, "redis_url": vllm.cluster.redis.url}
+    return vllm.router([vllm.address("p1")], list(decode), **patience, **flags)
+
+
+async def leases(vllm: VllmStack, router: Router) -> list[dict[str, Any]]:
+    listed = (await vllm.http.get(f"{router.url}/admin/leases")).json()
+    assert listed["unreadable_engines"] == []
+    found: list[dict[str, Any]] = listed["leases"]
+    return found
+
+
+async def checks(vllm: VllmStack, name: str) -> Counter[str]:
+    samples = await vllm.cluster.metrics(name)
+    return Counter({one.labels["verdict"]: int(one.value) for one in samples if one.name == CHECKS and one.value})
+
+
+async def test_a_held_request_is_renewed_and_listed(vllm: VllmStack) -> None:
+    await vllm.need("p1", "d1")
+    wanted = await ask(vllm.http, vllm.url("d1"), *chat(PROMPT))
+    expired = await vllm.metric("p1", EXPIRED)
+    async with routed(vllm, vllm.address("d1", 1)) as router:
+        async with occupied(vllm, router, "d1"):
+            reads, before = await vllm.metric("d1", READS), await checks(vllm, "d1")
+            held = asyncio.create_task(ask(vllm.http, router.url, *chat(PROMPT)))
+            await vllm.until_held(router)
+            (row,) = [row for row in await vllm.requests(router) if row["state"] == "held"]
+            await asyncio.sleep(2.5 * LEASE_DURATION_S)
+            assert await vllm.cache_usage("p1") > 0
+            (lease,) = await leases(vllm, router)
+            assert (lease["request_id"], lease["state"]) == (row["id"], "held")
+        assert await held == wanted
+        await vllm.until_free("p1", "d1")
+        assert await leases(vllm, router) == []
+    assert await vllm.metric("p1", EXPIRED) == expired
+    assert await vllm.metric("d1", READS) == reads + 1  # D has read what was held, and not computed it again
+    assert await checks(vllm, "d1") - before == {"kept": 1}
+
+
+async def test_a_client_that_leaves_frees_the_blocks_that_a_stopped_d_would_read(vllm: VllmStack) -> None:
+    """A stock P would keep them until its lease ends: only D may tell it, and D stands still."""
+    await vllm.need("p1", "d1")
+    wanted = await ask(vllm.http, vllm.url("d1"), *chat(PROMPT))
+    expired = await vllm.metric("p1", EXPIRED)
+    async with routed(vllm, vllm.address("d1")) as router:
+        with vllm.paused("d1"):
+            asked = asyncio.create_task(ask_streamed(vllm.http, router.url, *chat(PROMPT)))
+            await vllm.until(lambda: worker_of(vllm, router, "decode"), "D has the request")
+            await vllm.until_holds("p1")
+            asked.cancel()
+            await vllm.until_free("p1", timeout_s=CANCEL_S)
+        await vllm.until_free("d1")
+        assert await ask(vllm.http, router.url, *chat(PROMPT)) == wanted
+    assert await vllm.metric("p1", EXPIRED) == expired
+
+
+async def test_an_abort_while_held_frees_the_blocks_at_once(vllm: VllmStack) -> None:
+    await vllm.need("p1", "d1")
+    async with routed(vllm, vllm.address("d1", 1)) as router, occupied(vllm, router, "d1"):
+        held = asyncio.create_task(ask(vllm.http, router.url, *chat(PROMPT)))
+        await vllm.until_held(router)
+        await vllm.until_holds("p1")
+        (row,) = [row for row in await vllm.requests(router) if row["state"] == "held"]
+        await vllm.http.post(f"{router.url}/admin/requests/{row['id']}/abort")
+        await vllm.until_free("p1", timeout_s=CANCEL_S)
+        assert (await held).error is not None
+
+
+async def test_a_d_that_dies_before_it_has_read_costs_no_second_prefill(vllm: VllmStack) -> None:
+    await vllm.need("p1", "d1", "d2")
+    wanted = await ask(vllm.http, vllm.url("d1"), *chat(PROMPT))
+    async with routed(vllm, vllm.address("d1"), vllm.address("d2")) as router:
+        with ExitStack() as stack:
+            for name in ("d1", "d2"):
+                stack.enter_context(vllm.paused(name))
+            asked = asyncio.create_task(ask_streamed(vllm.http, router.url, *chat(PROMPT)))
+            await vllm.until(lambda: worker_of(vllm, router, "decode"), "a D has the request")
+            prefilled = await vllm.metric("p1", PROMPT_TOKENS)
+            victim = await worker_of(vllm, router, "decode")
+            await vllm.kill(victim)
+        assert await asked == wanted
+        await vllm.until_free("p1")
+    assert await vllm.metric("p1", PROMPT_TOKENS) == prefilled
+    assert await checks(vllm, "d2" if victim == "d1" else "d1") == {"kept": 1}
+
+
+async def test_without_redis_for_a_while_nothing_is_lost(vllm: VllmStack) -> None:
+    await vllm.need("p1", "d1")
+    wanted = await ask(vllm.http, vllm.url("d1"), *chat(PROMPT))
+    async with routed(vllm, vllm.address("d1", 1)) as router:
+        async with occupied(vllm, router, "d1"):
+            held = asyncio.create_task(ask(vllm.http, router.url, *chat(PROMPT)))
+            await vllm.until_held(router)
+            await vllm.until_holds("p1")
+            prefilled = await vllm.metric("p1", PROMPT_TOKENS)
+            vllm.cluster.redis.kill()
+            await asyncio.sleep(1.5 * LEASE_DURATION_S)
+            assert await vllm.cache_usage("p1") > 0
+            vllm.cluster.redis.start()
+        assert await held == wanted
+        await vllm.until_free("p1", "d1")
+    assert await vllm.metric("p1", PROMPT_TOKENS) == prefilled
