@@ -9,8 +9,8 @@ import pytest
 
 from baton.processes.vllm.connectors import BATON, UNFENCED, Connector
 from baton.processes.vllm.program import find_vllm
-from bench.stale_reads.pair import pair
-from bench.stale_reads.rounds import NUM_AT_ONCE, Result, StaleReads, shape_with
+from bench.connector.pair import pair
+from bench.connector.stale_reads import NUM_AT_ONCE, Result, StaleReads, shape_with
 from tests.vllm.conftest import VARIABLE
 
 

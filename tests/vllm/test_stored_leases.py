@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 
 from baton.processes.vllm.connectors import BATON
-from bench.stale_reads.pair import CHECKS
+from bench.connector.pair import CHECKS
 from bench.vllm.servers import EXPIRED, READS
 from tests.kits.vllm.asking import ask, ask_streamed, chat, occupied, prompts, worker_of
 from tests.kits.vllm.stack import Router, VllmStack, vllm_stack

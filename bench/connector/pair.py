@@ -86,6 +86,14 @@ class Pair:
         """D's answer, with the blocks of P."""
         return await self.ask(self.d, prompt, await self.prefill(prompt), **more)
 
+    async def first_event(self, prompt: str, params: Mapping[str, Any]) -> None:
+        """Ask D for a stream of one token of the hand-off, and wait for its first event."""
+        body = {**_body(prompt, 1), "kv_transfer_params": params, "stream": True}
+        async with self._http.stream("POST", self.d + PATH, json=body) as response:
+            response.raise_for_status()
+            async for _ in response.aiter_lines():
+                return
+
     def d_stopped(self) -> AbstractContextManager[Callable[[], None]]:
         """D's engine stands still inside, or until the function is called; its HTTP port goes on to take requests."""
         return stopped(*self.cluster.ranks("d"))
@@ -107,9 +115,19 @@ class Pair:
         return Counter({one.labels["verdict"]: int(one.value) for one in samples if one.name == CHECKS})
 
     async def _post(self, url: str, prompt: str, *, max_tokens: int = 16, **more: Any) -> dict[str, Any]:
-        body = {"model": MODEL_NAME, "prompt": prompt, "max_tokens": max_tokens, "temperature": 0, "ignore_eos": True}
-        answer: dict[str, Any] = (await self._http.post(url + PATH, json={**body, **more})).raise_for_status().json()
+        response = await self._http.post(url + PATH, json={**_body(prompt, max_tokens), **more})
+        answer: dict[str, Any] = response.raise_for_status().json()
         return answer
+
+
+def _body(prompt: str, max_tokens: int) -> dict[str, Any]:
+    return {
+        "model": MODEL_NAME,
+        "prompt": prompt,
+        "max_tokens": max_tokens,
+        "temperature": 0,
+        "ignore_eos": True,
+    }
 
 
 def num_wrong(answers: Sequence[Answer], right: Sequence[Answer]) -> int:

@@ -1,4 +1,4 @@
-"""In each round D is held up until other prompts have the blocks that it will read, and then reads some in time."""
+"""Late reads: in each round D is held up until other prompts have the blocks. Then it reads some in time."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from bench.stale_reads.pair import BLOCK_SIZE, PairShape, num_wrong
+from bench.connector.pair import BLOCK_SIZE, PairShape, num_wrong
 
 if TYPE_CHECKING:
     from baton.processes.vllm.connectors import Connector
-    from bench.stale_reads.pair import Pair
+    from bench.connector.pair import Pair
 
 LEASE_DURATION_S = 6
 NUM_BLOCKS = 40
