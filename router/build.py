@@ -10,10 +10,11 @@ from core.net.client.http_client import HttpClient
 from core.net.deadlines import Timeouts
 from core.net.served.body import BodyBudget
 from core.protocol.router import new_router_id
+from core.protocol.worker import Role
 from router.engines.baton.engine import BatonEngine
 from router.engines.engines import Engines
 from router.engines.plain import PlainEngine
-from router.engines.vllm.engine import VllmEngine
+from router.engines.vllm.engine import StoredLeases, VllmEngine
 from router.peers.cleanup import Cleanup
 from router.peers.port import NoPeers
 from router.placement import DECODE_POLICIES, PREFILL_POLICIES, SkipPrefillRule
@@ -55,7 +56,8 @@ def build_services(
     pick_decode = DECODE_POLICIES[settings.pick_decode](pool.on_gone)
     prefill_aborts, lease_limit = PrefillAborts(calls), LeaseLimit(settings.max_leased_fraction, pool)
     vllm_leases = VllmLeases(settings.vllm_lease_duration_s)
-    stored = leases if settings.redis_url else None  # without Redis no vLLM server shares the store
+    # Without Redis no vLLM server shares the store.
+    stored = StoredLeases(leases, lambda: _all_have_fence(pool)) if settings.redis_url else None
     services = Services(
         settings=settings,
         upstream=upstream,
@@ -111,3 +113,8 @@ def build_services(
 def _check_as_foreign(settings: RouterSettings, upstream: HttpClient, worker: Worker) -> None:
     if worker.kind is EngineKind.VLLM or not settings.trust_static_workers:
         upstream.foreign.add(worker.url)
+
+
+def _all_have_fence(pool: WorkerPool) -> bool:
+    """Whether every vLLM that may be a D notices a read that comes too late."""
+    return all(one.has_fence for one in pool if one.kind is EngineKind.VLLM and one.role is not Role.PREFILL)

@@ -102,6 +102,7 @@ async def test_a_stream_is_the_whole(stack: Stack, path: str) -> None:
     )
 
 
+@pytest.mark.slow
 async def test_it_goes_on_after_a_death(stack: Stack) -> None:
     """The tokens that a client has are replayed: by a D that prefills alone, and by P for the next D."""
     body = {

@@ -95,6 +95,7 @@ async def until_more(client: httpx.AsyncClient, event: str) -> None:
             await asyncio.sleep(0.01)
 
 
+@pytest.mark.slow
 async def test_an_emptied_redis_loses_held_requests_nothing(redis_url: str, announced: Announced) -> None:
     """P, which knows its leases by itself, grants again what Redis has forgotten; the same blocks are read."""
     router = await RouterProcess().start(redis_url=redis_url, lease_duration_ms=20_000, lease_renew_interval_ms=100)

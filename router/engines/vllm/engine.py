@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from core.net.client.errors import ConnectError
 from router.engines.leg_body import whole
@@ -30,10 +30,20 @@ if TYPE_CHECKING:
 _ID_BYTES = 7
 
 
+class StoredLeases(NamedTuple):
+    """The leases in the store, which are used as long as every D has a fence.
+
+    A read that a D without one repeats, after another D may have read and P has freed the blocks, would not be noticed.
+    """
+
+    renewer: LeaseRenewer
+    all_have_fence: Callable[[], bool]
+
+
 class VllmEngine:
     """See ``engines.port`` for what each method is for."""
 
-    def __init__(self, leases: VllmLeases, stored: LeaseRenewer | None, max_event_bytes: int) -> None:
+    def __init__(self, leases: VllmLeases, stored: StoredLeases | None, max_event_bytes: int) -> None:
         """``stored`` None: this router has no store that P could share."""
         self._leases = leases
         self._stored = stored
@@ -54,22 +64,22 @@ class VllmEngine:
         if answer.where is not None:
             engine_id, lease_id = answer.where.engine_id, answer.summary.lease_id
             is_known = self._leases.tracks(engine_id, answer.summary.remote_request_id)
-            if is_known or (self._stored is not None and lease_id and self._stored.tracks(engine_id, lease_id)):
+            if is_known or (self._stored is not None and lease_id and self._stored.renewer.tracks(engine_id, lease_id)):
                 raise ValueError("another request has that lease")
         return answer
 
     def hold(self, answer: PrefillAnswer, on_over: Callable[[LeaseState], None] | None) -> HeldLease | None:
-        """The lease is renewed in the store, if P has granted it there, else by notifications over NIXL.
+        """The lease is renewed in the store, if P has granted it there and every D has a fence.
 
-        In the second case its id is P's own id of the request.
+        Else it is renewed by notifications over NIXL, and its id is P's own id of the request.
         """
         assert isinstance(answer, VllmAnswer)
         if answer.where is None:
             return None
-        if self._stored is not None and answer.summary.lease_id:
-            lease = StoredLease(self._stored, answer.where.engine_id, answer.summary.lease_id)
+        if self._stored is not None and answer.summary.lease_id and self._stored.all_have_fence():
+            lease = StoredLease(self._stored.renewer, answer.where.engine_id, answer.summary.lease_id)
             if on_over is not None:
-                self._stored.track(lease.engine_id, lease.lease_id, on_over)
+                self._stored.renewer.track(lease.engine_id, lease.lease_id, on_over)
             return lease
         return self._leases.hold(
             answer.where, answer.summary.remote_request_id, on_over or _ignore, asked_ms=answer.asked_ms
@@ -84,7 +94,7 @@ class VllmEngine:
 
         A P that has granted the lease in the store has one.
         """
-        return bool(lease.remaining_ms()) or (worker.has_fence and isinstance(lease, StoredLease))
+        return worker.has_fence if isinstance(lease, StoredLease) else bool(lease.remaining_ms())
 
     def decode_leg(self, request: Exchange, prefilled: PrefillAnswer | None) -> DecodeLeg:
         """D gets P's parameters unchanged, and the prompt as token ids if P has told them."""

@@ -96,6 +96,7 @@ def test_stock_servers_behind_one_router_need_no_redis(vllm: Vllm) -> None:
     assert up.finish() == (0, "")
 
 
+@pytest.mark.slow
 def test_a_server_that_dies_is_started_again_at_its_place(vllm: Vllm) -> None:
     up = vllm.up()
     up.until_ready()
@@ -110,6 +111,7 @@ def test_a_server_that_dies_is_started_again_at_its_place(vllm: Vllm) -> None:
     assert up.finish() == (0, "")
 
 
+@pytest.mark.slow
 def test_sigkill_of_up_leaves_nothing(vllm: Vllm) -> None:
     up = vllm.up()
     up.until_ready()
@@ -120,6 +122,7 @@ def test_sigkill_of_up_leaves_nothing(vllm: Vllm) -> None:
     assert up.finish()[0] == -signal.SIGKILL
 
 
+@pytest.mark.slow
 def test_a_server_that_ignores_sigterm_is_killed_with_its_engine(vllm: Vllm) -> None:
     up = vllm.up("--stop-timeout-s", "0.5", FAKE_VLLM_DECODE="deaf")
     up.until_ready()

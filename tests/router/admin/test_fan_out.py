@@ -133,6 +133,7 @@ async def test_requests_and_leases_of_all_routers(redis_url: str, workers: Annou
         await eventually(lambda: workers.held() == [])
 
 
+@pytest.mark.slow
 async def test_a_filter_holds_everywhere(redis_url: str, workers: Announced) -> None:
     async with three(redis_url, workers) as routers:
         for i in range(2):
@@ -160,6 +161,7 @@ async def test_a_router_that_does_not_answer_is_named(redis_url: str, workers: A
         assert answer.json()["error"]["code"] == "router_unreachable"
 
 
+@pytest.mark.slow
 async def test_a_dead_router_is_not_asked_any_more(redis_url: str, workers: Announced) -> None:
     async with three(redis_url, workers) as routers:
         await routers.start(1)

@@ -79,6 +79,7 @@ class Listener:
         return [result.sampled[0].token for result in results if isinstance(result, StepResult)]
 
 
+@pytest.mark.slow
 async def test_steps_that_are_sent_ahead_continue_after_the_tokens_that_the_rank_samples(
     folder_of: Callable[[str], Path], reference_of: Callable[[str], Reference]
 ) -> None:
@@ -175,7 +176,8 @@ def current_directory(pid: int) -> Path:
     return Path(f"/proc/{pid}/cwd").readlink()
 
 
-@pytest.mark.parametrize("how", ["step", pytest.param("kill", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["step", "kill"])
 async def test_a_rank_that_dies_is_noticed(how: str, folder_of: Callable[[str], Path]) -> None:
     listener = Listener()
     link = await listener.start(spec_of(folder_of("llama")))
@@ -223,6 +225,7 @@ async def test_a_start_that_is_cancelled_leaves_no_process(folder_of: Callable[[
     assert all(gone(pid) for pid in pids)
 
 
+@pytest.mark.slow
 def test_a_rank_leaves_when_the_other_end_closes(folder_of: Callable[[str], Path]) -> None:
     process, ours = spawn(spec_of(folder_of("llama")))
     with ours:
@@ -238,6 +241,7 @@ def test_a_rank_that_still_loads_leaves_too(folder_of: Callable[[str], Path]) ->
     assert process.wait() == 0
 
 
+@pytest.mark.slow
 def test_a_rank_ends_at_once_with_all_that_it_said() -> None:
     lines = (
         "import atexit, sys",
