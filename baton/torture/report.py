@@ -101,7 +101,7 @@ def rows(outcome: RunOutcome) -> Iterator[tuple[str, str]]:
 def allowed(outcome: RunOutcome) -> dict[tuple[str, str], int]:
     """How many errors each rule has allowed, by the rule's reason and the error's code."""
     counts = Counter(
-        (judgement.why, attempt.error["code"])
+        (judgement.why, str(attempt.error["code"]))  # vLLM's own codes are numbers
         for attempt, judgement in outcome.judged
         if judgement.verdict is Verdict.ALLOWED
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -54,6 +55,19 @@ def test_the_command_that_repeats_a_run_is_understood(plan: RunPlan, monkeypatch
     baton, *words = command(RunOutcome(plan)).split()
     assert baton == "baton" and main(words) == 0
     assert given == [plan]
+
+
+def test_codes_of_both_engines_are_counted() -> None:
+    """vLLM's are numbers."""
+    outcome = RunOutcome(RunPlan(3, kills=1))
+    for code in ("worker_died", 500, "worker_died"):
+        attempt = Attempt(0, "router-0", True, 0.0, error={"code": code})
+        outcome.judged.append((attempt, Judgement(Verdict.ALLOWED, "a worker died")))
+    console = Console(file=io.StringIO(), width=160)
+    print_report(outcome, console, None)
+    assert isinstance(console.file, io.StringIO)
+    shown = console.file.getvalue()
+    assert re.search(r"500: a worker died +1\b", shown) and re.search(r"worker_died: a worker died +2\b", shown)
 
 
 @pytest.mark.parametrize(
