@@ -64,7 +64,7 @@ def test_codes_of_both_engines_are_counted() -> None:
         attempt = Attempt(0, "router-0", True, 0.0, error={"code": code})
         outcome.judged.append((attempt, Judgement(Verdict.ALLOWED, "a worker died")))
     console = Console(file=io.StringIO(), width=160)
-    print_report(outcome, console, None)
+    print_report(outcome, console, Path())
     assert isinstance(console.file, io.StringIO)
     shown = console.file.getvalue()
     assert re.search(r"500: a worker died +1\b", shown) and re.search(r"worker_died: a worker died +2\b", shown)
