@@ -149,7 +149,7 @@ def _take_over(services: Services, request: Exchange, worker: Worker, answer: Pr
     is_whole = answer.is_whole(request.asked)
     if not is_whole:
         request.on(Event.PREFILLED)
-    if request.num_readers > 1 and answer.summary.lease_id:
+    if request.num_readers > 1 and engine.for_reader(answer, 1) is not None:
         _share(services, request, worker, answer, reads=not is_whole)
     elif is_whole:  # no D is needed; if P granted a lease anyway, it is released at the exit
         request.lease = engine.hold(answer, None)

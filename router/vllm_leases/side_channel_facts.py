@@ -9,7 +9,7 @@ those that are used are looked at.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -50,7 +50,7 @@ class SideChannelFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     compatibility_hash: str
     engine_id: str
-    #: Whether its ranks have words of a fence: it has loaded Baton's connector.
+    #: Whether it checks the fence of what it reads: it has loaded Baton's connector, and has not turned the fence off.
     has_fence: bool = False
 
 
@@ -61,10 +61,14 @@ class RankAnswer(msgspec.Struct, frozen=True):
     agent_metadata: bytes
 
 
+class _Fence(msgspec.Struct):
+    checks: bool
+
+
 class _Payload(msgspec.Struct):
     compatibility_hash: str
     agent_metadata_bytes: bytes
-    fence: dict[str, Any] | None = None
+    fence: _Fence | None = None
 
 
 class _Metadata(msgspec.Struct):
@@ -98,7 +102,7 @@ def parse(place: str, frames: Sequence[bytes]) -> RankAnswer:
     facts = SideChannelFacts(
         compatibility_hash=payload.compatibility_hash[:MAX_CHARS],
         engine_id=metadata.engine_id[:MAX_CHARS],
-        has_fence=payload.fence is not None,
+        has_fence=payload.fence is not None and payload.fence.checks,
     )
     return RankAnswer(facts, metadata.agent_metadata)
 

@@ -39,8 +39,7 @@ class BatonConnector(NixlPullConnector):
     def __init__(self, vllm_config: VllmConfig, role: KVConnectorRole, kv_cache_config: KVCacheConfig) -> None:
         check_version(vllm.__version__)
         settings = vllm_config.kv_transfer_config
-        if settings.get_from_extra_config("bidirectional_kv_xfer", False):
-            raise ValueError("BatonConnector reads from P only: leave bidirectional_kv_xfer out, or use NixlConnector.")
+        _refuse(vllm_config)
         if settings.kv_load_failure_policy != RECOMPUTE:
             logger.info("Prompts whose hand-off has ended are computed again: kv_load_failure_policy is %r.", RECOMPUTE)
             settings.kv_load_failure_policy = RECOMPUTE
@@ -67,6 +66,17 @@ class BatonConnector(NixlPullConnector):
     ) -> FenceMetrics:
         """The metrics of all intervals."""
         return FenceMetrics(vllm_config, metric_types, labelnames, per_engine_labelvalues)
+
+
+def _refuse(vllm_config: VllmConfig) -> None:
+    """Raise ValueError for what this connector cannot do, or what vLLM arranges by the name of NixlConnector."""
+    if vllm_config.kv_transfer_config.get_from_extra_config("bidirectional_kv_xfer", False):
+        raise ValueError("BatonConnector reads from P only: leave bidirectional_kv_xfer out, or use NixlConnector.")
+    parallel = vllm_config.parallel_config
+    if parallel.decode_context_parallel_size > 1 or parallel.prefill_context_parallel_size > 1:
+        raise ValueError("BatonConnector does not do context parallelism: use NixlConnector for it.")
+    if vllm_config.aux_output_config.enabled:
+        raise ValueError("--enable-return-routed-experts is incompatible with BatonConnector, as with NixlConnector.")
 
 
 def _leases(vllm_config: VllmConfig, engine_id: str) -> SchedulerLeases | None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(f"vllm.{__name__}")  # vLLM shows its own loggers only
 
 #: Longest wait for the end of the threads, seconds: one attempt to tell the store that the leases have ended.
-STOP_TIMEOUT_S = 5.0
+STOP_TIMEOUT_S = 2.0
 
 
 class SchedulerLeases:

@@ -36,7 +36,7 @@ class BatonScheduler(NixlPullConnectorScheduler):
         self._newly_leased: list[str] = []
 
     def update_state_after_alloc(self, request: Request, blocks: KVCacheBlocks, num_external_tokens: int) -> None:
-        """The workers hear of the promise in the step that computes the first tokens, so before any D can."""
+        """The workers hear of the promise in the step of the first tokens, so before P can answer."""
         params = request.kv_transfer_params
         if params and params.get("do_remote_decode"):
             self._promises.begin(request.request_id)
@@ -78,6 +78,8 @@ class BatonScheduler(NixlPullConnectorScheduler):
 
     def shutdown(self) -> None:
         """Routers see the ends of the leases in the store, and prefill elsewhere."""
-        if self._leases is not None:
-            self._leases.stop()
-        super().shutdown()
+        try:
+            if self._leases is not None:
+                self._leases.stop()
+        finally:
+            super().shutdown()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,7 @@ class BatonWorker(NixlPullConnectorWorker):
     """What each method is for says vLLM's ``NixlBaseConnectorWorker``."""
 
     nixl_wrapper: Any
+    transfer_topo: Any
     xfer_handshake_metadata: Any
 
     def __init__(self, vllm_config: VllmConfig, engine_id: str, kv_cache_config: KVCacheConfig) -> None:
@@ -51,6 +53,8 @@ class BatonWorker(NixlPullConnectorWorker):
         #: Requests that have a lease in the store, with what is known of it.
         self._leased: dict[str, LeaseState] = {}
         self._checks_fence = bool(self.kv_transfer_config.get_from_extra_config(FENCE, True))
+        if not self._checks_fence:
+            logger.warning("%r is false: a read that comes too late may give another prompt's text.", FENCE)
 
     def register_kv_caches(self, kv_caches: dict[str, torch.Tensor]) -> None:
         """The table is registered before the caches, so that what NIXL tells about this agent includes it."""
@@ -62,11 +66,13 @@ class BatonWorker(NixlPullConnectorWorker):
         self._reads = FenceReads(self.nixl_wrapper, words, self._tables, self._errors)
         stock = self.xfer_handshake_metadata
         self.xfer_handshake_metadata = FencedPayload(
-            stock.compatibility_hash, stock.agent_metadata_bytes, Table(self.engine_id, words.address, words.num_slots)
+            stock.compatibility_hash,
+            stock.agent_metadata_bytes,
+            Table(self.engine_id, words.address, words.num_slots, self._checks_fence),
         )
 
     def start_load_kv(self, metadata: NixlConnectorMetadata) -> None:
-        """The words of this step's requests are stored before anything is computed."""
+        """The words of this step's new requests are stored, which is before P can answer."""
         assert self._reads is not None
         step: BatonStep = metadata.baton
         self._words.apply(step.words)
@@ -91,28 +97,40 @@ class BatonWorker(NixlPullConnectorWorker):
         """The checks end before the agent does."""
         reads: FenceReads | None = getattr(self, "_reads", None)  # called also after a failure in the constructor
         if reads is not None:
-            reads.close()
             self._reads = None
+            reads.close()
         super().shutdown()
 
     def _nixl_handshake(
-        self, host: str, port: int, remote_tp_size: int, expected_engine_id: str, *args: Any, **kwargs: Any
+        self,
+        host: str,
+        port: int,
+        remote_tp_size: int,
+        expected_engine_id: str,
+        remote_dcp_size: int = 1,
+        remote_pp_size: int = 1,
+        *args: Any,
     ) -> tuple[dict[tuple[int, int], str], float]:
-        """In vLLM's thread for handshakes. Where the words are is asked after all else, in a question of its own."""
-        agents, clock_offset = super()._nixl_handshake(host, port, remote_tp_size, expected_engine_id, *args, **kwargs)
-        tables = ask_tables(host, port, agents) if self._checks_fence else {}
-        if not tables:
+        """In vLLM's thread for handshakes. Where the words are is asked first, in a question of its own: if it is not
+        answered, there is nothing to take back.
+        """
+        tp_ranks = self.transfer_topo.handshake_target_ranks(remote_tp_size, remote_dcp_size)
+        ranks = [*itertools.product(range(remote_pp_size), tp_ranks)]
+        tables = ask_tables(host, port, ranks) if self._checks_fence else {}
+        if tables and ({one.engine_id for one in tables.values()} != {expected_engine_id} or len(tables) < len(ranks)):
+            raise RuntimeError(f"{host}:{port} is not the engine {expected_engine_id} any more.")
+        agents, clock_offset = super()._nixl_handshake(
+            host, port, remote_tp_size, expected_engine_id, remote_dcp_size, remote_pp_size, *args
+        )
+        if tables:
+            self._tables.meet(expected_engine_id, {rank[1]: (agents[rank], table) for rank, table in tables.items()})
+        else:
             logger.warning(
                 "No fence is checked for the engine %s: what is read from it after the end of its lease may be another "
                 "prompt's blocks. %s",
                 expected_engine_id,
                 "Start it with BatonConnector." if self._checks_fence else f"{FENCE!r} is false here.",
             )
-        elif {table.engine_id for table in tables.values()} != {expected_engine_id} or len(tables) < len(agents):
-            raise RuntimeError(f"The engine {expected_engine_id} was replaced during the handshake.")
-        else:
-            ranks = {tp_rank: (agents[pp_rank, tp_rank], table) for (pp_rank, tp_rank), table in tables.items()}
-            self._tables.meet(expected_engine_id, ranks)
         return agents, clock_offset
 
     def _cleanup_remote_engine(self, engine_id: str, *, log_eviction: bool = True) -> None:
@@ -124,11 +142,14 @@ class BatonWorker(NixlPullConnectorWorker):
         assert self._reads is not None
         if dst_engine_id not in self._tables:
             return bool(super()._read_blocks(read_spec, dst_engine_id, request_id, *args, **kwargs))
+        num_pending = len(self._pending_recv_notifs.get(request_id, ()))
         with self._notices.held() as held:
             has_begun = bool(super()._read_blocks(read_spec, dst_engine_id, request_id, *args, **kwargs))
         if held:
             agent = self._remote_agents[dst_engine_id][(0, read_spec.remote_rank)]
             self._pending_recv_notifs.setdefault(request_id, []).extend((agent, notice) for notice in held)
+        # A read that vLLM splits between two kinds of memory notifies P later by itself.
+        if len(self._pending_recv_notifs.get(request_id, ())) > num_pending:
             self._reads.reads_from(request_id, dst_engine_id, read_spec.remote_rank)
         return has_begun
 
@@ -164,8 +185,9 @@ class BatonWorker(NixlPullConnectorWorker):
                 transfers[request_id] = []  # without handles, vLLM finds it done again in the next step
                 continue
             self.xfer_stats.record_check(verdict)
-            if verdict is Verdict.UNPROMISED:
-                self._send_pending_recv_notifs(request_id)  # P keeps the blocks, and nobody else will read them
+            if verdict in (Verdict.UNPROMISED, Verdict.FAILED):
+                logger.warning("The prompt of %s is computed here: its hand-off is %s.", request_id, verdict)
+                self._send_pending_recv_notifs(request_id)  # P may keep the blocks, and nobody else will read them
             if verdict is not Verdict.KEPT:
                 failed.add(request_id)
         return done, failed

@@ -43,9 +43,10 @@ def test_vllms_answer_is_read() -> None:
     assert (found.facts, found.agent_metadata) == (facts, b"nixl")
 
 
-def test_batons_connector_has_a_fence() -> None:
-    table = {"engine_id": "e1", "address": 1 << 40, "num_slots": 56}
-    assert parse("p:1", [answer(fence=table), CLOCK]).facts.has_fence
+@pytest.mark.parametrize("checks", [True, False])
+def test_batons_connector_has_a_fence_unless_it_is_off(checks: bool) -> None:
+    table = {"engine_id": "e1", "address": 1 << 40, "num_slots": 56, "checks": checks}
+    assert parse("p:1", [answer(fence=table), CLOCK]).facts.has_fence is checks
 
 
 def test_what_is_not_needed_may_be_missing() -> None:

@@ -36,7 +36,7 @@ def promise_of(params: dict[str, Any]) -> Promise | None:
     """The promise in ``kv_transfer_params``; None if there is none that D can check. Clients may have written it."""
     try:
         promise = msgspec.convert(params.get(FIELD), Promise)
-    except msgspec.ValidationError:
+    except (msgspec.ValidationError, UnicodeError):  # the second: half a character, which Python's strings can have
         return None
     is_possible = promise.slot >= 0 and NO_WORD < promise.word < 1 << WORD_BITS
     return promise if is_possible else None

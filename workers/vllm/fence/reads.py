@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
+import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
     from workers.vllm.fence.promises import Promise
     from workers.vllm.fence.tables import Agent, Tables
     from workers.vllm.fence.words import Words
+
+logger = logging.getLogger(f"vllm.{__name__}")  # vLLM shows its own loggers only
 
 #: Polls of the checks under way before they wait for the next step: a word comes within microseconds, while a step of
 #: a D that decodes takes milliseconds.
@@ -102,12 +106,14 @@ class FenceReads:
         return verdicts
 
     def close(self) -> None:
-        """Release everything."""
+        """Release everything that can be released."""
         for check in self._checks.values():
             for handle in check.handles:
-                self._agent.release_xfer_handle(handle)
+                with contextlib.suppress(*self._errors):
+                    self._agent.release_xfer_handle(handle)
         self._checks.clear()
-        self._agent.release_dlist_handle(self._own.handle)
+        with contextlib.suppress(*self._errors):
+            self._agent.release_dlist_handle(self._own.handle)
 
     def _begin(self, request_id: str, source: _Source) -> Verdict | None:
         if source.promise is None:
@@ -131,8 +137,9 @@ class FenceReads:
                 handle = self._agent.make_prepped_xfer("READ", self._own.handle, [landing], side, [check.promise.slot])
                 check.handles.append(handle)
                 self._agent.transfer(handle)
-            except self._errors:
+            except self._errors as error:
                 check.failed = True
+                logger.warning("The fence of a hand-off cannot be read: %s", error)
 
     def _poll(self, request_id: str) -> Verdict | None:
         check = self._checks[request_id]
@@ -153,8 +160,9 @@ class FenceReads:
         """Whether nothing is read any more, and the handle is released."""
         try:
             state = self._agent.check_xfer_state(handle)
-        except self._errors:
+        except self._errors as error:
             state = "ERR"
+            logger.warning("The fence of a hand-off could not be read: %s", error)
         if state == "PROC":
             return False
         check.failed |= state != "DONE"

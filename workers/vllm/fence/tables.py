@@ -25,6 +25,8 @@ class Table(msgspec.Struct, frozen=True):
     engine_id: str
     address: int
     num_slots: int
+    #: Whether this rank itself checks what it reads from others. Routers ask for it.
+    checks: bool = True
 
 
 class Agent(Protocol):
@@ -81,8 +83,3 @@ class Tables:
         """Release what belongs to an engine, if it is known."""
         for side in self._engines.pop(engine_id, {}).values():
             self._agent.release_dlist_handle(side.handle)
-
-    def close(self) -> None:
-        """Release everything."""
-        for engine_id in list(self._engines):
-            self.forget(engine_id)

@@ -66,6 +66,8 @@ def test_a_request_that_the_ranks_have_not_heard_of_is_dropped_without_a_word() 
         {FIELD: {"slot": 1.5, "word": 5}},
         {FIELD: {"slot": "1", "word": 5}},
         {FIELD: {"slot": True, "word": 5}},
+        {FIELD: {"slot": "\ud800", "word": 5}},
+        {FIELD: {"\ud800": 1, "word": 5}},
     ],
 )
 def test_what_is_no_promise_is_none(params: dict[str, Any]) -> None:
