@@ -164,6 +164,7 @@ async def test_the_first_requests_find_who_is_there(redis_url: str, announced: A
         assert (await router.stop())[0] == 0
 
 
+@pytest.mark.slow
 async def test_a_router_starts_without_the_redis_that_it_was_given() -> None:
     router = await RouterProcess().start(redis_url="redis://127.0.0.1:1/0")
     assert isinstance(router.statuses[-1], Ready)

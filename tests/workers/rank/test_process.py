@@ -21,6 +21,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="needs glibc")
 def test_memory_that_is_free_is_not_given_back() -> None:
     shown = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)

@@ -143,15 +143,15 @@ async def test_a_rank_that_is_killed_while_loading_ends_the_start(folder_of: Fol
     assert not driver.deaths
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("num_ranks", "fields", "reason"),
     [
-        pytest.param(
+        (
             3,
             {},
             "model type 'llama' cannot be split over 3 ranks: "
             "3 ranks do not divide its 4 attention heads and its 2 KV heads",
-            marks=pytest.mark.slow,
         ),
         (2, {"vocab_size": 383}, r"cannot load the weights of .*`lm_head` \(383\) must be divisible .*"),
     ],

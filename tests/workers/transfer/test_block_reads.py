@@ -110,6 +110,7 @@ def test_a_restarted_engine_never_passes_for_the_old_one(rank: DecodeRank) -> No
         assert rank.read(second, [3], [3]).outcome == "done"
 
 
+@pytest.mark.slow
 def test_a_dead_peer_fails_the_read_and_can_be_met_again(rank: DecodeRank) -> None:
     with PeerProcess() as first:
         rank.connect(first.metadata)
