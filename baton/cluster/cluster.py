@@ -33,6 +33,8 @@ LAST_WORDS_S = 5.0
 #: Seconds between two polls of a process that does not notify us.
 POLL_S = 0.02
 REDIS = "redis"
+#: A connection is not used again when its server may be closing it: vLLM's do after 5 s.
+SHORT_KEPT = httpx.Limits(keepalive_expiry=2.0)
 #: The demo model on one thread, so that several workers fit on a small machine.
 DEMO_WORKER: Flags = {"model": MODEL_DIR, "served-model-name": MODEL_NAME, "torch-threads": 1}
 
@@ -50,7 +52,7 @@ class Cluster:
         self.specs = dict(specs)
         self.processes: dict[str, Process] = {}
         self.redis = EmbeddedRedis(log_path=folder / "redis.log")
-        self.http = httpx.AsyncClient(timeout=ANSWER_TIMEOUT_S, trust_env=False)
+        self.http = httpx.AsyncClient(timeout=ANSWER_TIMEOUT_S, limits=SHORT_KEPT, trust_env=False)
         self.on_end: Callable[[str, str], None] = lambda *_: None
         self._stop_timeout_s = stop_timeout_s
         self._watchers: set[asyncio.Task[None]] = set()

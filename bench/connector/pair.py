@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from baton.cluster.cluster import POLL_S, Cluster
+from baton.cluster.cluster import POLL_S, SHORT_KEPT, Cluster
 from baton.cluster.process import VllmSpec, stopped
 from baton.demo import MODEL_DIR, MODEL_NAME
 from baton.processes.vllm.connectors import BATON, Connector
@@ -158,6 +158,6 @@ async def pair(program: VllmProgram, shape: PairShape, folder: Path) -> AsyncIte
         )
         async with (
             Cluster(folder, {"p": p, "d": d}) as cluster,
-            httpx.AsyncClient(timeout=None, trust_env=False) as http,
+            httpx.AsyncClient(timeout=None, limits=SHORT_KEPT, trust_env=False) as http,
         ):
             yield Pair(cluster, http, p.place.url, d.place.url)
