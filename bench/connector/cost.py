@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING
 
-from bench.connector.pair import BLOCK_SIZE, PairShape
+from bench.connector.pair import BLOCK_SIZE, PairShape, prompts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 NUM_ALONE = 12
 NUM_AT_ONCE = 24
 NUM_TOKENS = 32
-_WORDS = "Baton keeps the blocks of a prompt until another worker has read them, and then it frees them at once. "
 
 
 def cost_shape(connector: Connector) -> PairShape:
@@ -45,10 +44,10 @@ class Costs:
 async def measure(pairs: Mapping[str, Pair], rounds: int) -> dict[str, Costs]:
     """Each round measures every pair; the order is reversed each time. One round before them is not counted."""
     costs = {name: Costs() for name in pairs}
-    prompts = (f"{number} times {number * 7919 % 997}: {_WORDS * 12}" for number in itertools.count())
+    asked = prompts(num_sentences=12)
     for number in range(rounds + 1):
         for name in list(pairs)[:: 1 if number % 2 else -1]:
-            await _round(pairs[name], prompts, costs[name] if number else Costs())
+            await _round(pairs[name], asked, costs[name] if number else Costs())
     return costs
 
 
@@ -57,11 +56,11 @@ def ratios(costs: Mapping[str, Costs], ours: str, stock: str, values: Callable[[
     return [one / other for one, other in zip(values(costs[ours]), values(costs[stock]), strict=True)]
 
 
-async def _round(pair: Pair, prompts: Iterator[str], costs: Costs) -> None:
-    alone = [await _timed(pair, next(prompts)) for _ in range(NUM_ALONE)]
+async def _round(pair: Pair, asked: Iterator[str], costs: Costs) -> None:
+    alone = [await _timed(pair, next(asked)) for _ in range(NUM_ALONE)]
     costs.hand_off_s.append(median(hand_off_s for hand_off_s, _ in alone))
     costs.ttft_s.append(median(ttft_s for _, ttft_s in alone))
-    chosen = list(itertools.islice(prompts, NUM_AT_ONCE))
+    chosen = list(itertools.islice(asked, NUM_AT_ONCE))
     begun_s = time.perf_counter()
     await asyncio.gather(*(pair.hand_off(prompt, max_tokens=NUM_TOKENS) for prompt in chosen))
     costs.tokens_per_s.append(NUM_AT_ONCE * NUM_TOKENS / (time.perf_counter() - begun_s))

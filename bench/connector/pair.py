@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import Counter
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from baton.processes.vllm.server import ServerPlace, ServerShare, VllmModel
 from core.protocol.handoff import ASK_PREFILL
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -30,6 +31,7 @@ BLOCK_SIZE = 32
 PATH = "/v1/completions"
 USAGE = "vllm:kv_cache_usage_perc"
 CHECKS = "vllm:baton_fence_checks_total"
+_SENTENCE = "Baton keeps the blocks of a prompt until another worker has read them, and then it frees them at once. "
 #: Two computations of the same token may differ by so much, in units of its logprob: they batch differently.
 LOGPROB_TOLERANCE = 1e-3
 
@@ -128,6 +130,12 @@ def _body(prompt: str, max_tokens: int) -> dict[str, Any]:
         "temperature": 0,
         "ignore_eos": True,
     }
+
+
+def prompts(num_sentences: int) -> Iterator[str]:
+    """Prompts without end, no two of which begin alike."""
+    for number in itertools.count():
+        yield f"{number} times {number * 7919 % 997}: {_SENTENCE * num_sentences}"
 
 
 def num_wrong(answers: Sequence[Answer], right: Sequence[Answer]) -> int:

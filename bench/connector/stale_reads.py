@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from bench.connector.pair import BLOCK_SIZE, PairShape, num_wrong
+from bench.connector.pair import BLOCK_SIZE, PairShape, num_wrong, prompts
 
 if TYPE_CHECKING:
     from baton.processes.vllm.connectors import Connector
@@ -17,7 +18,6 @@ LEASE_DURATION_S = 6
 NUM_BLOCKS = 40
 #: Hand-offs of one round: together their prompts, of four blocks each, take nearly all blocks of P.
 NUM_AT_ONCE = 8
-_WORDS = "Baton keeps the blocks of a prompt until another worker has read them, and then it frees them at once. "
 
 
 def shape_with(connector: Connector, p_tp: int = 1, d_tp: int = 1) -> PairShape:
@@ -45,7 +45,7 @@ class StaleReads:
 
     def __init__(self, pair: Pair) -> None:
         self._pair = pair
-        self._num_asked = 0
+        self._new_prompts = prompts(num_sentences=3)
 
     async def run(self, rounds: int) -> Result:
         """Each round has ``NUM_AT_ONCE`` hand-offs that D reads too late, and as many that it reads at once."""
@@ -62,27 +62,24 @@ class StaleReads:
         return result
 
     async def _late(self) -> int:
-        pair, prompts = self._pair, self._prompts()
-        right = [await pair.ask(pair.d, prompt) for prompt in prompts]
-        handed_off = await asyncio.gather(*map(pair.prefill, prompts))
+        pair, asked = self._pair, self._prompts()
+        right = [await pair.ask(pair.d, prompt) for prompt in asked]
+        handed_off = await asyncio.gather(*map(pair.prefill, asked))
         with pair.d_stopped() as go_on:
             async with asyncio.TaskGroup() as group:
-                asked = [
+                answers = [
                     group.create_task(pair.ask(pair.d, prompt, params))
-                    for prompt, params in zip(prompts, handed_off, strict=True)
+                    for prompt, params in zip(asked, handed_off, strict=True)
                 ]
                 await pair.until_p_is_free()
                 await asyncio.gather(*(pair.ask(pair.p, prompt, max_tokens=1) for prompt in self._prompts()))
                 go_on()
-        return num_wrong([one.result() for one in asked], right)
+        return num_wrong([one.result() for one in answers], right)
 
     async def _on_time(self) -> int:
-        pair, prompts = self._pair, self._prompts()
-        right = [await pair.ask(pair.d, prompt) for prompt in prompts]
-        return num_wrong(await asyncio.gather(*map(pair.hand_off, prompts)), right)
+        pair, asked = self._pair, self._prompts()
+        right = [await pair.ask(pair.d, prompt) for prompt in asked]
+        return num_wrong(await asyncio.gather(*map(pair.hand_off, asked)), right)
 
     def _prompts(self) -> list[str]:
-        """New ones, no two of which begin alike."""
-        first = self._num_asked
-        self._num_asked += NUM_AT_ONCE
-        return [f"{number} times {number * 7919 % 997}: {_WORDS * 3}" for number in range(first, self._num_asked)]
+        return list(itertools.islice(self._new_prompts, NUM_AT_ONCE))

@@ -5,7 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from router.renewal.port import HeldLease, LeaseRenewer
+    from collections.abc import Callable
+
+    from core.leases.store import LeaseState
+    from router.renewal.port import LeaseRenewer
+    from router.request.exchange import Exchange
 
 
 class StoredLease:
@@ -41,9 +45,21 @@ class StoredLease:
         return f"<StoredLease {self.lease_id} of {self.engine_id}>"
 
 
-def may_have_read(lease: HeldLease | None) -> bool:
-    """Whether a D may have read the blocks of a request with this lease, as far as the store tells.
+def hold(
+    renewer: LeaseRenewer, engine_id: str, lease_id: str, on_over: Callable[[LeaseState], None] | None
+) -> StoredLease:
+    """The lease, renewed from now on; ``on_over`` None: it is not renewed, only released."""
+    if on_over is not None:
+        renewer.track(engine_id, lease_id, on_over)
+    return StoredLease(renewer, engine_id, lease_id)
 
-    There was nothing to read, or the lease's state is unknown, or others read it too.
+
+def may_have_read(request: Exchange) -> bool:
+    """Whether a D may have read the blocks of a request whose lease is in the store.
+
+    There was nothing to read, or the lease has ended, or its state is unknown, or others read it too. An expired lease
+    does not mean that the read failed: late reads are good until the blocks are overwritten, and then D prefills by
+    itself.
     """
-    return lease is None or lease.is_shared or lease.remaining_ms() is None
+    lease = request.lease
+    return lease is None or lease.is_shared or request.lease_end is not None or lease.remaining_ms() is None

@@ -57,15 +57,9 @@ class BatonConnector(NixlPullConnector):
         return FenceStats() if data is None else FenceStats(data=data)
 
     @classmethod
-    def build_prom_metrics(
-        cls,
-        vllm_config: VllmConfig,
-        metric_types: dict[Any, Any],
-        labelnames: list[str],
-        per_engine_labelvalues: dict[int, list[object]],
-    ) -> FenceMetrics:
-        """The metrics of all intervals."""
-        return FenceMetrics(vllm_config, metric_types, labelnames, per_engine_labelvalues)
+    def build_prom_metrics(cls, *args: Any, **kwargs: Any) -> FenceMetrics:
+        """The metrics of all intervals; the arguments are theirs."""
+        return FenceMetrics(*args, **kwargs)
 
 
 def _refuse(vllm_config: VllmConfig) -> None:

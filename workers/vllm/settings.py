@@ -36,6 +36,11 @@ class ConnectorSettings(BaseSettings):
             raise ValueError("a setting is given by its variable or by the one of its file, not by both")
         return self
 
+    @classmethod
+    def variables(cls) -> frozenset[str]:
+        """The variables of the environment that are read."""
+        return frozenset(f"{cls.model_config['env_prefix']}{name}".upper() for name in cls.model_fields)
+
     def redis_login(self) -> str:
         """The URL for a Redis client; empty without Redis. Raises OSError and ValueError."""
         url = self.redis_url if self.redis_url_file is None else check_redis_url(_read(self.redis_url_file))

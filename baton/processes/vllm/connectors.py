@@ -16,17 +16,6 @@ class Connector:
     extra: Mapping[str, object] = field(default_factory=dict)
 
 
-#: Baton's variables that its connector reads. A server with another connector is given none of Baton's, whose secrets
-#: it does not need.
-VARIABLES = frozenset(
-    {
-        "BATON_REDIS_URL",
-        "BATON_REDIS_URL_FILE",
-        "BATON_REDIS_PASSWORD",
-        "BATON_REDIS_PASSWORD_FILE",
-        "BATON_REDIS_GRACE_MS",
-    }
-)
 #: vLLM's own. A D that reads too late gets another prompt's blocks, and nothing tells it.
 STOCK = Connector("NixlConnector")
 #: Baton's, which has to be installed in vLLM's environment: with a fence, and leases in Redis.

@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 import msgspec
 
 from baton.processes.child import ChildSpec
-from baton.processes.vllm.connectors import STOCK, VARIABLES, Connector
+from baton.processes.vllm.connectors import STOCK, Connector
 from baton.processes.vllm.extra_args import ExtraArgs
 from baton.processes.vllm.launcher import Launch
 from baton.processes.vllm.program import VllmProgram
 from core.net.sockets import base_url
 from core.process.interpreter import python
+from workers.vllm.settings import ConnectorSettings
 
 LOOPBACK = "127.0.0.1"
 #: ``kv_both`` is deprecated for NixlConnector.
@@ -114,7 +115,7 @@ def _environ(
     program: VllmProgram, connector: Connector, place: ServerPlace, share: ServerShare, environ: Mapping[str, str]
 ) -> dict[str, str]:
     """The server's environment: of Baton's settings, some of which are secret, it has those of its connector only."""
-    needed = VARIABLES if connector.module else frozenset()
+    needed = ConnectorSettings.variables() if connector.module else frozenset()
     defaults = {"UCX_NET_DEVICES": "lo"}  # the network of UCX; prefill and decode are on this machine
     if program.on_cpu:
         # By default each server would bind its threads to the same cores, and take most of the memory.

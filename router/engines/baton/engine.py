@@ -8,7 +8,7 @@ from router.engines.baton.answer import BatonAnswer, ReaderAnswer
 from router.engines.baton.bodies import decode_body, prefill_body
 from router.engines.leg_body import whole
 from router.engines.port import DecodeLeg, PrefillLeg
-from router.engines.stored_lease import StoredLease, may_have_read
+from router.engines.stored_lease import hold, may_have_read
 from router.request.sent_tokens import ASK_NAMES
 
 if TYPE_CHECKING:
@@ -59,10 +59,7 @@ class BatonEngine:
         """The lease is renewed in Redis."""
         if not answer.summary.lease_id:
             return None
-        lease = StoredLease(self._leases, answer.summary.remote_engine_id, answer.summary.lease_id)
-        if on_over is not None:
-            self._leases.track(lease.engine_id, lease.lease_id, on_over)
-        return lease
+        return hold(self._leases, answer.summary.remote_engine_id, answer.summary.lease_id, on_over)
 
     def for_reader(self, answer: PrefillAnswer, reader: int) -> PrefillAnswer | None:
         """P keeps the blocks until each reader has told it by a name of its own that it has read."""
@@ -89,12 +86,8 @@ class BatonEngine:
         return 2 if request.asked.chat and not request.sent_tokens.begun else 1
 
     def may_have_read(self, request: Exchange) -> bool:
-        """Also when the lease has ended.
-
-        An expired lease does not mean that the read failed: late reads are good until the blocks are overwritten, and
-        then D prefills by itself.
-        """
-        return request.lease_end is not None or may_have_read(request.lease)
+        """As the lease in the store tells."""
+        return may_have_read(request)
 
     def keeps_blocks(self, request: Exchange, _error: CallError | ApiError) -> bool:
         """Whatever became of D, P keeps the blocks as long as the lease is renewed."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from core.net.client.errors import ConnectError
 from router.engines.leg_body import whole
 from router.engines.port import DecodeLeg, PrefillLeg
-from router.engines.stored_lease import StoredLease, may_have_read
+from router.engines.stored_lease import StoredLease, hold, may_have_read
 from router.engines.vllm.answer import VllmAnswer
 from router.engines.vllm.bodies import decode_body, prefill_body
 from router.engines.vllm.continuing import can_continue
@@ -77,10 +77,7 @@ class VllmEngine:
         if answer.where is None:
             return None
         if self._stored is not None and answer.summary.lease_id and self._stored.all_have_fence():
-            lease = StoredLease(self._stored.renewer, answer.where.engine_id, answer.summary.lease_id)
-            if on_over is not None:
-                self._stored.renewer.track(lease.engine_id, lease.lease_id, on_over)
-            return lease
+            return hold(self._stored.renewer, answer.where.engine_id, answer.summary.lease_id, on_over)
         return self._leases.hold(
             answer.where, answer.summary.remote_request_id, on_over or _ignore, asked_ms=answer.asked_ms
         )
@@ -118,9 +115,7 @@ class VllmEngine:
 
     def may_have_read(self, request: Exchange) -> bool:
         """That is known of leases in the store only."""
-        if not isinstance(request.lease, StoredLease):
-            return True
-        return request.lease_end is not None or may_have_read(request.lease)
+        return not isinstance(request.lease, StoredLease) or may_have_read(request)
 
     def keeps_blocks(self, request: Exchange, error: CallError | ApiError) -> bool:
         """P keeps them as long as a lease in the store is renewed. Without one, only a D that never had the parameters

@@ -55,7 +55,7 @@ class Promises:
     """The promises of one engine. The same slot is promised to one request at a time."""
 
     def __init__(self, num_slots: int) -> None:
-        #: A slot that was freed last is used again last: a late reader then finds no word more often than another.
+        #: Used in turn.
         self._free = deque(range(num_slots))
         self._promises: dict[str, Promise] = {}
         self._news = Told([], {})
