@@ -11,7 +11,7 @@ import pytest
 
 from tests.kits.strict_types import message_events, response_events
 from tests.kits.whole.stack import MODEL, Stack
-from tests.kits.whole.streams import Counts, resumed
+from tests.kits.whole.streams import Count, Counts, resumed
 
 pytestmark = pytest.mark.slow
 
@@ -42,15 +42,17 @@ BODIES: dict[str, dict[str, Any]] = {
 }
 
 
-async def stream(stack: Stack, path: str, on_event: Any = lambda: None) -> list[Any]:
-    """The events, strictly validated. ``on_event`` is called with each."""
+async def stream(stack: Stack, path: str, count: Count | None = None) -> list[Any]:
+    """The events, strictly validated. They are counted as they come."""
     text = ""
-    async with stack.http.stream("POST", f"{stack.router.url}{path}", json=BODIES[path]) as answer:
-        assert answer.status_code == 200
-        async for line in answer.aiter_lines():
-            text += f"{line}\n"
-            if line.startswith("data:"):
-                on_event()
+    count = count or Counts(1).of[0]
+    with count:
+        async with stack.http.stream("POST", f"{stack.router.url}{path}", json=BODIES[path]) as answer:
+            assert answer.status_code == 200
+            async for line in answer.aiter_lines():
+                text += f"{line}\n"
+                if line.startswith("data:"):
+                    count.one_more()
     return response_events(text) if path == "/v1/responses" else message_events(text)
 
 
@@ -76,7 +78,7 @@ async def test_streams_go_on_when_their_d_is_killed(stack: Stack) -> None:
     before = await resumed(stack)
     counts = Counts(len(BODIES))
     async with asyncio.TaskGroup() as group:
-        streams = [group.create_task(stream(stack, path, counts.counter(i))) for i, path in enumerate(BODIES)]
+        streams = [group.create_task(stream(stack, *one)) for one in zip(BODIES, counts.of, strict=True)]
         await counts.more(NUM_BEFORE)
         await stack.http.post(f"{other}/resume")
         os.kill(stack.workers.pop("victim").pid, signal.SIGKILL)

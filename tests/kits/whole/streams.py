@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from tests.kits.whole import reference
 from tests.kits.whole.stack import MODEL, Stack
@@ -37,14 +37,15 @@ def asks(seed: int) -> list[tuple[str, dict[str, Any]]]:
     ]
 
 
-async def lines(stack: Stack, path: str, body: dict[str, Any], on_chunk: Callable[[], None]) -> list[str]:
+async def lines(stack: Stack, path: str, body: dict[str, Any], count: Count) -> list[str]:
     found = []
-    async with stack.http.stream("POST", f"{stack.router.url}{path}", json=body) as response:
-        assert response.status_code == 200
-        async for line in response.aiter_lines():
-            if line:
-                found.append(line)
-                on_chunk()
+    with count:
+        async with stack.http.stream("POST", f"{stack.router.url}{path}", json=body) as response:
+            assert response.status_code == 200
+            async for line in response.aiter_lines():
+                if line:
+                    found.append(line)
+                    count.one_more()
     return found
 
 
@@ -70,24 +71,38 @@ def gist(found: list[str]) -> dict[str, Any]:
     }
 
 
+class Count:
+    """How many chunks one stream has; a context in which the stream goes on."""
+
+    def __init__(self, news: asyncio.Event) -> None:
+        self.chunks = 0
+        self.is_over = False
+        self._news = news
+
+    def one_more(self) -> None:
+        self.chunks += 1
+        self._news.set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.is_over = True
+        self._news.set()
+
+
 class Counts:
     """How many chunks each of some streams has."""
 
     def __init__(self, num_streams: int) -> None:
-        self._counts = [0] * num_streams
         self._news = asyncio.Event()
+        self.of = [Count(self._news) for _ in range(num_streams)]
 
-    def counter(self, i: int) -> Callable[[], None]:
-        def one_more() -> None:
-            self._counts[i] += 1
-            self._news.set()
-
-        return one_more
-
-    async def more(self, count: int) -> None:
-        """Wait until each has so many more."""
-        wanted = [before + count for before in self._counts]
-        while any(now < then for now, then in zip(self._counts, wanted, strict=True)):
+    async def more(self, chunks: int) -> None:
+        """Wait until each has so many more; a stream that ends before has none left to wait for, and fails the test."""
+        wanted = [one.chunks + chunks for one in self.of]
+        while late := [one for one, then in zip(self.of, wanted, strict=True) if one.chunks < then]:
+            assert not any(one.is_over for one in late), "a stream was too short"
             self._news.clear()
             await self._news.wait()
 
@@ -98,7 +113,7 @@ async def all_at_once(
     """The gists of these streams. ``strike`` is awaited once each of them has begun well."""
     counts = Counts(len(wanted))
     async with asyncio.TaskGroup() as group:
-        streams = [group.create_task(lines(stack, *one, counts.counter(i))) for i, one in enumerate(wanted)]
+        streams = [group.create_task(lines(stack, *one, count)) for one, count in zip(wanted, counts.of, strict=True)]
         await counts.more(NUM_BEFORE)
         await strike(counts)
     return [gist(stream.result()) for stream in streams]
