@@ -29,6 +29,7 @@ from workers.rank.native.support import DTYPES, missing
 from workers.rank.outbox import Outbox
 from workers.rank.receiver import Receiver
 from workers.rank.runner import Runner
+from workers.rank.sampling.noise import native_bits
 from workers.rank_protocol.errors import SIBLING_LOST_STATUS, ModelLoadError, RankError, one_line
 from workers.rank_protocol.spec import RankSpec
 from workers.transfer.null_transfer import NullTransfer
@@ -150,6 +151,8 @@ def load(
         adapters=model.adapters.names,
     )
     grammars = GrammarLibrary(answer, model.vocab_size)
+    if model.device.type == "cpu":
+        native_bits()  # compiled here, so that no step waits for it
     runner = Runner(model, cache, versions, with_logprobs=spec.rank == 0, graphs=graphs, grammars=grammars)
     return LoadedRank(runner, transfer, grammars, ready, model.device)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 
+import pytest
 import torch
 
-from workers.rank.sampling.noise import gumbel, random_bits, stream_key
+from workers.rank.sampling.noise import add_gumbel, gumbel, native_bits, random_bits, stream_key
 
 CPU = torch.device("cpu")
 
@@ -41,3 +42,30 @@ def test_gumbel_has_its_mean_and_spread_and_is_finite(device: str) -> None:
     # Euler's constant and pi / sqrt(6); a million draws are within a thousandth or two.
     assert abs(float(noise.double().mean()) - 0.57722) < 0.005
     assert abs(float(noise.double().std()) - math.pi / math.sqrt(6)) < 0.005
+
+
+@pytest.mark.parametrize("kept", [0.0, 0.01, 0.5, 1.0])
+def test_the_native_program_adds_the_same_noise(kept: float) -> None:
+    """Bit for bit, and nothing to what is banned. The others come from torch."""
+    assert native_bits() is not None
+    keys = [stream_key(seed, position) for seed, position in ((0, 0), (5, 1), (-1, 10**6), (2**63 - 1, 3))]
+    drawn = torch.Generator().manual_seed(1)
+    scores = torch.randn(len(keys), 1001, generator=drawn)
+    scores[torch.rand(scores.shape, generator=drawn) >= kept] = float("-inf")
+    scores[0] = float("-inf")
+    wanted = scores + gumbel(keys, 1001, CPU)
+    add_gumbel(scores, keys)
+    assert torch.equal(scores, wanted)
+    assert bool(scores[0].isneginf().all()) and bool(scores[1:].isfinite().any()) == (kept > 0)
+
+
+def test_noise_where_no_native_program_can_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = [stream_key(1, 1), stream_key(2, 2)]
+    wanted = gumbel(keys, 50, CPU)
+    spread = torch.zeros(50, 2).T
+    add_gumbel(spread, keys)
+    assert torch.equal(spread, wanted)
+    monkeypatch.setattr("workers.rank.sampling.noise.native_bits", lambda: None)
+    scores = torch.zeros(2, 50)
+    add_gumbel(scores, keys)
+    assert torch.equal(scores, wanted)

@@ -6,5 +6,6 @@
 ``rows``      programs for each token by itself: norms, rotations, gates
 ``paged``     programs that read or write the paged cache
 ``masks``     scores of banned tokens
+``noise``     random bits for the tokens that can be drawn
 ``scores``    the softmax of causal attention
 """

@@ -8,13 +8,15 @@ the vocabulary index is the index in the stream. Integer arithmetic wraps modulo
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 import torch
 
+from workers.rank.native.support import is_available
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 _GAMMA = 0x9E3779B97F4A7C15
 _MIX_1 = 0xBF58476D1CE4E5B9
@@ -29,13 +31,33 @@ def stream_key(seed: int, position: int) -> int:
     return _mix((_mix(seed & _MASK) + position * _GAMMA) & _MASK)
 
 
+def add_gumbel(scores: torch.Tensor, keys: Sequence[int]) -> None:
+    """Add the noise of ``gumbel`` to scores, float32 ``[len(keys), vocab_size]``, in place.
+
+    On a CPU only the scores that are not -inf are touched. Where parameters or a grammar have banned most tokens of a
+    large vocabulary, nearly all of the time of sampling is saved.
+    """
+    native = native_bits() if scores.device.type == "cpu" else None
+    if native is None or not scores.is_contiguous():
+        scores.add_(gumbel(keys, scores.shape[1], scores.device))
+        return
+    places, bits = torch.empty((2, scores.numel()), dtype=torch.int64)
+    starts, count = _starts(keys, scores.device), torch.empty(1, dtype=torch.int64)
+    native(*(one.data_ptr() for one in (scores, starts, places, bits, count)), *scores.shape)
+    found = int(count)
+    scores.view(-1).index_add_(0, places[:found], _gumbel(bits[:found]))
+
+
 def gumbel(keys: Sequence[int], vocab_size: int, device: torch.device) -> torch.Tensor:
     """Standard Gumbel noise, float32 ``[len(keys), vocab_size]``, with one ``stream_key`` for each row.
 
     The uniform number has 53 random bits, so it is precise near 0, where the noise is largest. The number is never 0
     and never 1, so the noise is finite.
     """
-    bits = random_bits(keys, vocab_size, device)
+    return _gumbel(random_bits(keys, vocab_size, device))
+
+
+def _gumbel(bits: torch.Tensor) -> torch.Tensor:
     uniform = _shift(bits, 11).to(torch.float32).add_(0.5).mul_(2.0**-53).clamp_(max=_BELOW_ONE)
     exponential = uniform.neg_().log1p_().neg_()
     return exponential.log_().neg_()
@@ -43,11 +65,25 @@ def gumbel(keys: Sequence[int], vocab_size: int, device: torch.device) -> torch.
 
 def random_bits(keys: Sequence[int], vocab_size: int, device: torch.device) -> torch.Tensor:
     """64 random bits as int64 ``[len(keys), vocab_size]``: outputs ``1..vocab_size`` of SplitMix64 from each key."""
-    state = torch.tensor([_signed(key) for key in keys], dtype=torch.int64, device=device)[:, None]
-    bits = state + _increments(vocab_size, device)[None, :]
+    bits = _starts(keys, device)[:, None] + _increments(vocab_size, device)[None, :]
     bits = bits.bitwise_xor_(_shift(bits, 30)).mul_(_signed(_MIX_1))
     bits = bits.bitwise_xor_(_shift(bits, 27)).mul_(_signed(_MIX_2))
     return bits.bitwise_xor_(_shift(bits, 31))
+
+
+@cache
+def native_bits() -> Callable[..., None] | None:
+    """The program that finds bits on this processor, if there is one. The first call compiles it."""
+    if not is_available(torch.float32):
+        return None
+    from workers.rank.native.noise import bits
+
+    program: Callable[..., None] = bits(torch.float32)
+    return program
+
+
+def _starts(keys: Sequence[int], device: torch.device) -> torch.Tensor:
+    return torch.tensor([_signed(key) for key in keys], dtype=torch.int64, device=device)
 
 
 @lru_cache(maxsize=8)

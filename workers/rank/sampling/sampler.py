@@ -8,7 +8,7 @@ import torch
 
 from workers.rank.sampling.logit_edits import SamplingRow, edit
 from workers.rank.sampling.logprobs import logprobs_of
-from workers.rank.sampling.noise import gumbel, stream_key
+from workers.rank.sampling.noise import add_gumbel, stream_key
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,8 +64,8 @@ def _draw(scores: torch.Tensor, rows: Sequence[SamplingRow]) -> torch.Tensor:
     params = [row.sampling for row in rows]
     scores = scores / _column([p.temperature for p in params], scores)
     scores = truncate(scores, params)
-    keys = [stream_key(row.sampling.seed, len(row.tokens)) for row in rows]
-    return (scores + gumbel(keys, scores.shape[1], scores.device)).argmax(dim=-1)
+    add_gumbel(scores, [stream_key(row.sampling.seed, len(row.tokens)) for row in rows])
+    return scores.argmax(dim=-1)
 
 
 def truncate(scores: torch.Tensor, params: Sequence[SamplingParams]) -> torch.Tensor:
