@@ -44,8 +44,7 @@ class Constraint:
         """What computes the mask of the tokens that may come next; None: all may, see ``error``."""
         return None if self.error else self._matcher
 
-    def has_mask(self) -> bool:
-        """Whether a mask that ``matcher`` has computed holds. Otherwise every token may come next, see ``error``."""
-        if self.matcher is not None and self.matcher.is_error():
-            self.error = self.matcher.get_error()
-        return self.matcher is not None
+    def fail(self) -> None:
+        """The computation of a mask has failed: from now on every token may come next, see ``error``."""
+        assert self._matcher is not None
+        self.error = self._matcher.get_error() or "its mask cannot be computed"

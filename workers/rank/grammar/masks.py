@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+import queue
+import threading
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import torch
 from llguidance import LLExecutor
@@ -13,7 +14,6 @@ from workers.rank.native.support import is_available
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from concurrent.futures import Future
 
     from llguidance import LLMatcher
 
@@ -32,15 +32,21 @@ class ConstrainedRow(Protocol):
 
 
 class MaskWriter:
-    """Computes masks in a thread, without Python's lock, while the forward pass runs in another."""
+    """Computes masks in a thread, without Python's lock, while the forward pass runs in another.
+
+    Bare queues hand over to the thread and back: an executor with its futures takes ten times as long, which is felt in
+    the steps of a small model.
+    """
 
     def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="masks")
+        self._wanted: queue.SimpleQueue[_Wanted] = queue.SimpleQueue()
 
     @cached_property
-    def _executor(self) -> LLExecutor:
-        """Has a thread of its own, which ranks need only once a request has a grammar."""
-        return LLExecutor(num_threads=1)
+    def _thread(self) -> threading.Thread:
+        """Runs from the first request with a grammar on."""
+        thread = threading.Thread(target=_write_masks, args=(self._wanted,), name="masks", daemon=True)
+        thread.start()
+        return thread
 
     def begin(self, rows: Sequence[ConstrainedRow], mask_words: int) -> Masks | None:
         """Begin the masks of a step's rows; None if no row has a grammar. The grammars must stay where they are
@@ -52,32 +58,64 @@ class MaskWriter:
         if not bound:
             return None
         words = torch.empty((len(bound), mask_words), dtype=torch.int32)
-        matchers = [(one.matcher, number) for number, (_, one) in enumerate(bound) if one.matcher is not None]
-        return Masks(bound, words, self._thread.submit(self._write, matchers, words))
-
-    def _write(self, matchers: list[tuple[LLMatcher, int]], words: torch.Tensor) -> None:
+        matchers = []
+        for number, (_, constraint) in enumerate(bound):
+            matcher = constraint.matcher
+            if matcher is None:
+                words[number].fill_(_ALL)
+            else:
+                matchers.append((matcher, number))
+        masks = Masks(bound, words)
         if matchers:
-            self._executor.unsafe_compute_mask_ptr(matchers, words.data_ptr(), words.shape[1] * _WORD_BYTES, len(words))
+            assert self._thread.is_alive()
+            self._wanted.put(_Wanted(matchers, words, masks.written))
+        else:
+            masks.written.put([])
+        return masks
+
+
+class _Wanted(NamedTuple):
+    """Masks to write. ``written`` gets the numbers of those that could not be, or what the library raised."""
+
+    matchers: list[tuple[LLMatcher, int]]
+    words: torch.Tensor
+    written: queue.SimpleQueue[list[int] | Exception]
+
+
+def _write_masks(wanted: queue.SimpleQueue[_Wanted]) -> None:
+    executor = LLExecutor(num_threads=1)
+    while True:
+        matchers, words, written = wanted.get()
+        try:
+            row_bytes = words.shape[1] * _WORD_BYTES
+            executor.unsafe_compute_mask_ptr(matchers, words.data_ptr(), row_bytes, len(words))
+            written.put([number for matcher, number in matchers if matcher.is_error()])
+        except Exception as error:  # noqa: BLE001 (it is raised in the thread that waits)
+            written.put(error)
 
 
 class Masks:
     """The masks of one step, as bits, and the rows that have one."""
 
-    def __init__(self, bound: Sequence[tuple[int, Constraint]], words: torch.Tensor, written: Future[None]) -> None:
+    def __init__(self, bound: Sequence[tuple[int, Constraint]], words: torch.Tensor) -> None:
         self._bound = bound
         self._words = words
-        self._written = written
+        self.written: queue.SimpleQueue[list[int] | Exception] = queue.SimpleQueue()
 
     def apply(self, scores: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
-        """A copy of the scores ``[row, vocabulary]`` with -inf for banned tokens.
+        """A copy of the scores ``[row, vocabulary]`` with -inf for banned tokens. To be called once.
 
         Where parameters of the request have banned all tokens that the grammar lets come next (``min_tokens`` bans the
         end of an answer that can only end, say), the grammar wins: the row gets its ``logits``.
+
+        Raises what the library raises for a call that is wrong; a grammar that fails raises nothing.
         """
-        self._written.result()
-        for number, (_, constraint) in enumerate(self._bound):
-            if not constraint.has_mask():
-                self._words[number].fill_(_ALL)
+        failed = self.written.get()
+        if isinstance(failed, Exception):
+            raise failed
+        for number in failed:
+            self._bound[number][1].fail()
+            self._words[number].fill_(_ALL)
         if len(self._bound) == scores.shape[0]:
             return self._masked(scores, logits)
         index = torch.tensor([row for row, _ in self._bound], device=scores.device)

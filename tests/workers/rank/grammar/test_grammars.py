@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 import torch
-from llguidance import LLMatcher, LLTokenizer
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
 from core.protocol.steps import CompileGrammar, ForgetGrammar, GrammarCompiled, SamplingParams, Vocabulary
 from tests.kits.whole import reference
@@ -112,6 +112,17 @@ def test_an_output_that_does_not_follow(known: Known) -> None:
     appended = known.follow("x")
     appended.append(known.token("y"))
     assert appended.error and known.allowed(appended) == everything
+
+
+def test_a_grammar_that_fails_at_a_mask(known: Known) -> None:
+    """Its row is not masked any more, and the error says why; other rows get their masks."""
+    limits = LLParserLimits(step_lexer_fuel=1)
+    constraint = Constraint(LLMatcher(known.library._tokenizer, of_regex("[a-z]{5}x"), limits=limits, log_level=0))
+    masked = known.masked([known.follow("y"), constraint], torch.zeros(2, known.vocab_size))
+    assert masked[0].isfinite().nonzero().flatten().tolist() == [known.token("y")]
+    assert masked[1].isfinite().all()
+    assert "too many expressions" in constraint.error
+    assert known.allowed(constraint) == set(range(known.vocab_size))
 
 
 def test_compiling_says_what_is_wrong() -> None:
