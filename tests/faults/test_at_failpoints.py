@@ -77,9 +77,14 @@ async def test_dies_there_and_then_dawdles_there(baton: Baton, name: str) -> Non
 
 
 def handed_off(baton: Baton) -> list[Question]:
-    """The questions whose answers do not end with P's token."""
-    answers = baton.answers
-    return [question for question in baton.questions if (answers[question.number].num_tokens or (0, 0))[1] > 1]
+    """The questions that cost one hand-off each: for one prompt, which P does not answer alone."""
+    return [
+        question
+        for question in baton.questions
+        if (baton.answers[question.number].num_tokens or (0, 0))[1] > 1
+        and not ({"echo", "prompt_logprobs"} & question.body.keys())
+        and not isinstance(question.body.get("prompt", [0])[0], list)
+    ]
 
 
 async def ask_on(traffic: Traffic, questions: list[Question], until: Callable[[], bool]) -> None:

@@ -38,15 +38,12 @@ class MaskWriter:
     the steps of a small model.
     """
 
-    def __init__(self) -> None:
-        self._wanted: queue.SimpleQueue[_Wanted] = queue.SimpleQueue()
-
     @cached_property
-    def _thread(self) -> threading.Thread:
-        """Runs from the first request with a grammar on."""
-        thread = threading.Thread(target=_write_masks, args=(self._wanted,), name="masks", daemon=True)
-        thread.start()
-        return thread
+    def _wanted(self) -> queue.SimpleQueue[_Wanted]:
+        """What the thread reads, which runs from the first request with a grammar on."""
+        wanted: queue.SimpleQueue[_Wanted] = queue.SimpleQueue()
+        threading.Thread(target=_write_masks, args=(wanted,), name="masks", daemon=True).start()
+        return wanted
 
     def begin(self, rows: Sequence[ConstrainedRow], mask_words: int) -> Masks | None:
         """Begin the masks of a step's rows; None if no row has a grammar. The grammars must stay where they are
@@ -67,7 +64,6 @@ class MaskWriter:
                 matchers.append((matcher, number))
         masks = Masks(bound, words)
         if matchers:
-            assert self._thread.is_alive()
             self._wanted.put(_Wanted(matchers, words, masks.written))
         else:
             masks.written.put([])
@@ -79,19 +75,25 @@ class _Wanted(NamedTuple):
 
     matchers: list[tuple[LLMatcher, int]]
     words: torch.Tensor
-    written: queue.SimpleQueue[list[int] | Exception]
+    written: queue.SimpleQueue[list[int] | BaseException]
+
+    def write(self, executor: LLExecutor) -> list[int]:
+        row_bytes = self.words.shape[1] * _WORD_BYTES
+        executor.unsafe_compute_mask_ptr(self.matchers, self.words.data_ptr(), row_bytes, len(self.words))
+        return [number for matcher, number in self.matchers if matcher.is_error()]
 
 
 def _write_masks(wanted: queue.SimpleQueue[_Wanted]) -> None:
-    executor = LLExecutor(num_threads=1)
+    executor = None
     while True:
-        matchers, words, written = wanted.get()
+        step = wanted.get()
         try:
-            row_bytes = words.shape[1] * _WORD_BYTES
-            executor.unsafe_compute_mask_ptr(matchers, words.data_ptr(), row_bytes, len(words))
-            written.put([number for matcher, number in matchers if matcher.is_error()])
-        except Exception as error:  # noqa: BLE001 (it is raised in the thread that waits)
-            written.put(error)
+            executor = executor or LLExecutor(num_threads=1)
+            result: list[int] | BaseException = step.write(executor)
+        except BaseException as error:  # noqa: BLE001 (a panic of the library's Rust is no Exception; a step waits)
+            result = error
+        step.written.put(result)
+        del step, result  # the memory of a step is not kept until the next one comes
 
 
 class Masks:
@@ -100,7 +102,7 @@ class Masks:
     def __init__(self, bound: Sequence[tuple[int, Constraint]], words: torch.Tensor) -> None:
         self._bound = bound
         self._words = words
-        self.written: queue.SimpleQueue[list[int] | Exception] = queue.SimpleQueue()
+        self.written: queue.SimpleQueue[list[int] | BaseException] = queue.SimpleQueue()
 
     def apply(self, scores: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
         """A copy of the scores ``[row, vocabulary]`` with -inf for banned tokens. To be called once.
@@ -111,7 +113,7 @@ class Masks:
         Raises what the library raises for a call that is wrong; a grammar that fails raises nothing.
         """
         failed = self.written.get()
-        if isinstance(failed, Exception):
+        if isinstance(failed, BaseException):
             raise failed
         for number in failed:
             self._bound[number][1].fail()

@@ -35,7 +35,7 @@ def add_gumbel(scores: torch.Tensor, keys: Sequence[int]) -> None:
     """Add the noise of ``gumbel`` to scores, float32 ``[len(keys), vocab_size]``, in place.
 
     On a CPU only the scores that are not -inf are touched. Where parameters or a grammar have banned most tokens of a
-    large vocabulary, nearly all of the time of sampling is saved.
+    large vocabulary, nearly all of the time of the noise is saved.
     """
     native = native_bits() if scores.device.type == "cpu" else None
     if native is None or not scores.is_contiguous():

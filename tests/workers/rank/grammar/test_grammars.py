@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 import torch
-from llguidance import LLMatcher, LLParserLimits, LLTokenizer
+from llguidance import LLExecutor, LLMatcher, LLParserLimits, LLTokenizer
 
 from core.protocol.steps import CompileGrammar, ForgetGrammar, GrammarCompiled, SamplingParams, Vocabulary
 from tests.kits.whole import reference
@@ -179,6 +179,34 @@ def test_the_thread_outlives_what_the_library_raises(monkeypatch: pytest.MonkeyP
         library.submit(CompileGrammar(compile_id, of_regex("a")))
     assert answers.get(timeout=PATIENCE_S) == GrammarCompiled(2, "of a kind that none expects")
     assert answers.get(timeout=PATIENCE_S) == GrammarCompiled(3, "")
+
+
+class Panic(BaseException):
+    """As the library's Rust raises it: no Exception."""
+
+
+def test_the_step_gets_what_the_library_raises_over_a_mask(known: Known, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the thread computes the masks of the next one."""
+    executors = iter([Panic("none"), LLExecutor])
+
+    def once(num_threads: int) -> LLExecutor:
+        match next(executors):
+            case Panic() as panic:
+                raise panic
+            case real:
+                return real(num_threads=num_threads)
+
+    monkeypatch.setattr("workers.rank.grammar.masks.LLExecutor", once)
+    writer, scores = MaskWriter(), torch.zeros(1, known.vocab_size)
+
+    def masked() -> torch.Tensor:
+        masks = writer.begin([Row(known.follow("x"))], known.library.mask_words)
+        assert masks is not None
+        return masks.apply(scores, scores)
+
+    with pytest.raises(Panic):
+        masked()
+    assert int(masked()[0].argmax()) == known.token("x")
 
 
 def test_rows_without_a_grammar_are_left_alone(known: Known) -> None:
