@@ -89,13 +89,15 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("connector",),
         ("scheduler", "worker"),
         ("leases", "messages", "side_channel", "stats"),
-        ("agent", "fence", "settings", "versions"),
+        ("agent", "block_layout", "fence", "settings", "versions"),
     ),
     "workers.vllm.fence": (
         ("reads",),
-        ("tables",),
+        ("block_reads",),
+        ("transfer",),
+        ("block_words", "tables"),
         ("words",),
-        ("promises",),
+        ("allocations", "promises"),
     ),
     "core": (
         ("net", "stores"),

@@ -23,6 +23,7 @@ HEAVY_ALLOWED = (
     "workers/rank/",
     "workers/text/tokenizer.py",
     "workers/transfer/nixl/nixl_port.py",
+    "workers/vllm/block_layout.py",
     "workers/vllm/connector.py",
     "workers/vllm/messages.py",
     "workers/vllm/scheduler.py",

@@ -7,6 +7,7 @@ this connector on both sides D notices, and computes the prompt itself.
 ``scheduler``   in the scheduler's process: a word and a lease for each hand-off, of which it tells the workers
 ``worker``      in each worker: keeps the words in memory that others read, and checks those of the engine it read from
 ``fence``       what a word says, who writes it, and how it is read; knows nothing of vLLM
+``block_layout``  with which models a part of a hand-off can be kept
 ``leases``      a thread of the scheduler's process that keeps the leases in Redis; ``settings`` say in which
 ``stats``       counters, in vLLM's metrics
 ``versions``    the versions of vLLM that this was run with

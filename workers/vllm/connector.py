@@ -19,6 +19,8 @@ from workers.vllm.worker import BatonWorker
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
+    from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorMetadata
+    from vllm.v1.core.block_pool import BlockPool
     from vllm.v1.kv_cache_interface import KVCacheConfig
 
 logger = logging.getLogger(f"vllm.{__name__}")  # vLLM shows its own loggers only
@@ -50,6 +52,16 @@ class BatonConnector(NixlPullConnector):
             self.connector_scheduler = BatonScheduler(vllm_config, self.engine_id, kv_cache_config, leases)
         else:
             self.connector_worker = BatonWorker(vllm_config, self.engine_id, kv_cache_config)
+
+    def bind_gpu_block_pool(self, gpu_block_pool: BlockPool) -> None:
+        """The scheduler's pool of blocks."""
+        assert self.connector_scheduler is not None
+        self.connector_scheduler.bind_gpu_block_pool(gpu_block_pool)
+
+    def handle_preemptions(self, kv_connector_metadata: KVConnectorMetadata) -> None:
+        """vLLM calls this in each step before anything is written into blocks."""
+        assert self.connector_worker is not None
+        self.connector_worker.take_blocks(kv_connector_metadata)
 
     @classmethod
     def build_kv_connector_stats(cls, data: dict[str, Any] | None = None) -> FenceStats:

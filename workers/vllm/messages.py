@@ -22,6 +22,8 @@ class BatonStep:
     words: Told
     #: The promises of the hand-offs whose blocks are read from this step on; None: the hand-off came without.
     promises: Mapping[str, Promise | None]
+    #: The blocks that were taken since the last step, and by which allocation.
+    taken: Mapping[int, int]
     #: Requests that have a lease in the store from this step on.
     leased: Sequence[str]
     #: Requests whose lease in the store has ended, RELEASED or EXPIRED.

@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_scheduler import NixlPullConnectorScheduler
 
+from workers.vllm.block_layout import BlockLayout
+from workers.vllm.fence.allocations import Allocations
 from workers.vllm.fence.promises import FIELD, Promises, num_slots, promise_of
 from workers.vllm.messages import BatonStep
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
     from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorMetadata
+    from vllm.v1.core.block_pool import BlockPool
     from vllm.v1.core.kv_cache_manager import KVCacheBlocks
     from vllm.v1.core.sched.output import SchedulerOutput
     from vllm.v1.kv_cache_interface import KVCacheConfig
@@ -32,8 +35,15 @@ class BatonScheduler(NixlPullConnectorScheduler):
     ) -> None:
         super().__init__(vllm_config, engine_id, kv_cache_config)
         self._promises = Promises(num_slots(kv_cache_config.num_blocks, vllm_config.scheduler_config.max_num_seqs))
+        self._allocations = Allocations()
+        self._counts_allocations = BlockLayout.of(vllm_config, kv_cache_config).counts_allocations
         self._leases = leases
         self._newly_leased: list[str] = []
+
+    def bind_gpu_block_pool(self, gpu_block_pool: BlockPool) -> None:
+        """Every block that a request gets anew comes from ``get_new_blocks`` of the pool."""
+        if self._counts_allocations:
+            gpu_block_pool.get_new_blocks = self._allocations.counting(gpu_block_pool.get_new_blocks)
 
     def update_state_after_alloc(self, request: Request, blocks: KVCacheBlocks, num_external_tokens: int) -> None:
         """The workers hear of the promise in the step of the first tokens, so before P can answer."""
@@ -51,7 +61,7 @@ class BatonScheduler(NixlPullConnectorScheduler):
         metadata = super().build_connector_meta(scheduler_output)
         leased, self._newly_leased = self._newly_leased, []
         ended = {} if self._leases is None else self._leases.take_ended()
-        metadata.baton = BatonStep(self._promises.news(), reading, leased, ended)
+        metadata.baton = BatonStep(self._promises.news(), reading, self._allocations.news(), leased, ended)
         return metadata
 
     def request_finished(self, request: Request, block_ids: Any) -> tuple[bool, dict[str, Any] | None]:

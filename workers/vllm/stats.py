@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 #: The counter, by verdict.
 NAME = "vllm:baton_fence_checks"
 HELP = (
-    "Hand-offs whose blocks a rank of D has read, by what the fence says of them. kept: they were P's own; stale: P "
-    "had ended the hand-off by then; unpromised: it came without a promise of P's; failed: the fence could not be "
-    "read. D computes all but the kept ones itself."
+    "Hand-offs whose blocks a rank of D has read, by what the fence says of them. kept: P kept them; late: P had ended "
+    "the hand-off by then, and nobody had taken a block; stale: another request had taken a block, and D computes from "
+    "this one on; ended: as late or stale, which is not told; unpromised: it came without a promise of P's; failed: "
+    "the fence could not be read. D computes the whole prompt of the last three."
 )
 
 

@@ -10,6 +10,9 @@ from vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_worker import NixlPu
 
 from core.leases.store import LeaseState
 from workers.vllm.agent import LateNotices, nixl_errors
+from workers.vllm.block_layout import BlockLayout
+from workers.vllm.fence.block_reads import read_blocks
+from workers.vllm.fence.block_words import BlockWords
 from workers.vllm.fence.promises import num_slots
 from workers.vllm.fence.reads import FenceReads, Verdict
 from workers.vllm.fence.tables import MEMORY, Table, Tables
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
     from vllm.distributed.kv_transfer.kv_connector.v1.nixl.metadata import NixlConnectorMetadata
     from vllm.distributed.kv_transfer.kv_connector.v1.nixl.tp_mapping import ReadSpec
     from vllm.v1.kv_cache_interface import KVCacheConfig
+
+    from workers.vllm.fence.block_reads import ReadBlocks
 
 logger = logging.getLogger(f"vllm.{__name__}")  # vLLM shows its own loggers only
 
@@ -48,6 +53,8 @@ class BatonWorker(NixlPullConnectorWorker):
         self.nixl_wrapper = self._notices = LateNotices(self.nixl_wrapper)
         slots = num_slots(kv_cache_config.num_blocks, vllm_config.scheduler_config.max_num_seqs)
         self._words = Words(slots, NUM_LANDINGS)
+        self._blocks = BlockWords(kv_cache_config.num_blocks)
+        self._layout = BlockLayout.of(vllm_config, kv_cache_config)
         self._tables = Tables(self.nixl_wrapper)
         self._reads: FenceReads | None = None
         #: Requests that have a lease in the store, with what is known of it.
@@ -57,19 +64,32 @@ class BatonWorker(NixlPullConnectorWorker):
             logger.warning("%r is false: a read that comes too late may give another prompt's text.", FENCE)
 
     def register_kv_caches(self, kv_caches: dict[str, torch.Tensor]) -> None:
-        """The table is registered before the caches, so that what NIXL tells about this agent includes it."""
-        words = self._words
-        region = self.nixl_wrapper.get_reg_descs([(words.address, words.array.nbytes, 0, "")], MEMORY)
-        self.nixl_wrapper.register_memory(region, backends=self.nixl_backends)
-        self._registered_descs.append(region)
+        """The tables are registered before the caches, so that what NIXL tells about this agent includes them."""
+        words, blocks = self._words, self._blocks
+        for table in (words, blocks):
+            region = self.nixl_wrapper.get_reg_descs([(table.address, table.array.nbytes, 0, "")], MEMORY)
+            self.nixl_wrapper.register_memory(region, backends=self.nixl_backends)
+            self._registered_descs.append(region)
         super().register_kv_caches(kv_caches)
-        self._reads = FenceReads(self.nixl_wrapper, words, self._tables, self._errors)
+        self._reads = FenceReads(self.nixl_wrapper, words, blocks, self._tables, self._errors)
         stock = self.xfer_handshake_metadata
         self.xfer_handshake_metadata = FencedPayload(
             stock.compatibility_hash,
             stock.agent_metadata_bytes,
-            Table(self.engine_id, words.address, words.num_slots, self._checks_fence),
+            Table(
+                self.engine_id,
+                words.address,
+                words.num_slots,
+                self._checks_fence,
+                blocks.address,
+                blocks.num_blocks if self._layout.counts_allocations else 0,
+            ),
         )
+
+    def take_blocks(self, metadata: NixlConnectorMetadata) -> None:
+        """The words of blocks are stored before this step writes into them."""
+        step: BatonStep = metadata.baton
+        self._blocks.apply(step.taken)
 
     def start_load_kv(self, metadata: NixlConnectorMetadata) -> None:
         """The words of this step's new requests are stored, which is before P can answer."""
@@ -77,7 +97,7 @@ class BatonWorker(NixlPullConnectorWorker):
         step: BatonStep = metadata.baton
         self._words.apply(step.words)
         for request_id, promise in step.promises.items():
-            self._reads.expect(request_id, promise)
+            self._reads.expect(request_id, promise, self._read_blocks_of(metadata, request_id))
         super().start_load_kv(metadata)
         for request_id in step.promises.keys() - self._recving_metadata.keys():
             self._reads.forget(request_id)  # D has all blocks itself, or nobody wants them: P is only told
@@ -88,7 +108,7 @@ class BatonWorker(NixlPullConnectorWorker):
         """The words of what has ended are overwritten before the scheduler hears of it."""
         assert self._reads is not None
         results = super().get_transfer_results()
-        self._words.end(results.finished_sending)
+        self._words.end(results.finished_sending, self._blocks.last)
         for request_id in results.finished_recving:
             self._reads.forget(request_id)
         return results
@@ -150,7 +170,8 @@ class BatonWorker(NixlPullConnectorWorker):
             self._pending_recv_notifs.setdefault(request_id, []).extend((agent, notice) for notice in held)
         # A read that vLLM splits between two kinds of memory notifies P later by itself.
         if len(self._pending_recv_notifs.get(request_id, ())) > num_pending:
-            self._reads.reads_from(request_id, dst_engine_id, read_spec.remote_rank)
+            has_same_blocks = self._has_same_blocks(dst_engine_id)
+            self._reads.reads_from(request_id, dst_engine_id, read_spec.remote_rank, by_block=has_same_blocks)
         return has_begun
 
     def _reap_expired_send_leases(self, done_sending: set[str]) -> None:
@@ -175,19 +196,44 @@ class BatonWorker(NixlPullConnectorWorker):
         self.consumer_notification_counts_by_req.pop(request_id, None)
         self.expected_consumer_notifications_by_req.pop(request_id, None)
 
+    def _read_blocks_of(self, metadata: NixlConnectorMetadata, request_id: str) -> ReadBlocks | None:
+        """The blocks that will be read for a request, by which a part of them can be kept; None if none can be.
+
+        To be called before vLLM replaces the numbers in ``metadata`` by those of smaller pieces.
+        """
+        meta = metadata.reqs_to_recv.get(request_id)
+        if meta is None or meta.remote is None or not self._layout.keeps_parts:
+            return None
+        if len(meta.local_block_ids) != 1 or len(meta.remote.block_ids) != 1:
+            return None
+        return read_blocks(list(meta.local_block_ids[0]), list(meta.remote.block_ids[0]))
+
+    def _has_same_blocks(self, engine_id: str) -> bool:
+        """Whether a block of that engine has as many tokens as one here."""
+        remote = self.transfer_topo.get_engine_info(engine_id)
+        return (remote.remote_block_size, remote.remote_physical_blocks_per_logical) == (
+            self.block_size,
+            self._physical_blocks_per_logical_kv_block,
+        )
+
     def _pop_done_transfers(self, transfers: dict[str, list[int]]) -> tuple[set[str], set[str]]:
         """A request whose blocks have been read is done when the fence has a verdict."""
         assert self._reads is not None
         done, failed = super()._pop_done_transfers(transfers)
-        for request_id, verdict in self._reads.settle(done - failed - self._recv_failures).items():
-            if verdict is None:
+        for request_id, finding in self._reads.settle(done - failed - self._recv_failures).items():
+            if finding is None:
                 done.remove(request_id)
                 transfers[request_id] = []  # without handles, vLLM finds it done again in the next step
                 continue
-            self.xfer_stats.record_check(verdict)
-            if verdict in (Verdict.UNPROMISED, Verdict.FAILED):
-                logger.warning("The prompt of %s is computed here: its hand-off is %s.", request_id, verdict)
+            self.xfer_stats.record_check(finding.verdict)
+            if finding.verdict in (Verdict.UNPROMISED, Verdict.FAILED):
+                logger.warning("The prompt of %s is computed here: its hand-off is %s.", request_id, finding.verdict)
                 self._send_pending_recv_notifs(request_id)  # P may keep the blocks, and nobody else will read them
-            if verdict is not Verdict.KEPT:
+            if finding.verdict in (Verdict.LATE, Verdict.STALE):
+                self._pending_recv_notifs.pop(request_id, None)  # P would take it for a read that nobody checked
+            if finding.num_good == 0:
                 failed.add(request_id)
+            elif finding.num_good is not None:
+                (local,) = self._recving_metadata[request_id].local_block_ids
+                self._invalid_block_ids.put(set(local[finding.num_good :]))
         return done, failed

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workers.vllm.fence.promises import FIELD, NO_WORD, WORD_BITS, Promise, Promises, Told, promise_of
-from workers.vllm.fence.words import Words
+from workers.vllm.fence.words import ENDED, Words
 
 NUM_SLOTS = 4
 
@@ -96,16 +96,18 @@ def test_a_rank_has_the_words_of_what_is_kept_and_no_others(events: list[tuple[s
                 kept[request_id] = promise
         elif event == "sent" and request_id in kept:
             del kept[request_id]
-            words.end([request_id])
+            words.end([request_id], 1)
             promises.end(request_id)
         elif event == "abort" and request_id in running:
             running.remove(request_id)
             promises.drop(request_id)
         elif event == "step":
             words.apply(promises.news())
-        table = words.array[: words.num_slots].tolist()
+        table = words.array[: words.num_slots, 0].tolist()
         for promise in kept.values():
             assert table[promise.slot] == promise.word
     words.apply(promises.news())
     expected = {one.word for one_id in {*running, *kept} if (one := promises.promise(one_id)) is not None}
-    assert set(words.array[: words.num_slots].tolist()) - {NO_WORD} == expected
+    assert {
+        word for word in words.array[: words.num_slots, 0].tolist() if word != NO_WORD and not word & ENDED
+    } == expected

@@ -11,30 +11,40 @@ import nixl._api as nixl
 import pytest
 
 from workers.vllm.agent import LateNotices, nixl_errors
+from workers.vllm.fence.allocations import Allocations
+from workers.vllm.fence.block_reads import ReadBlocks, read_blocks
+from workers.vllm.fence.block_words import BlockWords
 from workers.vllm.fence.promises import NO_WORD, Promise, Promises
-from workers.vllm.fence.reads import FenceReads, Verdict
+from workers.vllm.fence.reads import FenceReads, Finding, Verdict
 from workers.vllm.fence.tables import MEMORY, Table, Tables
 from workers.vllm.fence.words import Words
 
 NUM_SLOTS = 16
+NUM_BLOCKS = 12
 P = "P's engine"
 PATIENCE_S = 30
 
 
 @dataclass
 class Rank:
-    """One rank with an agent and a registered table."""
+    """One rank with an agent and registered tables."""
 
     agent: Any
     words: Words
+    blocks: BlockWords
 
     @classmethod
     def start(cls, name: str, num_landings: int = 8) -> Rank:
-        """A rank whose table NIXL knows."""
+        """A rank whose tables NIXL knows."""
         agent = nixl.nixl_agent(name)
-        words = Words(NUM_SLOTS, num_landings)
-        agent.register_memory(agent.get_reg_descs([(words.address, words.array.nbytes, 0, "")], MEMORY))
-        return cls(agent, words)
+        words, blocks = Words(NUM_SLOTS, num_landings), BlockWords(NUM_BLOCKS)
+        for table in (words, blocks):
+            agent.register_memory(agent.get_reg_descs([(table.address, table.array.nbytes, 0, "")], MEMORY))
+        return cls(agent, words, blocks)
+
+    def table(self, num_blocks: int = NUM_BLOCKS) -> Table:
+        """What its handshake tells."""
+        return Table(P, self.words.address, NUM_SLOTS, True, self.blocks.address, num_blocks)
 
 
 @dataclass
@@ -46,6 +56,24 @@ class Pair:
     promises: Promises
     tables: Tables
     reads: FenceReads
+    allocations: Allocations
+
+    def take(self, *block_ids: int) -> None:
+        """A request of P's gets these blocks."""
+        self.allocations.took(block_ids)
+        self.p.blocks.apply(self.allocations.news())
+
+    def end(self, *request_ids: str) -> None:
+        """P keeps the blocks of these no more."""
+        self.p.words.end(request_ids, self.p.blocks.last)
+
+    def found(self, request_id: str, promise: Promise | None, blocks: ReadBlocks | None = None) -> Finding:
+        """What D finds of a hand-off that it has read from P's first rank."""
+        self.reads.expect(request_id, promise, blocks)
+        self.reads.reads_from(request_id, P, 0)
+        finding = self.finding(request_id)
+        self.reads.forget(request_id)
+        return finding
 
     def hand_off(self, request_id: str) -> Promise:
         """P has prefilled, and keeps the blocks."""
@@ -55,13 +83,13 @@ class Pair:
         assert promise is not None
         return promise
 
-    def verdict(self, request_id: str) -> Verdict:
+    def finding(self, request_id: str) -> Finding:
         """D's, once it has one."""
         end_s = time.monotonic() + PATIENCE_S
         while time.monotonic() < end_s:
-            verdict = self.reads.settle([request_id])[request_id]
-            if verdict is not None:
-                return verdict
+            finding = self.reads.settle([request_id])[request_id]
+            if finding is not None:
+                return finding
         raise AssertionError("no verdict")
 
 
@@ -70,42 +98,112 @@ def pair() -> Iterator[Pair]:
     p, d = Rank.start("p"), Rank.start("d", num_landings=2)
     name = d.agent.add_remote_agent(p.agent.get_agent_metadata())
     tables = Tables(d.agent)
-    tables.meet(P, {0: (name, Table(P, p.words.address, NUM_SLOTS))})
-    reads = FenceReads(d.agent, d.words, tables, nixl_errors(d.agent))
-    yield Pair(p, d, Promises(NUM_SLOTS), tables, reads)
+    tables.meet(P, {0: (name, p.table())})
+    reads = FenceReads(d.agent, d.words, d.blocks, tables, nixl_errors(d.agent))
+    yield Pair(p, d, Promises(NUM_SLOTS), tables, reads, Allocations())
     reads.close()
     tables.forget(P)
 
 
 def test_blocks_that_p_keeps_are_good(pair: Pair) -> None:
     for request_id in ("a", "b", "c"):
-        pair.reads.expect(request_id, pair.hand_off(request_id))
-        pair.reads.reads_from(request_id, P, 0)
-        assert pair.verdict(request_id) is Verdict.KEPT
-        pair.reads.forget(request_id)
+        assert pair.found(request_id, pair.hand_off(request_id)) == (Verdict.KEPT, None)
     assert pair.reads.settle(["a", "b", "c"]) == {}
 
 
-def test_what_p_has_ended_is_stale_whoever_has_the_slot_now(pair: Pair) -> None:
+def test_without_its_blocks_a_hand_off_that_ended_is_lost(pair: Pair) -> None:
     promise = pair.hand_off("a")
-    pair.p.words.end(["a"])
-    pair.reads.expect("a", promise)
-    pair.reads.reads_from("a", P, 0)
-    assert pair.verdict("a") is Verdict.STALE
+    pair.end("a")
+    assert pair.found("a", promise) == (Verdict.ENDED, 0)
+
+
+def test_blocks_that_nobody_has_taken_are_good_after_the_end(pair: Pair) -> None:
+    pair.take(4, 5, 6)
+    promise = pair.hand_off("a")
+    pair.take(7)
+    pair.end("a")
+    pair.take(8)
+    assert pair.found("a", promise, ReadBlocks([1, 2, 3], [4, 5, 6])) == (Verdict.LATE, None)
+
+
+@pytest.mark.parametrize(("taken", "num_good"), [(4, 0), (5, 1), (6, 2)])
+def test_blocks_from_the_first_one_that_was_taken_on_are_lost(pair: Pair, taken: int, num_good: int) -> None:
+    pair.take(4, 5, 6)
+    promise = pair.hand_off("a")
+    pair.end("a")
+    pair.take(taken)
+    pair.take(6)
+    assert pair.found("a", promise, ReadBlocks([3, 1, 2], [4, 5, 6])) == (Verdict.STALE, num_good)
+
+
+def test_the_second_read_does_not_see_what_the_first_one_left(pair: Pair) -> None:
+    pair.take(4, 5)
+    first, second = pair.hand_off("a"), pair.hand_off("b")
+    pair.end("a", "b")
+    blocks = ReadBlocks([1, 2], [4, 5])
+    assert pair.found("a", first, blocks) == (Verdict.LATE, None)
+    pair.take(4)
+    assert pair.found("b", second, blocks) == (Verdict.STALE, 0)
+    assert pair.found("a", first, blocks) == (Verdict.STALE, 0)
+
+
+def test_a_block_of_an_engine_that_has_just_started_is_nobodys(pair: Pair) -> None:
+    promise = pair.hand_off("a")
+    pair.end("a")
+    assert pair.found("a", promise, ReadBlocks([1], [4])) == (Verdict.STALE, 0)
+
+
+def test_once_the_slot_has_another_word_nothing_is_told(pair: Pair) -> None:
+    pair.take(4)
+    promise, blocks = pair.hand_off("a"), ReadBlocks([1], [4])
+    pair.end("a")
     pair.promises.end("a")
     for number in range(NUM_SLOTS):  # one of them has the same slot
         pair.hand_off(str(number))
-    assert pair.p.words.array[promise.slot] not in (NO_WORD, promise.word)
-    pair.reads.expect("again", promise)
-    pair.reads.reads_from("again", P, 0)
-    assert pair.verdict("again") is Verdict.STALE
+    assert pair.p.words.array[promise.slot, 0] not in (NO_WORD, promise.word)
+    assert pair.found("again", promise, blocks) == (Verdict.ENDED, 0)
+    pair.end(*map(str, range(NUM_SLOTS)))
+    assert pair.found("again", promise, blocks) == (Verdict.ENDED, 0)
+
+
+def test_a_word_that_was_guessed_does_not_show_what_blocks_hold(pair: Pair) -> None:
+    pair.take(4)
+    pair.hand_off("a")
+    assert pair.found("b", Promise(0, 5), ReadBlocks([1], [4])) == (Verdict.ENDED, 0)
+    pair.end("a")
+    assert pair.found("b", Promise(0, 5), ReadBlocks([1], [4])) == (Verdict.ENDED, 0)
+
+
+@pytest.mark.parametrize("remote", [[4, NUM_BLOCKS], [-1, 4], [4, 1 << 40]])
+def test_numbers_that_no_block_has_are_not_read(pair: Pair, remote: list[int]) -> None:
+    pair.take(4)
+    promise = pair.hand_off("a")
+    pair.end("a")
+    assert pair.found("a", promise, ReadBlocks([1, 2], remote)) == (Verdict.STALE, 0)
+
+
+def test_blocks_of_another_size_and_engines_without_their_words_are_lost_as_a_whole(pair: Pair) -> None:
+    pair.take(4)
+    promise, blocks = pair.hand_off("a"), ReadBlocks([1], [4])
+    pair.end("a")
+    pair.reads.expect("a", promise, blocks)
+    pair.reads.reads_from("a", P, 0, by_block=False)
+    assert pair.finding("a") == (Verdict.ENDED, 0)
+    pair.tables.forget(P)
+    pair.tables.meet(P, {0: ("p", pair.p.table(num_blocks=0))})
+    assert pair.found("a", promise, blocks) == (Verdict.ENDED, 0)
+
+
+def test_d_reads_the_last_blocks_of_p() -> None:
+    assert read_blocks([1, 2], [7, 8, 9]) == ReadBlocks([1, 2], [8, 9])
+    assert read_blocks([1], [7]) == ReadBlocks([1], [7])
+    assert read_blocks([], [7]) is None
+    assert read_blocks([1, 2], [7]) is None
 
 
 @pytest.mark.parametrize("promise", [None, Promise(NUM_SLOTS, 5)])
 def test_a_hand_off_without_a_promise_that_fits_is_not_used(pair: Pair, promise: Promise | None) -> None:
-    pair.reads.expect("a", promise)
-    pair.reads.reads_from("a", P, 0)
-    assert pair.verdict("a") is Verdict.UNPROMISED
+    assert pair.found("a", promise) == (Verdict.UNPROMISED, 0)
 
 
 def test_a_promise_of_an_engine_that_was_forgotten_is_not_used(pair: Pair) -> None:
@@ -113,7 +211,7 @@ def test_a_promise_of_an_engine_that_was_forgotten_is_not_used(pair: Pair) -> No
     pair.reads.reads_from("a", P, 0)
     pair.tables.forget(P)
     assert P not in pair.tables
-    assert pair.verdict("a") is Verdict.UNPROMISED
+    assert pair.finding("a") == (Verdict.UNPROMISED, 0)
 
 
 def test_what_is_read_from_an_engine_without_a_table_has_no_verdict(pair: Pair) -> None:
@@ -122,36 +220,55 @@ def test_what_is_read_from_an_engine_without_a_table_has_no_verdict(pair: Pair) 
 
 
 def test_more_checks_than_landings_take_turns(pair: Pair) -> None:
+    pair.take(4)
     names = [str(number) for number in range(NUM_SLOTS)]
     for name in names:
-        pair.reads.expect(name, pair.hand_off(name))
+        pair.reads.expect(name, pair.hand_off(name), ReadBlocks([int(name) % NUM_BLOCKS], [4]))
         pair.reads.reads_from(name, P, 0)
-    pair.p.words.end(names[::2])
-    verdicts: dict[str, Verdict | None] = {}
+    pair.end(*names[::2])
+    findings: dict[str, Finding | None] = {}
     end_s = time.monotonic() + PATIENCE_S
-    while len(verdicts) < len(names) and time.monotonic() < end_s:
-        found = pair.reads.settle([name for name in names if name not in verdicts])
-        verdicts |= {name: verdict for name, verdict in found.items() if verdict is not None}
-    assert verdicts == {name: (Verdict.KEPT if int(name) % 2 else Verdict.STALE) for name in names}
+    while len(findings) < len(names) and time.monotonic() < end_s:
+        found = pair.reads.settle([name for name in names if name not in findings])
+        findings |= {name: finding for name, finding in found.items() if finding is not None}
+    verdicts = {name: (Verdict.KEPT if int(name) % 2 else Verdict.LATE) for name in names}
+    assert findings == {name: (verdict, None) for name, verdict in verdicts.items()}
 
 
-def test_one_stale_rank_of_several_is_enough(pair: Pair) -> None:
+def test_of_several_ranks_the_one_that_lost_most_counts(pair: Pair) -> None:
     other = Rank.start("p-1")
     name = pair.d.agent.add_remote_agent(other.agent.get_agent_metadata())
     pair.tables.forget(P)
-    ranks = {0: ("p", Table(P, pair.p.words.address, NUM_SLOTS)), 1: (name, Table(P, other.words.address, NUM_SLOTS))}
-    pair.tables.meet(P, ranks)
-    for request_id, ended in (("a", False), ("b", True)):
+    pair.tables.meet(P, {0: ("p", pair.p.table()), 1: (name, other.table())})
+    ranks = (pair.p, other)
+
+    def take(*block_ids: int, on: tuple[Rank, ...] = ranks) -> None:
+        pair.allocations.took(block_ids)
+        news = pair.allocations.news()
+        for rank in on:
+            rank.blocks.apply(news)
+
+    def found(request_id: str, ended_on: tuple[Rank, ...], then: list[tuple[int, tuple[Rank, ...]]]) -> Finding:
+        take(4, 5, 6)
         pair.promises.begin(request_id)
         told = pair.promises.news()
-        for rank in (pair.p, other):
+        for rank in ranks:
             rank.words.apply(told)
-        if ended:
-            other.words.end([request_id])
-        pair.reads.expect(request_id, told.begun[request_id])
+        for rank in ended_on:
+            rank.words.end([request_id], rank.blocks.last)
+        for block_id, on in then:
+            take(block_id, on=on)
+        pair.reads.expect(request_id, told.begun[request_id], ReadBlocks([1, 2, 3], [4, 5, 6]))
         for rank_number in (0, 1):
             pair.reads.reads_from(request_id, P, rank_number)
-        assert pair.verdict(request_id) is (Verdict.STALE if ended else Verdict.KEPT)
+        return pair.finding(request_id)
+
+    assert found("a", (), []) == (Verdict.KEPT, None)
+    assert found("b", (other,), []) == (Verdict.LATE, None)
+    assert found("c", (other,), [(5, (other,))]) == (Verdict.STALE, 1)
+    assert found("d", ranks, [(6, (pair.p,)), (5, (other,))]) == (Verdict.STALE, 1)
+    assert found("e", ranks, [(5, (pair.p,)), (6, (other,))]) == (Verdict.STALE, 1)
+    assert found("f", ranks, []) == (Verdict.LATE, None)
 
 
 def test_a_table_outside_registered_memory_is_refused(pair: Pair) -> None:
