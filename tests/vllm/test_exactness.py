@@ -27,7 +27,7 @@ NUM_D_BLOCKS = 32
 SHAPE = PairShape(
     BATON,
     LEASE_DURATION_S,
-    f"--max-model-len 1024 --max-num-seqs 16 --block-size {BLOCK_SIZE} --max-num-batched-tokens {CHUNK_TOKENS}",
+    f"--max-model-len 768 --max-num-seqs 16 --block-size {BLOCK_SIZE} --max-num-batched-tokens {CHUNK_TOKENS}",
     p_args=f"--num-gpu-blocks-override {NUM_P_BLOCKS}",
     d_args=f"--num-gpu-blocks-override {NUM_D_BLOCKS}",
 )
