@@ -127,7 +127,7 @@ class LeaseHolder:
         return None
 
     def sync_soon(self) -> None:
-        """Ask about every lease as soon as possible, because one of them was released."""
+        """Ask about every lease as soon as possible, because one of them was released, perhaps before its grant."""
         self._sync_at_ms = 0
 
     def next_work_ms(self) -> int | None:

@@ -25,10 +25,10 @@ class MemoryLeaseStore:
         self._tables: defaultdict[str, LeaseTable] = defaultdict(LeaseTable)
         self._wakes: defaultdict[str, int] = defaultdict(int)
 
-    def grant(self, engine_id: str, lease_ids: Sequence[str], duration_ms: int) -> None:
+    def grant(self, engine_id: str, lease_ids: Sequence[str], duration_ms: int) -> list[str]:
         check_duration(duration_ms)
         with self._changed:
-            self._table(engine_id, lease_ids).grant(lease_ids, duration_ms, self._clock())
+            return self._table(engine_id, lease_ids).grant(lease_ids, duration_ms, self._clock())
 
     def renew(self, engine_id: str, lease_ids: Sequence[str], duration_ms: int) -> list[LeaseStatus]:
         check_duration(duration_ms)

@@ -4,10 +4,13 @@ Time is passed in as ``now_ms`` and must not go backwards. The verbs are those o
 Router and P race each other by design, so every verb is legal in every phase and the table below has no gaps.
 
            | grant      renew      release     due        finish
-  unknown  | held       .          .           .          done
+  unknown  | held       .          released    .          done
   held     | held       held       releasing   expired    done
   releasing| .          .          .           released   done
   done, released, expired: no verb changes them; forgotten 60 s later (unknown again)
+
+A release of an unknown lease has overtaken its grant, or the store has lost the lease: the grant that comes then, or
+again, does not hold it.
 
 ``due`` happens only inside ``reap``: an overdue lease is *held* until P asks about it, because only P may free the
 blocks. A renewal that comes before that still counts.
@@ -56,7 +59,7 @@ ENDED = (Phase.DONE, Phase.RELEASED, Phase.EXPIRED)
 NEXT: dict[tuple[Phase, Verb], Phase] = {
     (Phase.UNKNOWN, Verb.GRANT): Phase.HELD,
     (Phase.UNKNOWN, Verb.RENEW): Phase.UNKNOWN,
-    (Phase.UNKNOWN, Verb.RELEASE): Phase.UNKNOWN,
+    (Phase.UNKNOWN, Verb.RELEASE): Phase.RELEASED,
     (Phase.UNKNOWN, Verb.DUE): Phase.UNKNOWN,
     (Phase.UNKNOWN, Verb.FINISH): Phase.DONE,
     (Phase.HELD, Verb.GRANT): Phase.HELD,
@@ -110,12 +113,16 @@ class LeaseTable:
         """The number of leases and remembered outcomes."""
         return len(self._leases)
 
-    def grant(self, lease_ids: Sequence[str], duration_ms: int, now_ms: int) -> None:
-        """Hold new leases. A held lease is never shortened, and an ended one is not brought back."""
+    def grant(self, lease_ids: Sequence[str], duration_ms: int, now_ms: int) -> list[str]:
+        """Hold new leases. A held lease is never shortened, and an ended one is not brought back.
+
+        Returns those that are not held.
+        """
         self._forget(now_ms)
         for lease_id in lease_ids:
             self._extend(lease_id, Verb.GRANT, now_ms + duration_ms)
         self._set_expiry_after(lease_ids, now_ms)
+        return [lease_id for lease_id in lease_ids if self._phase(lease_id) is not Phase.HELD]
 
     def renew(self, lease_ids: Sequence[str], duration_ms: int, now_ms: int) -> list[LeaseStatus]:
         """Set ``deadline = max(old, now + duration)`` for every held lease; returns one answer per id."""
@@ -126,15 +133,15 @@ class LeaseTable:
         return [self._status(lease_id, now_ms) for lease_id in lease_ids]
 
     def release(self, lease_ids: Sequence[str], now_ms: int) -> bool:
-        """Mark held leases for P to end; returns True if P is to be woken."""
+        """Mark held leases for P to end, remember unknown ones as released; returns True if P is to be woken."""
         self._forget(now_ms)
         found = False
         for lease_id in lease_ids:
-            lease = self._leases.get(lease_id)
-            if lease is None or lease.ended:
-                continue
-            found = True
-            if lease.phase is Phase.HELD:
+            phase = self._phase(lease_id)
+            found = found or phase not in ENDED
+            if phase is Phase.UNKNOWN:
+                self._end(lease_id, Verb.RELEASE, now_ms)
+            elif phase is Phase.HELD:
                 self._step(lease_id, Verb.RELEASE, now_ms)
         self._set_expiry_after(lease_ids, now_ms)
         return found

@@ -59,11 +59,14 @@ class RedisLeaseStore:
         self._reap = self._script("reap")
         self._held = self._script("held")
 
-    def grant(self, engine_id: str, lease_ids: Sequence[str], duration_ms: int) -> None:
+    def grant(self, engine_id: str, lease_ids: Sequence[str], duration_ms: int) -> list[str]:
         check_duration(duration_ms)
+        refused: list[str] = []
         for batch in batches(lease_ids):
             keys = [leases_key(engine_id), *outcome_keys(engine_id, batch)]
-            _run(self._grant, keys, [duration_ms, DEAD_ENGINE_MARGIN_MS, *batch])
+            numbers = _run(self._grant, keys, [duration_ms, DEAD_ENGINE_MARGIN_MS, *batch])
+            refused += [batch[number - 1] for number in numbers]
+        return refused
 
     def renew(self, engine_id: str, lease_ids: Sequence[str], duration_ms: int) -> list[LeaseStatus]:
         check_duration(duration_ms)
@@ -91,8 +94,8 @@ class RedisLeaseStore:
 
     def release(self, engine_id: str, lease_ids: Sequence[str]) -> None:
         for batch in batches(lease_ids):
-            keys = [leases_key(engine_id)]
-            _run(self._release, keys, [wake_channel(engine_id), DEAD_ENGINE_MARGIN_MS, *map(check_id, batch)])
+            keys = [leases_key(engine_id), *outcome_keys(engine_id, batch)]
+            _run(self._release, keys, [wake_channel(engine_id), OUTCOME_MEMORY_MS, DEAD_ENGINE_MARGIN_MS, *batch])
 
     def reap(self, engine_id: str, lease_ids: Sequence[str], done: Sequence[str]) -> list[LeaseStatus]:
         answers: list[LeaseStatus] = []

@@ -62,10 +62,11 @@ class Wakeups(Protocol):
 class LeaseStore(Protocol):
     """Where leases live. Implementations: ``RedisLeaseStore``, ``MemoryLeaseStore`` (same contract tests)."""
 
-    def grant(self, engine_id: str, lease_ids: Sequence[str], duration_ms: int) -> None:
+    def grant(self, engine_id: str, lease_ids: Sequence[str], duration_ms: int) -> list[str]:
         """P: hold these leases for at least ``duration_ms``. Granting a held lease again never shortens it.
 
-        A lease that was released or has ended is not brought back; the next reap answers its state.
+        A lease that was released or has ended is not brought back. Returns the ids of those; a reap answers their
+        states.
         """
 
     def renew(self, engine_id: str, lease_ids: Sequence[str], duration_ms: int) -> list[LeaseStatus]:
@@ -76,7 +77,10 @@ class LeaseStore(Protocol):
         """
 
     def release(self, engine_id: str, lease_ids: Sequence[str]) -> None:
-        """Router: set the deadline to now and wake P. Unknown and ended leases stay as they are."""
+        """Router: set the deadline to now and wake P. Ended leases stay as they are.
+
+        An unknown lease is remembered as released for a minute, so that a grant that comes later does not hold it.
+        """
 
     def reap(self, engine_id: str, lease_ids: Sequence[str], done: Sequence[str]) -> list[LeaseStatus]:
         """P: end ``done`` (outcome done), end all of ``lease_ids`` that are due; returns one answer for each of

@@ -235,8 +235,8 @@ class LeaseKeeper:
     def _do(self, work: Work) -> None:
         try:
             if work.grant:
-                self._store.grant(self._engine_id, work.grant, self._duration_ms)
-                self._note_granted(work.grant)
+                refused = self._store.grant(self._engine_id, work.grant, self._duration_ms)
+                self._note_granted(work.grant, has_refused=bool(refused))
             if work.release:
                 self._store.release(self._engine_id, work.release)
             if work.reap or work.done:
@@ -245,9 +245,11 @@ class LeaseKeeper:
         except LeaseStoreError as error:
             self._note_failure(error)
 
-    def _note_granted(self, lease_ids: list[str]) -> None:
+    def _note_granted(self, lease_ids: list[str], *, has_refused: bool) -> None:
         with self._changed:
             self._holder.granted(lease_ids, self._clock())
+            if has_refused:  # a release came first; the reap that comes now says so and ends the lease
+                self._holder.sync_soon()
         self._call(self._confirm, lease_ids)
 
     def _note_answers(self, work: Work, answers: Iterable[LeaseStatus]) -> None:

@@ -68,9 +68,11 @@ class Granter:
         with self._lock:
             work = holder.take_work(monotonic_ms())
         if work.grant:
-            self._store.grant(engine_id, work.grant, self._duration_ms)
+            refused = self._store.grant(engine_id, work.grant, self._duration_ms)
             with self._lock:
                 holder.granted(work.grant, monotonic_ms())
+                if refused:
+                    holder.sync_soon()
                 calls = [self._granted.pop(lease_id) for lease_id in work.grant if lease_id in self._granted]
             for call in calls:
                 call()

@@ -191,8 +191,10 @@ class StoredLeases:
             return
         if work.grant:
             self._count("grant", len(work.grant))
-            self._store.grant(engine.engine_id, work.grant, self._duration_ms)
+            refused = self._store.grant(engine.engine_id, work.grant, self._duration_ms)
             holder.granted(work.grant, now_ms)
+            if refused:
+                holder.sync_soon()
         if work.release:
             self._count("release", len(work.release))
             self._store.release(engine.engine_id, work.release)

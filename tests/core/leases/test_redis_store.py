@@ -14,7 +14,7 @@ import redis
 from redis import exceptions
 
 from core.leases.ids import MAX_DURATION_MS
-from core.leases.model import DEAD_ENGINE_MARGIN_MS
+from core.leases.model import DEAD_ENGINE_MARGIN_MS, OUTCOME_MEMORY_MS
 from core.leases.redis_errors import REFUSED, UNREACHABLE, lease_store_errors
 from core.leases.redis_store import MAX_BATCH, RedisLeaseStore, leases_key, outcome_keys
 from core.leases.store import LeaseState, LeaseStoreError, LeaseStoreUnreachableError
@@ -169,11 +169,13 @@ def test_a_redis_out_of_memory(own_redis: EmbeddedRedis) -> None:
 
 def test_every_key_has_an_expiry_and_one_cluster_slot(store: RedisLeaseStore, client: redis.Redis) -> None:
     store.grant(ENGINE, ["a", "b", "c"], 1000)
-    store.release(ENGINE, ["a"])
+    store.release(ENGINE, ["a", "never"])
     store.reap(ENGINE, ["a"], ["b"])
     keys = [key.decode() for key in client.scan_iter()]
-    assert sorted(keys) == ["baton:{e0}:leases", "baton:{e0}:outcome:a", "baton:{e0}:outcome:b"]
+    outcomes = [f"baton:{{e0}}:outcome:{lease_id}" for lease_id in ("a", "b", "never")]
+    assert sorted(keys) == ["baton:{e0}:leases", *outcomes]
     assert all(client.pttl(key) > 0 for key in keys)
+    assert all(client.pttl(key) <= OUTCOME_MEMORY_MS for key in outcomes)
 
 
 def test_the_servers_clock_counts(store: RedisLeaseStore, client: redis.Redis) -> None:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from core.leases.model import ENDED, NEXT, LeaseTable, Phase, Verb
+from core.leases.store import LeaseState, LeaseStatus
 from tests.kits.leases.harness import RedisHarness
-
-if TYPE_CHECKING:
-    from core.leases.store import LeaseStatus
 
 ENGINE = "e0"
 #: Durations are odd multiples of this and pauses even ones; neither meets the minute of the outcomes, so that seconds
@@ -33,13 +29,18 @@ steps = st.one_of(
 )
 
 
+def refused(lease_ids: list[str]) -> list[LeaseStatus]:
+    """What a grant returns, as answers of the other verbs."""
+    return [LeaseStatus(lease_id, LeaseState.RELEASED) for lease_id in lease_ids]
+
+
 def model_answer(table: LeaseTable, step: tuple[str, list[str], int], now_ms: int) -> list[LeaseStatus]:
     verb, lease_ids, time_ms = step
     if verb == "grant":
-        table.grant(lease_ids, time_ms, now_ms)
-    elif verb == "renew":
+        return refused(table.grant(lease_ids, time_ms, now_ms))
+    if verb == "renew":
         return table.renew(lease_ids, time_ms, now_ms)
-    elif verb == "release":
+    if verb == "release":
         table.release(lease_ids, now_ms)
     elif verb == "reap":
         return table.reap(lease_ids, [], now_ms)
@@ -52,10 +53,10 @@ def redis_answer(harness: RedisHarness, step: tuple[str, list[str], int]) -> lis
     verb, lease_ids, time_ms = step
     store = harness.store
     if verb == "grant":
-        store.grant(ENGINE, lease_ids, time_ms)
-    elif verb == "renew":
+        return refused(store.grant(ENGINE, lease_ids, time_ms))
+    if verb == "renew":
         return store.renew(ENGINE, lease_ids, time_ms)
-    elif verb == "release":
+    if verb == "release":
         store.release(ENGINE, lease_ids)
     elif verb == "reap":
         return store.reap(ENGINE, lease_ids, [])
@@ -81,6 +82,8 @@ def by_id(answers: list[LeaseStatus]) -> list[LeaseStatus]:
 @given(history=st.lists(steps, max_size=25))
 @example(history=[("grant", ["a"], 24_000), ("advance", [], 48_000), ("grant", [], 24_000), ("advance", [], 48_000)])
 @example(history=[("grant", ["a"], 72_000), ("grant", ["b"], 24_000), ("advance", [], 96_000), ("reap", [], 0)])
+@example(history=[("release", ["a"], 0), ("advance", [], 48_000), ("grant", ["b", "a"], 72_000), ("reap", ["a"], 0)])
+@example(history=[("release", ["a"], 0), ("advance", [], 96_000), ("grant", ["a"], 72_000), ("release", ["a"], 0)])
 def test_the_scripts_and_the_model_agree(redis_url: str, history: list[tuple[str, list[str], int]]) -> None:
     harness = RedisHarness(redis_url)
     harness.lose_everything()

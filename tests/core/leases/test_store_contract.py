@@ -137,13 +137,71 @@ def test_done_is_remembered_even_if_the_store_had_lost_the_lease(harness: Harnes
     assert states(harness.store.renew(ENGINE, ["a"], DURATION_MS)) == [DONE]
 
 
-def test_releasing_what_is_not_held_changes_nothing(harness: Harness) -> None:
+def test_releasing_what_has_ended_changes_nothing(harness: Harness) -> None:
+    store = harness.store
+    store.grant(ENGINE, ["expired"], 1)
+    harness.advance(1)
+    store.grant(ENGINE, ["done"], DURATION_MS)
+    store.reap(ENGINE, ["expired"], ["done"])
+    store.release(ENGINE, ["done", "expired"])
+    assert states(store.renew(ENGINE, ["done", "expired"], DURATION_MS)) == [DONE, EXPIRED]
+    assert store.held(ENGINE) == []
+
+
+def test_a_release_that_overtakes_its_grant_ends_the_lease(harness: Harness) -> None:
+    store = harness.store
+    store.release(ENGINE, ["a"])
+    assert store.held(ENGINE) == []
+    assert store.grant(ENGINE, ["b", "a"], DURATION_MS) == ["a"]
+    assert [answer.lease_id for answer in store.held(ENGINE)] == ["b"]
+    assert states(store.renew(ENGINE, ["a", "b"], DURATION_MS)) == [RELEASED, HELD]
+    assert states(store.reap(ENGINE, ["a", "b"], [])) == [RELEASED, HELD]
+
+
+def test_a_release_that_the_store_forgot_before_ends_the_lease_that_is_granted_again(harness: Harness) -> None:
+    store = harness.store
+    store.grant(ENGINE, ["a"], DURATION_MS)
+    harness.lose_everything()
+    store.release(ENGINE, ["a"])
+    assert states(store.reap(ENGINE, ["a"], [])) == [RELEASED]
+    assert store.grant(ENGINE, ["a"], DURATION_MS) == ["a"]
+
+
+def test_a_grant_tells_which_leases_it_does_not_hold(harness: Harness) -> None:
+    store = harness.store
+    store.grant(ENGINE, ["expired"], 1)
+    harness.advance(1)
+    assert store.grant(ENGINE, ["held", "done", "released", "reaped"], DURATION_MS) == []
+    store.release(ENGINE, ["released", "reaped"])
+    store.reap(ENGINE, ["expired", "reaped"], ["done"])
+    asked = ["new", "reaped", "done", "released", "held", "expired"]
+    assert store.grant(ENGINE, asked, DURATION_MS) == ["reaped", "done", "released", "expired"]
+
+
+def test_a_release_of_an_unknown_lease_is_forgotten_after_a_minute_however_often_it_is_repeated(
+    harness: Harness,
+) -> None:
+    store = harness.store
+    store.release(ENGINE, ["a"])
+    harness.advance(OUTCOME_MEMORY_MS // 2)
+    store.release(ENGINE, ["a"])
+    assert states(store.renew(ENGINE, ["a"], DURATION_MS)) == [RELEASED]
+    harness.advance(OUTCOME_MEMORY_MS // 2)
+    assert states(store.renew(ENGINE, ["a"], DURATION_MS)) == [UNKNOWN]
+    assert store.grant(ENGINE, ["a"], DURATION_MS) == []
+    assert states(store.held(ENGINE)) == [HELD]
+
+
+def test_a_release_long_after_the_end_touches_no_other_lease_and_is_not_listed(harness: Harness) -> None:
     store = harness.store
     store.grant(ENGINE, ["a"], DURATION_MS)
     store.reap(ENGINE, [], ["a"])
-    store.release(ENGINE, ["a", "never"])
-    assert states(store.renew(ENGINE, ["a", "never"], DURATION_MS)) == [DONE, UNKNOWN]
-    assert store.held(ENGINE) == []
+    harness.advance(OUTCOME_MEMORY_MS)
+    store.grant(ENGINE, ["b"], DURATION_MS)
+    store.release(ENGINE, ["a"])
+    [answer] = store.held(ENGINE)
+    assert (answer.lease_id, answer.state) == ("b", HELD)
+    assert about(answer, DURATION_MS)
 
 
 def test_outcomes_are_forgotten_after_a_minute(harness: Harness) -> None:
@@ -187,23 +245,28 @@ def test_held_lists_released_ones_first_then_the_soonest_deadline(harness: Harne
 def test_engines_do_not_see_each_other(harness: Harness) -> None:
     store = harness.store
     store.grant("e1", ["a"], DURATION_MS)
-    store.release("e2", ["a"])
     assert states(store.reap("e2", ["a"], [])) == [UNKNOWN]
+    store.release("e2", ["a"])
+    assert states(store.reap("e2", ["a"], [])) == [RELEASED]
     assert states(store.renew("e1", ["a"], DURATION_MS)) == [HELD]
 
 
 def test_batches_larger_than_one_script_call(harness: Harness) -> None:
     ids = [f"l{index}" for index in range(1203)]
     store = harness.store
-    store.grant(ENGINE, ids, DURATION_MS)
+    assert store.grant(ENGINE, ids, DURATION_MS) == []
     assert [answer.lease_id for answer in store.renew(ENGINE, ids, DURATION_MS)] == ids
     store.release(ENGINE, ids[:700])
     answers = store.reap(ENGINE, ids, ids[1200:])
     assert states(answers) == [RELEASED] * 700 + [HELD] * 500 + [DONE] * 3
+    assert store.grant(ENGINE, ids, DURATION_MS) == [*ids[:700], *ids[1200:]]
+    unknown = [f"u{index}" for index in range(1203)]
+    store.release(ENGINE, unknown)
+    assert store.grant(ENGINE, unknown, DURATION_MS) == unknown
 
 
 def test_empty_batches_answer_empty(harness: Harness) -> None:
-    harness.store.grant(ENGINE, [], DURATION_MS)
+    assert harness.store.grant(ENGINE, [], DURATION_MS) == []
     harness.store.release(ENGINE, [])
     assert harness.store.renew(ENGINE, [], DURATION_MS) == []
     assert harness.store.reap(ENGINE, [], []) == []
@@ -245,10 +308,21 @@ def test_release_wakes_the_owner_and_nothing_else_does(harness: Harness) -> None
     store.renew(ENGINE, ["a"], DURATION_MS)
     store.grant("other", ["x"], DURATION_MS)
     store.release("other", ["x"])
-    store.release(ENGINE, ["never"])
+    store.reap(ENGINE, [], ["b"])
+    store.release(ENGINE, ["b"])
     assert not ear.wait(0)
     store.release(ENGINE, ["a"])
     assert ear.wait(10)
+    assert not ear.wait(0)
+    ear.close()
+
+
+def test_a_release_of_an_unknown_lease_wakes_once(harness: Harness) -> None:
+    """P may hold the lease although the store has lost it. Nothing is new when the release is repeated."""
+    ear = harness.store.wakeups(ENGINE)
+    harness.store.release(ENGINE, ["a"])
+    assert ear.wait(10)
+    harness.store.release(ENGINE, ["a"])
     assert not ear.wait(0)
     ear.close()
 

@@ -100,8 +100,7 @@ def _store_moves(scope: Scope, s: State, a: int) -> Moves:
         after = with_attempt(s, a, p="gone", due=False, store=_ended(at.store, "done"))
         yield progress("P{} tells the store that lease {} was read", at.where, a), after
     elif at.p == "withdrawn":
-        store = at.store if at.store == "unknown" else _ended(at.store, "released")
-        after = with_attempt(s, a, p="gone", due=False, store=store)
+        after = with_attempt(s, a, p="gone", due=False, store=_ended(at.store, "released"))
         yield progress("P{} releases and reaps lease {}", at.where, a), after
     elif at.p == "held":
         yield from _reap_moves(scope, s, a)

@@ -189,7 +189,7 @@ def _lease_moves(scope: Scope, s: State, a: int) -> Moves:
             yield progress("the router stops trying to release lease {}", a), after
         return
     if at.releasing:
-        store = "releasing" if at.store == "held" else at.store
+        store = {"held": "releasing", "unknown": "released"}.get(at.store, at.store)
         after = with_attempt(s, a, releasing=False, store=store, due=at.due and store == "held")
         yield progress("the router releases lease {} of request {}", a, r), after
     elif at.store == "held":

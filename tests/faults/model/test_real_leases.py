@@ -161,9 +161,11 @@ class FenceMachine(RuleBasedStateMachine):
     def ask(self, work: Work, *, is_overtaken: bool) -> None:
         store = self.redis.store
         if work.grant:
-            store.grant(ENGINE, work.grant, DURATION_MS)
+            refused = store.grant(ENGINE, work.grant, DURATION_MS)
             if not is_overtaken:
                 self.holder.granted(work.grant, self.clock())
+                if refused:
+                    self.holder.sync_soon()
         if work.release:
             store.release(ENGINE, work.release)
         answers = store.reap(ENGINE, work.reap, work.done)

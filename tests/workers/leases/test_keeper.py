@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
+import redis
 
 from core.leases.holder_state import DuplicateLeaseError
 from core.leases.memory_store import MemoryLeaseStore
@@ -113,6 +114,31 @@ async def test_a_release_by_a_router_ends_the_lease(redis_url: str, router: Redi
         assert len(keeper) == 1
         assert keeper.stats.released == 1
         assert router.renew(ENGINE, ["a"], 1)[0].state is LeaseState.RELEASED
+
+
+async def test_a_release_that_overtakes_its_grant_ends_the_lease_at_once(
+    redis_url: str, router: RedisLeaseStore
+) -> None:
+    ends = Ends()
+    async with keeping(redis_url, ends) as keeper:
+        router.release(ENGINE, ["a"])
+        await keeper.grant("b")
+        await keeper.grant("a")
+        assert await ends.wait(1) == [("a", LeaseState.RELEASED)]
+        assert [status.lease_id for status in router.held(ENGINE)] == ["b"]
+        assert (len(keeper), keeper.stats.released) == (1, 1)
+
+
+async def test_a_release_that_reaches_an_emptied_redis_ends_the_lease_at_once(own_redis: EmbeddedRedis) -> None:
+    ends = Ends()
+    router = RedisLeaseStore(own_redis.url)
+    async with keeping(own_redis.url, ends) as keeper:
+        await keeper.grant("a")
+        with redis.Redis.from_url(own_redis.url) as client:
+            client.flushall()
+        router.release(ENGINE, ["a"])
+        assert await ends.wait(1) == [("a", LeaseState.RELEASED)]
+    router.close()
 
 
 async def test_done_and_drop_end_at_once_and_reach_the_store(redis_url: str, router: RedisLeaseStore) -> None:
@@ -227,9 +253,9 @@ class Broken(MemoryLeaseStore):
         super().__init__()
         self._verb = verb
 
-    def grant(self, engine_id: str, lease_ids: Sequence[str], duration_ms: int) -> None:
+    def grant(self, engine_id: str, lease_ids: Sequence[str], duration_ms: int) -> list[str]:
         self._break("grant")
-        super().grant(engine_id, lease_ids, duration_ms)
+        return super().grant(engine_id, lease_ids, duration_ms)
 
     def reap(self, engine_id: str, lease_ids: Sequence[str], done: Sequence[str]) -> list[LeaseStatus]:
         self._break("reap")

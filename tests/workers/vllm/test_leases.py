@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
 
 from core.leases.memory_store import MemoryLeaseStore
+from core.leases.redis_store import RedisLeaseStore
 from core.leases.store import LeaseState, LeaseStore
 from tests.kits.patience import PATIENCE_S
 from workers.vllm.leases import SchedulerLeases
 
 ENGINE = "5f3c0b1e-0e3a-4a53-9c55-5f0a9f6f4a10_dp0"
 DURATION_MS = 60_000
+#: A quarter of it, after which the keeper would ask by itself, is longer than any wait here.
+LONG_MS = 600_000
 POLL_S = 0.005
 
 
@@ -59,6 +63,33 @@ def test_a_lease_that_a_router_releases_ends_at_once(leases: SchedulerLeases, st
     assert until(leases.take_ended) == {"b": LeaseState.RELEASED}
     assert leases.take_ended() == {}
     assert states(store) == {first: LeaseState.HELD}
+
+
+class Overtaken(RedisLeaseStore):
+    """A grant is on its way until ``arrive`` is set."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.arrive = threading.Event()
+
+    def grant(self, engine_id: str, lease_ids: Sequence[str], duration_ms: int) -> list[str]:
+        assert self.arrive.wait(PATIENCE_S)
+        return super().grant(engine_id, lease_ids, duration_ms)
+
+
+def test_a_lease_whose_release_overtakes_its_grant_ends_at_once(redis_url: str) -> None:
+    store, router = Overtaken(redis_url), RedisLeaseStore(redis_url)
+    leases = SchedulerLeases(store, ENGINE, duration_ms=LONG_MS, redis_grace_ms=0)
+    leases.start()
+    lease_id = leases.grant("a")
+    assert lease_id is not None
+    router.release(ENGINE, [lease_id])
+    assert leases.take_ended() == {}
+    store.arrive.set()
+    assert until(leases.take_ended) == {"a": LeaseState.RELEASED}
+    assert states(router) == {}
+    leases.stop()
+    router.close()
 
 
 def test_a_lease_that_d_has_read_is_done_in_the_store(leases: SchedulerLeases, store: MemoryLeaseStore) -> None:
