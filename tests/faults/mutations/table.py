@@ -194,14 +194,27 @@ LEASES = (
         (_CONTRACT + "test_released_lease_is_due_at_once_and_cannot_be_held_again",),
     ),
     Mutation(
+        "overtaken-grant-held",
+        "a release that reaches the store before the grant is forgotten, so that the grant holds the lease",
+        (
+            Change(
+                "core/leases/scripts/release.lua",
+                "redis.call('SET', KEYS[i - 2], 'released', 'PX', ARGV[2], 'NX') and true or found",
+                "found",
+            ),
+        ),
+        (_CONTRACT + "test_a_release_that_overtakes_its_grant_ends_the_lease",),
+    ),
+    Mutation(
         "deadline-by-ps-clock",
         "a lease's deadline is counted by the clock of the machine that grants it, not by the clock of Redis",
         (
             Change(
                 "core/leases/redis_store.py",
-                "_run(self._grant, keys, [duration_ms, DEAD_ENGINE_MARGIN_MS, *batch])",
+                "numbers = _run(self._grant, keys, [duration_ms, DEAD_ENGINE_MARGIN_MS, *batch])",
                 "import time\n\n            "
-                "_run(self._grant, keys, [int(time.time() * 1000) + duration_ms, DEAD_ENGINE_MARGIN_MS, *batch])",
+                "now_ms = int(time.time() * 1000)\n            "
+                "numbers = _run(self._grant, keys, [now_ms + duration_ms, DEAD_ENGINE_MARGIN_MS, *batch])",
             ),
             Change(
                 "core/leases/scripts/grant.lua", "local deadline = now + ARGV[1]", "local deadline = tonumber(ARGV[1])"
