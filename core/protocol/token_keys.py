@@ -18,5 +18,10 @@ def hello_key(token: str) -> bytes:
     return _derive(token, b"baton hello 1")
 
 
+def vllm_handshake_key(token: str) -> bytes:
+    """The key of the proofs in handshakes of vLLM servers (``vllm_handshake.py``)."""
+    return _derive(token, b"baton vllm handshake 1")
+
+
 def _derive(token: str, use: bytes) -> bytes:
     return hmac.digest(token.encode(), use, "sha256")

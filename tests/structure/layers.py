@@ -89,7 +89,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("connector",),
         ("scheduler", "worker"),
         ("leases", "messages", "side_channel", "stats"),
-        ("agent", "block_layout", "fence", "settings", "versions"),
+        ("agent", "block_layout", "fence", "handshakes", "peers", "replay", "settings", "versions"),
     ),
     "workers.vllm.fence": (
         ("reads",),
@@ -107,11 +107,11 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "core.protocol": (
         ("openai",),
-        ("choice", "errors", "handoff", "hello", "ids", "steps", "worker_address"),
+        ("choice", "errors", "handoff", "hello", "ids", "steps", "vllm_handshake", "worker_address"),
         ("addresses", "excerpts", "handshake", "id_syntax", "router", "scale", "status", "token_keys", "worker"),
     ),
     "core.net": (
-        ("access", "error_pages"),
+        ("access", "error_pages", "vllm_handshakes"),
         ("client", "served"),
         ("answers", "deadlines", "sockets", "tls"),
     ),

@@ -9,6 +9,8 @@ this connector on both sides D notices, and computes the prompt itself.
 ``fence``       what a word says, who writes it, and how it is read; knows nothing of vLLM
 ``block_layout``  with which models a part of a hand-off can be kept
 ``leases``      a thread of the scheduler's process that keeps the leases in Redis; ``settings`` say in which
+``handshakes``  answers over HTTP, to whoever proves that it has the token, what vLLM's side channel tells anybody;
+                ``peers`` asks others for it, and ``replay`` has vLLM's own handshake use the answers
 ``stats``       counters, in vLLM's metrics
 ``versions``    the versions of vLLM that this was run with
 

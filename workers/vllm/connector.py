@@ -6,11 +6,14 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 import vllm
+import vllm.envs
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.connector import NixlBaseConnector, NixlPullConnector
 
 from core.leases.redis_store import RedisLeaseStore
+from workers.vllm.handshakes import HandshakeServer
 from workers.vllm.leases import SchedulerLeases
+from workers.vllm.peers import Peers
 from workers.vllm.scheduler import BatonScheduler
 from workers.vllm.settings import ConnectorSettings
 from workers.vllm.stats import FenceMetrics, FenceStats
@@ -47,11 +50,20 @@ class BatonConnector(NixlPullConnector):
             settings.kv_load_failure_policy = RECOMPUTE
         # Not NixlPullConnector's own, which makes the halves that have no fence.
         NixlBaseConnector.__init__(self, vllm_config, role, kv_cache_config)
+        given = ConnectorSettings()
         if role == KVConnectorRole.SCHEDULER:
             leases = _leases(vllm_config, self.engine_id)
-            self.connector_scheduler = BatonScheduler(vllm_config, self.engine_id, kv_cache_config, leases)
+            self.connector_scheduler = BatonScheduler(
+                vllm_config,
+                self.engine_id,
+                kv_cache_config,
+                leases,
+                _handshakes(vllm_config),
+                has_side_channel=not given.is_side_channel_closed,
+            )
         else:
-            self.connector_worker = BatonWorker(vllm_config, self.engine_id, kv_cache_config)
+            peers = Peers(given.handshake_key(), asks_side_channels=not given.is_side_channel_closed)
+            self.connector_worker = BatonWorker(vllm_config, self.engine_id, kv_cache_config, peers)
 
     def bind_gpu_block_pool(self, gpu_block_pool: BlockPool) -> None:
         """The scheduler's pool of blocks."""
@@ -100,3 +112,14 @@ def _leases(vllm_config: VllmConfig, engine_id: str) -> SchedulerLeases | None:
     leases = SchedulerLeases(store, engine_id, duration_ms=duration_ms, redis_grace_ms=given.redis_grace_ms)
     leases.start()
     return leases
+
+
+def _handshakes(vllm_config: VllmConfig) -> HandshakeServer | None:
+    """What answers handshakes over HTTP, if there is a token. Raises OSError and ValueError for what cannot be."""
+    given = ConnectorSettings()
+    key = given.handshake_key()
+    if key is None:
+        return None
+    dp_index = vllm_config.parallel_config.data_parallel_index
+    port = given.port_of_handshakes(vllm.envs.VLLM_NIXL_SIDE_CHANNEL_PORT + dp_index, dp_index)
+    return HandshakeServer(vllm.envs.VLLM_NIXL_SIDE_CHANNEL_HOST, port, key)

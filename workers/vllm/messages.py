@@ -28,6 +28,8 @@ class BatonStep:
     leased: Sequence[str]
     #: Requests whose lease in the store has ended, RELEASED or EXPIRED.
     ended: Mapping[str, LeaseState]
+    #: By engine: where it answers handshakes over HTTP. Only of engines that requests have named since the last step.
+    handshake_ports: Mapping[str, int]
 
 
 @dataclass

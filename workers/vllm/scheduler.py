@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_scheduler import NixlPullConnectorScheduler
 
+from core.protocol.vllm_handshake import PORT_FIELD
 from workers.vllm.block_layout import BlockLayout
 from workers.vllm.fence.allocations import Allocations
 from workers.vllm.fence.promises import FIELD, Promises, num_slots, promise_of
 from workers.vllm.messages import BatonStep
+from workers.vllm.peers import handshake_port
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
-    from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorMetadata
+    from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorHandshakeMetadata, KVConnectorMetadata
     from vllm.v1.core.block_pool import BlockPool
     from vllm.v1.core.kv_cache_manager import KVCacheBlocks
     from vllm.v1.core.sched.output import SchedulerOutput
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from vllm.v1.outputs import KVConnectorOutput
     from vllm.v1.request import Request
 
+    from workers.vllm.handshakes import HandshakeServer
     from workers.vllm.leases import SchedulerLeases
 
 #: The field of ``kv_transfer_params`` that names the lease in the store.
@@ -28,10 +32,20 @@ LEASE_FIELD = "lease_id"
 
 
 class BatonScheduler(NixlPullConnectorScheduler):
-    """What each method is for says vLLM's ``KVConnectorBase_V1``. ``leases`` None: they are vLLM's own."""
+    """What each method is for says vLLM's ``KVConnectorBase_V1``. ``leases`` None: they are vLLM's own.
+
+    ``handshakes`` None: only the side channel answers them. ``has_side_channel``: whether that is opened.
+    """
 
     def __init__(
-        self, vllm_config: VllmConfig, engine_id: str, kv_cache_config: KVCacheConfig, leases: SchedulerLeases | None
+        self,
+        vllm_config: VllmConfig,
+        engine_id: str,
+        kv_cache_config: KVCacheConfig,
+        leases: SchedulerLeases | None,
+        handshakes: HandshakeServer | None,
+        *,
+        has_side_channel: bool,
     ) -> None:
         super().__init__(vllm_config, engine_id, kv_cache_config)
         self._promises = Promises(num_slots(kv_cache_config.num_blocks, vllm_config.scheduler_config.max_num_seqs))
@@ -39,6 +53,23 @@ class BatonScheduler(NixlPullConnectorScheduler):
         self._counts_allocations = BlockLayout.of(vllm_config, kv_cache_config).counts_allocations
         self._leases = leases
         self._newly_leased: list[str] = []
+        self._handshakes = handshakes
+        self._has_side_channel = has_side_channel
+        self._handshake_ports: dict[str, int] = {}
+
+    def set_xfer_handshake_metadata(self, metadata: dict[tuple[int, int], KVConnectorHandshakeMetadata]) -> None:
+        """Answer handshakes from now on."""
+        if self._handshakes is not None:
+            self._handshakes.start({rank: msgspec.msgpack.encode(payload) for rank, payload in metadata.items()})
+        if self._has_side_channel:
+            super().set_xfer_handshake_metadata(metadata)
+
+    def on_new_request(self, request: Request) -> None:
+        """Even a request that waits may have D connect to P, for its heartbeats."""
+        if (named := handshake_port(request.kv_transfer_params)) is not None:
+            engine_id, port = named
+            self._handshake_ports[engine_id] = port
+        super().on_new_request(request)
 
     def bind_gpu_block_pool(self, gpu_block_pool: BlockPool) -> None:
         """Every block that a request gets anew comes from ``get_new_blocks`` of the pool."""
@@ -61,7 +92,8 @@ class BatonScheduler(NixlPullConnectorScheduler):
         metadata = super().build_connector_meta(scheduler_output)
         leased, self._newly_leased = self._newly_leased, []
         ended = {} if self._leases is None else self._leases.take_ended()
-        metadata.baton = BatonStep(self._promises.news(), reading, self._allocations.news(), leased, ended)
+        ports, self._handshake_ports = self._handshake_ports, {}
+        metadata.baton = BatonStep(self._promises.news(), reading, self._allocations.news(), leased, ended, ports)
         return metadata
 
     def request_finished(self, request: Request, block_ids: Any) -> tuple[bool, dict[str, Any] | None]:
@@ -71,6 +103,8 @@ class BatonScheduler(NixlPullConnectorScheduler):
         if not keeps_blocks or params is None:
             self._promises.drop(request_id)
             return keeps_blocks, params
+        if self._handshakes is not None:
+            params[PORT_FIELD] = self._handshakes.port
         if (promise := self._promises.promise(request_id)) is not None:
             params[FIELD] = promise.as_params()
         if self._leases is not None and (lease_id := self._leases.grant(request_id)) is not None:
@@ -89,6 +123,8 @@ class BatonScheduler(NixlPullConnectorScheduler):
     def shutdown(self) -> None:
         """Routers see the ends of the leases in the store, and prefill elsewhere."""
         try:
+            if self._handshakes is not None:
+                self._handshakes.stop()
             if self._leases is not None:
                 self._leases.stop()
         finally:

@@ -6,12 +6,16 @@ They are in the environment, because vLLM logs what ``--kv-transfer-config`` say
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from core.protocol.addresses import check_redis_url, has_password, with_password
+from core.protocol.token_keys import vllm_handshake_key
+
+#: The port of handshakes over HTTP, where none is given, is so far above that of the side channel.
+HANDSHAKE_PORT_STEP = 1000
 
 
 class ConnectorSettings(BaseSettings):
@@ -25,6 +29,21 @@ class ConnectorSettings(BaseSettings):
     redis_password_file: Path | None = Field(None, description="A file that holds redis_password.")
     redis_grace_ms: int = Field(60_000, ge=0, description="Milliseconds that P keeps leased blocks without Redis.")
 
+    internal_token: SecretStr | None = Field(
+        None, description="Secret between Baton's processes. With it, handshakes are answered and asked over HTTP."
+    )
+    internal_token_file: Path | None = Field(None, description="A file that holds internal_token.")
+    handshake_port: int | None = Field(
+        None,
+        ge=1,
+        le=65535,
+        description="Port for handshakes over HTTP; each data-parallel rank has the next one. Default: 1000 above "
+        "VLLM_NIXL_SIDE_CHANNEL_PORT.",
+    )
+    side_channel: Literal["open", "closed"] = Field(
+        "open", description="closed: vLLM's side channel is neither opened nor asked, so all peers need the token."
+    )
+
     @field_validator("redis_url")
     @classmethod
     def _redis_url_is_usable(cls, url: str) -> str:
@@ -32,9 +51,24 @@ class ConnectorSettings(BaseSettings):
 
     @model_validator(mode="after")
     def _each_is_given_once(self) -> Self:
-        if (self.redis_url and self.redis_url_file) or (self.redis_password and self.redis_password_file):
+        if (
+            (self.redis_url and self.redis_url_file)
+            or (self.redis_password and self.redis_password_file)
+            or (self.internal_token and self.internal_token_file)
+        ):
             raise ValueError("a setting is given by its variable or by the one of its file, not by both")
         return self
+
+    @model_validator(mode="after")
+    def _closed_needs_a_token(self) -> Self:
+        if self.is_side_channel_closed and not (self.internal_token or self.internal_token_file):
+            raise ValueError("BATON_SIDE_CHANNEL=closed needs BATON_INTERNAL_TOKEN or BATON_INTERNAL_TOKEN_FILE")
+        return self
+
+    @property
+    def is_side_channel_closed(self) -> bool:
+        """Whether the side channel is neither opened nor asked."""
+        return self.side_channel == "closed"
 
     @classmethod
     def variables(cls) -> frozenset[str]:
@@ -52,6 +86,26 @@ class ConnectorSettings(BaseSettings):
         if not url or has_password(url):
             raise ValueError("redis_password needs a redis_url without one")
         return with_password(url, password)
+
+    def handshake_key(self) -> bytes | None:
+        """The key of the proofs in handshakes; None without a token. Raises OSError and ValueError."""
+        token = None if self.internal_token is None else self.internal_token.get_secret_value()
+        if self.internal_token_file is not None:
+            token = _read(self.internal_token_file)
+        if token is None:
+            return None
+        if not token or not (token.isascii() and token.isprintable()) or " " in token:
+            raise ValueError("the internal token is printable ASCII without spaces, and not empty")
+        return vllm_handshake_key(token)
+
+    def port_of_handshakes(self, side_channel_port: int, dp_index: int) -> int:
+        """The port of one data-parallel rank, whose own side channel port is given. Raises ValueError."""
+        port = side_channel_port + HANDSHAKE_PORT_STEP
+        if self.handshake_port is not None:
+            port = self.handshake_port + dp_index
+        if port > 65535:
+            raise ValueError(f"there is no port {port}: set BATON_HANDSHAKE_PORT to a lower one")
+        return port
 
 
 def _read(path: Path) -> str:

@@ -18,7 +18,8 @@ from workers.vllm.fence.reads import FenceReads, Verdict
 from workers.vllm.fence.tables import MEMORY, Table, Tables
 from workers.vllm.fence.words import Words
 from workers.vllm.messages import BatonStep, FencedPayload
-from workers.vllm.side_channel import ask_tables
+from workers.vllm.replay import replaying
+from workers.vllm.side_channel import ask_tables, tables_in
 from workers.vllm.stats import FenceStats
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from vllm.v1.kv_cache_interface import KVCacheConfig
 
     from workers.vllm.fence.block_reads import ReadBlocks
+    from workers.vllm.peers import Peers
 
 logger = logging.getLogger(f"vllm.{__name__}")  # vLLM shows its own loggers only
 
@@ -46,8 +48,9 @@ class BatonWorker(NixlPullConnectorWorker):
     transfer_topo: Any
     xfer_handshake_metadata: Any
 
-    def __init__(self, vllm_config: VllmConfig, engine_id: str, kv_cache_config: KVCacheConfig) -> None:
+    def __init__(self, vllm_config: VllmConfig, engine_id: str, kv_cache_config: KVCacheConfig, peers: Peers) -> None:
         super().__init__(vllm_config, engine_id, kv_cache_config)
+        self._peers = peers
         self.xfer_stats = FenceStats()
         self._errors = nixl_errors(self.nixl_wrapper)
         self.nixl_wrapper = self._notices = LateNotices(self.nixl_wrapper)
@@ -96,6 +99,7 @@ class BatonWorker(NixlPullConnectorWorker):
         assert self._reads is not None
         step: BatonStep = metadata.baton
         self._words.apply(step.words)
+        self._peers.learn(step.handshake_ports)
         for request_id, promise in step.promises.items():
             self._reads.expect(request_id, promise, self._read_blocks_of(metadata, request_id))
         super().start_load_kv(metadata)
@@ -131,15 +135,22 @@ class BatonWorker(NixlPullConnectorWorker):
         remote_pp_size: int = 1,
         *args: Any,
     ) -> tuple[dict[tuple[int, int], str], float]:
-        """In vLLM's thread for handshakes. Where the words are is asked first, in a question of its own: if it is not
-        answered, there is nothing to take back.
+        """In vLLM's thread for handshakes. Over HTTP all ranks are asked first, and vLLM is told their answers. On the
+        side channel, where the words are is asked first, in a question of its own. So if there is no answer, there is
+        nothing to take back.
         """
         tp_ranks = self.transfer_topo.handshake_target_ranks(remote_tp_size, remote_dcp_size)
         ranks = [*itertools.product(range(remote_pp_size), tp_ranks)]
-        tables = ask_tables(host, port, ranks) if self._checks_fence else {}
+        told = self._peers.ask(expected_engine_id, host, ranks)
+        handshake = super()._nixl_handshake
+        if told is not None:
+            handshake = replaying(handshake.__func__, told).__get__(self)
+        tables = {}
+        if self._checks_fence:
+            tables = ask_tables(host, port, ranks) if told is None else tables_in(told.payloads)
         if tables and ({one.engine_id for one in tables.values()} != {expected_engine_id} or len(tables) < len(ranks)):
             raise RuntimeError(f"{host}:{port} is not the engine {expected_engine_id} any more.")
-        agents, clock_offset = super()._nixl_handshake(
+        agents, clock_offset = handshake(
             host, port, remote_tp_size, expected_engine_id, remote_dcp_size, remote_pp_size, *args
         )
         if tables:

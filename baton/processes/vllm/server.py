@@ -22,6 +22,9 @@ LOOPBACK = "127.0.0.1"
 KV_ROLES = {"prefill": "kv_producer", "decode": "kv_consumer"}
 #: vLLM's own key for clients. The router does not send it.
 API_KEY = "VLLM_API_KEY"
+#: Settings of the connector for one server. All servers here are given their ports, and keep their side channels, since
+#: all are on loopback and the router is told of these.
+OF_ONE_SERVER = frozenset({"BATON_HANDSHAKE_PORT", "BATON_SIDE_CHANNEL"})
 #: bfloat16, which models usually ask for, is an illegal instruction on some CPUs.
 CPU_DTYPE = "float32"
 
@@ -115,7 +118,7 @@ def _environ(
     program: VllmProgram, connector: Connector, place: ServerPlace, share: ServerShare, environ: Mapping[str, str]
 ) -> dict[str, str]:
     """The server's environment: of Baton's settings, some of which are secret, it has those of its connector only."""
-    needed = ConnectorSettings.variables() if connector.module else frozenset()
+    needed = ConnectorSettings.variables() - OF_ONE_SERVER if connector.module else frozenset()
     defaults = {"UCX_NET_DEVICES": "lo"}  # the network of UCX; prefill and decode are on this machine
     if program.on_cpu:
         # By default each server would bind its threads to the same cores, and take most of the memory.

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from core.protocol.token_keys import vllm_handshake_key
 from workers.vllm.settings import ConnectorSettings
 from workers.vllm.versions import UnknownVersionError, check_version
 
@@ -46,6 +47,62 @@ def test_what_cannot_work_is_refused_without_a_secret(monkeypatch: pytest.Monkey
     with pytest.raises(ValueError) as caught:
         login(monkeypatch, **environ)
     assert "sesame" not in str(caught.value)
+
+
+NAMES = ("INTERNAL_TOKEN", "INTERNAL_TOKEN_FILE", "HANDSHAKE_PORT", "SIDE_CHANNEL")
+
+
+def settings(monkeypatch: pytest.MonkeyPatch, **environ: str) -> ConnectorSettings:
+    for name in NAMES:
+        monkeypatch.delenv(f"BATON_{name}", raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(f"BATON_{name}", value)
+    return ConnectorSettings()
+
+
+def test_the_token_gives_the_key_of_handshakes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("sesame\n")
+    assert settings(monkeypatch).handshake_key() is None
+    given = settings(monkeypatch, INTERNAL_TOKEN="sesame")
+    assert given.handshake_key() == vllm_handshake_key("sesame")
+    assert "sesame" not in repr(given)
+    assert settings(monkeypatch, INTERNAL_TOKEN_FILE=str(secret)).handshake_key() == vllm_handshake_key("sesame")
+    for token in ("", "two words", "\u00e9"):
+        secret.write_text(token)
+        with pytest.raises(ValueError, match="the internal token is printable ASCII"):
+            settings(monkeypatch, INTERNAL_TOKEN_FILE=str(secret)).handshake_key()
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {"SIDE_CHANNEL": "closed"},
+        {"SIDE_CHANNEL": "shut", "INTERNAL_TOKEN": "sesame"},
+        {"INTERNAL_TOKEN": "sesame", "INTERNAL_TOKEN_FILE": "/x"},
+        {"HANDSHAKE_PORT": "0"},
+        {"HANDSHAKE_PORT": "65536"},
+    ],
+)
+def test_what_cannot_answer_handshakes_is_refused(monkeypatch: pytest.MonkeyPatch, environ: dict[str, str]) -> None:
+    with pytest.raises(ValueError) as caught:
+        settings(monkeypatch, **environ)
+    assert "sesame" not in str(caught.value)
+    assert ("closed needs BATON_INTERNAL_TOKEN" in str(caught.value)) == (environ == {"SIDE_CHANNEL": "closed"})
+
+
+def test_the_side_channel_is_closed_only_if_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not settings(monkeypatch, INTERNAL_TOKEN="sesame").is_side_channel_closed
+    assert settings(monkeypatch, INTERNAL_TOKEN="sesame", SIDE_CHANNEL="closed").is_side_channel_closed
+
+
+def test_each_data_parallel_rank_has_a_port_for_handshakes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """vLLM adds the rank's index to the port of the side channel."""
+    by_default, given = settings(monkeypatch), settings(monkeypatch, HANDSHAKE_PORT="7000")
+    assert [by_default.port_of_handshakes(5600 + index, index) for index in range(3)] == [6600, 6601, 6602]
+    assert [given.port_of_handshakes(5600 + index, index) for index in range(3)] == [7000, 7001, 7002]
+    with pytest.raises(ValueError, match="set BATON_HANDSHAKE_PORT to a lower one"):
+        by_default.port_of_handshakes(65000, 0)
 
 
 def test_only_versions_that_were_run_are_taken() -> None:

@@ -89,13 +89,21 @@ def test_what_is_set_already_stays_and_secrets_do_not_pass() -> None:
     assert "sesame" not in str(environ)
 
 
-def test_batons_connector_is_given_redis_and_no_other_secret() -> None:
-    given = {"BATON_REDIS_URL": "redis://r", "BATON_REDIS_PASSWORD": "open", "BATON_INTERNAL_TOKEN": "sesame"}
+def test_batons_connector_is_given_what_it_needs_and_no_other_secret() -> None:
+    needed = {"BATON_REDIS_URL": "redis://r", "BATON_REDIS_PASSWORD": "open", "BATON_INTERNAL_TOKEN": "inner"}
+    given = {**needed, "BATON_ADMIN_TOKEN": "sesame", "BATON_API_KEYS": "sesame"}
     _, environ = started(connector=BATON, environ=given)
-    assert (environ["BATON_REDIS_URL"], environ["BATON_REDIS_PASSWORD"]) == ("redis://r", "open")
+    assert needed.items() <= environ.items()
     assert "sesame" not in str(environ)
     _, environ = started(environ=given)
     assert not [name for name in environ if name.startswith("BATON_")]
+
+
+def test_what_would_be_for_one_server_is_given_to_none() -> None:
+    """All would answer handshakes on the same port, and the router would ask side channels that are closed."""
+    given = {"BATON_INTERNAL_TOKEN": "inner", "BATON_HANDSHAKE_PORT": "7000", "BATON_SIDE_CHANNEL": "closed"}
+    _, environ = started(connector=BATON, environ=given)
+    assert [name for name in environ if name.startswith("BATON_")] == ["BATON_INTERNAL_TOKEN"]
 
 
 def test_what_people_pass_on_comes_last() -> None:
