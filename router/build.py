@@ -10,6 +10,7 @@ from core.net.client.http_client import HttpClient
 from core.net.deadlines import Timeouts
 from core.net.served.body import BodyBudget
 from core.protocol.router import new_router_id
+from core.protocol.token_keys import vllm_handshake_key
 from core.protocol.worker import Role
 from router.engines.baton.engine import BatonEngine
 from router.engines.engines import Engines
@@ -55,7 +56,9 @@ def build_services(
     calls = InternalCalls(upstream, token)
     pick_decode = DECODE_POLICIES[settings.pick_decode](pool.on_gone)
     prefill_aborts, lease_limit = PrefillAborts(calls), LeaseLimit(settings.max_leased_fraction, pool)
-    vllm_leases = VllmLeases(settings.vllm_lease_duration_s)
+    vllm_leases = VllmLeases(
+        settings.vllm_lease_duration_s, handshake_key=None if token is None else vllm_handshake_key(token)
+    )
     # Without Redis no vLLM server shares the store.
     stored = StoredLeases(leases, lambda: _all_have_fence(pool)) if settings.redis_url else None
     services = Services(

@@ -108,6 +108,8 @@ class HandOffSummary(msgspec.Struct, kw_only=True):
     #: vLLM's: where the side channel of P's engine is, and how many ranks it has.
     remote_host: str = ""
     remote_port: int = 0
+    #: Where a vLLM with Baton's connector answers handshakes over HTTP; 0: it does not.
+    handshake_port: int = 0
     tp_size: int = 1
     pp_size: int = 1
     dcp_size: int = 1

@@ -2,7 +2,8 @@
 
 ``host:port`` and ``http(s)://host:port`` are workers that are asked as Baton's are. ``vllm+http(s)://host:port`` is a
 vLLM server; what it does not tell may follow as a query: ``?side_channel=PORT`` or ``HOST:PORT`` is where its NIXL side
-channel listens, and ``&max_num_seqs=N`` how many sequences it runs at once. Error messages never repeat an address.
+channel listens, ``&handshake=PORT`` where on that host it answers handshakes over HTTP, which is asked instead, and
+``&max_num_seqs=N`` how many sequences it runs at once. Error messages never repeat an address.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ class WorkerAddress:
     #: Of vLLM's NIXL side channel. The host is empty where the address does not name one: then it is the URL's.
     side_channel_host: str = ""
     side_channel_port: int = SIDE_CHANNEL_PORT
+    #: On the side channel's host; 0: it is not asked over HTTP.
+    handshake_port: int = 0
     #: Sequences that it runs at once; 0: it announces that itself, or nobody knows.
     max_num_seqs: int = 0
 
@@ -68,6 +71,7 @@ class WorkerAddress:
             self.is_vllm,
             self.side_channel_host,
             self.side_channel_port,
+            self.handshake_port,
             self.max_num_seqs,
         )
 
@@ -81,12 +85,12 @@ def worker_address(text: str) -> WorkerAddress:
     if "://" not in place:
         raise ValueError("the address of a vLLM server is vllm+http(s)://host:port")
     url = worker_url(place)
-    host, port, max_num_seqs = _options(query) if mark else ("", SIDE_CHANNEL_PORT, MAX_NUM_SEQS)
+    host, port, handshake_port, max_num_seqs = _options(query if mark else None)
     worker_id = f"{_VLLM}{url}"
     whole = f"{worker_id}?{query}" if query else worker_id
     if len(whole) > MAX_URL_CHARS:
         raise ValueError(f"a worker address has at most {MAX_URL_CHARS} characters")
-    return WorkerAddress(whole, worker_id, url, True, host, port, max_num_seqs)
+    return WorkerAddress(whole, worker_id, url, True, host, port, handshake_port, max_num_seqs)
 
 
 def check_once(addresses: Iterable[WorkerAddress]) -> None:
@@ -97,11 +101,13 @@ def check_once(addresses: Iterable[WorkerAddress]) -> None:
             raise ValueError("the same worker is there twice, with different options after the ?")
 
 
-def _options(query: str) -> tuple[str, int, int]:
-    """Host and port of the side channel, and ``max_num_seqs``."""
+def _options(query: str | None) -> tuple[str, int, int, int]:
+    """Host and port of the side channel, the port of handshakes, and ``max_num_seqs``; the defaults without a query."""
+    host, port, handshake_port, max_num_seqs = "", SIDE_CHANNEL_PORT, 0, MAX_NUM_SEQS
+    if query is None:
+        return host, port, handshake_port, max_num_seqs
     if not (query.isascii() and query.isprintable()) or " " in query or "#" in query:
         raise ValueError("an address is printable ASCII without spaces")
-    host, port, max_num_seqs = "", SIDE_CHANNEL_PORT, MAX_NUM_SEQS
     seen = set()
     for name, value in parse_qsl(query, keep_blank_values=True):
         if name in seen:
@@ -109,12 +115,16 @@ def _options(query: str) -> tuple[str, int, int]:
         seen.add(name)
         if name == "side_channel":
             host, port = _side_channel(value)
+        elif name == "handshake":
+            handshake_port = _number(value, 65535, "handshake")
         elif name == "max_num_seqs":
             max_num_seqs = _number(value, _MOST_SEQS, "max_num_seqs")
         else:
             shown = name if name.isidentifier() else "a name"
-            raise ValueError(f"{shown} is no option of a vLLM address: there are side_channel and max_num_seqs")
-    return host, port, max_num_seqs
+            raise ValueError(
+                f"{shown} is no option of a vLLM address: there are side_channel, handshake and max_num_seqs"
+            )
+    return host, port, handshake_port, max_num_seqs
 
 
 def _side_channel(value: str) -> tuple[str, int]:

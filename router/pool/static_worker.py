@@ -36,5 +36,6 @@ def static_worker(
         kind=EngineKind.VLLM if address.is_vllm else EngineKind.PLAIN,
         given=given or address,
         side_channel=address.side_channel if address.is_vllm else None,
+        handshake_port=address.handshake_port,
         breaker=Breaker(breaker_failures),
     )

@@ -56,6 +56,8 @@ class Worker:
     given: WorkerAddress | None = None
     #: Host and port of vLLM's side channel, from which its compatibility hash comes.
     side_channel: tuple[str, int] | None = None
+    #: The port on the same host where it answers handshakes over HTTP instead; 0: people have not named one.
+    handshake_port: int = 0
     #: Whether its engine can hand blocks over, and read them. False: a vLLM without the NixlConnector.
     hands_off: bool = True
     #: Whether a read of its engine's that comes too late is noticed. A vLLM that did not say so has no fence.

@@ -33,12 +33,12 @@ class Queries:
         """Whether the process runs and can ask."""
         return self._is_running and not self._hindrance
 
-    async def ask(self, host: str, port: int) -> SideChannelFacts:
+    async def ask(self, host: str, port: int, handshake_port: int = 0) -> SideChannelFacts:
         """Wait for the answer. Raises SideChannelError."""
         if self._hindrance:
             raise _cannot_ask(self._hindrance)
         self._num_queries += 1
-        query = Query(self._num_queries, host, port)
+        query = Query(self._num_queries, host, port, handshake_port)
         answer: asyncio.Future[SideChannelFacts] = asyncio.get_running_loop().create_future()
         self._waiting[query.number] = query, answer
         if self._is_running:

@@ -23,6 +23,7 @@ from router.vllm_leases.agent.messages import (
     Queried,
     Query,
     Started,
+    UseKey,
 )
 from router.vllm_leases.agent_process import AgentProcess
 from router.vllm_leases.book import LeaseBook
@@ -56,8 +57,14 @@ _HOW_TO = "install it with: pip install 'baton-serve[vllm]'"
 class VllmLeases:
     """Renews, releases and gives up the leases of one router. Nothing runs before it is needed."""
 
-    def __init__(self, duration_s: int, *, clock: Callable[[], int] = boottime_ms) -> None:
-        """``duration_s``: at most the ``kv_lease_duration`` of every prefill worker, seconds."""
+    def __init__(
+        self, duration_s: int, *, handshake_key: bytes | None = None, clock: Callable[[], int] = boottime_ms
+    ) -> None:
+        """``duration_s``: at most the ``kv_lease_duration`` of every prefill worker, seconds.
+
+        ``handshake_key``: of the proofs in handshakes over HTTP; None: this router has no token.
+        """
+        self._handshake_key = handshake_key
         self._clock = clock
         self._book = LeaseBook(duration_s)
         self._connections = Connections()
@@ -144,14 +151,16 @@ class VllmLeases:
         self._use(where.host)
         self._turn_soon()
 
-    async def query(self, host: str, port: int) -> SideChannelFacts:
+    async def query(self, host: str, port: int, handshake_port: int = 0) -> SideChannelFacts:
         """Ask the side channel at ``host:port`` which engine it belongs to, and what that is compatible with.
+
+        With a ``handshake_port``, the server is asked there instead, over HTTP.
 
         Raises SideChannelError with a sentence for people, and ValueError for what is no address.
         """
-        check_address(host, port)
+        check_address(host, port, handshake_port)
         self._use(host)
-        return await self._queries.ask(host, port)
+        return await self._queries.ask(host, port, handshake_port)
 
     def counters(self) -> Mapping[str, int]:
         """Counts so far: of leases ``held``, ``read``, ``lost`` (the deadline may have passed), ``abandoned`` (given to
@@ -308,6 +317,8 @@ class VllmLeases:
                 self._queries.answered(event)
 
     def _note_started(self, error: str) -> None:
+        if self._handshake_key is not None:
+            self._process.send(UseKey(self._handshake_key))
         self._queries.started(f"{error}; {_HOW_TO}" if error else "")
         if error:
             self._complain_of_agent(error)

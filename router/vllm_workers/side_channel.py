@@ -21,8 +21,8 @@ MAX_PAUSE_S = 30.0
 class SideChannels(Protocol):
     """Asks side channels, with well-formed questions only: of any other, vLLM's listener dies (``VllmLeases``)."""
 
-    async def query(self, host: str, port: int) -> SideChannelFacts:
-        """What rank (0, 0) of the engine says. Raises SideChannelError."""
+    async def query(self, host: str, port: int, handshake_port: int) -> SideChannelFacts:
+        """What rank (0, 0) of the engine says; with a ``handshake_port``, there. Raises SideChannelError."""
 
     def meet(self, where: RemoteEngine) -> None:
         """Connect to the engine of a prefill worker, so that its first lease is renewed in time."""
@@ -40,9 +40,11 @@ class Answered(NamedTuple):
 class SideChannel:
     """Asks one side channel, and again as long as it does not answer. ``close`` it at the end."""
 
-    def __init__(self, channels: SideChannels, place: tuple[str, int]) -> None:
+    def __init__(self, channels: SideChannels, place: tuple[str, int], handshake_port: int = 0) -> None:
         self._channels = channels
         self._place = place
+        #: Where the server answers over HTTP, for routers with the token; 0: its side channel is asked.
+        self._handshake_port = handshake_port
         self._again: asyncio.Task[Answered] | None = None
         self._again_at_s: float | None = None
         self._pause_s = FIRST_PAUSE_S
@@ -67,7 +69,8 @@ class SideChannel:
         """Prepare for leases on this engine, which has answered."""
         host, port = self._place
         with contextlib.suppress(ValueError):  # no hand-off can name such an engine
-            self._channels.meet(RemoteEngine(engine_id=engine_id, host=host, port=port))
+            where = RemoteEngine(engine_id=engine_id, host=host, port=port, handshake_port=self._handshake_port)
+            self._channels.meet(where)
 
     async def close(self) -> None:
         """Stop asking."""
@@ -77,17 +80,21 @@ class SideChannel:
 
     async def _ask(self) -> Answered:
         try:
-            facts = await self._channels.query(*self._place)
+            facts = await self._channels.query(*self._place, self._handshake_port)
         except SideChannelError as error:
             self._again_at_s = asyncio.get_running_loop().time() + self._pause_s
             self._pause_s = min(2 * self._pause_s, MAX_PAUSE_S)
-            return Answered(None, _sentence(error), error.reason is SideChannelReason.OTHER_VERSION)
+            return Answered(
+                None, _sentence(error, self._handshake_port), error.reason is SideChannelReason.OTHER_VERSION
+            )
         self._again_at_s = None
         return Answered(facts)
 
 
-def _sentence(error: SideChannelError) -> str:
+def _sentence(error: SideChannelError, handshake_port: int) -> str:
+    if handshake_port:
+        return f"It does not say with whom it can be paired: {error}."
     said = f"Its side channel does not say with whom it can be paired: {error}."
     if error.reason is SideChannelReason.CANNOT_ASK:
         return said
-    return f"{said} If it is elsewhere, say so after the address: ?side_channel=PORT."
+    return f"{said} If it is elsewhere, say so after the address: ?side_channel=PORT. If it is closed: ?handshake=PORT."

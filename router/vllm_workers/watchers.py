@@ -96,7 +96,7 @@ class VllmWorkers:
             worker,
             self._pool,
             Server(self._upstream, worker),
-            SideChannel(self._side_channels, worker.side_channel),
+            SideChannel(self._side_channels, worker.side_channel, worker.handshake_port),
             self._problems,
             self._expiries,
             self._outcomes,

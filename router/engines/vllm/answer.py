@@ -57,6 +57,7 @@ class VllmAnswer(PrefillAnswer):
             engine_id=told.remote_engine_id,
             host=told.remote_host,
             port=told.remote_port,
+            handshake_port=told.handshake_port,
             tp_size=told.tp_size,
             pp_size=told.pp_size,
             dcp_size=told.dcp_size,

@@ -26,6 +26,7 @@ from router.vllm_leases.agent.messages import (
     Queried,
     Query,
     Started,
+    UseKey,
 )
 from router.vllm_leases.side_channel_facts import SideChannelError, SideChannelReason
 
@@ -90,6 +91,8 @@ class Commands:
         match command:
             case Notify() | Forget():
                 self._thread.submit(command)
+            case UseKey() if self._side_channels is not None:
+                self._side_channels.use_key(command.key)
             case Connect() if self._side_channels is not None:
                 self._begin(self._connect(command, self._side_channels))
             case Query() if self._side_channels is not None:
@@ -111,7 +114,7 @@ class Commands:
 
     async def _query(self, command: Query, side_channels: SideChannels) -> None:
         try:
-            facts = await side_channels.ask_first(command.host, command.port)
+            facts = await side_channels.ask_first(command.host, command.port, command.handshake_port)
         except SideChannelError as error:
             self._emit(Queried(command.number, None, error.reason, str(error)))
         except Exception as error:

@@ -36,14 +36,27 @@ class Forget(msgspec.Struct, frozen=True, array_like=True, tag="forget"):
 
 
 class Query(msgspec.Struct, frozen=True, array_like=True, tag="query"):
-    """Ask a side channel about its engine. Answered by one ``Queried``."""
+    """Ask a side channel about its engine. Answered by one ``Queried``.
+
+    ``handshake_port``: ask there over HTTP instead; 0: it is not known.
+    """
 
     number: int
     host: str
     port: int
+    handshake_port: int = 0
 
 
-ToAgent = Connect | Notify | Forget | Query
+class UseKey(msgspec.Struct, frozen=True, array_like=True, tag="use_key"):
+    """Ask over HTTP where that is known, with proofs under this key. Comes before what asks. Its repr hides the key."""
+
+    key: bytes
+
+    def __repr__(self) -> str:
+        return "UseKey()"
+
+
+ToAgent = Connect | Notify | Forget | Query | UseKey
 
 
 class Started(msgspec.Struct, frozen=True, array_like=True, tag="started"):

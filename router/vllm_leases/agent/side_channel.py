@@ -1,7 +1,8 @@
 """Asks the side channel of a vLLM server, with well-formed questions about ranks that exist, and nothing else.
 
 vLLM's listener is one thread without a net: a question that it cannot decode, or about a rank that it does not have,
-ends it for good, and with it every later handshake of that server.
+ends it for good, and with it every later handshake of that server. A server that answers handshakes over HTTP is asked
+there, if this router has the token: its side channel may be closed.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import zmq
 import zmq.asyncio
 from zmq.utils.monitor import recv_monitor_message
 
+from core.net.vllm_handshakes import HandshakeFailedError, ask
+from core.protocol.vllm_handshake import place
 from router.vllm_leases.side_channel_facts import (
     SideChannelError,
     SideChannelReason,
@@ -41,13 +44,23 @@ class SideChannels:
         """``timeout_s``: longest wait for one answer."""
         self._context = zmq.asyncio.Context()
         self._timeout_s = timeout_s
+        self._key: bytes | None = None
+
+    def use_key(self, key: bytes) -> None:
+        """Ask over HTTP from now on where a port for that is known, with proofs under this key."""
+        self._key = key
 
     def close(self) -> None:
         """End ZMQ. Nothing may be asked meanwhile."""
         self._context.destroy(linger=0)
 
-    async def ask_first(self, host: str, port: int) -> SideChannelFacts:
-        """What rank (0, 0), which every engine has, says about its engine. Raises SideChannelError."""
+    async def ask_first(self, host: str, port: int, handshake_port: int = 0) -> SideChannelFacts:
+        """What rank (0, 0), which every engine has, says about its engine. Raises SideChannelError.
+
+        ``handshake_port``: people say that handshakes are answered there, so the side channel is not asked.
+        """
+        if handshake_port:
+            return (await self._ask_over_http(host, handshake_port, [(0, 0)]))[0].facts
         async with self._connected(host, port) as channel:
             return (await channel.ask(0, 0)).facts
 
@@ -56,12 +69,25 @@ class SideChannels:
 
         Rank (0, 0) is asked first. If another engine answers, which may have fewer ranks, no other rank is asked.
         """
+        if where.handshake_port and self._key is not None:
+            answers = await self._ask_over_http(where.host, where.handshake_port, where.ranks)
+            return [_of_engine(where, answer).agent_metadata for answer in answers]
         async with self._connected(where.host, where.port) as channel:
             return [(await _ask_rank(channel, where, rank)).agent_metadata for rank in where.ranks]
 
+    async def _ask_over_http(self, host: str, port: int, ranks: list[tuple[int, int]]) -> list[RankAnswer]:
+        if self._key is None:
+            raise SideChannelError(
+                SideChannelReason.CANNOT_ASK, "a vLLM server is asked with the internal token, and this router has none"
+            )
+        try:
+            told = await ask(host, port, self._key, ranks)
+        except HandshakeFailedError as error:
+            raise SideChannelError(SideChannelReason.NO_ANSWER, str(error)) from error
+        return [parse(place(host, port), (told.payloads[rank], b"")) for rank in ranks]
+
     @contextlib.asynccontextmanager
     async def _connected(self, host: str, port: int) -> AsyncIterator[_SideChannel]:
-        place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         address = await _address(host, port, self._timeout_s)
         try:
             with contextlib.ExitStack() as stack:
@@ -73,9 +99,11 @@ class SideChannels:
                 stack.callback(monitor.close, linger=0)
                 stack.callback(asker.disable_monitor)
                 asker.connect(f"tcp://{address}:{port}")
-                yield _SideChannel(place, asker, monitor, self._timeout_s)
+                yield _SideChannel(place(host, port), asker, monitor, self._timeout_s)
         except zmq.ZMQError as error:
-            raise SideChannelError(SideChannelReason.NO_ANSWER, f"{place} cannot be asked: {error}") from error
+            raise SideChannelError(
+                SideChannelReason.NO_ANSWER, f"{place(host, port)} cannot be asked: {error}"
+            ) from error
 
 
 class _SideChannel:
@@ -114,7 +142,10 @@ class _SideChannel:
 
 
 async def _ask_rank(channel: _SideChannel, where: RemoteEngine, rank: tuple[int, int]) -> RankAnswer:
-    answer = await channel.ask(*rank)
+    return _of_engine(where, await channel.ask(*rank))
+
+
+def _of_engine(where: RemoteEngine, answer: RankAnswer) -> RankAnswer:
     if answer.facts.engine_id != where.engine_id:
         raise SideChannelError(
             SideChannelReason.OTHER_ENGINE,

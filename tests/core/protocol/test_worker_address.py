@@ -35,6 +35,14 @@ def test_the_address_of_a_vllm_server(
     assert worker_address(address.text) == address
 
 
+def test_handshakes_are_asked_where_people_say() -> None:
+    assert worker_address("vllm+http://h:1").handshake_port == 0
+    address = worker_address("vllm+http://h:1?side_channel=o:2&handshake=6600&max_num_seqs=3")
+    assert (address.side_channel, address.handshake_port, address.max_num_seqs) == (("o", 2), 6600, 3)
+    moved = address.at("10.0.0.7")
+    assert (moved.side_channel, moved.handshake_port, moved.max_num_seqs) == (("o", 2), 6600, 3)
+
+
 @pytest.mark.parametrize(
     ("given", "complaint"),
     [
@@ -46,6 +54,8 @@ def test_the_address_of_a_vllm_server(
         ("vllm+http://h:1?side_channel=65536", "side_channel"),
         ("vllm+http://h:1?side_channel=", "side_channel"),
         ("vllm+http://h:1?side_channel=sesame!:1", "side_channel"),
+        ("vllm+http://h:1?handshake=0", "handshake"),
+        ("vllm+http://h:1?handshake=h:1", "handshake"),
         ("vllm+http://h:1?max_num_seqs=0", "max_num_seqs"),
         ("vllm+http://h:1?max_num_seqs=-1", "max_num_seqs"),
         ("vllm+http://h:1?max_num_seqs=1&max_num_seqs=2", "twice"),

@@ -142,7 +142,9 @@ class StubVllm:
 
 
 class ScriptedSideChannels:
-    """Side channels by port: what is asked of each, and a hash, or a sentence that says what is wrong."""
+    """Side channels by port, also that of handshakes over HTTP: what is asked of each, and a hash, or a sentence that
+    says what is wrong.
+    """
 
     def __init__(self) -> None:
         self.facts: dict[int, SideChannelFacts] = {}
@@ -160,7 +162,8 @@ class ScriptedSideChannels:
     def meet(self, where: RemoteEngine) -> None:
         self.met.append(where)
 
-    async def query(self, host: str, port: int) -> SideChannelFacts:
+    async def query(self, host: str, port: int, handshake_port: int) -> SideChannelFacts:
+        port = handshake_port or port
         self.asked.append((host, port))
         if port in self.errors:
             raise SideChannelError(self.reason, self.errors[port])

@@ -25,7 +25,7 @@ class Faulty:
     async def ask_all(self, _where: RemoteEngine) -> list[bytes]:
         raise KeyError("a bug")
 
-    async def ask_first(self, _host: str, _port: int) -> None:
+    async def ask_first(self, _host: str, _port: int, _handshake_port: int) -> None:
         raise KeyError("a bug")
 
 

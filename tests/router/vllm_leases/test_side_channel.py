@@ -5,22 +5,25 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 import zmq
 import zmq.asyncio
+from msgspec.structs import replace
 
 from core.process.task_end import end_task
+from core.protocol.token_keys import vllm_handshake_key
 from router.vllm_leases.agent.side_channel import SideChannels
 from router.vllm_leases.remote_engine import RemoteEngine
 from router.vllm_leases.side_channel_facts import SideChannelError, SideChannelReason
 from tests.kits.patience import PATIENCE_S
+from workers.vllm.handshakes import HandshakeServer
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Iterable, Iterator
 
 HOST = "127.0.0.1"
 #: Seconds that a test waits in vain.
@@ -150,3 +153,54 @@ async def test_a_process_without_room_for_a_socket_says_so(
         SideChannelReason.NO_ANSWER,
         f"{HOST}:5600 cannot be asked: Too many open files",
     )
+
+
+# Handshakes over HTTP.
+
+TOKEN_KEY = vllm_handshake_key("sesame")
+
+
+@contextmanager
+def over_http(ranks: Iterable[tuple[int, int]], engine_id: str = "e1") -> Iterator[int]:
+    """A server with Baton's connector, whose side channel is closed; its port."""
+    server = HandshakeServer(HOST, 0, TOKEN_KEY)
+    payloads = {}
+    for rank in ranks:
+        metadata = msgspec.msgpack.encode({"engine_id": engine_id, "agent_metadata": bytes(rank)})
+        payload = {"compatibility_hash": "c0ffee", "agent_metadata_bytes": metadata, "fence": {"checks": True}}
+        payloads[rank] = msgspec.msgpack.encode(payload)
+    server.start(payloads)
+    try:
+        yield server.port
+    finally:
+        server.stop()
+
+
+async def test_with_the_token_a_closed_side_channel_is_not_needed(patient: SideChannels, free_port: int) -> None:
+    ranks = [(0, 0), (0, 1)]
+    patient.use_key(TOKEN_KEY)
+    with over_http(ranks) as port:
+        facts = await patient.ask_first(HOST, free_port, port)
+        assert (facts.compatibility_hash, facts.engine_id, facts.has_fence) == ("c0ffee", "e1", True)
+        where = RemoteEngine(engine_id="e1", host=HOST, port=free_port, handshake_port=port, tp_size=2)
+        assert await patient.ask_all(where) == [bytes(rank) for rank in ranks]
+        with pytest.raises(SideChannelError, match="e2 is gone: another one answers"):
+            await patient.ask_all(replace(where, engine_id="e2"))
+
+
+async def test_a_router_without_the_token_says_so_or_asks_the_side_channel(patient: SideChannels) -> None:
+    with over_http([(0, 0)]) as port:
+        async with server() as one:
+            with pytest.raises(SideChannelError, match="this router has none") as caught:
+                await patient.ask_first(HOST, one.port, port)
+            assert caught.value.reason is SideChannelReason.CANNOT_ASK
+            where = RemoteEngine(engine_id="e1", host=HOST, port=one.port, handshake_port=port)
+            assert await patient.ask_all(where) == [bytes(2)]
+            assert one.asked == [(0, 0)]
+
+
+async def test_a_router_with_another_token_is_told_nothing(patient: SideChannels, free_port: int) -> None:
+    patient.use_key(vllm_handshake_key("other"))
+    with over_http([(0, 0)]) as port, pytest.raises(SideChannelError, match="another internal token") as caught:
+        await patient.ask_first(HOST, free_port, port)
+    assert caught.value.reason is SideChannelReason.NO_ANSWER
