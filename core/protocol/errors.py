@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
+import msgspec
 
 from core.protocol.excerpts import excerpt
 
@@ -59,7 +59,7 @@ class ApiError(Exception):
 
     def to_json(self, request_id: str = "") -> bytes:
         """The response body."""
-        return orjson.dumps(self.body(request_id))
+        return msgspec.json.encode(self.body(request_id))
 
     def to_sse(self, request_id: str = "") -> bytes:
         """The body as one event of an open stream."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import subprocess
+import sys
 import threading
 import time
 from contextlib import asynccontextmanager, contextmanager
@@ -198,6 +200,14 @@ def test_after_the_stop_the_port_is_closed_and_no_thread_is_left() -> None:
     unused = HandshakeServer(HOST, 0, KEY)
     unused.stop()
     unused.stop()
+
+
+def test_what_vllms_environment_lacks_is_not_needed() -> None:
+    """The router's packages are not in it."""
+    lacking = "orjson", "xxhash", "jinja2", "yaml", "rich"
+    modules = "workers.vllm.handshakes, workers.vllm.peers, workers.vllm.replay"
+    code = f"import sys; sys.modules.update(dict.fromkeys({lacking}, None)); import {modules}"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 # What a worker asks.
