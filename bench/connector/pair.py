@@ -6,7 +6,7 @@ import asyncio
 import itertools
 from collections import Counter
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -47,6 +47,9 @@ class PairShape:
     d_args: str = ""
     p_tp: int = 1
     d_tp: int = 1
+    #: None: that of P.
+    d_connector: Connector | None = None
+    environ: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -65,11 +68,12 @@ class Answer:
 class Pair:
     """The two servers, which serve."""
 
-    def __init__(self, cluster: Cluster, http: httpx.AsyncClient, p: str, d: str) -> None:
+    def __init__(self, cluster: Cluster, http: httpx.AsyncClient, p: ServerPlace, d: ServerPlace) -> None:
         self.cluster = cluster
         self._http = http
+        self.p_place, self.d_place = p, d
         #: The base URLs.
-        self.p, self.d = p, d
+        self.p, self.d = p.url, d.url
 
     async def prefill(self, prompt: str) -> dict[str, Any]:
         """The parameters of a hand-off."""
@@ -157,15 +161,18 @@ async def pair(program: VllmProgram, shape: PairShape, folder: Path) -> AsyncIte
                     shape.lease_duration_s,
                     MODEL_NAME,
                     ExtraArgs(f"{shape.args} {more}"),
-                    shape.connector,
+                    connector,
                 ),
                 ServerPlace(ports.take(), ports.take()),
-                ServerShare(tp=tp, threads=1),
+                ServerShare(tp=tp, threads=1, environ=shape.environ),
             )
-            for role, more, tp in (("prefill", shape.p_args, shape.p_tp), ("decode", shape.d_args, shape.d_tp))
+            for role, more, tp, connector in (
+                ("prefill", shape.p_args, shape.p_tp, shape.connector),
+                ("decode", shape.d_args, shape.d_tp, shape.d_connector or shape.connector),
+            )
         )
         async with (
             Cluster(folder, {"p": p, "d": d}) as cluster,
             httpx.AsyncClient(timeout=None, limits=SHORT_KEPT, trust_env=False) as http,
         ):
-            yield Pair(cluster, http, p.place.url, d.place.url)
+            yield Pair(cluster, http, p.place, d.place)
