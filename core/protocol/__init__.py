@@ -9,6 +9,7 @@ Messages:
 ``handshake``  what D must know about the ranks of P before it reads
 ``steps``      between the scheduler and its ranks
 ``worker``     what a worker announces in the registry about itself, and its load
+``vllm_server``  what a vLLM server with Baton's connector announces there
 ``router``     what a router announces in the registry about itself; the form of request ids
 ``hello``      how a process proves that it knows the internal token
 ``status``     what a process reports to its parent process

@@ -1,7 +1,7 @@
 """What a process writes into the registry and publishes, several times a second: JSON, so that people can read it.
 
-There are two kinds: a worker announces its record and its load, a router its record. Everything else is the same for
-both.
+There are three kinds: a worker announces its record and its load, as does a vLLM server with Baton's connector, and a
+router its record. Everything else is the same for all.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import msgspec
 
 from core.protocol.id_syntax import KEY_ID
 from core.protocol.router import RouterRecord
+from core.protocol.vllm_server import VllmStatus
 from core.protocol.worker import WorkerStatus
-from core.registry.entry_checks import ImpossibleError, check_router, check_worker
+from core.registry.entry_checks import ImpossibleError, check_router, check_vllm_server, check_worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +30,7 @@ MAX_TTL_MS = 86_400_000
 
 Ttl = Annotated[int, msgspec.Meta(ge=0, le=MAX_TTL_MS)]
 Sequence = Annotated[int, msgspec.Meta(ge=0)]
-#: What one process announces: ``WorkerStatus`` or ``RouterRecord``.
+#: What one process announces: ``WorkerStatus``, ``VllmStatus`` or ``RouterRecord``.
 EntryT = TypeVar("EntryT")
 _EntryT_co = TypeVar("_EntryT_co", covariant=True)
 
@@ -39,7 +40,7 @@ class Announcement(Protocol[_EntryT_co]):
 
     @property
     def id(self) -> str:
-        """The worker id or router id."""
+        """The id of the worker, server or router."""
 
     @property
     def ttl_ms(self) -> int:
@@ -63,6 +64,15 @@ class WorkerAnnouncement(msgspec.Struct, kw_only=True, frozen=True):
     entry: WorkerStatus | None = msgspec.field(name="status", default=None)
 
 
+class VllmAnnouncement(msgspec.Struct, kw_only=True, frozen=True):
+    """The announcement of a vLLM server."""
+
+    id: str = msgspec.field(name="server_id")
+    ttl_ms: Ttl = 0
+    sequence: Sequence = 0
+    entry: VllmStatus | None = msgspec.field(name="status", default=None)
+
+
 class RouterAnnouncement(msgspec.Struct, kw_only=True, frozen=True):
     """The announcement of a router."""
 
@@ -81,7 +91,7 @@ class NotAnAnnouncementError(Exception):
 
 @dataclass(frozen=True)
 class Kind(Generic[EntryT]):
-    """What kind of process announces itself, and how. ``name`` is ``worker`` or ``router``."""
+    """What kind of process announces itself, and how. ``name`` is ``worker``, ``vllm_server`` or ``router``."""
 
     name: str
     announcement: Callable[..., Announcement[EntryT]]
@@ -146,9 +156,14 @@ def _worker_id(status: WorkerStatus) -> str:
     return status.record.worker_id
 
 
+def _server_id(status: VllmStatus) -> str:
+    return status.record.server_id
+
+
 def _router_id(record: RouterRecord) -> str:
     return record.router_id
 
 
 WORKERS: Kind[WorkerStatus] = Kind("worker", WorkerAnnouncement, _worker_id, check_worker)
+VLLM_SERVERS: Kind[VllmStatus] = Kind("vllm_server", VllmAnnouncement, _server_id, check_vllm_server)
 ROUTERS: Kind[RouterRecord] = Kind("router", RouterAnnouncement, _router_id, check_router)

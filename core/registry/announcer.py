@@ -37,7 +37,7 @@ class Announcer(Generic[EntryT]):
         ttl_ms: int,
         who: str,
     ) -> None:
-        """``entry`` returns what to announce now; ``who`` is ``worker`` or ``router``, for the log."""
+        """``entry`` returns what to announce now; ``who`` is what the log calls the process, such as ``worker``."""
         self._registry = registry
         self._own_id = own_id
         self._entry = entry

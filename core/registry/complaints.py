@@ -18,7 +18,7 @@ MAX_COMPLAINTS = 100
 
 
 class Complaints:
-    """The warnings of one registry. ``kind`` is the name of its kind: ``worker`` or ``router``."""
+    """The warnings of one registry. ``kind`` is the name of its kind, such as ``worker``."""
 
     def __init__(self, kind: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._kind = kind

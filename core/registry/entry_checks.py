@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from core.protocol.addresses import worker_url
+from core.protocol.addresses import is_host, worker_url
 from core.protocol.id_syntax import KEY_ID
 from core.protocol.worker import MAX_ADAPTERS
 
 if TYPE_CHECKING:
     from core.protocol.router import RouterRecord
-    from core.protocol.worker import WorkerStatus
+    from core.protocol.vllm_server import VllmStatus
+    from core.protocol.worker import WorkerLoad, WorkerStatus
 
 #: Characters of a model's name, a hash, a group.
 MAX_TEXT_CHARS = 512
@@ -44,8 +45,29 @@ def check_worker(status: WorkerStatus) -> None:
     _check_url("url", record.url)
     if record.internal_url:
         _check_url("internal_url", record.internal_url)
-    for part in (record, load):
-        _check_counts(msgspec.structs.asdict(part))
+    _check_counts(msgspec.structs.asdict(record))
+    _check_load(load)
+
+
+def check_vllm_server(status: VllmStatus) -> None:
+    """Check the entry of a vLLM server. Raises ImpossibleError."""
+    record = status.record
+    for name in ("model", "version"):
+        if len(getattr(record, name)) > MAX_TEXT_CHARS:
+            raise ImpossibleError(f"{name} is too long")
+    if not record.version.isprintable():
+        raise ImpossibleError("version is not printable")
+    _check_url("url", record.url)
+    if not is_host(record.side_channel_host) or not 0 < record.side_channel_port < 65536:
+        raise ImpossibleError("the side channel is nowhere")
+    if not 0 <= record.started_s <= MAX_COUNT:
+        raise ImpossibleError("started_s is not a time that can be")
+    _check_counts(msgspec.structs.asdict(record))
+    _check_load(status.load)
+
+
+def _check_load(load: WorkerLoad) -> None:
+    _check_counts(msgspec.structs.asdict(load))
     if len(load.peer_errors) > MAX_PEER_ERRORS or any(
         len(engine_id) > MAX_TEXT_CHARS or len(why) > MAX_TEXT_CHARS for engine_id, why in load.peer_errors.items()
     ):

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, cast
 
 from core.protocol.router import RouterRecord
+from core.protocol.vllm_server import VllmRecord, VllmStatus
 from core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
 from tests.kits.patience import PATIENCE_S
 
@@ -34,6 +35,24 @@ def worker(worker_id: str, running: int = 0) -> WorkerStatus:
         ),
         load=WorkerLoad(running=running),
     )
+
+
+def vllm_server(server_id: str, running: int = 0, **fields: Any) -> VllmStatus:
+    """``fields``: of the record."""
+    given: dict[str, Any] = {
+        "server_id": server_id,
+        "role": Role.PREFILL,
+        "model": "demo",
+        "url": "http://127.0.0.1:1",
+        "version": "0.32.0",
+        "side_channel_host": "127.0.0.1",
+        "side_channel_port": 5600,
+        "max_num_seqs": 4,
+        "max_model_len": 100,
+        "block_size": 16,
+        "num_blocks": 10,
+    }
+    return VllmStatus(record=VllmRecord(**given | fields), load=WorkerLoad(running=running))
 
 
 def router(router_id: str, version: int = 0) -> RouterRecord:

@@ -12,8 +12,17 @@ from core.protocol.handoff import KVTransferParams, Resume
 from core.protocol.handshake import Compatibility, Handshake, RankMetadata, Shard
 from core.protocol.router import RouterRecord
 from core.protocol.token_keys import announcement_key
+from core.protocol.vllm_server import VllmRecord, VllmStatus
 from core.protocol.worker import AdapterRecord, Role, WorkerLoad, WorkerRecord, WorkerStatus
-from core.registry.announcement import ROUTERS, WORKERS, RouterAnnouncement, WorkerAnnouncement, encode
+from core.registry.announcement import (
+    ROUTERS,
+    VLLM_SERVERS,
+    WORKERS,
+    RouterAnnouncement,
+    VllmAnnouncement,
+    WorkerAnnouncement,
+    encode,
+)
 from core.registry.signature import sign, verify
 
 PARAMS = KVTransferParams(
@@ -58,6 +67,24 @@ METADATA = RankMetadata(
     block_bytes=1024,
     version_address=4096,
     shard=Shard(first_layer=0, last_layer=2, first_head=0, last_head=2),
+)
+VLLM_STATUS = VllmStatus(
+    record=VllmRecord(
+        server_id="s1",
+        role=Role.DECODE,
+        model="m",
+        url="http://h:1",
+        version="0.32.0",
+        side_channel_host="h",
+        side_channel_port=5600,
+        max_num_seqs=4,
+        max_model_len=100,
+        block_size=16,
+        num_blocks=10,
+        tp=2,
+        started_s=5.5,
+    ),
+    load=WorkerLoad(running=1, free_blocks=7, pinned_blocks=3, leases=2),
 )
 ROUTER = RouterRecord(router_id="0123456789ab", url="http://h:1", internal_url="http://h:2", group="g", started_s=5)
 STATUS = WorkerStatus(
@@ -107,6 +134,18 @@ JSON: list[tuple[Any, bytes]] = [
     (
         WorkerAnnouncement(id="w1"),
         b'{"worker_id":"w1","ttl_ms":0,"sequence":0,"status":null}',
+    ),
+    (
+        VllmAnnouncement(id="s1", ttl_ms=10000, entry=VLLM_STATUS),
+        b'{"server_id":"s1","ttl_ms":10000,"sequence":0,"status":{"record":{"server_id":"s1","role":"decode","model":"m",'
+        b'"url":"http://h:1","version":"0.32.0","side_channel_host":"h","side_channel_port":5600,"max_num_seqs":4,'
+        b'"max_model_len":100,"block_size":16,"num_blocks":10,"tp":2,"started_s":5.5},"load":{"running":1,"waiting":0,'
+        b'"reading":0,"free_blocks":7,"cached_blocks":0,"pinned_blocks":3,"leased_blocks":0,"leases":2,"draining":false,'
+        b'"peers_connecting":0,"peers_connected":0,"peers_failed":0,"peer_errors":{}}}}',
+    ),
+    (
+        VllmAnnouncement(id="s1"),
+        b'{"server_id":"s1","ttl_ms":0,"sequence":0,"status":null}',
     ),
     (
         RouterAnnouncement(id="0123456789ab", ttl_ms=1500, entry=ROUTER),
@@ -193,6 +232,8 @@ def test_an_announcement_is_encoded_by_its_own_functions() -> None:
     assert WORKERS.decode(encode(worker)) == worker
     later = encode(worker).replace(b'"load":{', b'"new":1,"load":{"newer":[],')
     assert WORKERS.decode(later) == worker, "what a later version adds is skipped"
+    server = encode(VLLM_SERVERS.announce(VLLM_STATUS, 3000))
+    assert VLLM_SERVERS.decode(server.replace(b'"tp"', b'"new":1,"tp"')).entry == VLLM_STATUS
     router = ROUTERS.announce(ROUTER, 1500)
     assert ROUTERS.decode(encode(router).replace(b'"group"', b'"new":1,"group"')) == router
 

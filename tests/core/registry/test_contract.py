@@ -1,4 +1,4 @@
-"""What every registry promises: the same tests for memory and Redis, for workers and routers."""
+"""What every registry promises: the same tests for memory and Redis, for workers, vLLM servers and routers."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from core.registry.announcement import ROUTERS, WORKERS
+from core.registry.announcement import ROUTERS, VLLM_SERVERS, WORKERS
 from core.registry.memory_registry import MemoryRegistry
 from core.registry.redis_registry import RedisRegistry
 from tests.kits.patience import PATIENCE_S
-from tests.kits.registry import LONG_MS, Watch, router, snapshot, worker
+from tests.kits.registry import LONG_MS, Watch, router, snapshot, vllm_server, worker
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -31,9 +31,16 @@ class Made:
     kind: Kind[Any]
 
 
-@pytest.fixture(params=["worker", "router"])
+KINDS: dict[str, tuple[Kind[Any], Callable[..., Any]]] = {
+    WORKERS.name: (WORKERS, worker),
+    VLLM_SERVERS.name: (VLLM_SERVERS, vllm_server),
+    ROUTERS.name: (ROUTERS, router),
+}
+
+
+@pytest.fixture(params=[*KINDS])
 def kind(request: pytest.FixtureRequest) -> Kind[Any]:
-    return WORKERS if request.param == "worker" else ROUTERS
+    return KINDS[request.param][0]
 
 
 @pytest.fixture(params=["memory", "redis"])
@@ -41,7 +48,7 @@ async def made(request: pytest.FixtureRequest, kind: Kind[Any]) -> AsyncIterator
     registry: Registry[Any] = (
         MemoryRegistry(kind) if request.param == "memory" else RedisRegistry(request.getfixturevalue("redis_url"), kind)
     )
-    yield Made(registry, worker if kind is WORKERS else router, kind)
+    yield Made(registry, KINDS[kind.name][1], kind)
     await registry.close()
 
 

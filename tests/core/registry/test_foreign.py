@@ -12,10 +12,18 @@ import redis
 from redis.asyncio.client import Pipeline
 
 from core.registry import redis_registry, view
-from core.registry.announcement import MAX_BYTES, ROUTERS, WORKERS, NotAnAnnouncementError, WorkerAnnouncement, encode
+from core.registry.announcement import (
+    MAX_BYTES,
+    ROUTERS,
+    VLLM_SERVERS,
+    WORKERS,
+    NotAnAnnouncementError,
+    WorkerAnnouncement,
+    encode,
+)
 from core.registry.redis_registry import RedisRegistry
 from core.registry.view import RegistryView
-from tests.kits.registry import LONG_MS, Watch, router, snapshot, worker
+from tests.kits.registry import LONG_MS, Watch, router, snapshot, vllm_server, worker
 
 if TYPE_CHECKING:
     from core.registry.announcement import Kind
@@ -23,7 +31,11 @@ if TYPE_CHECKING:
 
 def changed(path: str, value: Any) -> bytes:
     """A worker's announcement with one field set."""
-    data = msgspec.json.decode(encode(WORKERS.announce(worker("a"), LONG_MS)))
+    return with_field(encode(WORKERS.announce(worker("a"), LONG_MS)), path, value)
+
+
+def with_field(announcement: bytes, path: str, value: Any) -> bytes:
+    data = msgspec.json.decode(announcement)
     *way, last = path.split(".")
     here = data
     for part in way:
@@ -67,6 +79,52 @@ def test_what_no_worker_of_ours_announces_is_no_announcement(path: str, value: A
     with pytest.raises(NotAnAnnouncementError) as caught:
         WORKERS.decode(changed(path, value))
     assert len(str(caught.value)) <= 200 and str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("server_id", "a:b"),
+        ("status.record.server_id", "another"),
+        ("status.record.role", "other"),
+        ("status.record.url", "file:///etc/passwd"),
+        ("status.record.url", "http://user@w:1"),
+        ("status.record.url", "http://w:1/"),
+        ("status.record.model", "m" * 10_000),
+        ("status.record.version", "1" * 10_000),
+        ("status.record.version", "0.32\n"),
+        ("status.record.side_channel_host", "w w"),
+        ("status.record.side_channel_host", ""),
+        ("status.record.side_channel_port", 0),
+        ("status.record.side_channel_port", 65536),
+        ("status.record.max_num_seqs", -1),
+        ("status.record.tp", 2**62),
+        ("status.record.started_s", -1.5),
+        ("status.load.running", -1),
+        ("status.load.peer_errors", {"a": "x" * 10_000}),
+    ],
+)
+def test_what_no_vllm_server_announces_is_no_announcement(path: str, value: Any) -> None:
+    announced = encode(VLLM_SERVERS.announce(vllm_server("a"), LONG_MS))
+    assert VLLM_SERVERS.decode(announced).entry == vllm_server("a")
+    with pytest.raises(NotAnAnnouncementError) as caught:
+        VLLM_SERVERS.decode(with_field(announced, path, value))
+    assert len(str(caught.value)) <= 200 and str(caught.value).isprintable()
+
+
+async def test_a_router_that_knows_only_workers_never_sees_a_vllm_server(redis_url: str) -> None:
+    """It would take it for a worker of Baton's."""
+    servers, workers = RedisRegistry(redis_url, VLLM_SERVERS), RedisRegistry(redis_url, WORKERS)
+    async with Watch(workers) as watch:
+        assert await watch.next() == []
+        await servers.announce(vllm_server("a"), LONG_MS)
+        assert await snapshot(servers) == [vllm_server("a")]
+        assert await snapshot(workers) == []
+        await workers.announce(worker("w"), LONG_MS)
+        assert await watch.next() == [worker("w")]
+    assert not workers.ignored.total()
+    await servers.close()
+    await workers.close()
 
 
 @pytest.mark.parametrize("kind", [WORKERS, ROUTERS], ids=["worker", "router"])

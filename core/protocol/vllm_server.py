@@ -1,0 +1,50 @@
+"""What a vLLM server with Baton's connector announces in the registry: its record, and the load of its engine.
+
+JSON, of a kind of its own (``core/registry/announcement.py``), and not a worker's record with more fields: a router
+that does not know the kind never reads it, while it would skip unknown fields of a worker's record, and take the server
+for a worker of Baton's.
+
+Unknown fields are skipped, and a field that is added has a default.
+
+History
+-------
+1: first version.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from core.protocol.worker import Role, WorkerLoad
+
+
+class VllmRecord(msgspec.Struct, kw_only=True, frozen=True):
+    """The record of one server. ``server_id`` is new at every start."""
+
+    server_id: str
+    role: Role
+    #: The first of its served names, for people: routers ask the server for all of them, and for its adapters.
+    model: str
+    #: Base URL of its API that routers reach, without a trailing slash.
+    url: str
+    #: Version of vLLM.
+    version: str
+    #: Where its NIXL side channel listens.
+    side_channel_host: str
+    side_channel_port: int
+    #: Most sequences that one engine of the server runs at once; others wait inside vLLM.
+    max_num_seqs: int
+    max_model_len: int
+    block_size: int
+    num_blocks: int
+    #: Tensor-parallel ranks of one engine.
+    tp: int = 1
+    #: When it was started, Unix seconds: of two servers that announce one URL, the younger one is there.
+    started_s: float = 0.0
+
+
+class VllmStatus(msgspec.Struct, kw_only=True, frozen=True):
+    """One registry entry. A server knows ``running``, ``free_blocks``, ``pinned_blocks`` and ``leases``."""
+
+    record: VllmRecord
+    load: WorkerLoad
