@@ -21,7 +21,7 @@ from core.process.status_pipe import StatusPipe
 from core.process.task_end import end_task
 from core.protocol.status import Progress, Ready
 from core.protocol.token_keys import hello_key
-from core.registry.announcement import ROUTERS, WORKERS
+from core.registry.announcement import ROUTERS, VLLM_SERVERS, WORKERS
 from core.stores import lease_store, registry
 from router.admin.lease_view import LeaseListing
 from router.admin.shared_workers import learn_from_others
@@ -40,6 +40,7 @@ from router.renewal.lease_client import LeaseClient
 from router.server import RouterServer
 from router.tls import OnlyTls, RouterTls, load_tls
 from router.upstream.hello import WorkerHello
+from router.vllm_workers.announced import AnnouncedServers
 from router.vllm_workers.watchers import VllmWorkers
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 
     from core.leases.store import LeaseStore
     from core.protocol.router import RouterRecord
+    from core.protocol.vllm_server import VllmStatus
     from core.protocol.worker import WorkerStatus
     from core.registry.store import Registry
     from router.settings import RouterSettings
@@ -129,7 +131,11 @@ async def serve(
     if settings.prefill and not settings.decode:
         logger.warning("prefill workers were given and no decode worker: decode workers have to come from the registry")
     follower = workers if tls.internal is None else OnlyTls(workers)
-    watch = asyncio.get_running_loop().create_task(discover(stores.registry, follower))
+    announced = AnnouncedServers(services.pool, only_tls=tls.internal is not None)
+    watches = [
+        asyncio.create_task(discover(stores.registry, follower)),
+        asyncio.create_task(discover(stores.vllm_servers, announced)),
+    ]
     recorder = HistoryRecorder(services)
     front = create_app(services, LeaseListing(stores.leases), recorder)
     url = _url(settings, sock)
@@ -151,7 +157,8 @@ async def serve(
         await server.serve(sockets=[sock])
     finally:
         services.peers.on_dead.clear()  # ``services.cleanup``, which a listener would start, is about to be closed
-        await end_task(watch)
+        for watch in watches:
+            await end_task(watch)
         await workers.close()
         if learning is not None:
             await end_task(learning)
@@ -165,6 +172,7 @@ async def serve(
         if membership is not None:
             await membership.stop()
         await stores.registry.close()
+        await stores.vllm_servers.close()
         stores.leases.close()
 
 
@@ -190,19 +198,24 @@ async def _first_news(*heard: asyncio.Event) -> None:
 
 
 class RouterStores:
-    """The stores of leases, and of the records of workers and routers."""
+    """The stores of leases, and of the records of workers, vLLM servers and routers."""
 
     def __init__(
-        self, leases: LeaseStore, registry: Registry[WorkerStatus], routers: Registry[RouterRecord] | None = None
+        self,
+        leases: LeaseStore,
+        registry: Registry[WorkerStatus],
+        vllm_servers: Registry[VllmStatus],
+        routers: Registry[RouterRecord] | None = None,
     ) -> None:
         self.leases = leases
         self.registry = registry
+        self.vllm_servers = vllm_servers
         #: None: this router does not connect to other routers.
         self.routers = routers
 
     def ignored(self) -> Counter[tuple[str, str]]:
         """Announcements that were ignored: unsigned, wrongly signed or not Baton's; by kind and reason."""
-        registries = {WORKERS.name: self.registry.ignored}
+        registries = {WORKERS.name: self.registry.ignored, VLLM_SERVERS.name: self.vllm_servers.ignored}
         if self.routers is not None:
             registries[ROUTERS.name] = self.routers.ignored
         return Counter({(kind, why): n for kind, ignored in registries.items() for why, n in ignored.items()})
@@ -211,7 +224,8 @@ class RouterStores:
 def connect(settings: RouterSettings) -> RouterStores:
     """Make the stores; with an empty ``redis_url`` nothing is shared. Raises ValueError for an invalid Redis URL."""
     routers = registry(settings, ROUTERS) if settings.redis_url else None
-    return RouterStores(lease_store(settings), registry(settings, WORKERS), routers)
+    workers, vllm_servers = registry(settings, WORKERS), registry(settings, VLLM_SERVERS)
+    return RouterStores(lease_store(settings), workers, vllm_servers, routers)
 
 
 def _url(settings: RouterSettings, sock: socket.socket) -> str:

@@ -2,7 +2,7 @@
 
 ``pool``            all workers, and the listeners that are notified of changes
 ``worker``          one worker, and a place reserved on it
-``static_worker``   makes a worker from its address
+``static_worker``   makes a worker from its address, or from the announcement of a vLLM server
 ``route``           which workers may serve a model; ``pairing``: which of them can read from which
 ``candidates``      the workers that may serve a leg; ``ranking`` has many of them in the order of their load
 ``discovery``       follows the registry; ``proven_workers`` admits workers that prove they know the internal token

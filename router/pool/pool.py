@@ -1,6 +1,7 @@
 """All workers that this router knows.
 
-Membership comes from the registry and from static lists. Health is passive: a worker to which no connection can be
+Membership comes from the registry and from static lists; of vLLM servers that announce themselves, from
+``router/vllm_workers/announced``. Health is passive: a worker to which no connection can be
 made is excluded until a probe of ``/health`` succeeds (``router/pool/health.py``). Everything runs on one event loop.
 
 A load report counts for ``LOAD_TTL_S``. If there is no newer one, either the registry is unreachable or no worker has
@@ -19,12 +20,13 @@ from core.protocol.worker_address import worker_address
 from router.pool.breaker import Breaker, BreakerState
 from router.pool.model_card import ModelFacts, announced, merged
 from router.pool.route import Routes
-from router.pool.static_worker import queue_factor, static_worker
+from router.pool.static_worker import announced_vllm, queue_factor, static_worker
 from router.pool.worker import BREAKER_FAILURES, EngineKind, Reservation, Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from core.protocol.vllm_server import VllmRecord
     from core.protocol.worker import WorkerLoad, WorkerStatus
     from core.protocol.worker_address import WorkerAddress
     from router.pool.route import Route
@@ -39,7 +41,7 @@ class WorkerPool:
     """All known workers. ``on_room`` is called when a request may find room, ``on_gone`` with the id of an engine that
     left.
 
-    A worker that was added by URL has no engine id; then ``on_gone`` is called with its own id.
+    A worker that was added has no engine id; then ``on_gone`` is called with its own id.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class WorkerPool:
         self._clock = clock
         self._sweep: asyncio.TimerHandle | None = None
         self._workers: dict[str, Worker] = {}
+        #: Ids of the workers that ``apply`` is not told of.
         self._static: set[str] = set()
         #: Ids of workers that other routers excluded before this one knew them, the oldest first.
         self._left_out: dict[str, None] = {}
@@ -61,7 +64,7 @@ class WorkerPool:
         self.on_gone: list[Callable[[str], None]] = []
         #: Called when there are new workers, or a worker has reported which models it serves.
         self.on_came: list[Callable[[], None]] = []
-        #: Called with each worker that was added by URL.
+        #: Called with each worker that ``apply`` was not told of: one with an address, or an announced vLLM server.
         self.on_static: list[Callable[[Worker], None]] = []
         #: Called with each worker that is no longer known.
         self.on_left: list[Callable[[Worker], None]] = []
@@ -89,6 +92,16 @@ class WorkerPool:
             static_worker(address, role, self._default_limit, self._breaker_failures, given)
             for address, role in roles.items()
         ]
+        self._add(added)
+        return added
+
+    def add_announced(self, record: VllmRecord) -> Worker:
+        """Add a vLLM server that announces itself, until ``remove_static``. There must be no worker at its URL."""
+        worker = announced_vllm(record, self._default_limit, self._breaker_failures)
+        self._add([worker])
+        return worker
+
+    def _add(self, added: list[Worker]) -> None:
         for worker in added:
             self._know(worker)
             self._static.add(worker.worker_id)
@@ -96,10 +109,9 @@ class WorkerPool:
         for worker in added:
             for listener in self.on_static:
                 listener(worker)
-        return added
 
     def remove_static(self, worker: Worker) -> None:
-        """Forget a worker that was added by URL; its running requests finish."""
+        """Forget a worker that was added; its running requests finish."""
         self._static.remove(worker.worker_id)
         self._remove(worker.worker_id)
         self.room_changed()
@@ -116,7 +128,7 @@ class WorkerPool:
         return found
 
     def is_static(self, worker: Worker) -> bool:
-        """Whether the worker was added by URL, so that the registry does not list it."""
+        """Whether the worker was added, so that ``apply`` is not told of it."""
         return worker.worker_id in self._static
 
     def apply(self, statuses: Iterable[WorkerStatus]) -> None:

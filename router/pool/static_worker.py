@@ -1,4 +1,4 @@
-"""Makes a worker from its address: one that the registry does not list."""
+"""Makes a worker from its address, or from the announcement of a vLLM server."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from router.pool.breaker import Breaker
 from router.pool.worker import EngineKind, Worker
 
 if TYPE_CHECKING:
+    from core.protocol.vllm_server import VllmRecord
     from core.protocol.worker_address import WorkerAddress
 
 #: A prefill worker is sent up to this many times the requests it runs at once, so that it never waits for the router.
@@ -37,5 +38,24 @@ def static_worker(
         given=given or address,
         side_channel=address.side_channel if address.is_vllm else None,
         handshake_port=address.handshake_port,
+        max_num_seqs=address.max_num_seqs,
+        breaker=Breaker(breaker_failures),
+    )
+
+
+def announced_vllm(record: VllmRecord, default_limit: int, breaker_failures: int) -> Worker:
+    """The worker of a vLLM server that announces itself. Its id is that of the same server with an address."""
+    return Worker(
+        worker_id=f"vllm+{record.url}",
+        url=record.url,
+        role=record.role,
+        limit=record.max_num_seqs * queue_factor(record.role) or default_limit,
+        kind=EngineKind.VLLM,
+        version=record.version,
+        side_channel=(record.side_channel_host, record.side_channel_port),
+        max_num_seqs=record.max_num_seqs,
+        tp=record.tp,
+        num_blocks=record.num_blocks,
+        block_size=record.block_size,
         breaker=Breaker(breaker_failures),
     )

@@ -51,13 +51,17 @@ class Worker:
     version: str = ""
     #: What is wrong with it, or what this router cannot do for it: one sentence for people; empty: nothing.
     problem: str = ""
-    #: The address from which it was added; None: it is in the registry. A host name with several addresses is several
+    #: The address from which it was added; None: it announces itself. A host name with several addresses is several
     #: workers, whose ids have the addresses instead.
     given: WorkerAddress | None = None
     #: Host and port of vLLM's side channel, from which its compatibility hash comes.
     side_channel: tuple[str, int] | None = None
     #: The port on the same host where it answers handshakes over HTTP instead; 0: people have not named one.
     handshake_port: int = 0
+    #: Sequences that one engine of a vLLM server runs at once: as its address or its announcement says.
+    max_num_seqs: int = 0
+    #: What a vLLM server announced last of its load; None: it announces nothing.
+    announced_load: WorkerLoad | None = None
     #: Whether its engine can hand blocks over, and read them. False: a vLLM without the NixlConnector.
     hands_off: bool = True
     #: Whether a read of its engine's that comes too late is noticed. A vLLM that did not say so has no fence.

@@ -1,5 +1,6 @@
-"""What is known of vLLM servers: they announce nothing, so each is asked again and again.
+"""What is known of vLLM servers: an announcement does not say enough, so each is asked again and again.
 
+``announced``   the servers that announce themselves are workers as long as they do
 ``watchers``    one task per server, which ends when the server is no longer known
 ``watcher``     what is asked of one server, in which order, and what follows from the answers
 ``server``      the questions over HTTP; ``load``: what the page ``/metrics`` says

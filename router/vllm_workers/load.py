@@ -59,14 +59,17 @@ class ServerLoad(msgspec.Struct, frozen=True, kw_only=True):
         """The number of requests at which room was short, where some wait for it; else None."""
         return max(1, self.running + self.reading) if self.waiting else None
 
-    def as_worker_load(self) -> WorkerLoad:
-        """The load as Baton's workers report it. vLLM does not tell free blocks from cached ones."""
+    def as_worker_load(self, num_leases: int = 0) -> WorkerLoad:
+        """The load as Baton's workers report it. vLLM does not tell free blocks from cached ones, and the page says
+        nothing of leases.
+        """
         return WorkerLoad(
             running=self.running,
             waiting=self.waiting,
             reading=self.reading,
             free_blocks=max(0, self.num_blocks - self.num_used_blocks),
             pinned_blocks=self.num_used_blocks,
+            leases=num_leases,
         )
 
 

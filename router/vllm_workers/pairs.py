@@ -24,15 +24,25 @@ def pair_problems(workers: Iterable[Worker]) -> dict[Worker, str]:
 def _same_engine(worker: Worker, servers: Sequence[Worker]) -> str:
     """Whether the side channel that was asked belongs to another server, as it does where two have the default port."""
     for other in servers:
-        if other.given == worker.given:  # one host name, whose workers may be one server for a while
+        if other is worker or _have_one_name(worker, other):
             continue
         if worker.engine_id and other.engine_id == worker.engine_id:
+            if worker.given is None or other.given is None:
+                return (
+                    f"It and {other.worker_id} are one engine under two addresses: BATON_ANNOUNCE_URL of the "
+                    "server has to be the address that routers are given, if they are given one."
+                )
             place = "" if worker.side_channel is None else " at {}:{}".format(*worker.side_channel)
             return (
                 f"The side channel{place} and that of {other.worker_id} are of one engine: say where each is, "
                 "with ?side_channel=PORT after the address (VLLM_NIXL_SIDE_CHANNEL_PORT of each server)."
             )
     return ""
+
+
+def _have_one_name(worker: Worker, other: Worker) -> bool:
+    """Whether both were added under one host name, whose workers may be one server for a while."""
+    return worker.given is not None and other.given == worker.given
 
 
 def _without_pair(worker: Worker, known: Sequence[Worker]) -> str:

@@ -118,7 +118,9 @@ class Watcher:
             self._pool.learn_models(worker, models)
         elif known != _pairs_by(worker):
             self._pool.learned(worker)
-        self._pool.reported(worker, load.as_worker_load(), load.full_at, num_sent)
+        announced = worker.announced_load
+        num_leases = 0 if announced is None else announced.leases
+        self._pool.reported(worker, load.as_worker_load(num_leases), load.full_at, num_sent)
         self._expiries.note(worker, load)
         self._problems.note(worker, About.SERVER, "")
         self._include()
@@ -147,8 +149,8 @@ class Watcher:
         """Note what the page says besides the load."""
         worker = self._worker
         worker.block_size, worker.num_blocks, worker.hands_off = load.block_size, load.num_blocks, load.has_nixl
-        if worker.given is not None and worker.given.max_num_seqs:
-            worker.limit = worker.given.max_num_seqs * max(1, load.num_engines) * queue_factor(worker.role)
+        if worker.max_num_seqs:
+            worker.limit = worker.max_num_seqs * max(1, load.num_engines) * queue_factor(worker.role)
             worker.changed()
         self._problems.note(worker, About.CONNECTOR, "" if load.has_nixl or worker.role is Role.BOTH else NO_CONNECTOR)
 
