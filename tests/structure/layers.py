@@ -87,9 +87,20 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "workers.vllm": (
         ("connector",),
-        ("scheduler", "worker"),
-        ("leases", "messages", "side_channel", "stats"),
-        ("agent", "block_layout", "fence", "handshakes", "peers", "replay", "settings", "versions"),
+        ("in_redis", "scheduler", "worker"),
+        ("leases", "messages", "presence", "side_channel", "stats"),
+        (
+            "agent",
+            "block_layout",
+            "engine_load",
+            "fence",
+            "handshakes",
+            "loop_thread",
+            "peers",
+            "replay",
+            "settings",
+            "versions",
+        ),
     ),
     "workers.vllm.fence": (
         ("reads",),
@@ -107,7 +118,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "core.protocol": (
         ("openai",),
-        ("choice", "errors", "handoff", "hello", "ids", "steps", "vllm_handshake", "worker_address"),
+        ("choice", "errors", "handoff", "hello", "ids", "steps", "vllm_handshake", "vllm_server", "worker_address"),
         ("addresses", "excerpts", "handshake", "id_syntax", "router", "scale", "status", "token_keys", "worker"),
     ),
     "core.net": (

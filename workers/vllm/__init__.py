@@ -1,4 +1,5 @@
-"""A KV connector that vLLM itself loads: its NixlConnector, with a fence, and with leases that routers see.
+"""A KV connector that vLLM itself loads: its NixlConnector, with a fence, leases that routers see, and a place in
+Baton's registry.
 
 Without a fence a D that reads after the end of P's lease may read another prompt's blocks, and nothing tells it. With
 this connector on both sides D notices, and computes the prompt itself.
@@ -8,7 +9,8 @@ this connector on both sides D notices, and computes the prompt itself.
 ``worker``      in each worker: keeps the words in memory that others read, and checks those of the engine it read from
 ``fence``       what a word says, who writes it, and how it is read; knows nothing of vLLM
 ``block_layout``  with which models a part of a hand-off can be kept
-``leases``      a thread of the scheduler's process that keeps the leases in Redis; ``settings`` say in which
+``in_redis``    what the scheduler's process has in Redis, as the ``settings`` say: ``leases`` of hand-offs, and a
+                ``presence`` in the registry, with the ``engine_load``; one ``loop_thread`` talks to Redis
 ``handshakes``  answers over HTTP, to whoever proves that it has the token, what vLLM's side channel tells anybody;
                 ``peers`` asks others for it, and ``replay`` has vLLM's own handshake use the answers
 ``stats``       counters, in vLLM's metrics

@@ -6,13 +6,12 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 import vllm
-import vllm.envs
+from vllm import envs
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.connector import NixlBaseConnector, NixlPullConnector
 
-from core.leases.redis_store import RedisLeaseStore
 from workers.vllm.handshakes import HandshakeServer
-from workers.vllm.leases import SchedulerLeases
+from workers.vllm.in_redis import InRedis
 from workers.vllm.peers import Peers
 from workers.vllm.scheduler import BatonScheduler
 from workers.vllm.settings import ConnectorSettings
@@ -24,18 +23,18 @@ if TYPE_CHECKING:
     from vllm.config import VllmConfig
     from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorMetadata
     from vllm.v1.core.block_pool import BlockPool
+    from vllm.v1.core.sched.output import SchedulerOutput
     from vllm.v1.kv_cache_interface import KVCacheConfig
+    from vllm.v1.request import Request
 
 logger = logging.getLogger(f"vllm.{__name__}")  # vLLM shows its own loggers only
 
-#: vLLM's default of ``kv_lease_duration``, seconds.
-DEFAULT_LEASE_S = 30
 #: What D does with a hand-off that it cannot use: it computes the prompt.
 RECOMPUTE = "recompute"
 
 
 class BatonConnector(NixlPullConnector):
-    """NixlConnector in pull mode, with a fence, and with leases in Redis where there is one.
+    """NixlConnector in pull mode, with a fence, and where there is a Redis, with leases and an announcement there.
 
     What each method is for says vLLM's ``KVConnectorBase_V1``. Raises UnknownVersionError for a vLLM that it was not
     run with, and ValueError for what it cannot do.
@@ -51,29 +50,59 @@ class BatonConnector(NixlPullConnector):
         # Not NixlPullConnector's own, which makes the halves that have no fence.
         NixlBaseConnector.__init__(self, vllm_config, role, kv_cache_config)
         given = ConnectorSettings()
+        #: Only the scheduler's half has it.
+        self._in_redis: InRedis | None = None
         if role == KVConnectorRole.SCHEDULER:
-            leases = _leases(vllm_config, self.engine_id)
+            side_channel = envs.VLLM_NIXL_SIDE_CHANNEL_HOST, envs.VLLM_NIXL_SIDE_CHANNEL_PORT
+            self._in_redis = InRedis(
+                vllm_config, self.engine_id, given, version=vllm.__version__, side_channel=side_channel
+            )
             self.connector_scheduler = BatonScheduler(
                 vllm_config,
                 self.engine_id,
                 kv_cache_config,
-                leases,
-                _handshakes(vllm_config),
+                self._in_redis.leases,
+                _handshakes(vllm_config, given),
                 has_side_channel=not given.is_side_channel_closed,
             )
         else:
             peers = Peers(given.handshake_key(), asks_side_channels=not given.is_side_channel_closed)
             self.connector_worker = BatonWorker(vllm_config, self.engine_id, kv_cache_config, peers)
 
-    def bind_gpu_block_pool(self, gpu_block_pool: BlockPool) -> None:
-        """The scheduler's pool of blocks."""
-        assert self.connector_scheduler is not None
-        self.connector_scheduler.bind_gpu_block_pool(gpu_block_pool)
-
     def handle_preemptions(self, kv_connector_metadata: KVConnectorMetadata) -> None:
         """vLLM calls this in each step before anything is written into blocks."""
         assert self.connector_worker is not None
         self.connector_worker.take_blocks(kv_connector_metadata)
+
+    def bind_gpu_block_pool(self, gpu_block_pool: BlockPool) -> None:
+        """The scheduler is complete: the server's port opens soon."""
+        assert self.connector_scheduler is not None
+        self.connector_scheduler.bind_gpu_block_pool(gpu_block_pool)
+        if self._in_redis is not None:
+            self._in_redis.start(gpu_block_pool.get_num_free_blocks)
+
+    def build_connector_meta(self, scheduler_output: SchedulerOutput) -> KVConnectorMetadata:
+        """A step begins."""
+        if self._in_redis is not None:
+            self._in_redis.load.stepped(scheduler_output.num_scheduled_tokens)
+        return super().build_connector_meta(scheduler_output)
+
+    def request_finished_all_groups(
+        self, request: Request, block_ids: tuple[list[int], ...]
+    ) -> tuple[bool, dict[str, Any] | None]:
+        """A request is over. vLLM asks a connector that knows several KV cache groups this, and not the other."""
+        if self._in_redis is not None:
+            self._in_redis.load.finished(request.request_id)
+        keeps_blocks, params = super().request_finished_all_groups(request, block_ids)
+        return keeps_blocks, params
+
+    def shutdown(self) -> None:
+        """Routers hear first that the server is gone and its leases have ended, and prefill elsewhere."""
+        try:
+            if self._in_redis is not None:
+                self._in_redis.stop()
+        finally:
+            super().shutdown()
 
     @classmethod
     def build_kv_connector_stats(cls, data: dict[str, Any] | None = None) -> FenceStats:
@@ -97,29 +126,11 @@ def _refuse(vllm_config: VllmConfig) -> None:
         raise ValueError("--enable-return-routed-experts is incompatible with BatonConnector, as with NixlConnector.")
 
 
-def _leases(vllm_config: VllmConfig, engine_id: str) -> SchedulerLeases | None:
-    """The leases of a P in Redis, if the environment names one. Raises ValueError for one that cannot be used."""
-    settings = vllm_config.kv_transfer_config
-    given = ConnectorSettings()
-    url = given.redis_login()
-    if not settings.is_kv_producer:
-        return None
-    if not url:
-        logger.info("BATON_REDIS_URL is not set: leases are vLLM's own, which a D or a router renews over NIXL.")
-        return None
-    duration_ms = 1000 * int(settings.get_from_extra_config("kv_lease_duration", DEFAULT_LEASE_S))
-    store = RedisLeaseStore(url)
-    leases = SchedulerLeases(store, engine_id, duration_ms=duration_ms, redis_grace_ms=given.redis_grace_ms)
-    leases.start()
-    return leases
-
-
-def _handshakes(vllm_config: VllmConfig) -> HandshakeServer | None:
+def _handshakes(vllm_config: VllmConfig, given: ConnectorSettings) -> HandshakeServer | None:
     """What answers handshakes over HTTP, if there is a token. Raises OSError and ValueError for what cannot be."""
-    given = ConnectorSettings()
     key = given.handshake_key()
     if key is None:
         return None
     dp_index = vllm_config.parallel_config.data_parallel_index
-    port = given.port_of_handshakes(vllm.envs.VLLM_NIXL_SIDE_CHANNEL_PORT + dp_index, dp_index)
-    return HandshakeServer(vllm.envs.VLLM_NIXL_SIDE_CHANNEL_HOST, port, key)
+    port = given.port_of_handshakes(envs.VLLM_NIXL_SIDE_CHANNEL_PORT + dp_index, dp_index)
+    return HandshakeServer(envs.VLLM_NIXL_SIDE_CHANNEL_HOST, port, key)

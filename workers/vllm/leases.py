@@ -1,14 +1,12 @@
-"""The leases of one engine in the scheduler's process: in the store that routers see, kept by a thread of its own.
+"""The leases of one engine in the scheduler's process: in the store that routers see.
 
-The scheduler's thread never waits for the store. It says what has begun and what has been read, and takes what has
-ended at the beginning of each step.
+The scheduler's thread never waits for the store, to which another thread talks. It says what has begun and what has
+been read, and takes what has ended at the beginning of each step.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import threading
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -17,20 +15,19 @@ from core.leases.store import LeaseState
 from workers.leases.keeper import LeaseKeeper
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from core.leases.store import LeaseStore
+    from workers.vllm.loop_thread import LoopThread
 
 logger = logging.getLogger(f"vllm.{__name__}")  # vLLM shows its own loggers only
-
-#: Longest wait for the end of the threads, seconds: one attempt to tell the store that the leases have ended.
-STOP_TIMEOUT_S = 2.0
 
 
 class SchedulerLeases:
     """Call all methods in the thread of the scheduler."""
 
-    def __init__(self, store: LeaseStore, engine_id: str, *, duration_ms: int, redis_grace_ms: int) -> None:
+    def __init__(
+        self, store: LeaseStore, thread: LoopThread, engine_id: str, *, duration_ms: int, redis_grace_ms: int
+    ) -> None:
+        self._thread = thread
         self._keeper = LeaseKeeper(
             store,
             engine_id,
@@ -45,13 +42,14 @@ class SchedulerLeases:
         #: What the keeper has ended; it is filled by the keeper's loop.
         self._ends: deque[tuple[str, LeaseState]] = deque()
         self._has_failed = False
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name="baton-leases", daemon=True)
+
+    def __len__(self) -> int:
+        """The number of leases that have not ended. Any thread may ask."""
+        return len(self._lease_of)
 
     def start(self) -> None:
         """Begin to talk to the store."""
-        self._thread.start()
-        self._call(self._keeper.start)
+        self._thread.call(self._keeper.start)
 
     def grant(self, request_id: str) -> str | None:
         """Begin the lease of a hand-off; returns its id. None if leases cannot be kept any more."""
@@ -59,14 +57,14 @@ class SchedulerLeases:
             return None
         lease_id = self._lease_of[request_id] = new_id()
         self._request_of[lease_id] = request_id
-        self._call(self._keeper.begin, lease_id)
+        self._thread.call(self._keeper.begin, lease_id)
         return lease_id
 
     def done(self, request_id: str) -> None:
         """D has read the blocks, or they are free for another reason. Does nothing if the lease has ended."""
         if (lease_id := self._lease_of.pop(request_id, None)) is not None:
             del self._request_of[lease_id]
-            self._call(self._keeper.done, lease_id)
+            self._thread.call(self._keeper.done, lease_id)
 
     def take_ended(self) -> dict[str, LeaseState]:
         """The requests whose leases have ended since the last call: RELEASED by a router, or EXPIRED."""
@@ -83,23 +81,9 @@ class SchedulerLeases:
         return ended
 
     def stop(self) -> None:
-        """End all leases, also in the store."""
-        if not self._thread.is_alive():
-            return
-        stopping = asyncio.run_coroutine_threadsafe(self._keeper.stop(), self._loop)
-        try:
-            stopping.result(STOP_TIMEOUT_S)
-        except TimeoutError:
+        """End all leases, also in the store. Call it once."""
+        if not self._thread.finish(self._keeper.stop()):
             logger.warning("The store of leases does not answer: the leases of this engine end by themselves.")
-        self._call(self._loop.stop)
-        self._thread.join(STOP_TIMEOUT_S)
-
-    def _call(self, function: Callable[..., object], *args: object) -> None:
-        self._loop.call_soon_threadsafe(function, *args)
-
-    def _run(self) -> None:
-        self._loop.run_forever()
-        self._loop.close()
 
     # On the keeper's loop.
 

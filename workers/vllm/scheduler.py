@@ -121,11 +121,9 @@ class BatonScheduler(NixlPullConnectorScheduler):
                 self._leases.done(request_id)
 
     def shutdown(self) -> None:
-        """Routers see the ends of the leases in the store, and prefill elsewhere."""
+        """Nobody is answered any more."""
         try:
             if self._handshakes is not None:
                 self._handshakes.stop()
-            if self._leases is not None:
-                self._leases.stop()
         finally:
             super().shutdown()

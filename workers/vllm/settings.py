@@ -11,8 +11,8 @@ from typing import Literal, Self
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from core.protocol.addresses import check_redis_url, has_password, with_password
-from core.protocol.token_keys import vllm_handshake_key
+from core.protocol.addresses import check_redis_url, has_password, with_password, worker_url
+from core.protocol.token_keys import announcement_key, vllm_handshake_key
 
 #: The port of handshakes over HTTP, where none is given, is so far above that of the side channel.
 HANDSHAKE_PORT_STEP = 1000
@@ -23,14 +23,15 @@ class ConnectorSettings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="BATON_", frozen=True, hide_input_in_errors=True)
 
-    redis_url: str = Field("", repr=False, description="Redis with the leases. Empty: leases are vLLM's own.")
+    redis_url: str = Field("", repr=False, description="Redis with leases and registry. Empty: leases are vLLM's own.")
     redis_url_file: Path | None = Field(None, description="A file that holds redis_url.")
     redis_password: SecretStr | None = Field(None, description="Password, where redis_url has none.")
     redis_password_file: Path | None = Field(None, description="A file that holds redis_password.")
     redis_grace_ms: int = Field(60_000, ge=0, description="Milliseconds that P keeps leased blocks without Redis.")
-
+    announce_url: str = Field("", description="URL of this server for routers. Empty: it does not announce itself.")
     internal_token: SecretStr | None = Field(
-        None, description="Secret between Baton's processes. With it, handshakes are answered and asked over HTTP."
+        None,
+        description="Secret of routers and workers. It signs announcements, and handshakes go over HTTP with it.",
     )
     internal_token_file: Path | None = Field(None, description="A file that holds internal_token.")
     handshake_port: int | None = Field(
@@ -49,13 +50,17 @@ class ConnectorSettings(BaseSettings):
     def _redis_url_is_usable(cls, url: str) -> str:
         return check_redis_url(url) if url else url
 
+    @field_validator("announce_url")
+    @classmethod
+    def _announce_url_is_usable(cls, url: str) -> str:
+        if url and "://" not in url:
+            raise ValueError("announce_url is http(s)://host:port")
+        return worker_url(url) if url else url
+
     @model_validator(mode="after")
     def _each_is_given_once(self) -> Self:
-        if (
-            (self.redis_url and self.redis_url_file)
-            or (self.redis_password and self.redis_password_file)
-            or (self.internal_token and self.internal_token_file)
-        ):
+        names = "redis_url", "redis_password", "internal_token"
+        if any(getattr(self, name) and getattr(self, f"{name}_file") for name in names):
             raise ValueError("a setting is given by its variable or by the one of its file, not by both")
         return self
 
@@ -87,16 +92,27 @@ class ConnectorSettings(BaseSettings):
             raise ValueError("redis_password needs a redis_url without one")
         return with_password(url, password)
 
+    def announcement_key(self) -> bytes | None:
+        """Signs announcements; None without a token. Raises OSError and ValueError."""
+        token = self._token()
+        return announcement_key(token) if token else None
+
     def handshake_key(self) -> bytes | None:
         """The key of the proofs in handshakes; None without a token. Raises OSError and ValueError."""
-        token = None if self.internal_token is None else self.internal_token.get_secret_value()
+        token = self._token()
+        return vllm_handshake_key(token) if token else None
+
+    def _token(self) -> str:
+        """The internal token; empty: there is none."""
         if self.internal_token_file is not None:
             token = _read(self.internal_token_file)
-        if token is None:
-            return None
+        elif self.internal_token:
+            token = self.internal_token.get_secret_value()
+        else:
+            return ""
         if not token or not (token.isascii() and token.isprintable()) or " " in token:
             raise ValueError("the internal token is printable ASCII without spaces, and not empty")
-        return vllm_handshake_key(token)
+        return token
 
     def port_of_handshakes(self, side_channel_port: int, dp_index: int) -> int:
         """The port of one data-parallel rank, whose own side channel port is given. Raises ValueError."""

@@ -14,6 +14,7 @@ from core.leases.redis_store import RedisLeaseStore
 from core.leases.store import LeaseState, LeaseStore
 from tests.kits.patience import PATIENCE_S
 from workers.vllm.leases import SchedulerLeases
+from workers.vllm.loop_thread import LoopThread
 
 ENGINE = "5f3c0b1e-0e3a-4a53-9c55-5f0a9f6f4a10_dp0"
 DURATION_MS = 60_000
@@ -28,8 +29,16 @@ def store() -> MemoryLeaseStore:
 
 
 @pytest.fixture
-def leases(store: MemoryLeaseStore) -> Iterator[SchedulerLeases]:
-    leases = SchedulerLeases(store, ENGINE, duration_ms=DURATION_MS, redis_grace_ms=0)
+def thread() -> Iterator[LoopThread]:
+    thread = LoopThread()
+    thread.start()
+    yield thread
+    thread.stop()
+
+
+@pytest.fixture
+def leases(store: MemoryLeaseStore, thread: LoopThread) -> Iterator[SchedulerLeases]:
+    leases = SchedulerLeases(store, thread, ENGINE, duration_ms=DURATION_MS, redis_grace_ms=0)
     leases.start()
     yield leases
     leases.stop()
@@ -58,7 +67,7 @@ def granted(leases: SchedulerLeases, store: LeaseStore, *request_ids: str) -> li
 
 def test_a_lease_that_a_router_releases_ends_at_once(leases: SchedulerLeases, store: MemoryLeaseStore) -> None:
     first, second = granted(leases, store, "a", "b")
-    assert leases.take_ended() == {}
+    assert leases.take_ended() == {} and len(leases) == 2
     store.release(ENGINE, [second])
     assert until(leases.take_ended) == {"b": LeaseState.RELEASED}
     assert leases.take_ended() == {}
@@ -109,8 +118,8 @@ def test_a_lease_that_is_read_at_once_is_done(leases: SchedulerLeases, store: Me
     until(lambda: store.renew(ENGINE, [lease_id], DURATION_MS)[0].state is LeaseState.DONE)
 
 
-def test_a_lease_that_nobody_renews_expires(store: MemoryLeaseStore) -> None:
-    leases = SchedulerLeases(store, ENGINE, duration_ms=100, redis_grace_ms=0)
+def test_a_lease_that_nobody_renews_expires(store: MemoryLeaseStore, thread: LoopThread) -> None:
+    leases = SchedulerLeases(store, thread, ENGINE, duration_ms=100, redis_grace_ms=0)
     leases.start()
     leases.grant("a")
     assert until(leases.take_ended) == {"a": LeaseState.EXPIRED}
@@ -126,11 +135,10 @@ def test_a_request_that_has_ended_does_not_end_again(leases: SchedulerLeases, st
     assert leases.take_ended() == {}
 
 
-def test_the_end_of_the_engine_ends_its_leases(store: MemoryLeaseStore) -> None:
-    leases = SchedulerLeases(store, ENGINE, duration_ms=DURATION_MS, redis_grace_ms=0)
+def test_the_end_of_the_engine_ends_its_leases(store: MemoryLeaseStore, thread: LoopThread) -> None:
+    leases = SchedulerLeases(store, thread, ENGINE, duration_ms=DURATION_MS, redis_grace_ms=0)
     leases.start()
     ids = granted(leases, store, "a", "b")
-    leases.stop()
     leases.stop()
     assert {one.state for one in store.renew(ENGINE, ids, DURATION_MS)} == {LeaseState.RELEASED}
 
@@ -142,8 +150,8 @@ class Broken(MemoryLeaseStore):
         raise RuntimeError("a bug")
 
 
-def test_after_a_bug_leases_are_vllms_own() -> None:
-    leases = SchedulerLeases(Broken(), ENGINE, duration_ms=100, redis_grace_ms=0)
+def test_after_a_bug_leases_are_vllms_own(thread: LoopThread) -> None:
+    leases = SchedulerLeases(Broken(), thread, ENGINE, duration_ms=100, redis_grace_ms=0)
     leases.start()
     leases.grant("a")
     assert until(leases.take_ended) == {"a": LeaseState.EXPIRED}
