@@ -60,8 +60,9 @@ def make_vllm_plan(
     machine: Machine,
     redis_url: str,
 ) -> ProcessPlan:
-    """The plan. Without ``redis_url`` the router does without Redis. Raises ConfigurationError when the router would
-    refuse its settings, PreflightError where there are too few GPUs.
+    """The plan. Without ``redis_url`` the router does without Redis. It is given the addresses also of servers that
+    announce themselves: it knows them before they serve, and whatever becomes of Redis. Raises ConfigurationError when
+    the router would refuse its settings, PreflightError where there are too few GPUs.
     """
     limit = servers.extra.max_num_seqs
     addresses = [place.router_address(limit) for place in servers.places]
@@ -70,23 +71,31 @@ def make_vllm_plan(
     if not redis_url:
         flags["redis_url"] = ""
     router = router_child(flags, command, environ, document)
-    children = tuple(_children(settings, model, servers, environ, machine))
+    announces = bool(redis_url) and not settings.stock
+    children = tuple(_children(settings, model, servers, environ, machine, announces=announces))
     return ProcessPlan(router, decode=children[settings.prefill :], prefill=children[: settings.prefill])
 
 
 def _children(
-    settings: UpSettings, model: ServedModel, servers: VllmServers, environ: Mapping[str, str], machine: Machine
+    settings: UpSettings,
+    model: ServedModel,
+    servers: VllmServers,
+    environ: Mapping[str, str],
+    machine: Machine,
+    *,
+    announces: bool,
 ) -> Iterator[ChildSpec]:
     named = _workers(settings, model, servers.program)
     machine = replace(machine, gpus=()) if servers.program.on_cpu else machine
     _check_gpus(named.values(), machine)
     shares = share_out([*named.values()], machine, environ, settings.threads_per_worker)
     connector = connector_of(settings)
-    served = VllmModel(model.place, servers.lease_duration_s, model.name or "", servers.extra, connector)
+    lease_duration_s, name = servers.lease_duration_s, model.name or ""
+    served = VllmModel(model.place, lease_duration_s, name, servers.extra, connector, announces)
     cache_gib = _cpu_cache_gib(machine, len(named))
-    for (name, worker), place, share in zip(named.items(), servers.places, shares, strict=True):
+    for (worker_name, worker), place, share in zip(named.items(), servers.places, shares, strict=True):
         part = _server_share(worker.tp, share, cache_gib)
-        yield server_spec(name, worker.role, servers.program, served, place, part, environ)
+        yield server_spec(worker_name, worker.role, servers.program, served, place, part, environ)
 
 
 def _workers(settings: UpSettings, model: ServedModel, program: VllmProgram) -> dict[str, WorkerSettings]:

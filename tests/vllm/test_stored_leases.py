@@ -1,4 +1,7 @@
-"""Leases in Redis of a vLLM that has loaded Baton's connector: as those of Baton's own workers."""
+"""What a vLLM that has loaded Baton's connector has in Redis, as Baton's own workers do: leases, and an announcement.
+
+All servers here announce themselves, also those whose address a router is given.
+"""
 
 from __future__ import annotations
 
@@ -16,27 +19,32 @@ from baton.processes.vllm.connectors import BATON
 from bench.connector.pair import CHECKS
 from bench.vllm.servers import EXPIRED, READS
 from tests.kits.vllm.asking import ask, ask_streamed, chat, occupied, prompts, worker_of
-from tests.kits.vllm.stack import Router, VllmStack, vllm_stack
+from tests.kits.vllm.stack import MODEL, Router, VllmStack, vllm_stack
 from tests.vllm.conftest import VARIABLE
 
 LEASE_DURATION_S = 6
 PROMPT = prompts()[14]
 #: A client that leaves, and an abort, free P's blocks within this time, seconds: long before the lease ends.
 CANCEL_S = 3.0
+#: A server that ends by itself is forgotten within this time of its end, seconds: long before its entry runs out.
+WITHDRAWN_S = 2.0
 PROMPT_TOKENS = "vllm:prompt_tokens_total"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def vllm(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[VllmStack]:
     folder = tmp_path_factory.mktemp("stored")
-    async with vllm_stack(folder, os.environ[VARIABLE], BATON, LEASE_DURATION_S) as stack:
+    async with vllm_stack(folder, os.environ[VARIABLE], BATON, LEASE_DURATION_S, announces=True) as stack:
         yield stack
 
 
 def routed(vllm: VllmStack, *decode: str, **flags: Any) -> AbstractAsyncContextManager[Router]:
     """A router that shares the servers' Redis."""
-    patience = {"token_timeout_s": 300, "held_timeout_s": 300, "redis_url": vllm.cluster.redis.url}
-    return vllm.router([vllm.address("p1")], list(decode), **patience, **flags)
+    return vllm.router([vllm.address("p1")], list(decode), **shared(vllm), **flags)
+
+
+def shared(vllm: VllmStack) -> dict[str, Any]:
+    return {"token_timeout_s": 300, "held_timeout_s": 300, "redis_url": vllm.cluster.redis.url}
 
 
 async def leases(vllm: VllmStack, router: Router) -> list[dict[str, Any]]:
@@ -136,3 +144,32 @@ async def test_without_redis_for_a_while_nothing_is_lost(vllm: VllmStack) -> Non
         assert await held == wanted
         await vllm.until_free("p1", "d1")
     assert await vllm.metric("p1", PROMPT_TOKENS) == prefilled
+
+
+async def test_servers_are_found_by_their_announcements_and_forgotten(vllm: VllmStack) -> None:
+    await vllm.need("p1", "d1")
+    wanted = await ask(vllm.http, vllm.url("d1"), *chat(PROMPT))
+    async with vllm.router([], [], **shared(vllm)) as router:
+        p, d = f"vllm+{vllm.url('p1')}", f"vllm+{vllm.url('d1')}"
+        found = await workers(vllm, router)
+        assert {one: found[one]["role"] for one in (p, d)} == {p: "prefill", d: "decode"}
+        for row in (found[p], found[d]):
+            assert (row["kind"], row["version"].partition("+")[0], row["limit"] % 16) == ("vllm", "0.32.0", 0)
+            assert (row["models"][0], row["takes_work"], row["has_fence"]) == (MODEL, True, True)
+        before = await checks(vllm, "d1")
+        assert await ask(vllm.http, router.url, *chat(PROMPT)) == wanted
+        assert await checks(vllm, "d1") - before == {"kept": 1}
+        await vllm.stop("d1")
+        await vllm.until(lambda: are_known(vllm, router, p), "the server that has stopped is forgotten", WITHDRAWN_S)
+        await vllm.kill("p1")
+        await vllm.until(lambda: are_known(vllm, router), "the server that was killed is forgotten")
+
+
+async def workers(vllm: VllmStack, router: Router) -> dict[str, dict[str, Any]]:
+    """The workers that a router knows, by id."""
+    listed = (await vllm.http.get(f"{router.url}/admin/workers")).json()["workers"]
+    return {row["id"]: row for row in listed}
+
+
+async def are_known(vllm: VllmStack, router: Router, *ids: str) -> bool:
+    return (await workers(vllm, router)).keys() == set(ids)

@@ -22,9 +22,11 @@ LOOPBACK = "127.0.0.1"
 KV_ROLES = {"prefill": "kv_producer", "decode": "kv_consumer"}
 #: vLLM's own key for clients. The router does not send it.
 API_KEY = "VLLM_API_KEY"
+#: The URL under which a server announces itself.
+ANNOUNCE_URL = "BATON_ANNOUNCE_URL"
 #: Settings of the connector for one server. All servers here are given their ports, and keep their side channels, since
 #: all are on loopback and the router is told of these.
-OF_ONE_SERVER = frozenset({"BATON_HANDSHAKE_PORT", "BATON_SIDE_CHANNEL"})
+OF_ONE_SERVER = frozenset({ANNOUNCE_URL, "BATON_HANDSHAKE_PORT", "BATON_SIDE_CHANNEL"})
 #: bfloat16, which models usually ask for, is an illegal instruction on some CPUs.
 CPU_DTYPE = "float32"
 
@@ -72,6 +74,8 @@ class VllmModel:
     name: str = ""
     extra: ExtraArgs = field(default_factory=lambda: ExtraArgs(""))
     connector: Connector = STOCK
+    #: Whether the servers announce themselves in Redis, which takes Baton's connector.
+    announces: bool = False
 
 
 def server_spec(
@@ -87,7 +91,7 @@ def server_spec(
     argv = (*program.command, *program.model_flag, model.place, *_flags(role, program, model, place, share))
     launch = Launch((*argv, *model.extra.argv), place.url)
     command = (*python("baton.processes.vllm.launcher"), msgspec.json.encode(launch).decode())
-    return ChildSpec(name, command, _environ(program, model.connector, place, share, environ))
+    return ChildSpec(name, command, _environ(program, model, place, share, environ))
 
 
 def _flags(role: str, program: VllmProgram, model: VllmModel, place: ServerPlace, share: ServerShare) -> list[str]:
@@ -115,10 +119,10 @@ def _kv_transfer_config(role: str, program: VllmProgram, model: VllmModel) -> di
 
 
 def _environ(
-    program: VllmProgram, connector: Connector, place: ServerPlace, share: ServerShare, environ: Mapping[str, str]
+    program: VllmProgram, model: VllmModel, place: ServerPlace, share: ServerShare, environ: Mapping[str, str]
 ) -> dict[str, str]:
     """The server's environment: of Baton's settings, some of which are secret, it has those of its connector only."""
-    needed = ConnectorSettings.variables() - OF_ONE_SERVER if connector.module else frozenset()
+    needed = ConnectorSettings.variables() - OF_ONE_SERVER if model.connector.module else frozenset()
     defaults = {"UCX_NET_DEVICES": "lo"}  # the network of UCX; prefill and decode are on this machine
     if program.on_cpu:
         # By default each server would bind its threads to the same cores, and take most of the memory.
@@ -134,4 +138,5 @@ def _environ(
         "VLLM_NIXL_SIDE_CHANNEL_HOST": LOOPBACK,
         "VLLM_NIXL_SIDE_CHANNEL_PORT": str(place.side_channel_port),
     }
-    return {**defaults, **inherited, **share.environ, **side_channel, "PYTHONUNBUFFERED": "1"}
+    announced = {ANNOUNCE_URL: place.url} if model.announces else {}
+    return {**defaults, **inherited, **share.environ, **side_channel, **announced, "PYTHONUNBUFFERED": "1"}

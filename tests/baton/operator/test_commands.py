@@ -106,12 +106,12 @@ def test_nothing_is_said_in_words(what: str, router: ScriptedRouter, capsys: Cap
 
 
 def test_workers_are_a_table(router: ScriptedRouter, capsys: Capture) -> None:
-    router.workers[1]["draining"] = True
+    router.workers[1] |= {"draining": True, "kind": "vllm", "version": "0.32.0"}
     assert main(["workers"]) == 0
     _, first, second = capsys.readouterr().out.splitlines()
-    assert first.split()[1:4] == ["prefill", "up", "2/8"]
-    assert first.split()[7:12] == ["60", "20", "15", "5", "1"]
-    assert second.split()[1:3] == ["decode", "draining"]
+    assert first.split()[1:5] == ["prefill", "up", "baton", "2/8"]
+    assert first.split()[8:13] == ["60", "20", "15", "5", "1"]
+    assert second.split()[1:6] == ["decode", "draining", "vllm", "0.32.0", "2/8"]
 
 
 def test_what_is_wrong_with_a_worker_is_below_the_table(router: ScriptedRouter, capsys: Capture) -> None:
@@ -174,17 +174,17 @@ def on_a_terminal(arguments: list[str], columns: int, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("arguments", "columns", "shown", "cut"),
     [
-        (["workers"], 80, "ID ROLE STATE REQUESTS FREE CACHED PINNED LEASED MODELS", "MODELS"),
+        (["workers"], 80, "ID ROLE STATE ENGINE REQUESTS FREE CACHED PINNED MODELS", "MODELS"),
         (
             ["workers"],
             120,
-            "ID ROLE STATE REQUESTS RUNNING WAITING READING FREE CACHED PINNED LEASED LEASES MODELS",
+            "ID ROLE STATE ENGINE REQUESTS RUNNING WAITING FREE CACHED PINNED LEASED LEASES MODELS",
             "MODELS",
         ),
         (
             ["workers"],
             200,
-            "ID ROLE STATE REQUESTS RUNNING WAITING READING FREE CACHED PINNED LEASED LEASES MODELS",
+            "ID ROLE STATE ENGINE REQUESTS RUNNING WAITING READING FREE CACHED PINNED LEASED LEASES MODELS",
             "",
         ),
         (["requests"], 80, "ID STATE AGE P D TOKENS MODEL USER", "MODEL"),

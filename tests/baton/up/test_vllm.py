@@ -78,6 +78,9 @@ def test_it_serves_and_stops_in_order(vllm: Vllm) -> None:
     assert [_flag(server, "--max-model-len") for server in servers] == ["77"] * 3
     assert "sesame" not in json.dumps(servers)
     assert all(server["environ"]["BATON_REDIS_URL"] for server in servers)
+    urls = [server["environ"]["BATON_ANNOUNCE_URL"] for server in servers]
+    assert urls == [f"http://127.0.0.1:{_flag(server, '--port')}" for server in servers]
+    assert len({server["environ"]["BATON_INTERNAL_TOKEN"] for server in servers}) == 1
     assert {_connector(server) for server in servers} == {"BatonConnector"}
     up.ctrl_c()
     assert up.finish() == (0, "")

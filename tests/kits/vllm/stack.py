@@ -64,13 +64,15 @@ class VllmStack:
         adapter: Path,
         connector: Connector,
         lease_duration_s: int,
+        *,
+        announces: bool,
     ) -> None:
         self.cluster = cluster
         #: Waits for answers as long as they take.
         self.http = http
         program = find_vllm(vllm)
         args = ExtraArgs(f"{ARGS} --lora-modules {ADAPTER}={shlex.quote(str(adapter))}")
-        model = VllmModel(str(MODEL_DIR), lease_duration_s, MODEL, args, connector)
+        model = VllmModel(str(MODEL_DIR), lease_duration_s, MODEL, args, connector, announces)
         share = ServerShare(threads=1, cpu_cache_gib=1)
         self._specs = {
             name: VllmSpec(role, program, model, ServerPlace(ports.take(), ports.take()), share)
@@ -87,6 +89,10 @@ class VllmStack:
     async def start(self, name: str) -> None:
         """Start a server that does not run; returns when it serves."""
         await self.cluster.add(name, self._specs[name])
+
+    async def stop(self, name: str) -> None:
+        """Have a server end by itself."""
+        await self.cluster.remove(name)
 
     async def kill(self, name: str) -> None:
         """Kill a server or a router, all its processes at once; returns when it has ended."""
@@ -112,7 +118,7 @@ class VllmStack:
 
     @asynccontextmanager
     async def router(self, prefill: Sequence[str], decode: Sequence[str], **flags: Any) -> AsyncIterator[Router]:
-        """A router that knows the servers at these addresses, all of which serve."""
+        """A router that is given the servers at these addresses, all of which serve."""
         self._num_routers += 1
         name = f"router-{self._num_routers}"
         lease = {"vllm-lease-duration-s": self._lease_duration_s}
@@ -192,9 +198,15 @@ class VllmStack:
 
 @asynccontextmanager
 async def vllm_stack(
-    folder: Path, vllm: str, connector: Connector = STOCK, lease_duration_s: int = LEASE_DURATION_S
+    folder: Path,
+    vllm: str,
+    connector: Connector = STOCK,
+    lease_duration_s: int = LEASE_DURATION_S,
+    *,
+    announces: bool = False,
 ) -> AsyncIterator[VllmStack]:
     """The servers of one test run. They are killed at its end: nothing of theirs is worth saving."""
     with HeldPorts() as ports:
         async with Cluster(folder, {}) as cluster, httpx.AsyncClient(timeout=None, trust_env=False) as http:
-            yield VllmStack(cluster, http, ports, vllm, write_adapter(folder / "adapter"), connector, lease_duration_s)
+            adapter = write_adapter(folder / "adapter")
+            yield VllmStack(cluster, http, ports, vllm, adapter, connector, lease_duration_s, announces=announces)

@@ -26,9 +26,11 @@ def started(
     extra: str = "",
     environ: dict[str, str] | None = None,
     connector: Connector = STOCK,
+    *,
+    announces: bool = False,
 ) -> tuple[tuple[str, ...], dict[str, str]]:
     """The server's arguments and environment."""
-    model = VllmModel("/m", 30, "m", ExtraArgs(extra), connector)
+    model = VllmModel("/m", 30, "m", ExtraArgs(extra), connector, announces)
     spec = server_spec(f"{role}-1", role, program, model, PLACE, share or ServerShare(), environ or {})
     launch = msgspec.json.decode(spec.argv[-1], type=Launch)
     assert launch.url == "http://127.0.0.1:4000"
@@ -87,6 +89,14 @@ def test_what_is_set_already_stays_and_secrets_do_not_pass() -> None:
     _, environ = started(CPU, environ={**given, "BATON_INTERNAL_TOKEN": "sesame", "VLLM_API_KEY": "sesame"})
     assert given.items() <= environ.items()
     assert "sesame" not in str(environ)
+
+
+def test_a_server_that_announces_itself_has_its_own_url() -> None:
+    given = {"BATON_ANNOUNCE_URL": "http://one.for.all:1"}
+    _, environ = started(connector=BATON, environ=given, announces=True)
+    assert environ["BATON_ANNOUNCE_URL"] == PLACE.url
+    _, environ = started(connector=BATON, environ=given)
+    assert "BATON_ANNOUNCE_URL" not in environ
 
 
 def test_batons_connector_is_given_what_it_needs_and_no_other_secret() -> None:
