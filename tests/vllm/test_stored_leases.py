@@ -162,6 +162,7 @@ async def test_servers_are_found_by_their_announcements_and_forgotten(vllm: Vllm
         await vllm.stop("d1")
         await vllm.until(lambda: are_known(vllm, router, p), "the server that has stopped is forgotten", WITHDRAWN_S)
         await vllm.kill("p1")
+        assert await are_known(vllm, router, p), "its entry has to run out"
         await vllm.until(lambda: are_known(vllm, router), "the server that was killed is forgotten")
 
 

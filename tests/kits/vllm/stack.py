@@ -27,7 +27,9 @@ from tests.kits.vllm.adapter import RANK, write_adapter
 #: servers share two cores, a process may stand still for seconds, and an idle engine may see only after five seconds
 #: that it has work (vLLM's ``SHM_READER_RECHECK_INTERVAL_MS``).
 LEASE_DURATION_S = 30
+#: A server that is stopped gets time for it: by default vLLM kills its engine at once.
 ARGS = (
+    "--shutdown-timeout 20 "
     "--max-model-len 4096 --max-num-seqs 16 --block-size 32 --enable-auto-tool-choice --tool-call-parser hermes "
     f"--enable-lora --max-lora-rank {RANK}"
 )
