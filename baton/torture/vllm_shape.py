@@ -113,7 +113,7 @@ def make_vllm_shape(
     """The shape, with the vLLM of ``--vllm``. Raises VllmError."""
     program = find_vllm(vllm)
     program.check_connector(connector)
-    places = tuple(ServerPlace(ports.take(), ports.take()) for _ in range(prefill + decode))
+    places = tuple(ServerPlace(ports.take(), ports.take(), ports.take()) for _ in range(prefill + decode))
     return VllmShape(program, places, vllm, prefill, decode, routers, connector)
 
 

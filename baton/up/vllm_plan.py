@@ -45,7 +45,8 @@ def take_places(settings: UpSettings, extra: ExtraArgs, ports: HeldPorts) -> tup
     """A place for each server. Raises PreflightError where there are too few ports."""
     num_servers = settings.prefill + settings.decode
     try:
-        return tuple(ServerPlace(ports.take(), ports.take(extra.num_engines)) for _ in range(num_servers))
+        num = extra.num_engines
+        return tuple(ServerPlace(ports.take(), ports.take(num), ports.take(num)) for _ in range(num_servers))
     except OSError as error:
         raise PreflightError(f"{error}, which data-parallel ranks need for their side channels") from None
 

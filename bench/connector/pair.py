@@ -163,7 +163,7 @@ async def pair(program: VllmProgram, shape: PairShape, folder: Path) -> AsyncIte
                     ExtraArgs(f"{shape.args} {more}"),
                     connector,
                 ),
-                ServerPlace(ports.take(), ports.take()),
+                ServerPlace(ports.take(), ports.take(), ports.take()),
                 ServerShare(tp=tp, threads=1, environ=shape.environ),
             )
             for role, more, tp, connector in (

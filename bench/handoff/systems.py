@@ -139,7 +139,7 @@ async def vllm(given: str | None, model: Path, folder: Path) -> AsyncIterator[Vl
                 role,
                 program,
                 VllmModel(str(model), LEASE_DURATION_S, NAME, ExtraArgs(args + more)),
-                ServerPlace(ports.take(), ports.take()),
+                ServerPlace(ports.take(), ports.take(), ports.take()),
                 ServerShare(threads=1, cpu_cache_gib=2),
             )
             for name, role, more in (("p", "prefill", ""), ("d", "decode", " --no-enable-prefix-caching"))

@@ -79,7 +79,7 @@ async def servers(vllm: str | None, folder: Path) -> AsyncIterator[Servers]:
     """Start both. Their logs are in ``folder``. Raises VllmError and ChildDiedError."""
     program = find_vllm(vllm)
     with HeldPorts() as ports:
-        p, d = (ServerPlace(ports.take(), ports.take()) for _ in range(2))
+        p, d = (ServerPlace(ports.take(), ports.take(), ports.take()) for _ in range(2))
         share = ServerShare(threads=1)
         specs = {
             name: VllmSpec(role, program, VllmModel(str(MODEL_DIR), LEASE_DURATION_S, MODEL_NAME, extra), place, share)

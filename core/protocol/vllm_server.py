@@ -32,6 +32,8 @@ class VllmRecord(msgspec.Struct, kw_only=True, frozen=True):
     #: Where its NIXL side channel listens.
     side_channel_host: str
     side_channel_port: int
+    #: The port on the same host where it answers handshakes over HTTP; 0: its side channel is open.
+    handshake_port: int = 0
     #: Most sequences that one engine of the server runs at once; others wait inside vLLM.
     max_num_seqs: int
     max_model_len: int

@@ -58,7 +58,8 @@ def check_vllm_server(status: VllmStatus) -> None:
     if not record.version.isprintable():
         raise ImpossibleError("version is not printable")
     _check_url("url", record.url)
-    if not is_host(record.side_channel_host) or not 0 < record.side_channel_port < 65536:
+    ports_can_be = 0 < record.side_channel_port < 65536 and 0 <= record.handshake_port < 65536
+    if not is_host(record.side_channel_host) or not ports_can_be:
         raise ImpossibleError("the side channel is nowhere")
     if not 0 <= record.started_s <= MAX_COUNT:
         raise ImpossibleError("started_s is not a time that can be")

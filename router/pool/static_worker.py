@@ -53,6 +53,7 @@ def announced_vllm(record: VllmRecord, default_limit: int, breaker_failures: int
         kind=EngineKind.VLLM,
         version=record.version,
         side_channel=(record.side_channel_host, record.side_channel_port),
+        handshake_port=record.handshake_port,
         max_num_seqs=record.max_num_seqs,
         tp=record.tp,
         num_blocks=record.num_blocks,

@@ -56,7 +56,7 @@ class Worker:
     given: WorkerAddress | None = None
     #: Host and port of vLLM's side channel, from which its compatibility hash comes.
     side_channel: tuple[str, int] | None = None
-    #: The port on the same host where it answers handshakes over HTTP instead; 0: people have not named one.
+    #: The port on the same host where it answers handshakes over HTTP instead; 0: nobody has named one.
     handshake_port: int = 0
     #: Sequences that one engine of a vLLM server runs at once: as its address or its announcement says.
     max_num_seqs: int = 0

@@ -54,15 +54,21 @@ class BatonConnector(NixlPullConnector):
         self._in_redis: InRedis | None = None
         if role == KVConnectorRole.SCHEDULER:
             side_channel = envs.VLLM_NIXL_SIDE_CHANNEL_HOST, envs.VLLM_NIXL_SIDE_CHANNEL_PORT
+            handshakes = _handshakes(vllm_config, given)
             self._in_redis = InRedis(
-                vllm_config, self.engine_id, given, version=vllm.__version__, side_channel=side_channel
+                vllm_config,
+                self.engine_id,
+                given,
+                version=vllm.__version__,
+                side_channel=side_channel,
+                handshake_port=handshakes.port if handshakes and given.is_side_channel_closed else 0,
             )
             self.connector_scheduler = BatonScheduler(
                 vllm_config,
                 self.engine_id,
                 kv_cache_config,
                 self._in_redis.leases,
-                _handshakes(vllm_config, given),
+                handshakes,
                 has_side_channel=not given.is_side_channel_closed,
             )
         else:

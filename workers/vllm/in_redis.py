@@ -37,9 +37,11 @@ class InRedis:
         *,
         version: str,
         side_channel: tuple[str, int],
+        handshake_port: int,
     ) -> None:
-        """``version``: vLLM's; ``side_channel``: its host and port. Raises ValueError for settings that cannot be used,
-        and OSError for their files.
+        """``version``: vLLM's; ``side_channel``: its host and port; ``handshake_port``: see ``VllmRecord``.
+
+        Raises ValueError for settings that cannot be used, and OSError for their files.
         """
         self._thread: LoopThread | None = None
         self._presence: Presence | None = None
@@ -57,7 +59,13 @@ class InRedis:
             logger.info("BATON_ANNOUNCE_URL is not set: routers are to be given this server.")
             return
         registry = RedisRegistry(url, VLLM_SERVERS, key=given.announcement_key())
-        record = vllm_record(config, url=given.announce_url, version=version, side_channel=side_channel)
+        record = vllm_record(
+            config,
+            url=given.announce_url,
+            version=version,
+            side_channel=side_channel,
+            handshake_port=handshake_port,
+        )
         self._presence = Presence(registry, record, self.load.now, self._needed_thread())
 
     def start(self, free_blocks: Callable[[], int]) -> None:

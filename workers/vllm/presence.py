@@ -71,7 +71,9 @@ def is_announced(config: VllmConfig) -> bool:
     return int(config.parallel_config.data_parallel_index) == 0
 
 
-def vllm_record(config: VllmConfig, *, url: str, version: str, side_channel: tuple[str, int]) -> VllmRecord:
+def vllm_record(
+    config: VllmConfig, *, url: str, version: str, side_channel: tuple[str, int], handshake_port: int
+) -> VllmRecord:
     """What the server says about itself. The KV cache has to be known already."""
     transfer, model = config.kv_transfer_config, config.model_config
     names = model.served_model_name
@@ -84,6 +86,7 @@ def vllm_record(config: VllmConfig, *, url: str, version: str, side_channel: tup
         version=version,
         side_channel_host=host,
         side_channel_port=port,
+        handshake_port=handshake_port,
         max_num_seqs=config.scheduler_config.max_num_seqs,
         max_model_len=model.max_model_len,
         block_size=config.cache_config.block_size,

@@ -24,19 +24,23 @@ KV_ROLES = {"prefill": "kv_producer", "decode": "kv_consumer"}
 API_KEY = "VLLM_API_KEY"
 #: The URL under which a server announces itself.
 ANNOUNCE_URL = "BATON_ANNOUNCE_URL"
-#: Settings of the connector for one server. All servers here are given their ports, and keep their side channels, since
+HANDSHAKE_PORT = "BATON_HANDSHAKE_PORT"
+#: Settings of the connector for one server. All servers here are given their own, and keep their side channels, since
 #: all are on loopback and the router is told of these.
-OF_ONE_SERVER = frozenset({ANNOUNCE_URL, "BATON_HANDSHAKE_PORT", "BATON_SIDE_CHANNEL"})
+OF_ONE_SERVER = frozenset({ANNOUNCE_URL, HANDSHAKE_PORT, "BATON_SIDE_CHANNEL"})
 #: bfloat16, which models usually ask for, is an illegal instruction on some CPUs.
 CPU_DTYPE = "float32"
 
 
 @dataclass(frozen=True)
 class ServerPlace:
-    """Where one server listens. Each of its data-parallel ranks has a port on the side channel, in a row."""
+    """Where one server listens. Each of its data-parallel ranks has a side channel, and with Baton's connector and a
+    token a port for handshakes over HTTP: the ports of each kind are in a row, from the first one on.
+    """
 
     port: int
     side_channel_port: int
+    handshake_port: int
 
     @property
     def url(self) -> str:
@@ -138,5 +142,7 @@ def _environ(
         "VLLM_NIXL_SIDE_CHANNEL_HOST": LOOPBACK,
         "VLLM_NIXL_SIDE_CHANNEL_PORT": str(place.side_channel_port),
     }
-    announced = {ANNOUNCE_URL: place.url} if model.announces else {}
-    return {**defaults, **inherited, **share.environ, **side_channel, **announced, "PYTHONUNBUFFERED": "1"}
+    own = {HANDSHAKE_PORT: str(place.handshake_port)} if model.connector.module else {}
+    if model.announces:
+        own[ANNOUNCE_URL] = place.url
+    return {**defaults, **inherited, **share.environ, **side_channel, **own, "PYTHONUNBUFFERED": "1"}

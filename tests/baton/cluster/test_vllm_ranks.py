@@ -24,7 +24,7 @@ LAUNCHER = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {SERV
 
 def test_the_tracker_of_shared_memory_is_none() -> None:
     program = VllmProgram(("vllm",), "0.32.0", on_cpu=True)
-    spec = VllmSpec("decode", program, VllmModel("/m", 30, "m"), ServerPlace(1, 2))
+    spec = VllmSpec("decode", program, VllmModel("/m", 30, "m"), ServerPlace(1, 2, 3))
     with subprocess.Popen([sys.executable, "-c", LAUNCHER], stdout=subprocess.PIPE) as launcher:
         assert launcher.stdout is not None
         engine = int(launcher.stdout.readline())

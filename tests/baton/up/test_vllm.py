@@ -190,7 +190,7 @@ CPU = VllmProgram(("vllm", "serve"), "0.32.0", on_cpu=True)
 
 def plan(program: VllmProgram, machine: Machine, redis_url: str = "", **settings: Any) -> ProcessPlan:
     chosen = UpSettings(engine="vllm", **settings)
-    places = tuple(ServerPlace(4000 + n, 5600 + n) for n in range(chosen.prefill + chosen.decode))
+    places = tuple(ServerPlace(4000 + n, 5600 + n, 6600 + n) for n in range(chosen.prefill + chosen.decode))
     servers = VllmServers(program, ExtraArgs(chosen.vllm_args), places, 30)
     environ = child_environ({}, redis_url=redis_url, internal_token="token")
     model = ServedModel("/models/m")

@@ -97,6 +97,8 @@ def test_what_no_worker_of_ours_announces_is_no_announcement(path: str, value: A
         ("status.record.side_channel_host", ""),
         ("status.record.side_channel_port", 0),
         ("status.record.side_channel_port", 65536),
+        ("status.record.handshake_port", -1),
+        ("status.record.handshake_port", 65536),
         ("status.record.max_num_seqs", -1),
         ("status.record.tp", 2**62),
         ("status.record.started_s", -1.5),

@@ -77,7 +77,7 @@ class VllmStack:
         model = VllmModel(str(MODEL_DIR), lease_duration_s, MODEL, args, connector, announces)
         share = ServerShare(threads=1, cpu_cache_gib=1)
         self._specs = {
-            name: VllmSpec(role, program, model, ServerPlace(ports.take(), ports.take()), share)
+            name: VllmSpec(role, program, model, ServerPlace(ports.take(), ports.take(), ports.take()), share)
             for name, role in ROLES.items()
         }
         self._lease_duration_s = lease_duration_s

@@ -45,10 +45,10 @@ async def test_a_pair_that_announces_itself_is_watched_and_paired(
     watched: Watched, announced: AnnouncedServers
 ) -> None:
     p, d = await watched.server(), await watched.server()
-    announced.apply([status(p, "p", tp=2), status(d, "d", role=Role.DECODE)])
+    announced.apply([status(p, "p", tp=2, handshake_port=p.port), status(d, "d", role=Role.DECODE)])
     one, other = watched.pool
     assert (one.worker_id, one.kind, one.version, one.role) == (p.worker_id, EngineKind.VLLM, "0.32.0", Role.PREFILL)
-    assert (one.side_channel, one.tp, one.given) == (("127.0.0.1", p.port), 2, None)
+    assert (one.side_channel, one.handshake_port, one.tp, one.given) == (("127.0.0.1", p.port), p.port, 2, None)
     assert not one.takes_work, "nothing of it was seen yet"
     await known(one, other)
     assert watched.pool.route("tiny").readers(one) == (other,)

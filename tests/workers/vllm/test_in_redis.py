@@ -47,7 +47,9 @@ def config(kv_role: str = "kv_producer", dp_index: int = 0, names: Any = "m") ->
 def made(redis_url: str, made_from: Any = None, **settings: Any) -> InRedis:
     given = ConnectorSettings(redis_url=redis_url, **{"announce_url": URL, **settings})
     side_channel = "10.0.0.5", 5601
-    return InRedis(made_from or config(), ENGINE, given, version="0.32.0+cpu", side_channel=side_channel)
+    return InRedis(
+        made_from or config(), ENGINE, given, version="0.32.0+cpu", side_channel=side_channel, handshake_port=6601
+    )
 
 
 class Seen:
@@ -85,6 +87,7 @@ async def test_a_server_is_announced_until_it_stops(redis_url: str, kv_role: str
     record = status.record
     assert (record.role, record.model, record.url, record.version) == (role, "m", URL, "0.32.0+cpu")
     assert (record.side_channel_host, record.side_channel_port, record.tp) == ("10.0.0.5", 5601, 2)
+    assert record.handshake_port == 6601
     assert (record.max_num_seqs, record.max_model_len, record.block_size, record.num_blocks) == (16, 4096, 32, 40)
     assert abs(record.started_s - time.time()) < PATIENCE_S
     assert status.load == WorkerLoad(free_blocks=30, pinned_blocks=10)

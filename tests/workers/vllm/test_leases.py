@@ -86,9 +86,9 @@ class Overtaken(RedisLeaseStore):
         return super().grant(engine_id, lease_ids, duration_ms)
 
 
-def test_a_lease_whose_release_overtakes_its_grant_ends_at_once(redis_url: str) -> None:
+def test_a_lease_whose_release_overtakes_its_grant_ends_at_once(redis_url: str, thread: LoopThread) -> None:
     store, router = Overtaken(redis_url), RedisLeaseStore(redis_url)
-    leases = SchedulerLeases(store, ENGINE, duration_ms=LONG_MS, redis_grace_ms=0)
+    leases = SchedulerLeases(store, thread, ENGINE, duration_ms=LONG_MS, redis_grace_ms=0)
     leases.start()
     lease_id = leases.grant("a")
     assert lease_id is not None

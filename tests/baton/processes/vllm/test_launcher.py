@@ -38,7 +38,7 @@ class Servers:
 
     @asynccontextmanager
     async def start(self, **environ: str) -> AsyncIterator[Child]:
-        place = ServerPlace(self._ports.take(), self._ports.take())
+        place = ServerPlace(self._ports.take(), self._ports.take(), self._ports.take())
         environ = {"FAKE_VLLM_DIR": str(self.folder), "PATH": os.environ["PATH"], **environ}
         model = VllmModel("/m", 30, "m")
         spec = server_spec("decode-1", "decode", self._program, model, place, ServerShare(), environ)

@@ -16,7 +16,7 @@ from baton.processes.vllm.server import ServerPlace, ServerShare, VllmModel, ser
 
 GPU = VllmProgram(("vllm", "serve"), "0.32.0", on_cpu=False)
 CPU = VllmProgram(("python", "-m", "server"), "0.32.0", on_cpu=True, model_flag=("--model",))
-PLACE = ServerPlace(port=4000, side_channel_port=5600)
+PLACE = ServerPlace(port=4000, side_channel_port=5600, handshake_port=6600)
 
 
 def started(
@@ -113,7 +113,8 @@ def test_what_would_be_for_one_server_is_given_to_none() -> None:
     """All would answer handshakes on the same port, and the router would ask side channels that are closed."""
     given = {"BATON_INTERNAL_TOKEN": "inner", "BATON_HANDSHAKE_PORT": "7000", "BATON_SIDE_CHANNEL": "closed"}
     _, environ = started(connector=BATON, environ=given)
-    assert [name for name in environ if name.startswith("BATON_")] == ["BATON_INTERNAL_TOKEN"]
+    batons = {name: value for name, value in environ.items() if name.startswith("BATON_")}
+    assert batons == {"BATON_INTERNAL_TOKEN": "inner", "BATON_HANDSHAKE_PORT": str(PLACE.handshake_port)}
 
 
 def test_what_people_pass_on_comes_last() -> None:
