@@ -21,6 +21,7 @@ from pydantic_settings import EnvSettingsSource, InitSettingsSource
 from baton.config.sections import MODELS, settings_model
 from core.process import failpoints
 from core.process.settings import SECRET, SHARED, Settings
+from workers.vllm.settings import ConnectorSettings
 
 PREFIX = "BATON_"
 #: Path of the configuration file.
@@ -173,7 +174,8 @@ def _wrong_failpoints(environ: Mapping[str, str]) -> list[str]:
 
 
 def _known_variables(model: type[Settings]) -> set[str]:
-    known = {CONFIG_VARIABLE, failpoints.VARIABLE}
+    # Those of vLLM servers may be in the same environment; `baton up` gives each of its servers its own.
+    known = {CONFIG_VARIABLE, failpoints.VARIABLE, *ConnectorSettings.variables()}
     for each in (model, *(settings_model(section) for section in MODELS)):
         for name in each.model_fields:
             known.add(variable(each.section, name))

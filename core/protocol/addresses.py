@@ -112,4 +112,4 @@ def is_ip(host: str) -> bool:
         ipaddress.ip_address(host)
     except ValueError:
         return False
-    return True
+    return host.isprintable()  # after a % an IPv6 address may have anything

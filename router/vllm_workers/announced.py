@@ -3,8 +3,8 @@
 An announcement says that there is a server, and where. What decides whether and with whom it is used, the watcher finds
 out, as of a server that was added by its address: a server announces itself before its port is open, and knows nothing
 of the requests that wait in front of its engine. Of an announced load only two things are taken: the number of leases,
-which no page of the server shows, and, where the server has not answered for ``LOAD_TTL_S``, the load itself, since its
-engine may well be less busy than its HTTP port.
+which no page of the server shows, and, where the server has not answered for ``LOAD_TTL_S``, a load that changes, since
+its engine may well be less busy than its HTTP port.
 """
 
 from __future__ import annotations
@@ -98,4 +98,5 @@ class AnnouncedServers:
 
 def _key(record: VllmRecord) -> tuple[object, ...]:
     """What a worker cannot change: with another one it is a new worker."""
-    return record.role, record.side_channel_host, record.side_channel_port, record.max_num_seqs, record.tp
+    places = record.side_channel_host, record.side_channel_port, record.handshake_port
+    return *places, record.role, record.max_num_seqs, record.tp

@@ -32,7 +32,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = ("core", "router", "workers")
 HOUR_S = 3600
 SHAPE = Shape(prefill=2, decode=2, routers=2, worker_flags=WORKER_FLAGS)
-#: Where a clock of the day is read, and what it is good for: it is shown to people, never compared.
+#: Where a clock of the day is read, and what it is good for: it is shown to people. One is compared, and says why.
 SHOWN = {
     "core/process/log.py": "the time of a log line",
     "router/app.py": "`created` of a model",
@@ -41,6 +41,8 @@ SHOWN = {
     "router/peers/presence.py": "since when a router is alive, for `/admin/routers`",
     "router/tracing/provider.py": "the time of a span",
     "router/steps/choices.py": "`created` of the answers to one request",
+    "workers/vllm/presence.py": "which of two servers at one URL started last: the other one has ended, and its entry "
+    "runs out within seconds",
     "workers/server/answers/job.py": "`created` of an answer",
     "workers/worker.py": "`created` of a model",
 }

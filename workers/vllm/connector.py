@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from typing import TYPE_CHECKING, Any
 
 import vllm
@@ -53,6 +54,8 @@ class BatonConnector(NixlPullConnector):
         #: Only the scheduler's half has it.
         self._in_redis: InRedis | None = None
         if role == KVConnectorRole.SCHEDULER:
+            if unknown := ConnectorSettings.unknown(os.environ):
+                logger.warning("Not read by BatonConnector: %s. Are they spelled right?", ", ".join(unknown))
             side_channel = envs.VLLM_NIXL_SIDE_CHANNEL_HOST, envs.VLLM_NIXL_SIDE_CHANNEL_PORT
             handshakes = _handshakes(vllm_config, given)
             self._in_redis = InRedis(

@@ -78,12 +78,16 @@ class InRedis:
         """Withdraw the server, so that routers send it nothing new; then end the leases."""
         if self._thread is None:
             return
-        if self._presence is not None and not self._presence.stop():
-            logger.warning("The registry does not answer: this server's entry there runs out by itself.")
-        if self.leases is not None:
-            self.leases.stop()
-        self._thread.stop()
-        self._thread = None
+        thread, self._thread = self._thread, None
+        try:
+            if self._presence is not None and not self._presence.stop():
+                logger.warning("The registry does not answer: this server's entry there runs out by itself.")
+        finally:
+            try:
+                if self.leases is not None:
+                    self.leases.stop()
+            finally:
+                thread.stop()
 
     def _needed_thread(self) -> LoopThread:
         if self._thread is None:

@@ -37,6 +37,7 @@ class LoopThread:
         try:
             ending.result(STOP_TIMEOUT_S)
         except TimeoutError:
+            ending.cancel()
             return False
         return True
 

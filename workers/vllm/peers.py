@@ -10,7 +10,7 @@ from core.net.vllm_handshakes import ask
 from core.protocol.vllm_handshake import PORT_FIELD
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Coroutine, Iterable, Mapping
 
     from core.net.vllm_handshakes import Handshake
     from core.protocol.vllm_handshake import Rank
@@ -66,9 +66,20 @@ class Peers:
         with self._lock:
             port = self._ports.get(engine_id)
         if self._key is not None and port is not None:
-            return asyncio.run(ask(host, port, self._key, ranks))
+            return _run(ask(host, port, self._key, ranks))
         if not self._asks_side_channels:
             raise ClosedSideChannelError(
                 f"The engine at {host} answers no handshakes with a token, and BATON_SIDE_CHANNEL is closed here."
             )
         return None
+
+
+def _run(asking: Coroutine[Any, Any, Handshake]) -> Handshake:
+    """``asyncio.run`` would wait in the end for a name that is still being looked up, however long that takes; and
+    vLLM has one thread for the handshakes with all engines.
+    """
+    loop = asyncio.new_event_loop()
+    try:
+        return loop.run_until_complete(asking)
+    finally:
+        loop.close()

@@ -7,7 +7,6 @@ import time
 import uuid
 from typing import TYPE_CHECKING
 
-from core.process.task_end import end_task
 from core.protocol.vllm_server import VllmRecord, VllmStatus
 from core.protocol.worker import Role
 from core.registry.announcer import Announcer
@@ -61,7 +60,7 @@ class Presence:
 
     async def _stop(self) -> None:
         if self._starting is not None:
-            await end_task(self._starting)
+            await self._starting  # the first announcement may be on its way, and is to be withdrawn as well
         await self._announcer.stop()
         await self._registry.close()
 

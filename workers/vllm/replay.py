@@ -64,7 +64,7 @@ class ReplaySocket:
 
 
 def replaying(method: Any, handshake: Handshake, *, clock: Callable[[], float] = time.perf_counter) -> Any:
-    """vLLM's ``_nixl_handshake``, to be called with the worker first, that is told ``handshake`` whom ever it asks."""
+    """vLLM's ``_nixl_handshake``, to be called with the worker first, that is told ``handshake`` whomever it asks."""
 
     @contextlib.contextmanager
     def open_replay(_kind: int, _path: str) -> Iterator[ReplaySocket]:

@@ -5,6 +5,7 @@ They are in the environment, because vLLM logs what ``--kv-transfer-config`` say
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal, Self
 
@@ -21,7 +22,9 @@ HANDSHAKE_PORT_STEP = 1000
 class ConnectorSettings(BaseSettings):
     """Raises pydantic's ValidationError, which shows no values."""
 
-    model_config = SettingsConfigDict(env_prefix="BATON_", frozen=True, hide_input_in_errors=True)
+    model_config = SettingsConfigDict(
+        env_prefix="BATON_", env_ignore_empty=True, frozen=True, hide_input_in_errors=True
+    )
 
     redis_url: str = Field("", repr=False, description="Redis with leases and registry. Empty: leases are vLLM's own.")
     redis_url_file: Path | None = Field(None, description="A file that holds redis_url.")
@@ -79,6 +82,12 @@ class ConnectorSettings(BaseSettings):
     def variables(cls) -> frozenset[str]:
         """The variables of the environment that are read."""
         return frozenset(f"{cls.model_config['env_prefix']}{name}".upper() for name in cls.model_fields)
+
+    @classmethod
+    def unknown(cls, environ: Iterable[str]) -> list[str]:
+        """Variables that look like Baton's and are not read here: another process's, or misspelled."""
+        prefix = str(cls.model_config["env_prefix"])
+        return sorted(name for name in environ if name.startswith(prefix) and name not in cls.variables())
 
     def redis_login(self) -> str:
         """The URL for a Redis client; empty without Redis. Raises OSError and ValueError."""

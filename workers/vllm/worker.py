@@ -6,6 +6,7 @@ import itertools
 import logging
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_worker import NixlPullConnectorWorker
 
 from core.leases.store import LeaseState
@@ -215,9 +216,11 @@ class BatonWorker(NixlPullConnectorWorker):
         meta = metadata.reqs_to_recv.get(request_id)
         if meta is None or meta.remote is None or not self._layout.keeps_parts:
             return None
-        if len(meta.local_block_ids) != 1 or len(meta.remote.block_ids) != 1:
+        try:
+            (local,), (remote,) = meta.local_block_ids, msgspec.convert(meta.remote.block_ids, list[list[int]])
+        except (ValueError, msgspec.ValidationError):  # none are read, or a client has written them
             return None
-        return read_blocks(list(meta.local_block_ids[0]), list(meta.remote.block_ids[0]))
+        return read_blocks(list(local), remote)
 
     def _has_same_blocks(self, engine_id: str) -> bool:
         """Whether a block of that engine has as many tokens as one here."""

@@ -138,8 +138,8 @@ JSON: list[tuple[Any, bytes]] = [
     (
         VllmAnnouncement(id="s1", ttl_ms=10000, entry=VLLM_STATUS),
         b'{"server_id":"s1","ttl_ms":10000,"sequence":0,"status":{"record":{"server_id":"s1","role":"decode","model":"m",'
-        b'"url":"http://h:1","version":"0.32.0","side_channel_host":"h","side_channel_port":5600,"max_num_seqs":4,'
-        b'"max_model_len":100,"block_size":16,"num_blocks":10,"tp":2,"started_s":5.5},"load":{"running":1,"waiting":0,'
+        b'"url":"http://h:1","version":"0.32.0","side_channel_host":"h","side_channel_port":5600,"handshake_port":0,'
+        b'"max_num_seqs":4,"max_model_len":100,"block_size":16,"num_blocks":10,"tp":2,"started_s":5.5},"load":{"running":1,"waiting":0,'
         b'"reading":0,"free_blocks":7,"cached_blocks":0,"pinned_blocks":3,"leased_blocks":0,"leases":2,"draining":false,'
         b'"peers_connecting":0,"peers_connected":0,"peers_failed":0,"peer_errors":{}}}}',
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import time
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -21,6 +22,7 @@ from tests.kits.patience import PATIENCE_S
 from tests.kits.registry import snapshot
 from workers.vllm import presence
 from workers.vllm.in_redis import InRedis
+from workers.vllm.loop_thread import STOP_TIMEOUT_S
 from workers.vllm.settings import ConnectorSettings
 
 URL = "http://10.0.0.5:8000"
@@ -94,6 +96,38 @@ async def test_a_server_is_announced_until_it_stops(redis_url: str, kv_role: str
     server.stop()
     assert await seen.listed() == []
     server.stop()
+
+
+class Slow(RedisRegistry[VllmStatus]):
+    """Others see the entry before the announcement is answered."""
+
+    async def announce(self, entry: VllmStatus, ttl_ms: int) -> None:
+        await super().announce(entry, ttl_ms)
+        await asyncio.sleep(0.2)
+
+
+async def test_a_server_that_stops_amid_its_first_announcement_is_withdrawn(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workers.vllm.in_redis.RedisRegistry", Slow)
+    server, seen = made(redis_url), Seen(redis_url)
+    server.start(lambda: 40)
+    await seen.until(bool)
+    server.stop()
+    assert await seen.listed() == []
+
+
+async def test_a_redis_that_never_answers_is_not_waited_for(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workers.vllm.in_redis.RedisLeaseStore", lambda _: MemoryLeaseStore())
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        server = made(f"redis://127.0.0.1:{silent.getsockname()[1]}/0")
+        server.start(lambda: 40)
+        begun_s = time.monotonic()
+        server.stop()
+        assert time.monotonic() - begun_s < 3 * STOP_TIMEOUT_S
+    assert any("runs out by itself" in record.getMessage() for record in caplog.records)
 
 
 async def test_the_load_follows_the_engine(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:

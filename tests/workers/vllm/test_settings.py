@@ -121,3 +121,11 @@ def test_only_versions_that_were_run_are_taken() -> None:
     for version in ("0.31.9", "0.32.1", "0.33.0", "dev"):
         with pytest.raises(UnknownVersionError, match=f"made for vLLM 0.32.0 and this is {version}"):
             check_version(version)
+
+
+def test_what_is_empty_is_not_set_and_what_is_unknown_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    empty = given(monkeypatch, SIDE_CHANNEL="", HANDSHAKE_PORT="", REDIS_GRACE_MS="", REDIS_URL="", INTERNAL_TOKEN="")
+    assert empty == given(monkeypatch)
+    assert ConnectorSettings.unknown({"BATON_SIDE_CHANEL": "", "BATON_SIDE_CHANNEL": "", "PATH": ""}) == [
+        "BATON_SIDE_CHANEL"
+    ]

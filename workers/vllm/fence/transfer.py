@@ -54,5 +54,7 @@ class Transfer:
             self._agent.release_xfer_handle(self._handle)
 
     def _fail(self, error: Exception) -> None:
+        if self.failed:
+            return  # it was said, and may be found in every poll
         self.failed = True
         logger.warning("The fence of a hand-off could not be read: %s", error)

@@ -32,12 +32,15 @@ class Words:
     number on one of its blocks means that another request has taken the block since.
 
     A store is one aligned 8-byte write, so a remote reader sees the old word or the new one, never a mixture. Stamps
-    only grow, and one is stored before the word that says it is there: who reads an older one takes a block for
-    another's too often, never too rarely.
+    only grow, and one is stored before the word that says it is there: who reads an older stamp takes a block for
+    another's too often, never too rarely. A newer stamp than the word is of would be wrong; a slot lies in one cache
+    line, so that it could only be read if the slot began and ended another hand-off between two loads of one line.
     """
 
     def __init__(self, num_slots: int, num_landings: int) -> None:
-        self.array: NDArray[np.uint64] = np.full((num_slots + num_landings, SLOT_WORDS), NO_WORD, dtype=WORD)
+        memory = np.full(SLOT_WORDS * (num_slots + num_landings) + 1, NO_WORD, dtype=WORD)
+        begin = memory.ctypes.data % SLOT_BYTES // WORD.itemsize
+        self.array: NDArray[np.uint64] = memory[begin : begin + memory.size - 1].reshape(-1, SLOT_WORDS)
         self.num_slots = num_slots
         self._slots: dict[str, int] = {}
         self._landings = deque(range(num_slots, num_slots + num_landings))
