@@ -23,15 +23,10 @@ from core.protocol.token_keys import vllm_handshake_key
 from router.vllm_leases.agent.side_channel import SideChannels
 from router.vllm_leases.remote_engine import RemoteEngine
 from tests.vllm.conftest import VARIABLE
-from workers.vllm.settings import HANDSHAKE_PORT_STEP
 
 TOKEN = "only-for-this-test"
 KEY = vllm_handshake_key(TOKEN)
 ENVIRON = {"BATON_INTERNAL_TOKEN": TOKEN}
-
-
-def handshake_port(place: ServerPlace) -> int:
-    return place.side_channel_port + HANDSHAKE_PORT_STEP
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -45,7 +40,7 @@ async def closed(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pair
 async def test_a_hand_off_needs_no_side_channel(closed: Pair) -> None:
     prompt = next(prompts(12))
     params = await closed.prefill(prompt)
-    assert params["handshake_port"] == handshake_port(closed.p_place)
+    assert params["handshake_port"] == closed.p_place.handshake_port
     assert (await closed.ask(closed.d, prompt, params)).is_like(await closed.ask(closed.p, prompt))
     assert +(await closed.checks()) == {"kept": 1}
     for place in (closed.p_place, closed.d_place):
@@ -54,7 +49,7 @@ async def test_a_hand_off_needs_no_side_channel(closed: Pair) -> None:
 
 
 async def test_a_stranger_is_told_nothing_and_ends_nothing(closed: Pair) -> None:
-    port = handshake_port(closed.p_place)
+    port = closed.p_place.handshake_port
     async with httpx.AsyncClient(trust_env=False) as http:
         for headers in ({}, {"authorization": f"Bearer {TOKEN}"}, {"authorization": f"Baton {'0' * 32}.{'0' * 64}"}):
             refused = await http.get(f"http://{LOOPBACK}:{port}/kv/vllm/handshake/0/0", headers=headers)
@@ -74,7 +69,7 @@ async def test_a_router_with_the_token_learns_what_the_side_channel_would_say(cl
     channels.use_key(KEY)
     try:
         of_p, of_d = [
-            await channels.ask_first(LOOPBACK, place.side_channel_port, handshake_port(place))
+            await channels.ask_first(LOOPBACK, place.side_channel_port, place.handshake_port)
             for place in (closed.p_place, closed.d_place)
         ]
         assert of_p.has_fence and of_d.has_fence
@@ -83,7 +78,7 @@ async def test_a_router_with_the_token_learns_what_the_side_channel_would_say(cl
             engine_id=of_p.engine_id,
             host=LOOPBACK,
             port=closed.p_place.side_channel_port,
-            handshake_port=handshake_port(closed.p_place),
+            handshake_port=closed.p_place.handshake_port,
         )
         assert len(await channels.ask_all(where)) == 1
     finally:
@@ -92,7 +87,7 @@ async def test_a_router_with_the_token_learns_what_the_side_channel_would_say(cl
 
 async def test_a_router_serves_in_front_of_closed_side_channels(closed: Pair) -> None:
     def address(place: ServerPlace) -> str:
-        return f"{place.router_address(16)}&handshake={handshake_port(place)}"
+        return f"{place.router_address(16)}&handshake={place.handshake_port}"
 
     flags = {"port": 0, "redis-url": "", "prefill": address(closed.p_place), "decode": address(closed.d_place)}
     router = await closed.cluster.add("router", ProcessSpec(ROUTER, flags, environ=ENVIRON), num_workers=2)
