@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from baton.up.preflight import PreflightError
 from workers.settings import WorkerSettings
 
 #: Share of a GPU's free memory that all workers on it take together for their caches.
@@ -42,7 +43,10 @@ def share_out(
     environ: Mapping[str, str],
     threads_per_worker: int | None = None,
 ) -> list[Share]:
-    """One share for each worker. ``environ`` is the environment that all of them are started with."""
+    """One share for each worker. ``environ`` is the environment that all of them are started with.
+
+    Raises PreflightError if a worker has more ranks than there are GPUs.
+    """
     threads = _threads(workers, machine, environ, threads_per_worker)
     gpus = _gpus(workers, machine)
     return [Share({**one, **other.flags}, other.environ) for one, other in zip(threads, gpus, strict=True)]
@@ -63,13 +67,16 @@ def _threads(
 
 
 def _gpus(workers: Sequence[WorkerSettings], machine: Machine) -> list[Share]:
-    """One GPU for each rank, in turn. Where there are too few, the workers on a GPU share its memory.
-
-    Ranks of one worker that are on the same GPU share the worker's part of it.
-    """
+    """One GPU for each rank, in turn. Where there are too few, the workers on a GPU share its memory."""
     if not machine.gpus:
         return [Share()] * len(workers)
-    turns = _in_turn([worker.tp if worker.device in _OPEN_DEVICES else 0 for worker in workers], machine.gpus)
+    wanted = [worker.tp if worker.device in _OPEN_DEVICES else 0 for worker in workers]
+    if max(wanted, default=0) > len(machine.gpus):
+        raise PreflightError(
+            f"a worker of {max(wanted)} ranks needs {max(wanted)} GPUs, and there are {len(machine.gpus)}: "
+            "lower --prefill-tp or --decode-tp"
+        )
+    turns = _in_turn(wanted, machine.gpus)
     crowd = Counter(gpu for turn in turns for gpu in turn)
     shares = []
     for worker, turn in zip(workers, turns, strict=True):
@@ -81,13 +88,10 @@ def _gpus(workers: Sequence[WorkerSettings], machine: Machine) -> list[Share]:
 
 
 def _in_turn(wanted: Sequence[int], gpus: Sequence[str]) -> list[tuple[str, ...]]:
-    """For each worker the next GPUs: as many as it wants, at most all.
-
-    The first GPU follows the last one.
-    """
+    """For each worker the next GPUs, as many as it wants. The first GPU follows the last one."""
     turns, start = [], 0
     for number in wanted:
-        end = start + min(number, len(gpus))
+        end = start + number
         turns.append(tuple(gpus[index % len(gpus)] for index in range(start, end)))
         start = end
     return turns

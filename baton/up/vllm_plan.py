@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -88,7 +88,6 @@ def _children(
 ) -> Iterator[ChildSpec]:
     named = _workers(settings, model, servers.program)
     machine = replace(machine, gpus=()) if servers.program.on_cpu else machine
-    _check_gpus(named.values(), machine)
     shares = share_out([*named.values()], machine, environ, settings.threads_per_worker)
     connector = connector_of(settings)
     lease_duration_s, name = servers.lease_duration_s, model.name or ""
@@ -104,15 +103,6 @@ def _workers(settings: UpSettings, model: ServedModel, program: VllmProgram) -> 
     common: dict[str, Any] = {"model": model.place, "served_model_name": model.name}
     common["device"] = "cpu" if program.on_cpu else "auto"
     return {name: WorkerSettings(**own, **common) for name, own in worker_flags(settings)}
-
-
-def _check_gpus(workers: Iterable[WorkerSettings], machine: Machine) -> None:
-    most = max(worker.tp for worker in workers)
-    if machine.gpus and most > len(machine.gpus):
-        raise PreflightError(
-            f"a vLLM server of {most} ranks needs {most} GPUs, and there are {len(machine.gpus)}: "
-            "lower --prefill-tp or --decode-tp"
-        )
 
 
 def _server_share(tp: int, share: Share, cache_gib: int) -> ServerShare:

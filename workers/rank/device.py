@@ -15,27 +15,43 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RankDevice:
-    """A rank's device. ``backend``: ``gloo`` or ``nccl``. ``num_sharers``: how many of the engine's ranks use it."""
+    """A rank's device. ``backend``: ``gloo`` or ``nccl``."""
 
     device: torch.device
     backend: str = "gloo"
-    num_sharers: int = 1
 
 
 def assign_device(spec: RankSpec) -> RankDevice:
     """The device that a rank computes on. Raises ModelLoadError."""
     device = choose_device(spec.device)
-    if device.type == "cpu" or spec.device not in {"auto", "cuda"}:
-        return RankDevice(device, num_sharers=spec.num_ranks)
-    return spread_over_gpus(spec.rank, spec.num_ranks, torch.cuda.device_count())
+    if device.type == "cpu":
+        return RankDevice(device)
+    if spec.device in {"auto", "cuda"}:
+        return gpu_of(spec.rank, spec.num_ranks, torch.cuda.device_count())
+    if spec.num_ranks > 1:
+        raise ModelLoadError(f"{spec.num_ranks} ranks need a GPU each, and device {spec.device} is one; cuda is all")
+    return RankDevice(device)
 
 
-def spread_over_gpus(rank: int, num_ranks: int, num_gpus: int) -> RankDevice:
-    """The GPU of a rank: its own if there are enough; if not, several ranks share a GPU and use gloo, not NCCL."""
-    device = torch.device("cuda", rank % num_gpus)
-    if num_ranks <= num_gpus:
-        return RankDevice(device, "nccl" if torch.distributed.is_nccl_available() else "gloo")
-    return RankDevice(device, num_sharers=len(range(rank % num_gpus, num_ranks, num_gpus)))
+def gpu_of(rank: int, num_ranks: int, num_gpus: int) -> RankDevice:
+    """The GPU of a rank, which is its own. Raises ModelLoadError if there are too few.
+
+    NCCL refuses ranks that share a GPU, and gloo ends their processes when it gathers tensors of a GPU
+    (https://github.com/pytorch/pytorch/issues/152645, seen with torch 2.11).
+    """
+    if num_ranks > num_gpus:
+        raise ModelLoadError(f"{num_ranks} ranks need a GPU each, and there are {num_gpus}")
+    return RankDevice(torch.device("cuda", rank), "nccl" if torch.distributed.is_nccl_available() else "gloo")
+
+
+def use_on_this_thread(device_index: int) -> None:
+    """Make a GPU the current one of the calling thread, with its context, which a new thread does not have.
+
+    Without a context UCX finds no way from GPU to GPU, and moves blocks through memory of the host instead.
+    """
+    torch.cuda.set_device(device_index)
+    # Torch does not tell CUDA about a device that it believes to be the current one; this call certainly does.
+    torch.cuda.synchronize(device_index)
 
 
 def choose_device(wanted: str) -> torch.device:

@@ -11,6 +11,7 @@ import os
 import socket
 import sys
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -22,6 +23,7 @@ from core.protocol.handshake import Compatibility, Shard
 from core.protocol.steps import ForgetGrammar, Progress, RankFailed, RankReady
 from workers.rank import distributed, process
 from workers.rank.cache.kv_cache import LAYOUT, KVCache, count_blocks
+from workers.rank.device import use_on_this_thread
 from workers.rank.grammar.library import GrammarLibrary
 from workers.rank.graphs.setup import record_graphs, wants_graphs
 from workers.rank.loading.model import ModelShard, load_model
@@ -158,9 +160,7 @@ def load(
 
 
 def _agree_on_blocks(spec: RankSpec, model: ModelShard) -> int:
-    # Wait for the other ranks: free memory can be measured only when all ranks on the device have loaded.
-    distributed.minimum(0, model.device)
-    return distributed.minimum(count_blocks(spec, model.cache_shape, model.rank_device), model.device)
+    return distributed.minimum(count_blocks(spec, model.cache_shape, model.device), model.device)
 
 
 def _memory(spec: RankSpec, cache: KVCache, versions: VersionTable) -> RankMemory:
@@ -209,11 +209,9 @@ def _start_transfer(spec: RankSpec, memory: RankMemory, emit: Emit) -> Transfer:
     apply_ucx_environment(spec.internal_host)
     from workers.transfer.rank_transfer import RankTransfer
 
-    def choose_device() -> None:
-        if memory.cache_memory_type == "VRAM":
-            torch.cuda.set_device(memory.cache_device_id)
-
-    return RankTransfer(memory, emit, spec.transfer_options, on_thread_start=choose_device)
+    on_gpu = memory.cache_memory_type == "VRAM"
+    start = partial(use_on_this_thread, memory.cache_device_id) if on_gpu else None
+    return RankTransfer(memory, emit, spec.transfer_options, on_thread_start=start)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from baton.config.configuration import ConfigurationError, Document, load
 from baton.settings import UpSettings
 from baton.up.machine_shares import Machine
 from baton.up.plan import ProcessPlan, ServedModel, child_environ, choose_model, make_plan, one_more, with_known_port
+from baton.up.preflight import PreflightError
 from core.protocol.status import Ready
 
 CPU = Machine(num_cpus=8)
@@ -154,8 +155,13 @@ def test_workers_share_what_is_not_enough_for_all() -> None:
     assert gpus(plan(machine=Machine(8, ("0", "1", "2")), prefill_tp=2, decode_tp=2)) == [
         *(("0,1", "0.45"), ("2,0", "0.45")),
     ]
-    # More ranks than GPUs: the worker sees all of them, and its ranks share its fraction between them.
-    assert gpus(plan(machine=Machine(8, ("7",)), prefill_tp=2)) == [("7", "0.45"), ("7", "0.45")]
+
+
+def test_a_worker_of_more_ranks_than_gpus_is_refused() -> None:
+    with pytest.raises(PreflightError, match="a worker of 2 ranks needs 2 GPUs, and there are 1: lower --prefill-tp"):
+        plan(machine=Machine(8, ("7",)), prefill_tp=2)
+    on_cpus = plan(worker={"device": "cpu"}, machine=Machine(8, ("7",)), prefill_tp=2)
+    assert all("CUDA_VISIBLE_DEVICES" not in spec.environ for spec in (*on_cpus.prefill, *on_cpus.decode))
 
 
 def test_all_ranks_stay_on_a_gpu_that_was_chosen() -> None:

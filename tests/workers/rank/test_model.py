@@ -13,8 +13,8 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from tests.kits import tiny_models
 from tests.kits.rank.driver import load
 from workers.rank.cache.kv_cache import CacheShape, KVCache, count_blocks
-from workers.rank.cpu.linear import PackedLinear, is_available
-from workers.rank.device import RankDevice, choose_device, spread_over_gpus
+from workers.rank.device import assign_device, choose_device, gpu_of
+from workers.rank.layers.linear import PackedLinear, is_available
 from workers.rank.loading.config_checks import check_config, check_split
 from workers.rank.loading.model import load_model
 from workers.rank.loading.probe import own_logits, prove_equal
@@ -144,22 +144,22 @@ def test_devices_that_are_none(name: str) -> None:
         choose_device(name)
 
 
-@pytest.mark.parametrize(
-    ("num_ranks", "num_gpus", "devices", "backend", "sharers"),
-    [
-        (2, 4, [0, 1], "nccl", [1, 1]),
-        (2, 1, [0, 0], "gloo", [2, 2]),
-        (4, 3, [0, 1, 2, 0], "gloo", [2, 1, 1, 2]),
-    ],
-)
-def test_ranks_spread_over_the_gpus(
-    num_ranks: int, num_gpus: int, devices: list[int], backend: str, sharers: list[int]
-) -> None:
-    placements = [spread_over_gpus(rank, num_ranks, num_gpus) for rank in range(num_ranks)]
-    assert [placement.device for placement in placements] == [torch.device("cuda", index) for index in devices]
-    assert [placement.num_sharers for placement in placements] == sharers
+def test_each_rank_has_a_gpu_of_its_own() -> None:
+    placements = [gpu_of(rank, 2, 4) for rank in range(2)]
+    assert [placement.device for placement in placements] == [torch.device("cuda", index) for index in range(2)]
     if torch.distributed.is_nccl_available():
-        assert {placement.backend for placement in placements} == {backend}
+        assert {placement.backend for placement in placements} == {"nccl"}
+    with pytest.raises(ModelLoadError, match=r"^4 ranks need a GPU each, and there are 3$"):
+        gpu_of(0, 4, 3)
+
+
+@pytest.mark.gpu
+def test_ranks_that_would_share_a_gpu_are_refused() -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    spec = RankSpec(model="m", engine_id="e", num_ranks=2, device="cuda:0")
+    with pytest.raises(ModelLoadError, match=r"^2 ranks need a GPU each, and device cuda:0 is one"):
+        assign_device(spec)
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_what_is_written_is_gathered() -> None:
 
 
 def test_the_budget_decides_the_number_of_blocks() -> None:
-    cpu = RankDevice(torch.device("cpu"))
+    cpu = torch.device("cpu")
     spec = RankSpec(model="m", engine_id="e")
     assert count_blocks(spec, SHAPE, cpu) == (1 << 30) // SHAPE.block_bytes
     budget = RankSpec(model="m", engine_id="e", kv_cache_bytes=10 * SHAPE.block_bytes + 1)

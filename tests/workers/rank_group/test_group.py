@@ -11,7 +11,6 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-import torch
 from msgspec.structs import replace
 
 from core.protocol.steps import NewSequence, Row, SamplingParams, Step
@@ -47,15 +46,7 @@ def jobs() -> list[Job]:
     ]
 
 
-@pytest.fixture(params=["cpu", pytest.param("cuda:0", marks=pytest.mark.gpu)])
-def shared_device(request: pytest.FixtureRequest) -> str:
-    """One device for all ranks, also on a machine with several."""
-    if request.param != "cpu" and not torch.cuda.is_available():
-        pytest.skip("no CUDA device")
-    return str(request.param)
-
-
-async def check_like_one_rank(folder: Path, num_ranks: int, device: str, adapter: Path | None = None) -> None:
+async def check_like_one_rank(folder: Path, num_ranks: int, adapter: Path | None = None) -> None:
     """With an adapter, it computes every second sequence."""
     adapters = {} if adapter is None else {"a": adapter}
     whole = load(folder, adapters=adapters)
@@ -64,7 +55,7 @@ async def check_like_one_rank(folder: Path, num_ranks: int, device: str, adapter
         job.adapter = whole.adapters.names.get("a", "")
     Driver(whole).run(expected)
     driver = GroupDriver(num_ranks)
-    spec = replace(spec_of(folder, num_ranks, device), adapters={name: str(path) for name, path in adapters.items()})
+    spec = replace(spec_of(folder, num_ranks), adapters={name: str(path) for name, path in adapters.items()})
     group = await driver.start(spec)
     try:
         assert await driver.run(group, got) == [job.outputs for job in expected]
@@ -97,18 +88,16 @@ async def check_like_one_rank(folder: Path, num_ranks: int, device: str, adapter
 @pytest.mark.parametrize(
     "architecture", ["llama", *(pytest.param(name, marks=pytest.mark.slow) for name in ("qwen3", "mixtral"))]
 )
-async def test_two_ranks_give_the_tokens_of_one(
-    architecture: str, shared_device: str, folder_of: Folders, tmp_path: Path
-) -> None:
+async def test_two_ranks_give_the_tokens_of_one(architecture: str, folder_of: Folders, tmp_path: Path) -> None:
     targets = ["q_proj", "k_proj", "v_proj", "o_proj"] if architecture == "mixtral" else "all-linear"
     adapter = tiny_adapters.build(tmp_path, folder_of(architecture), target_modules=targets)
-    await check_like_one_rank(folder_of(architecture), 2, shared_device, adapter)
+    await check_like_one_rank(folder_of(architecture), 2, adapter)
 
 
 @pytest.mark.slow
-async def test_four_ranks_give_the_tokens_of_one(shared_device: str, tmp_path: Path) -> None:
+async def test_four_ranks_give_the_tokens_of_one(tmp_path: Path) -> None:
     folder = tiny_models.build(tmp_path, "qwen2", num_key_value_heads=4, tie_word_embeddings=True)
-    await check_like_one_rank(folder, 4, shared_device)
+    await check_like_one_rank(folder, 4)
 
 
 @pytest.mark.slow

@@ -108,6 +108,10 @@ def test_on_one_address_ucx_gets_its_interface_and_rdma(monkeypatch: pytest.Monk
     assert ucx_environment("192.0.2.77")["UCX_NET_DEVICES"] == "eth7,mlx5_0:1,mlx5_1:1"
 
 
+def test_gpus_may_read_from_each_other_without_nvlink() -> None:
+    assert {ucx_environment(host)["UCX_CUDA_IPC_ENABLE_GET_ZCOPY"] for host in ("127.0.0.1", "0.0.0.0")} == {"on"}
+
+
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
 def test_the_kernel_knows_the_interface_of_an_address(address: str) -> None:
     if address == "::1" and not socket.has_dualstack_ipv6():

@@ -20,7 +20,6 @@ from workers.rank_protocol.errors import CacheError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from workers.rank.device import RankDevice
     from workers.rank_protocol.spec import RankSpec
 
 LAYOUT = "block,kv_head,layer,kv,slot,head_dim"
@@ -154,26 +153,23 @@ def _zeros(sizes: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> 
     return cache.zero_().view(dtype).view(sizes)
 
 
-def count_blocks(spec: RankSpec, shape: CacheShape, rank_device: RankDevice) -> int:
-    """The number of blocks that fit into this rank's memory budget; see ``RankSpec``. Raises CacheError if none fits.
-
-    Ranks that share a GPU must call this at the same time, when all have loaded the model and none has a cache yet.
-    """
+def count_blocks(spec: RankSpec, shape: CacheShape, device: torch.device) -> int:
+    """The blocks that fit into this rank's memory budget, see ``RankSpec``. Raises CacheError if none does."""
     if spec.num_blocks is not None:
         return spec.num_blocks
-    budget = _budget(spec, rank_device)
+    budget = _budget(spec, device)
     num_blocks = budget // shape.block_bytes
     if num_blocks < 1:
         raise CacheError(f"a KV cache of {budget} bytes has no room for one block of {shape.block_bytes} bytes")
     return num_blocks
 
 
-def _budget(spec: RankSpec, rank_device: RankDevice) -> int:
+def _budget(spec: RankSpec, device: torch.device) -> int:
     if spec.kv_cache_bytes is not None:
         return spec.kv_cache_bytes // spec.num_ranks
-    if rank_device.device.type != "cuda":
+    if device.type != "cuda":
         return DEFAULT_CPU_BYTES // spec.num_ranks
     # Without this call, memory that was only needed for loading would count as used.
     torch.cuda.empty_cache()
-    free, _total = torch.cuda.mem_get_info(rank_device.device)
-    return int(free * spec.gpu_memory_fraction / rank_device.num_sharers)
+    free, _total = torch.cuda.mem_get_info(device)
+    return int(free * spec.gpu_memory_fraction)

@@ -35,7 +35,7 @@ def _obstacle(spec: RankSpec, rank_device: RankDevice, kernel: Kernel | None) ->
     if rank_device.device.type != "cuda":
         return f"the model is on {rank_device.device.type}, and they need a GPU"
     if spec.num_ranks > 1 and rank_device.backend != "nccl":
-        return "ranks that share a GPU exchange data through the host, which a graph cannot"
+        return "without NCCL ranks exchange data through the host, which a graph cannot"
     return "" if kernel is not None else "they need attention in-place"
 
 

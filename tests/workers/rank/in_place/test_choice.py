@@ -68,12 +68,12 @@ def test_graphs_need_attention_in_place() -> None:
         wants_graphs(ON, GPU, None)
 
 
-def test_ranks_that_share_a_gpu_have_no_graphs() -> None:
-    two, shared = with_fields(ON, num_ranks=2), replace(GPU, backend="gloo", num_sharers=2)
+def test_ranks_without_nccl_have_no_graphs() -> None:
+    two, gloo = with_fields(ON, num_ranks=2), replace(GPU, backend="gloo")
     assert wants_graphs(two, GPU, PlainKernel())
-    assert not wants_graphs(with_fields(two, decode_graphs="auto"), shared, PlainKernel())
-    with pytest.raises(ModelLoadError, match="ranks that share a GPU"):
-        wants_graphs(two, shared, PlainKernel())
+    assert not wants_graphs(with_fields(two, decode_graphs="auto"), gloo, PlainKernel())
+    with pytest.raises(ModelLoadError, match="without NCCL"):
+        wants_graphs(two, gloo, PlainKernel())
 
 
 def test_no_graphs_where_they_are_off() -> None:
