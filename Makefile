@@ -63,7 +63,8 @@ test-vllm: install $(if $(filter .venv-vllm,$(VLLM_VENV)),.venv-vllm/.installed)
 # torch's builds for CUDA bring the Triton that fits them.
 test-gpu: install  ## tests marked gpu, and the kernel of attention, which needs no GPU under Triton's interpreter
 	@$(BIN)/python -c 'import triton' 2> /dev/null || $(QUIETLY) "installing Triton" $(PIP) 'triton>=3.7,<4'
-	$(BIN)/python -m pytest tests/workers/rank tests/workers/rank_group $(ARGS)
+	$(BIN)/python -m pytest tests/workers/rank tests/workers/rank_group tests/bench/gpu tests/bench/block_reads \
+		tests/end_to_end/test_on_a_gpu.py $(ARGS)
 
 test-clients: install  ## the clients people use, newest versions in environments of their own; needs a package index
 	$(BIN)/python -m tests.clients $(ARGS)

@@ -1,4 +1,5 @@
-"""``python -m bench.block_reads``: how fast block reads are beside plain copies, over shared memory and over TCP.
+"""``python -m bench.block_reads``: how fast block reads are beside plain copies, over shared memory and over TCP, or
+between two processes on one GPU.
 
 The numbers mean something only on a machine that does little else.
 """
@@ -11,12 +12,12 @@ import sys
 
 import msgspec
 
-from bench.block_reads.findings import Case, Findings
+from bench.block_reads.findings import GPU, HOST, Case, Findings
 from bench.block_reads.pages import report, summary
 from bench.report.arguments import at_least, counts, new_file
 
-#: Transports by the name that the report has for them.
-TRANSPORTS = {"shared memory": "", "TCP": "tcp"}
+#: For each memory, transports by the name that the report has for them.
+TRANSPORTS = {HOST: {"shared memory": "", "TCP": "tcp"}, GPU: {"GPU memory": ""}}
 COUNTS = [1, 4, 16, 64, 256, 1024]
 SOURCE_MIB = 512
 #: Most bytes of one read.
@@ -28,9 +29,9 @@ def main() -> None:
     """Parse, measure, print."""
     given = _parser().parse_args()
     found: dict[str, list[Findings]] = {}
-    for name, tls in TRANSPORTS.items():
+    for name, tls in TRANSPORTS[given.memory].items():
         for kib in given.piece_kib:
-            case = case_of(tls, kib * 1024, given.runs, given.source_mib * 2**20)
+            case = case_of(tls, kib * 1024, given.runs, given.source_mib * 2**20, given.memory)
             found.setdefault(name, []).append(run(case))
             print(f"{name}, {summary(found[name][-1])}", flush=True)
     done = report(found, given.runs)
@@ -42,11 +43,11 @@ def main() -> None:
             print("  ".join(f"{cell:>24}" for cell in row))
 
 
-def case_of(tls: str, piece_bytes: int, num_runs: int, source_bytes: int) -> Case:
+def case_of(tls: str, piece_bytes: int, num_runs: int, source_bytes: int, memory: str = HOST) -> Case:
     """The case with every count that memory has room for."""
     max_bytes = min(MAX_READ_MIB * 2**20, source_bytes)
     counts = [count for count in COUNTS if count * piece_bytes <= max_bytes]
-    return Case(tls, piece_bytes, counts, num_runs, source_bytes)
+    return Case(tls, piece_bytes, counts, num_runs, source_bytes, memory)
 
 
 def run(case: Case) -> Findings:
@@ -59,6 +60,7 @@ def run(case: Case) -> Findings:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench.block_reads", description=__doc__)
     parser.add_argument("--runs", type=at_least(1), default=7, help="interleaved runs (default %(default)s)")
+    parser.add_argument("--memory", choices=[HOST, GPU], default=HOST, help="default %(default)s")
     parser.add_argument("--report", type=new_file, help="write the report here")
     parser.add_argument(
         "--piece-kib", type=counts, default=[16, 64, 256, 1024], metavar="LIST", help="default 16,64,256,1024"

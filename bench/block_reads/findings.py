@@ -10,6 +10,8 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+#: Where both processes have their pieces.
+HOST, GPU = "host", "gpu"
 #: Reads of at most so many blocks show what a read costs whatever its size.
 MAX_SMALL_BLOCKS = 16
 
@@ -25,6 +27,8 @@ class Case(msgspec.Struct, frozen=True):
     num_runs: int
     #: Memory from which the pieces of a read are drawn.
     source_bytes: int
+    #: ``HOST`` or ``GPU``.
+    memory: str = HOST
 
 
 class Sample(msgspec.Struct, frozen=True):
@@ -45,7 +49,7 @@ class Findings(msgspec.Struct, frozen=True):
     """All samples of a case: ``runs[i]`` are those of one run, one for each count."""
 
     case: Case
-    #: Whether the kernel let the reader read the memory of the other process.
+    #: Whether the kernel let the reader read the memory of the other process; of a GPU's memory nobody asks.
     can_read: bool
     runs: list[list[Sample]]
 

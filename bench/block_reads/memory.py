@@ -1,16 +1,90 @@
-"""The memory that is read, written and copied: anonymous, aligned and with huge pages, as a rank's KV cache is."""
+"""The memory that is read, written and copied, as a rank's KV cache is: of the host, anonymous, aligned and with huge
+pages; or of a GPU.
+"""
 
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
+import torch
 
+from bench.block_reads.findings import GPU
 from workers.rank.cache.huge_pages import HUGE_PAGE_BYTES, advise_huge_pages, padding_of
+from workers.rank.device import use_on_this_thread
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+
+class Pieces(Protocol):
+    """Memory ``[piece, byte]`` full of ones. ``memory_type`` and ``device_id`` are those of ``RankMemory``."""
+
+    memory_type: str
+    device_id: int
+    address: int
+    num_pieces: int
+    piece_bytes: int
+
+    def use_on_this_thread(self) -> None:
+        """Prepare a thread to use the memory."""
+
+    def copy(self, chosen: NDArray[Any], target: Self, start: int) -> float:
+        """Copy pieces into those of ``target`` from ``start`` on; returns the seconds that the copy alone took."""
+
+
+def make_pieces(memory: str, num_pieces: int, piece_bytes: int) -> Pieces:
+    """Pieces in memory of the host or of the first GPU. Raises torch's errors when the GPU has no room."""
+    return (GpuPieces if memory == GPU else HostPieces)(num_pieces, piece_bytes)
+
+
+class HostPieces:
+    """``Pieces`` in this process's memory; a copy is one ``memcpy`` per piece, in one loop in C."""
+
+    memory_type, device_id = "DRAM", 0
+
+    def __init__(self, num_pieces: int, piece_bytes: int) -> None:
+        self.num_pieces, self.piece_bytes = num_pieces, piece_bytes
+        self._array = pieces(num_pieces, piece_bytes)
+        self.address = self._array.ctypes.data
+
+    def use_on_this_thread(self) -> None:
+        """Nothing to do."""
+
+    def copy(self, chosen: NDArray[Any], target: HostPieces, start: int) -> float:
+        into = target._array[start : start + len(chosen)]
+        began_s = time.perf_counter()
+        # ``clip`` copies straight into the target; the default would copy twice.
+        np.take(self._array, chosen, axis=0, out=into, mode="clip")
+        return time.perf_counter() - began_s
+
+
+class GpuPieces:
+    """``Pieces`` in memory of the first GPU; a copy is one kernel for all pieces."""
+
+    memory_type, device_id = "VRAM", 0
+
+    def __init__(self, num_pieces: int, piece_bytes: int) -> None:
+        self.num_pieces, self.piece_bytes = num_pieces, piece_bytes
+        # Eight bytes at a time, since the kernel copies a number with each thread.
+        self._tensor = torch.ones((num_pieces, piece_bytes), dtype=torch.uint8, device="cuda:0").view(torch.int64)
+        self.address = self._tensor.data_ptr()
+        torch.cuda.synchronize()
+
+    def use_on_this_thread(self) -> None:
+        """As a rank does."""
+        use_on_this_thread(self.device_id)
+
+    def copy(self, chosen: NDArray[Any], target: GpuPieces, start: int) -> float:
+        index = torch.from_numpy(chosen).to(self._tensor.device)
+        into = target._tensor[start : start + len(chosen)]
+        torch.cuda.synchronize()
+        began_s = time.perf_counter()
+        torch.index_select(self._tensor, 0, index, out=into)
+        torch.cuda.synchronize()
+        return time.perf_counter() - began_s
 
 
 class _IoVec(ctypes.Structure):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import median
 from typing import TYPE_CHECKING
 
-from bench.block_reads.findings import fenced_ratios, unfenced_ratios
+from bench.block_reads.findings import HOST, fenced_ratios, unfenced_ratios
 from bench.report.model import Line, Plot, Report, Table
 from bench.report.spread import spread
 
@@ -28,6 +28,11 @@ drawn in the same way from as much memory of the reading process, into the same 
 memory is anonymous and private, has been touched before, and has huge pages if the kernel gives them, as a rank's KV \
 cache. Copies, reads with the fence and reads without it are made in turn. Ratios are of their speeds: 1 is as fast as \
 the plain copy."""
+GPU_COPY = """\
+All memory is that of one GPU, which both processes use. The plain copy is one kernel of torch for all pieces \
+(`index_select`): as many of the same size, drawn in the same way from as much memory of the reading process, into the \
+same blocks of its cache, until the GPU has finished. Copies, reads with the fence and reads without it are made in \
+turn. Ratios are of their speeds: 1 is as fast as the plain copy."""
 REFUSED = """\
 The kernel did not let the reader read the memory of the other process (ptrace rights), so what is called shared \
 memory here went over TCP."""
@@ -36,12 +41,13 @@ memory here went over TCP."""
 def report(found: Mapping[str, Sequence[Findings]], num_runs: int) -> Report:
     """The report; ``found`` has the findings of each transport, in the order of their piece sizes."""
     everything = [findings for several in found.values() for findings in several]
-    about = [ABOUT.format(source=everything[0].case.source_bytes // 2**20), PLAIN_COPY]
+    case = everything[0].case
+    about = [ABOUT.format(source=case.source_bytes // 2**20), PLAIN_COPY if case.memory == HOST else GPU_COPY]
     if not all(findings.can_read for findings in everything):
         about.append(REFUSED)
     return Report(
         title="Block reads",
-        command=f"python -m bench.block_reads --runs {num_runs}",
+        command=f"python -m bench.block_reads --runs {num_runs}" + f" --memory {case.memory}" * (case.memory != HOST),
         about=about,
         tables=[*(_speeds(name, several) for name, several in found.items()), _fixed(found)],
         plots=[_over_sizes(found), *(_over_counts(name, several) for name, several in found.items())],

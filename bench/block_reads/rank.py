@@ -7,14 +7,15 @@ import secrets
 import time
 from typing import TYPE_CHECKING, Any
 
-from bench.host_memory import host_memory
 from core.protocol.handshake import Shard
 from core.protocol.steps import Connect, Connected, Read, TransferReport
+from workers.transfer.port import RankMemory
+from workers.transfer.versions import VersionTable
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
+    from bench.block_reads.memory import Pieces
     from core.protocol.handshake import RankMetadata
     from workers.rank_protocol.transfer_options import TransferOptions
     from workers.transfer.port import TransferEvent
@@ -24,18 +25,28 @@ ANSWER_TIMEOUT_S = 60.0
 
 
 class BenchRank:
-    """A rank with ``cache`` ``[block, byte]``; the version of every block is 0. Raises TransferError."""
+    """A rank whose blocks are the pieces of ``cache``; the version of every block is 0. Raises TransferError."""
 
-    def __init__(self, cache: NDArray[np.uint8], options: TransferOptions | None = None) -> None:
+    def __init__(self, cache: Pieces, options: TransferOptions | None = None) -> None:
         # NIXL reads the environment when it is imported, so the caller has to have set it.
         from workers.transfer.rank_transfer import RankTransfer
 
         # The memory has to outlive the agent.
         self._cache = cache
         self._events: queue.SimpleQueue[TransferEvent] = queue.SimpleQueue()
-        shard = Shard(first_layer=0, last_layer=1, first_head=0, last_head=1)
-        memory = host_memory(secrets.token_hex(8), cache, shard)
-        self.transfer = RankTransfer(memory, self._events.put, options)
+        memory = RankMemory(
+            engine_id=secrets.token_hex(8),
+            rank=0,
+            num_ranks=1,
+            cache_address=cache.address,
+            cache_memory_type=cache.memory_type,
+            cache_device_id=cache.device_id,
+            num_blocks=cache.num_pieces,
+            block_bytes=cache.piece_bytes,
+            shard=Shard(first_layer=0, last_layer=1, first_head=0, last_head=1),
+            versions=VersionTable(cache.num_pieces),
+        )
+        self.transfer = RankTransfer(memory, self._events.put, options, on_thread_start=cache.use_on_this_thread)
 
     def connect(self, remote: RankMetadata) -> None:
         """Connect an engine of one rank. Raises RuntimeError when that fails."""

@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 
-from bench.block_reads.findings import Case, Findings, Sample
-from bench.block_reads.memory import can_read, pieces
+from bench.block_reads.findings import HOST, Case, Findings, Sample
+from bench.block_reads.memory import can_read, make_pieces
 from bench.block_reads.rank import BenchRank
 from core.protocol.handshake import RankMetadata
 from core.ucx.environment import apply_ucx_environment
@@ -36,8 +35,8 @@ class Reader:
         self._engine_id = remote.engine_id
         self._num_sources = remote.num_blocks
         self._random = np.random.default_rng()
-        self._cache = pieces(max(case.counts), case.piece_bytes)
-        self._own_source = pieces(self._num_sources, case.piece_bytes)
+        self._cache = make_pieces(case.memory, max(case.counts), case.piece_bytes)
+        self._own_source = make_pieces(case.memory, self._num_sources, case.piece_bytes)
         self._fenced = BenchRank(self._cache)
         self._unfenced = BenchRank(self._cache, TransferOptions(unsafe_disable_fence=True))
         for rank in (self._fenced, self._unfenced):
@@ -63,29 +62,25 @@ class Reader:
         self._unfenced.transfer.close()
 
     def _copy(self, num_blocks: int) -> tuple[float, float]:
-        """One ``memcpy`` per piece, in one loop in C, from memory of this process."""
-        chosen, _, target = self._draw(num_blocks)
-        began_s = time.perf_counter()
-        # ``clip`` copies straight into the target; the default would copy twice.
-        np.take(self._own_source, chosen, axis=0, out=target, mode="clip")
-        seconds = time.perf_counter() - began_s
+        """The plain copy, from memory of this process."""
+        chosen, start = self._draw(num_blocks)
+        seconds = self._own_source.copy(chosen, self._cache, start)
         return seconds, seconds
 
     def _read(self, rank: BenchRank, num_blocks: int) -> tuple[float, float]:
-        remote, local, _ = self._draw(num_blocks)
-        return rank.read(self._engine_id, remote, local)
+        remote, start = self._draw(num_blocks)
+        return rank.read(self._engine_id, remote, np.arange(start, start + num_blocks))
 
-    def _draw(self, num_blocks: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.uint8]]:
-        """Pieces in random order, so that no two are neighbours, and a run of pieces of the cache for them."""
+    def _draw(self, num_blocks: int) -> tuple[NDArray[Any], int]:
+        """Pieces in random order, so that no two are neighbours, and where a run of the cache begins for them."""
         chosen = self._random.permutation(self._num_sources)[:num_blocks]
-        start = int(self._random.integers(len(self._cache) - num_blocks + 1))
-        return chosen, np.arange(start, start + num_blocks), self._cache[start : start + num_blocks]
+        return chosen, int(self._random.integers(self._cache.num_pieces - num_blocks + 1))
 
 
 def measure(case: Case) -> Findings:
     """Start the other process, measure, end it. Raises RuntimeError and TransferError."""
     num_blocks = case.source_bytes // case.piece_bytes
-    command = [sys.executable, "-m", "bench.block_reads.source", str(num_blocks), str(case.piece_bytes)]
+    command = [sys.executable, "-m", "bench.block_reads.source", case.memory, str(num_blocks), str(case.piece_bytes)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as source:
         line = source.stdout.readline() if source.stdout else ""
         remote = msgspec.msgpack.decode(bytes.fromhex(line), type=RankMetadata)
@@ -93,7 +88,7 @@ def measure(case: Case) -> Findings:
         for count in case.counts:
             reader.sample(count, 1)
         runs = [[reader.sample(count, repeats(count, case)) for count in case.counts] for _ in range(case.num_runs)]
-        may_read = can_read(source.pid, remote.cache_address)
+        may_read = case.memory != HOST or can_read(source.pid, remote.cache_address)
         reader.close()
         source.communicate("")
     return Findings(case, may_read, runs)

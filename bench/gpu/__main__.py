@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+from bench.gpu.limit import copy_bytes_per_s, step_bytes
 from bench.gpu.result import plots, table
 from bench.gpu.steps import Cell, measure
 from bench.gpu.ways import BLOCK_SIZE, WAYS, load_ways
@@ -22,6 +23,11 @@ ABOUT = (
     "A decode step of the {model} model (random weights, bfloat16) on {device}: the forward pass, sampling and the "
     "wait for the GPU. *Gathered* copies keys and values of every layer together before each attention; *in place* "
     "reads the blocks where they are; *graphs* start the whole step by one call. No two sequences share a block."
+)
+LIMIT = (
+    "*Limit* is the time in which the GPU moves the bytes that a step has to read: every weight once, and the keys and "
+    "values of every context. It moves {gb_per_s:,.0f} GB/s, measured by a copy within its memory. The last column is "
+    "the part of this speed that the last way reaches."
 )
 
 
@@ -42,14 +48,16 @@ def main() -> int:
 
 
 def _measure(model: str, runs: int, device: str) -> Report:
+    bytes_per_s = copy_bytes_per_s()
     ranks = load_ways(model_folder(SIZES[model]), max(BATCHES))
     cells = [Cell(rows, tokens) for tokens in CONTEXTS for rows in BATCHES]
     measure(ranks, cells, runs, BLOCK_SIZE)
+    limits_ms = [step_bytes(SIZES[model], cell) / bytes_per_s * 1e3 for cell in cells]
     return Report(
         title="Decode steps on a GPU",
         command=f"python -m bench.gpu --model {model} --runs {runs}",
-        about=[ABOUT.format(model=model, device=device)],
-        tables=[table(cells, list(WAYS))],
+        about=[ABOUT.format(model=model, device=device), LIMIT.format(gb_per_s=bytes_per_s / 1e9)],
+        tables=[table(cells, list(WAYS), limits_ms)],
         plots=list(plots(cells, list(WAYS))),
     )
 

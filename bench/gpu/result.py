@@ -14,25 +14,31 @@ if TYPE_CHECKING:
     from bench.gpu.steps import Cell
 
 
-def table(cells: Sequence[Cell], ways: Sequence[str]) -> Table:
-    """A row for each batch; the last columns are how much faster each way is than the first, run by run."""
+def table(cells: Sequence[Cell], ways: Sequence[str], limits_ms: Sequence[float]) -> Table:
+    """A row for each batch: each way; how much faster it is than the first, run by run; the limit of each cell; and how
+    near the last way comes to it.
+    """
     first, *others = ways
     columns = [
         "sequences",
         "tokens of context",
         *(f"{way}, ms" for way in ways),
         *(f"{first} / {way}" for way in others),
+        "limit, ms",
+        f"limit / {ways[-1]}",
     ]
-    return Table("One decode step", columns, [_row(cell, ways) for cell in cells])
+    rows = [_row(cell, ways, limit_ms) for cell, limit_ms in zip(cells, limits_ms, strict=True)]
+    return Table("One decode step", columns, rows)
 
 
-def _row(cell: Cell, ways: Sequence[str]) -> list[str]:
+def _row(cell: Cell, ways: Sequence[str], limit_ms: float) -> list[str]:
     batch = [str(cell.num_rows), f"{cell.num_tokens:,}"]
     if not cell.steps_ms:
-        return [*batch, "no room in the cache", *["-"] * (2 * len(ways) - 2)]
+        return [*batch, "no room in the cache", *["-"] * (2 * len(ways) - 2), f"{limit_ms:.2f}", "-"]
     first, *others = (cell.steps_ms[way] for way in ways)
     gains = [[a / b for a, b in zip(first, other, strict=True)] for other in others]
-    return [*batch, spread(first), *map(spread, others), *map(spread, gains)]
+    nearness = spread([limit_ms / one for one in cell.steps_ms[ways[-1]]])
+    return [*batch, spread(first), *map(spread, others), *map(spread, gains), f"{limit_ms:.2f}", nearness]
 
 
 def plots(cells: Sequence[Cell], ways: Sequence[str]) -> Iterator[Plot]:

@@ -57,6 +57,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--runs", type=at_least(1), default=5, help="rounds (default %(default)s)")
     parser.add_argument("--tokens", type=counts, default="100,1500,6000", help="of prompts (default %(default)s)")
     parser.add_argument("--at-once", type=counts, default="1,16", help="requests at a time (default %(default)s)")
+    parser.add_argument(
+        "--device", default="auto", help="of Baton's workers (default %(default)s: the GPU, if there is one)"
+    )
     parser.add_argument("--report", type=new_file, help="write the tables there, for make bench")
     return parser
 
@@ -70,7 +73,7 @@ async def _measure(given: argparse.Namespace, folder: Path) -> Report:
     http = HttpClient(CONNECT_TIMEOUT_S)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(http.close)
-        ours = await stack.enter_async_context(baton(model, folder, largest))
+        ours = await stack.enter_async_context(baton(model, folder, largest, given.device))
         systems: list[System] = [ours]
         try:
             systems.append(await stack.enter_async_context(vllm(given.vllm, model, folder)))
@@ -89,7 +92,8 @@ async def _measure(given: argparse.Namespace, folder: Path) -> Report:
             _say(f"round {number + 1} of {given.runs} is done")
         if await ours.num_found() > num_found:
             raise AnswerError("D had some of the prompts in its own cache, so hand-offs without a read were measured")
-    return report(results, "python -m bench.handoff" + " --vllm FOLDER" * (given.vllm is not None), remarks)
+    command = "python -m bench.handoff" + " --vllm FOLDER" * (given.vllm is not None)
+    return report(results, command + f" --device {given.device}" * (given.device != "auto"), remarks)
 
 
 def _say(text: str) -> None:

@@ -104,12 +104,13 @@ def _body(prompt: list[int], num_tokens: int) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def baton(model: Path, folder: Path, largest_tokens: Sequence[int]) -> AsyncIterator[Baton]:
+async def baton(model: Path, folder: Path, largest_tokens: Sequence[int], device: str) -> AsyncIterator[Baton]:
     """Start it. ``largest_tokens``: of each sequence of the largest burst. Raises ChildDiedError."""
     d_blocks = sum(-(-num_tokens // BLOCK_SIZE) for num_tokens in largest_tokens) + SPARE_BLOCKS
     flags = {
         "model": model,
         "served-model-name": NAME,
+        "device": device,
         "torch-threads": 1,
         "dtype": "float32",
         "block-size": BLOCK_SIZE,

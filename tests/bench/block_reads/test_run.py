@@ -6,8 +6,10 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+import torch
 
 from bench.block_reads import __main__ as command
+from bench.block_reads.findings import GPU, HOST
 from bench.report.model import read_report
 
 if TYPE_CHECKING:
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.slow
 def test_two_processes_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "TRANSPORTS", {"shared memory": ""})
+    monkeypatch.setitem(command.TRANSPORTS, HOST, {"shared memory": ""})
     flags = ["--runs", "1", "--piece-kib", "16", "--source-mib", "1", "--report", str(tmp_path / "report.json")]
     monkeypatch.setattr(sys, "argv", ["bench.block_reads", *flags])
     command.main()
@@ -24,3 +26,14 @@ def test_two_processes_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert speeds.rows[0][:2] == ["16", "64"]
     assert float(speeds.rows[0][2]) > 0
     assert fixed.rows[0][0] == "shared memory"
+
+
+@pytest.mark.gpu
+def test_two_processes_on_a_gpu_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    flags = ["--memory", GPU, "--runs", "1", "--piece-kib", "16", "--source-mib", "1"]
+    monkeypatch.setattr(sys, "argv", ["bench.block_reads", *flags, "--report", str(tmp_path / "report.json")])
+    command.main()
+    speeds, _ = read_report(tmp_path / "report.json").tables
+    assert float(speeds.rows[0][2]) > 0

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
+from bench.gpu.limit import step_bytes
 from bench.gpu.result import plots, table
 from bench.gpu.steps import Cell, measure
 from bench.gpu.ways import load_way
+from bench.models.sized import SIZES
 from bench.report.lacking import LACKING
 from tests.kits import tiny_models
 from workers.rank_protocol.spec import RankSpec
@@ -30,12 +32,22 @@ def test_cells_are_measured_in_every_way_or_in_none(tmp_path: Path) -> None:
 
 def test_the_table_compares_run_by_run() -> None:
     cells = [Cell(1, 1024, {"slow": [8.0, 6.0], "fast": [2.0, 2.0]}), Cell(8, 1024)]
-    made = table(cells, ["slow", "fast"])
-    assert made.columns == ["sequences", "tokens of context", "slow, ms", "fast, ms", "slow / fast"]
+    made = table(cells, ["slow", "fast"], [1.0, 3.0])
+    times, limits = ["slow, ms", "fast, ms", "slow / fast"], ["limit, ms", "limit / fast"]
+    assert made.columns == ["sequences", "tokens of context", *times, *limits]
+    found = ["7.00 (6.00 to 8.00)", "2.00 (2.00 to 2.00)", "3.50 (3.00 to 4.00)"]
     assert made.rows == [
-        ["1", "1,024", "7.00 (6.00 to 8.00)", "2.00 (2.00 to 2.00)", "3.50 (3.00 to 4.00)"],
-        ["8", "1,024", "no room in the cache", "-", "-"],
+        ["1", "1,024", *found, "1.00", "0.500 (0.500 to 0.500)"],
+        ["8", "1,024", "no room in the cache", "-", "-", "3.00", "-"],
     ]
+
+
+def test_a_step_reads_every_weight_and_every_context_once() -> None:
+    size = SIZES["5M"]
+    weights = step_bytes(size, Cell(0, 1000)) / 2
+    assert weights == size.num_parameters
+    # 4 KV heads of 32 numbers, keys and values, on 6 layers, two bytes each.
+    assert step_bytes(size, Cell(3, 1000)) - 2 * weights == 3 * 1000 * 4 * 32 * 2 * 6 * 2
 
 
 def test_a_plot_needs_two_contexts() -> None:

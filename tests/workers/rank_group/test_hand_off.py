@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
+import torch
 from msgspec.structs import replace
 
 from core.protocol.steps import Connect, Connected, NewSequence, Read, Row, Step, TransferReport
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from core.protocol.steps import FromRank, ReadResult, ToRank
     from tests.kits.rank.driver import Reference
 
+    Folders = Callable[[str], Path]
+    References = Callable[[str], Reference]
+
 P_BLOCKS, D_BLOCKS = [5, 2, 7], [1, 6, 3]
 VERSIONS = [2**63 + 1, 2**63 + 2, 2**63 + 3]
 
@@ -26,8 +30,8 @@ VERSIONS = [2**63 + 1, 2**63 + 2, 2**63 + 3]
 class Engine(GroupDriver):
     """A group of ranks whose blocks others may read."""
 
-    async def open(self, folder: Path, engine_id: str) -> Engine:
-        spec = replace(spec_of(folder, len(self.events)), engine_id=engine_id, num_blocks=8, transfer="nixl")
+    async def open(self, folder: Path, engine_id: str, device: str = "cpu") -> Engine:
+        spec = replace(spec_of(folder, len(self.events), device), engine_id=engine_id, num_blocks=8, transfer="nixl")
         self.group = await self.start(spec)
         return self
 
@@ -63,13 +67,30 @@ class Engine(GroupDriver):
     ("p_ranks", "d_ranks"), [(1, 2), *(pytest.param(*ranks, marks=pytest.mark.slow) for ranks in ((1, 1), (2, 1)))]
 )
 async def test_a_prompt_prefilled_elsewhere_is_continued(
-    p_ranks: int, d_ranks: int, folder_of: Callable[[str], Path], reference_of: Callable[[str], Reference]
+    p_ranks: int, d_ranks: int, folder_of: Folders, reference_of: References
 ) -> None:
+    folder = folder_of("mistral")
+    p, d = await asyncio.gather(Engine(p_ranks).open(folder, "p"), Engine(d_ranks).open(folder, "d"))
+    await check_hand_off(p, d, reference_of("mistral"))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("p_device", "d_device"), [("cuda", "cuda"), ("cpu", "cuda"), ("cuda", "cpu")])
+async def test_blocks_are_read_from_a_gpu_and_into_one(
+    p_device: str, d_device: str, folder_of: Folders, reference_of: References
+) -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    folder = folder_of("mistral")
+    p, d = await asyncio.gather(Engine(1).open(folder, "p", p_device), Engine(1).open(folder, "d", d_device))
+    await check_hand_off(p, d, reference_of("mistral"))
+
+
+async def check_hand_off(p: Engine, d: Engine, reference: Reference) -> None:
+    """P computes a prompt, D reads it and continues as ``reference`` does; then P takes a block, and D notices."""
+    p_ranks, d_ranks = len(p.events), len(d.events)
     tokens = prompt(40, 0)
-    expected = reference_of("mistral").generate(tokens, 6)
-    p, d = await asyncio.gather(
-        Engine(p_ranks).open(folder_of("mistral"), "p"), Engine(d_ranks).open(folder_of("mistral"), "d")
-    )
+    expected = reference.generate(tokens, 6)
     try:
         assert p.group.readies[0].compatibility.hash == d.group.readies[0].compatibility.hash
         fresh = list(zip(P_BLOCKS, VERSIONS, strict=True))
