@@ -67,10 +67,10 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("process", "receiver", "runner"),
         ("graphs",),
         ("loading",),
-        ("cpu", "in_place"),
+        ("in_place", "layers"),
         ("adapters", "sampling", "sequences"),
         ("cache", "grammar", "outbox"),
-        ("distributed", "native"),
+        ("distributed", "gpu", "native"),
         ("device",),
     ),
     "workers.server": (

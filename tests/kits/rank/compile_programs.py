@@ -1,4 +1,4 @@
-"""Compiles the programs of the kernel for GPUs that need not be there: ``python -m tests.kits.rank.compile_programs``.
+"""Compiles the programs of GPUs, which need not be there: ``python -m tests.kits.rank.compile_programs``.
 
 Triton must not be told to interpret. For each case a line of JSON: its name, the bytes of shared memory of a program,
 and whether it uses the GPU's units for products of matrices.
@@ -13,6 +13,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from workers.rank.gpu.programs import gate_program, rms_norm_program, rotate_program, store_program
 from workers.rank.in_place.programs import attend_program, merge_program
 from workers.rank.in_place.triton_kernel import TileSizes, tile_sizes
 
@@ -71,9 +72,35 @@ def compile_merge() -> Any:
     return triton.compile(source, target=GPUTarget("cuda", 90, 32))
 
 
+def compile_rows(dtype: str) -> Any:
+    """What Triton makes of the programs for tokens by themselves, by name."""
+    numbers = f"*{dtype}"
+    strides = ["tokens", "key_head", "key_token", "value_head", "value_token", "value_offset"]
+    store = {"cache": numbers, "slots": "*i64", "key": numbers, "value": numbers, **dict.fromkeys(strides, "i32")}
+    rotate = {"numbers": numbers, "cosines": numbers, "sines": numbers, "token_stride": "i32"}
+    wanted = {
+        "norm": (
+            rms_norm_program,
+            {"inputs": numbers, "weight": numbers, "outputs": numbers, "eps": "fp32"},
+            {"SIZE": 1536, "BLOCK": 2048},
+        ),
+        "rotate": (rotate_program, rotate, {"HEAD_DIM": 80, "BLOCK": 64}),
+        "gate": (gate_program, {"product": numbers, "outputs": numbers, "size": "i32"}, {"BLOCK": 1024}),
+        "store": (store_program, store, {"HEAD_DIM": 80, "BLOCK": 128}),
+    }
+    return {
+        f"{name} {dtype}": triton.compile(
+            ASTSource(program, signature | dict.fromkeys(constants, "constexpr"), constants),
+            target=GPUTarget("cuda", 90, 32),
+        )
+        for name, (program, signature, constants) in wanted.items()
+    }
+
+
 def main() -> None:
     compiled = {f"attend {case}": compile_attend(*case) for case in CASES}
-    for name, made in {**compiled, "merge": compile_merge()}.items():
+    rows = compile_rows("bf16") | compile_rows("fp32")
+    for name, made in {**compiled, "merge": compile_merge(), **rows}.items():
         assert made.asm["cubin"], "the GPU's own code"
         uses_units = "mma" in made.asm["ptx"]
         print(json.dumps({"name": name, "shared_bytes": made.metadata.shared, "uses_matrix_units": uses_units}))

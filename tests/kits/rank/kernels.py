@@ -38,11 +38,18 @@ class PlainKernel:
             out[token] = torch.einsum("hk,khd->hd", scores.softmax(-1), values).to(out.dtype)
 
 
-def triton_kernel(num_processors: int, device: str) -> Kernel:
-    """The kernel of GPUs, under the interpreter where there is none (tests/conftest.py). Skips without Triton."""
+def needs_triton(device: str) -> None:
+    """Skip the test unless programs of GPUs run: on the GPU, or where there is none under Triton's interpreter
+    (tests/conftest.py).
+    """
     if device == "cpu" and os.environ.get("TRITON_INTERPRET") != "1":
-        pytest.skip("the kernel runs on the GPU that there is, not under the interpreter")
+        pytest.skip("programs run on the GPU that there is, not under the interpreter")
     pytest.importorskip("triton", reason="needs Triton: pip install triton")
+
+
+def triton_kernel(num_processors: int, device: str) -> Kernel:
+    """The kernel of GPUs. See ``needs_triton``."""
+    needs_triton(device)
     from workers.rank.in_place.triton_kernel import TritonKernel
 
     return TritonKernel(num_processors)

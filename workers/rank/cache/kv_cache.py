@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from workers.rank.cache.huge_pages import HUGE_PAGE_BYTES, advise_huge_pages, padding_of
+from workers.rank.gpu import support as gpu
 from workers.rank.native.support import is_available
 from workers.rank_protocol.errors import CacheError
 
@@ -73,6 +74,11 @@ class KVCache:
         self._pieces = self.tensor.view(-1, shape.block_size * shape.head_dim)
         self._slots = self.all_blocks.view(-1, shape.head_dim)
         self._store: Callable[..., None] | None = None
+        self._store_on_gpu: Callable[..., None] | None = None
+        if not gpu.missing(device):
+            from workers.rank.gpu.rows import store as store_on_gpu
+
+            self._store_on_gpu = store_on_gpu
         if device.type == "cpu" and is_available(shape.dtype):
             from workers.rank.native.paged import store
 
@@ -97,8 +103,12 @@ class KVCache:
         """Store K and V, both ``[kv_head, token, head_dim]``. ``slots`` ``[kv_head * token]``: slots of layer 0's K."""
         offset = layer * 2 * self.shape.block_size
         dim = self.shape.head_dim
-        if self._store is not None and key.stride(-1) == value.stride(-1) == 1:
+        is_plain = key.stride(-1) == value.stride(-1) == 1
+        if self._store is not None and is_plain:
             self._write_natively(self._slots[offset:], slots, key, value)
+            return
+        if self._store_on_gpu is not None and is_plain:
+            self._store_on_gpu(self._slots[offset:], slots, key, value, self.shape.block_size * dim)
             return
         self._slots.index_copy_(0, slots + offset, key.reshape(-1, dim))
         self._slots.index_copy_(0, slots + (offset + self.shape.block_size), value.reshape(-1, dim))

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import torch
 
 from workers.rank.cache.attention import PagedAttention
+from workers.rank.gpu import support as gpu
 from workers.rank.in_place.attention import InPlaceAttention
 from workers.rank.in_place.rows import paged_rows
 from workers.rank.native.support import is_available
@@ -29,7 +27,7 @@ def choose_kernel(wanted: str, device: torch.device, progress: Callable[[str], N
 
     Says so if a GPU has to do without one. Raises ModelLoadError if ``in-place`` is wanted where it is not possible.
     """
-    missing = missing_for_kernel(device)
+    missing = gpu.missing(device)
     if wanted == "in-place" and missing:
         raise ModelLoadError(f"attention in-place is wanted, but {missing}")
     if wanted == "auto" and missing and device.type == "cuda":
@@ -48,17 +46,6 @@ def native_kernel(wanted: str, device: torch.device, dtype: torch.dtype) -> Kern
     from workers.rank.in_place.native_kernel import NativeKernel
 
     return NativeKernel(dtype)
-
-
-def missing_for_kernel(device: torch.device) -> str:
-    """What the kernel needs and does not have here; empty if it has everything."""
-    if device.type != "cuda":
-        return f"the model is on {device.type}, and it needs a GPU"
-    if find_spec("triton") is None:
-        return "the package triton is not installed"
-    # Triton compiles the function that starts a program.
-    has_compiler = "CC" in os.environ or shutil.which("gcc") or shutil.which("clang")
-    return "" if has_compiler else "Triton needs a C compiler, and there is neither gcc nor clang"
 
 
 def attention_of(kernel: Kernel | None, cache: KVCache, batch: Batch) -> Attend:

@@ -15,9 +15,10 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
 from workers.rank import distributed
 from workers.rank.cache.attention import NAME, attending, register
-from workers.rank.cpu.packing import pack
 from workers.rank.device import RankDevice, assign_device
 from workers.rank.in_place.choice import attention_of, choose_kernel, native_kernel
+from workers.rank.layers.packing import pack
+from workers.rank.layers.programs import programs_for
 from workers.rank.loading.adapters import load_adapters, prove_adapters
 from workers.rank.loading.config_checks import check_config, check_split
 from workers.rank.loading.fingerprint import fingerprint
@@ -112,8 +113,8 @@ def load_model(spec: RankSpec, progress: Callable[[str], None]) -> ModelShard:
     weights_fingerprint, fingerprint_s = _timed(lambda: fingerprint(module))
     own = own_logits(module)
     loaded = load_adapters(module, spec.adapters, weights_fingerprint, progress)
-    if rank_device.device.type == "cpu" and spec.num_ranks == 1:
-        pack(module)
+    if spec.num_ranks == 1:
+        pack(module, programs_for(rank_device.device))
     prove_equal(module, shape, own, kernel)
     prove_adapters(module, shape, loaded, own, kernel)
     progress(

@@ -13,8 +13,8 @@ from safetensors.torch import load_file, save_file
 from tests.kits import tiny_adapters, tiny_models
 from tests.kits.rank.driver import Driver, Job, Reference, load, prompt
 from workers.rank.adapters.low_rank import LowRank
-from workers.rank.cpu import linear
-from workers.rank.cpu.linear import is_available
+from workers.rank.layers import linear
+from workers.rank.layers.linear import is_available
 from workers.rank_protocol.errors import ModelLoadError, UnsupportedModelError
 
 if TYPE_CHECKING:

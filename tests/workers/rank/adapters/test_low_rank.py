@@ -10,8 +10,8 @@ import torch
 from workers.rank.adapters.low_rank import Factors, LowRank, Selection, attach, joined, part_of
 from workers.rank.cache.batch import NO_ADAPTER, AdapterRun, Batch, BatchRow
 from workers.rank.cache.kv_cache import CacheShape
-from workers.rank.cpu.linear import PackedLinear, is_available
-from workers.rank.cpu.linear import joined as packed
+from workers.rank.layers.linear import PackedLinear, is_available
+from workers.rank.layers.linear import joined as packed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from workers.rank.native.support import is_available
-
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from workers.rank.layers.port import RowPrograms
 
 #: How much each output of a norm may differ from that of the model's own, in roundings of its type.
 _MAX_ROUNDINGS = 4
@@ -23,60 +21,55 @@ class FastRMSNorm(torch.nn.Module):
 
     weight: torch.Tensor
 
-    def __init__(self, weight: torch.Tensor, eps: float) -> None:
+    def __init__(self, weight: torch.Tensor, eps: float, programs: RowPrograms | None) -> None:
+        """Without programs, or for types that they do not take, torch computes it."""
         super().__init__()
         self.register_buffer("weight", weight.detach(), persistent=False)
         self.eps = eps
-        self._native: Callable[..., None] | None = None
-        if weight.device.type == "cpu" and is_available(weight.dtype):
-            from workers.rank.native.rows import rms_norm
-
-            self._native = rms_norm(weight.dtype)
+        self._programs = programs if programs is not None and programs.takes(weight.dtype) else None
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """The scaled inputs, in the type of the inputs."""
-        if self._native is not None and inputs.dtype == self.weight.dtype:
+        if self._programs is not None and inputs.dtype == self.weight.dtype:
             inputs = inputs.contiguous()
             outputs = torch.empty_like(inputs)
-            size = self.weight.numel()
-            rows = inputs.numel() // size
-            self._native(inputs.data_ptr(), self.weight.data_ptr(), outputs.data_ptr(), rows, size, size, self.eps)
+            self._programs.rms_norm(inputs, self.weight, outputs, self.eps)
             return outputs
         return torch.nn.functional.rms_norm(inputs, self.weight.shape, self.weight, self.eps)
 
 
-def replace_norms(model: torch.nn.Module) -> None:
+def replace_norms(model: torch.nn.Module, programs: RowPrograms | None) -> None:
     """Replace each norm that computes the same as ``FastRMSNorm``, as a trial shows."""
     for module in list(model.modules()):
         for name, layer in list(module.named_children()):
-            faster = _faster(layer)
+            faster = _faster(layer, programs)
             if faster is not None:
                 setattr(module, name, faster)
 
 
-def _faster(layer: torch.nn.Module) -> FastRMSNorm | None:
+def _faster(layer: torch.nn.Module, programs: RowPrograms | None) -> FastRMSNorm | None:
     weight = getattr(layer, "weight", None)
     eps = getattr(layer, "variance_epsilon", getattr(layer, "eps", None))
     if "RMSNorm" not in type(layer).__name__ or not isinstance(weight, torch.Tensor) or not isinstance(eps, float):
         return None
-    faster = FastRMSNorm(weight, eps)
-    return faster if weight.dim() == 1 and _computes_the_same(layer, faster) else None
+    faster = FastRMSNorm(weight, eps, programs)
+    return faster if weight.dim() == 1 and _computes_the_same(layer, faster, programs) else None
 
 
-def _computes_the_same(layer: torch.nn.Module, faster: FastRMSNorm) -> bool:
+def _computes_the_same(layer: torch.nn.Module, faster: FastRMSNorm, programs: RowPrograms | None) -> bool:
     """Whether both give the same outputs in their type, and inputs of any size as copies in float32.
 
     Roundings to a half type could hide a difference.
     """
     if not _is_equal(layer, faster, 1.0):
         return False
-    layer, faster = deepcopy(layer).float(), FastRMSNorm(faster.weight.float(), faster.eps)
+    layer, faster = deepcopy(layer).float(), FastRMSNorm(faster.weight.float(), faster.eps, programs)
     return all(_is_equal(layer, faster, scale) for scale in _SCALES)
 
 
 def _is_equal(layer: torch.nn.Module, faster: FastRMSNorm, scale: float) -> bool:
     dtype, size = faster.weight.dtype, faster.weight.numel()
-    inputs = torch.linspace(-2 * scale, 3 * scale, 3 * size, dtype=dtype).reshape(3, size)
+    inputs = torch.linspace(-2 * scale, 3 * scale, 3 * size, dtype=dtype, device=faster.weight.device).reshape(3, size)
     with torch.inference_mode():
         ours = faster(inputs)
         try:

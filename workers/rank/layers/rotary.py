@@ -11,8 +11,9 @@ from workers.rank.cache.attention import call_active
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from workers.rank.cpu.linear import PackedLinear
-    from workers.rank.cpu.trials import AttentionCall
+    from workers.rank.layers.linear import PackedLinear
+    from workers.rank.layers.port import RowPrograms
+    from workers.rank.layers.trials import AttentionCall
 
 #: The layers of such a module, by their names.
 NAMES = ("q_proj", "k_proj", "v_proj", "o_proj")
@@ -33,14 +34,19 @@ def can_take(arguments: Mapping[str, Any], call: AttentionCall) -> bool:
 class RotaryAttention(torch.nn.Module):
     """Does what an attention module of transformers does; ``product`` gives queries, keys and values side by side."""
 
-    def __init__(self, layer_idx: int, product: PackedLinear, outputs: PackedLinear, call: AttentionCall) -> None:
-        from workers.rank.native.rows import rotate
-
+    def __init__(
+        self,
+        layer_idx: int,
+        product: PackedLinear,
+        outputs: PackedLinear,
+        call: AttentionCall,
+        programs: RowPrograms,
+    ) -> None:
         super().__init__()
         self.layer_idx = layer_idx
         self.product, self.outputs = product, outputs
         self._call = call
-        self._rotate = rotate(call.query.dtype)
+        self._programs = programs
 
     def forward(
         self, hidden_states: torch.Tensor, position_embeddings: tuple[torch.Tensor, torch.Tensor], **_: Any
@@ -49,11 +55,11 @@ class RotaryAttention(torch.nn.Module):
         heads, kv_heads, head_dim = self._call.heads, self._call.kv_heads, self._call.head_dim
         # Calling a module takes longer than a small operation.
         product = self.product.forward(hidden_states).contiguous()
-        tokens, size = product.shape[1:]
+        tokens = product.shape[1]
         cos, sin = (angles.contiguous() for angles in position_embeddings)
         if cos.numel() != tokens * head_dim or cos.dtype != product.dtype:
             raise ValueError(f"rotations {tuple(cos.shape)} do not fit {tokens} tokens and heads of {head_dim}")
-        self._rotate(product.data_ptr(), cos.data_ptr(), sin.data_ptr(), tokens, heads + kv_heads, head_dim, size)
+        self._programs.rotate(product[0], cos, sin, heads + kv_heads, head_dim)
         parts = product.view(1, tokens, -1, head_dim).transpose(1, 2)
         attended = call_active(
             self,

@@ -12,13 +12,16 @@ from transformers import AutoModelForCausalLM
 from transformers.models.gemma.modeling_gemma import GemmaRMSNorm
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
-from workers.rank.cpu.linear import LinearPart, PackedLinear, SharedProduct, is_available
-from workers.rank.cpu.norm import FastRMSNorm, replace_norms
-from workers.rank.cpu.packing import pack
+from workers.rank.layers.linear import LinearPart, PackedLinear, SharedProduct, is_available
+from workers.rank.layers.norm import FastRMSNorm, replace_norms
+from workers.rank.layers.packing import pack
+from workers.rank.layers.programs import programs_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+CPU = torch.device("cpu")
 
 pytestmark = pytest.mark.skipif(not is_available(torch.float32), reason="torch without oneDNN")
 
@@ -81,7 +84,7 @@ def test_a_packed_model_gives_the_same_logits(folder_of: Callable[[str], Path]) 
         model = AutoModelForCausalLM.from_pretrained(folder_of(architecture)).eval()
         tokens = torch.arange(9)[None]
         expected = model(tokens).logits
-        pack(model)
+        pack(model, programs_for(CPU))
         assert torch.allclose(model(tokens).logits, expected, atol=1e-4)
         assert not any(type(layer) is torch.nn.Linear for layer in model.modules())
         assert any(isinstance(layer, LinearPart) for layer in model.modules())
@@ -89,7 +92,7 @@ def test_a_packed_model_gives_the_same_logits(folder_of: Callable[[str], Path]) 
 
 def test_only_norms_that_compute_the_same_are_replaced() -> None:
     model = torch.nn.ModuleList([LlamaRMSNorm(32, eps=1e-5), GemmaRMSNorm(32, eps=1e-5)])
-    replace_norms(model)
+    replace_norms(model, programs_for(CPU))
     assert [type(layer) for layer in model] == [FastRMSNorm, GemmaRMSNorm]
 
 
@@ -132,7 +135,7 @@ def test_norms_of_all_sizes_and_types_are_replaced(dtype: torch.dtype, size: int
     layer = LlamaRMSNorm(size, eps=1e-6)
     layer.weight.copy_(torch.linspace(-0.1, 3, size))
     model = torch.nn.ModuleList([layer.to(dtype)])
-    replace_norms(model)
+    replace_norms(model, programs_for(CPU))
     assert isinstance(model[0], FastRMSNorm)
     assert model[0].weight.dtype == dtype
 
@@ -142,6 +145,6 @@ def test_norms_of_all_sizes_and_types_are_replaced(dtype: torch.dtype, size: int
 def test_norms_that_compute_something_else_stay(norm: type[LlamaRMSNorm], dtype: torch.dtype) -> None:
     layer = norm(32, eps=1e-6).to(dtype)
     model = torch.nn.ModuleList([layer])
-    replace_norms(model)
+    replace_norms(model, programs_for(CPU))
     assert model[0] is layer
     assert layer.weight.dtype == dtype

@@ -22,7 +22,7 @@ _FIRST_POSITION = 5
 #: activations may differ for numbers of a certain size only.
 _SCALES = (0.1, 1.0, 10.0, 100.0)
 #: Allowed relative error of a replacement's outputs, for each token by itself.
-_TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.03}
+TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.03, torch.float16: 0.005}
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,9 @@ class Inputs:
         if not isinstance(states, torch.Tensor):
             return self
         tokens = states.shape[-2]
-        scales = torch.tensor(_SCALES, dtype=states.dtype).repeat(tokens // len(_SCALES) + 1)[:tokens, None]
+        scales = torch.tensor(_SCALES, dtype=states.dtype, device=states.device).repeat(tokens // len(_SCALES) + 1)[
+            :tokens, None
+        ]
         return Inputs(self.args, {**self.kwargs, "hidden_states": states * scales})
 
 
@@ -117,8 +119,8 @@ def inputs_of(model: PreTrainedModel, modules: Iterable[torch.nn.Module]) -> dic
 
     hooks = [module.register_forward_pre_hook(note, with_kwargs=True) for module in modules]
     try:
-        positions = _positions(getattr(model.config, "max_position_embeddings", None))
-        ids = torch.arange(3, 3 + positions.shape[1])[None] % model.config.vocab_size
+        positions = _positions(getattr(model.config, "max_position_embeddings", None)).to(model.device)
+        ids = torch.arange(3, 3 + positions.shape[1], device=model.device)[None] % model.config.vocab_size
         with attending(CallRecorder()), torch.inference_mode():
             model(input_ids=ids, position_ids=positions, use_cache=False)
             return {module: inputs.scaled() for module, inputs in found.items()}
@@ -140,4 +142,4 @@ def is_close(ours: torch.Tensor, own: torch.Tensor) -> bool:
     if ours.shape != own.shape or ours.dtype != own.dtype or not own.numel():
         return False
     errors = (ours.float() - own.float()).norm(dim=-1) / own.float().norm(dim=-1).clamp(min=1e-30)
-    return bool((errors <= _TOLERANCE[own.dtype]).all())
+    return bool((errors <= TOLERANCE[own.dtype]).all())

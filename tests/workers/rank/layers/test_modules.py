@@ -10,12 +10,13 @@ import torch
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from workers.rank.cache.attention import NAME, register
-from workers.rank.cpu import packing
-from workers.rank.cpu.gated import GatedMLP
-from workers.rank.cpu.linear import is_available
-from workers.rank.cpu.packing import pack
-from workers.rank.cpu.rotary import RotaryAttention
-from workers.rank.cpu.trials import CallRecorder, Inputs, is_close
+from workers.rank.layers import packing
+from workers.rank.layers.gated import GatedMLP
+from workers.rank.layers.linear import is_available
+from workers.rank.layers.packing import pack
+from workers.rank.layers.programs import programs_for
+from workers.rank.layers.rotary import RotaryAttention
+from workers.rank.layers.trials import CallRecorder, Inputs, is_close
 from workers.rank.native import support
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.skipif(
     not (is_available(torch.float32) and support.is_available(torch.float32)), reason="needs oneDNN and Numba"
 )
+CPU = torch.device("cpu")
 DTYPES = [
     torch.float32,
     pytest.param(
@@ -82,7 +84,7 @@ def logits(model: torch.nn.Module) -> torch.Tensor:
 def test_replaced_modules_give_the_same_logits(bias: bool) -> None:
     model = llama(bias=bias)
     expected = logits(model)
-    pack(model)
+    pack(model, programs_for(CPU))
     assert kinds(model) == {GatedMLP, RotaryAttention}
     assert torch.allclose(logits(model), expected, atol=1e-4)
 
@@ -90,7 +92,7 @@ def test_replaced_modules_give_the_same_logits(bias: bool) -> None:
 def test_another_activation_stays() -> None:
     model = llama("relu")
     expected = logits(model)
-    pack(model)
+    pack(model, programs_for(CPU))
     assert kinds(model) == {RotaryAttention}
     assert torch.allclose(logits(model), expected, atol=1e-4)
 
@@ -101,13 +103,13 @@ def test_rotations_of_pairs_that_stand_together_stay(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr("transformers.models.llama.modeling_llama.rotate_half", rotate_pairs)
     model = llama()
-    pack(model)
+    pack(model, programs_for(CPU))
     assert kinds(model) == {GatedMLP}
 
 
 def test_rotations_of_another_size_are_refused() -> None:
     model = llama()
-    pack(model)
+    pack(model, programs_for(CPU))
     attention = model.model.layers[0].self_attn
     angles = torch.ones(1, 3, 8)
     with pytest.raises(ValueError, match="do not fit 3 tokens"):
@@ -138,7 +140,7 @@ def test_rotations_of_another_size_are_refused() -> None:
 )
 def test_attention_of_another_kind_stays(kind: str, config: dict[str, object], dtype: torch.dtype) -> None:
     model = other(kind, dtype, **config)
-    pack(model)
+    pack(model, programs_for(CPU))
     assert RotaryAttention not in kinds(model)
 
 
@@ -149,7 +151,7 @@ def test_an_activation_that_is_much_alike_stays(scale: float, dtype: torch.dtype
     model = llama("gelu").to(dtype)
     for layer in model.model.layers:
         layer.mlp.gate_proj.weight.mul_(scale)
-    pack(model)
+    pack(model, programs_for(CPU))
     assert kinds(model) == {RotaryAttention}
 
 
@@ -175,7 +177,7 @@ def test_no_weights_are_kept_of_what_was_replaced(monkeypatch: pytest.MonkeyPatc
         return plain(*given)
 
     monkeypatch.setattr(packing, step, count)
-    pack(model)
+    pack(model, programs_for(CPU))
     assert alive[-1] <= 5, "an attention module, and the output layer"
     assert not any(layer() for layer in layers)
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import torch
 
 if TYPE_CHECKING:
-    from workers.rank.cpu.linear import PackedLinear
+    from workers.rank.layers.linear import PackedLinear
+    from workers.rank.layers.port import RowPrograms
 
 #: The layers of such a module, by their names.
 NAMES = ("gate_proj", "up_proj", "down_proj")
@@ -16,12 +17,10 @@ NAMES = ("gate_proj", "up_proj", "down_proj")
 class GatedMLP(torch.nn.Module):
     """``down(silu(gate(x)) * up(x))`` for inputs ``[..., hidden]``; ``both`` is the product of gate and up."""
 
-    def __init__(self, both: PackedLinear, down: PackedLinear, dtype: torch.dtype) -> None:
-        from workers.rank.native.rows import gate
-
+    def __init__(self, both: PackedLinear, down: PackedLinear, programs: RowPrograms) -> None:
         super().__init__()
         self.both, self.down = both, down
-        self._gate = gate(dtype)
+        self._programs = programs
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """The outputs, ``[..., hidden]``."""
@@ -29,5 +28,5 @@ class GatedMLP(torch.nn.Module):
         product = self.both.forward(inputs).contiguous()
         *sizes, size = product.shape
         gated = product.new_empty((*sizes, size // 2))
-        self._gate(product.data_ptr(), gated.data_ptr(), product.numel() // size, size // 2)
+        self._programs.gate(product.view(-1, size), gated.view(-1, size // 2))
         return self.down.forward(gated)

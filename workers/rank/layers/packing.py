@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 import torch
 
 from workers.rank.adapters.low_rank import part_of
-from workers.rank.cpu import gated, rotary
-from workers.rank.cpu.gated import GatedMLP
-from workers.rank.cpu.linear import LinearPart, PackedLinear, SharedProduct, is_available, joined
-from workers.rank.cpu.norm import replace_norms
-from workers.rank.cpu.rotary import RotaryAttention
-from workers.rank.cpu.trials import inputs_of, is_close
-from workers.rank.native import support
+from workers.rank.layers import gated, rotary
+from workers.rank.layers.gated import GatedMLP
+from workers.rank.layers.linear import LinearPart, PackedLinear, SharedProduct, is_available, joined
+from workers.rank.layers.norm import replace_norms
+from workers.rank.layers.rotary import RotaryAttention
+from workers.rank.layers.trials import TOLERANCE, inputs_of, is_close
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from workers.rank.cpu.trials import AttentionCall, Inputs
+    from workers.rank.layers.port import RowPrograms
+    from workers.rank.layers.trials import AttentionCall, Inputs
 
 #: Names under which models have layers that are called with the same input, in the order of the calls. A layer that is
 #: called with another input computes the products of all of them and keeps its own, so a wrong name costs time, not
@@ -26,15 +26,16 @@ if TYPE_CHECKING:
 SHARING = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 
 
-def pack(model: PreTrainedModel) -> None:
-    """Lay out the weights of all linear layers for this processor, and replace norms and modules that a trial allows.
+def pack(model: PreTrainedModel, programs: RowPrograms | None) -> None:
+    """Lay out the weights of all linear layers for their device, and replace norms and modules that a trial allows.
 
     What adapters add to layers stays with their products.
     The model keeps no other copy of these weights, so its state cannot be saved afterwards. Types for which there is no
     packed product stay as they are. The model must not be split over ranks.
     """
-    replace_norms(model)
-    _replace_modules(model)
+    replace_norms(model, programs)
+    if programs is not None:
+        _replace_modules(model, programs)
     # A list with the layers would keep all of their weights, beside those that are laid out anew.
     for module in [one for one in model.modules() if not isinstance(one, torch.nn.Linear)]:
         for names in SHARING:
@@ -43,13 +44,13 @@ def pack(model: PreTrainedModel) -> None:
             setattr(module, name, PackedLinear(layer.weight, layer.bias, part_of(layer)))
 
 
-def _replace_modules(model: PreTrainedModel) -> None:
+def _replace_modules(model: PreTrainedModel, programs: RowPrograms) -> None:
     """Replace gated layers and attention modules, each as soon as its replacement has given the same."""
     places = [
         (parent, name, child)
         for parent in model.modules()
         for name, child in parent.named_children()
-        if _can_try(child, gated.NAMES) or _can_try(child, rotary.NAMES)
+        if _can_try(child, gated.NAMES, programs) or _can_try(child, rotary.NAMES, programs)
     ]
     if not places:
         return
@@ -57,12 +58,12 @@ def _replace_modules(model: PreTrainedModel) -> None:
     while places:  # nothing here keeps the weights of a module that was replaced
         parent, name, child = places.pop()
         given = inputs.pop(child, None)
-        faster = None if given is None else _faster(child, given)
+        faster = None if given is None else _faster(child, given, programs)
         if faster is not None:
             setattr(parent, name, faster)
 
 
-def _can_try(module: torch.nn.Module, names: tuple[str, ...]) -> bool:
+def _can_try(module: torch.nn.Module, names: tuple[str, ...], programs: RowPrograms) -> bool:
     """Whether these plain linear layers are all modules with weights that it has, and there are programs."""
     children = dict(module.named_children())
     layers = _linear_layers(module)
@@ -74,27 +75,30 @@ def _can_try(module: torch.nn.Module, names: tuple[str, ...]) -> bool:
         and not list(module.parameters(recurse=False))
         and len(dtypes) == 1
         and len({layers[name].bias is None for name in names[:-1]}) == 1
-        and support.is_available(next(iter(dtypes)))
+        and programs.takes(next(iter(dtypes)))
+        and next(iter(dtypes)) in TOLERANCE
     )
 
 
-def _faster(module: torch.nn.Module, inputs: Inputs) -> torch.nn.Module | None:
+def _faster(module: torch.nn.Module, inputs: Inputs, programs: RowPrograms) -> torch.nn.Module | None:
     """A replacement that gives the same for these inputs; None if there is none."""
     own, call = inputs.give(module)
-    return _faster_gated(module, inputs, own) if call is None else _faster_attention(module, inputs, own, call)
+    if call is None:
+        return _faster_gated(module, inputs, own, programs)
+    return _faster_attention(module, inputs, own, call, programs)
 
 
-def _faster_gated(module: torch.nn.Module, inputs: Inputs, own: object) -> GatedMLP | None:
+def _faster_gated(module: torch.nn.Module, inputs: Inputs, own: object, programs: RowPrograms) -> GatedMLP | None:
     layers = _linear_layers(module)
     if set(layers) != set(gated.NAMES) or not isinstance(own, torch.Tensor) or inputs.only is None:
         return None
     gate, up, down = (layers[name] for name in gated.NAMES)
-    faster = GatedMLP(joined([gate, up]), joined([down]), up.weight.dtype)
+    faster = GatedMLP(joined([gate, up]), joined([down]), programs)
     return faster if is_close(inputs.give(faster)[0], own) else None
 
 
 def _faster_attention(
-    module: torch.nn.Module, inputs: Inputs, own: object, call: AttentionCall
+    module: torch.nn.Module, inputs: Inputs, own: object, call: AttentionCall, programs: RowPrograms
 ) -> RotaryAttention | None:
     layers = _linear_layers(module)
     index = getattr(module, "layer_idx", None)
@@ -102,7 +106,7 @@ def _faster_attention(
     if not is_alike or not isinstance(index, int) or not rotary.can_take(inputs.kwargs, call):
         return None
     queries, keys, values, outputs = (layers[name] for name in rotary.NAMES)
-    faster = RotaryAttention(index, joined([queries, keys, values]), joined([outputs]), call)
+    faster = RotaryAttention(index, joined([queries, keys, values]), joined([outputs]), call, programs)
     ours, our_call = inputs.give(faster)
     assert our_call is not None and isinstance(own, tuple), "it calls the attention, and this was asked before"
     pairs = ((ours[0], own[0]), (our_call.query, call.query), (our_call.key, call.key), (our_call.value, call.value))
@@ -124,5 +128,5 @@ def _linear_layers(module: torch.nn.Module) -> dict[str, torch.nn.Linear]:
     return {
         name: layer
         for name, layer in module.named_children()
-        if type(layer) is torch.nn.Linear and is_available(layer.weight.dtype)
+        if type(layer) is torch.nn.Linear and is_available(layer.weight.dtype, layer.weight.device)
     }

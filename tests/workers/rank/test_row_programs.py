@@ -1,0 +1,140 @@
+"""Programs for tokens by themselves: those of GPUs and of CPUs compute what plain torch does.
+
+Those of GPUs run under Triton's interpreter where there is none.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from tests.kits.rank.kernels import needs_triton
+from workers.rank.cache.attention import NAME, register
+from workers.rank.layers.gated import GatedMLP
+from workers.rank.layers.linear import is_available
+from workers.rank.layers.norm import FastRMSNorm
+from workers.rank.layers.packing import pack
+from workers.rank.layers.rotary import RotaryAttention
+from workers.rank.layers.trials import Inputs
+from workers.rank.native import support
+
+if TYPE_CHECKING:
+    from workers.rank.layers.port import RowPrograms
+
+DTYPES = [torch.float32, torch.bfloat16, torch.float16]
+#: Roundings of a type by which results may differ.
+NUM_ROUNDINGS = 4
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(0)
+
+
+@pytest.fixture(params=["native", "triton"])
+def programs(request: pytest.FixtureRequest, device: str) -> RowPrograms:
+    if request.param == "triton":
+        needs_triton(device)
+        from workers.rank.gpu.rows import TritonRows
+
+        return TritonRows()
+    if device != "cpu" or support.missing():
+        pytest.skip("native programs are for CPUs, and Numba compiles them")
+    from workers.rank.native.row_programs import NativeRows
+
+    return NativeRows()
+
+
+def check(got: torch.Tensor, expected: torch.Tensor) -> None:
+    """``expected`` is float32."""
+    tolerance = NUM_ROUNDINGS * torch.finfo(got.dtype).eps
+    assert torch.allclose(got.float(), expected, rtol=tolerance, atol=tolerance)
+
+
+def draw(programs: RowPrograms, dtype: torch.dtype, *sizes: int) -> torch.Tensor:
+    if not programs.takes(dtype):
+        pytest.skip(f"no programs for {dtype}")
+    return torch.randn(sizes).to(dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("size", [8, 48, 1536])
+def test_rms_norm(programs: RowPrograms, size: int, dtype: torch.dtype, device: str) -> None:
+    inputs, weight = (draw(programs, dtype, *sizes).to(device) for sizes in ((2, 3, size), (size,)))
+    outputs = torch.full_like(inputs, torch.nan)
+    programs.rms_norm(inputs, weight, outputs, 1e-5)
+    check(outputs, torch.nn.functional.rms_norm(inputs.float(), (size,), weight.float(), 1e-5))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("head_dim", [16, 80])
+def test_rotate(programs: RowPrograms, head_dim: int, dtype: torch.dtype, device: str) -> None:
+    heads, tokens = 5, 7
+    product = draw(programs, dtype, tokens, (heads + 2) * head_dim).to(device)
+    cosines, sines = (draw(programs, dtype, 1, tokens, head_dim).to(device) for _ in range(2))
+    parts = product.float().view(tokens, heads + 2, head_dim)
+    low, high = parts.chunk(2, dim=-1)
+    turned = torch.cat((-high, low), dim=-1)
+    expected = parts * cosines[0, :, None].float() + turned * sines[0, :, None].float()
+    expected[:, heads:] = parts[:, heads:]
+    programs.rotate(product, cosines, sines, heads, head_dim)
+    check(product.view(tokens, heads + 2, head_dim), expected)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("size", [48, 1500])
+def test_gate(programs: RowPrograms, size: int, dtype: torch.dtype, device: str) -> None:
+    product = (draw(programs, dtype, 3, 2 * size) * 20).to(device)
+    outputs = product.new_full((3, size), torch.nan)
+    programs.gate(product, outputs)
+    opened, other = product.float().chunk(2, dim=-1)
+    check(outputs, torch.nn.functional.silu(opened) * other)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("head_dim", [16, 80])
+def test_store_writes_keys_and_values_and_nothing_else(head_dim: int, dtype: torch.dtype, device: str) -> None:
+    """Key and value are views of one product, as an attention module makes them."""
+    needs_triton(device)
+    from workers.rank.gpu.rows import store
+
+    kv_heads, tokens, slots = 3, 5, 40
+    product = torch.randn(tokens, 2 * kv_heads + 1, head_dim).to(dtype).transpose(0, 1).to(device)
+    key, value = product[:kv_heads], product[kv_heads:-1]
+    chosen = torch.randperm(slots)[: kv_heads * tokens].to(device)
+    layer = torch.zeros(2 * slots, head_dim, dtype=dtype, device=device)
+    expected = layer.clone()
+    expected[chosen] = key.reshape(-1, head_dim)
+    expected[chosen + slots] = value.reshape(-1, head_dim)
+    store(layer, chosen, key, value, slots * head_dim)
+    assert torch.equal(layer, expected)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_layers_of_a_model_are_replaced(programs: RowPrograms, dtype: torch.dtype, device: str) -> None:
+    if not programs.takes(dtype) or not is_available(dtype, torch.device(device)):
+        pytest.skip(f"no programs or no packed products for {dtype}")
+    register()
+    config = LlamaConfig(
+        vocab_size=64,
+        hidden_size=48,
+        intermediate_size=80,
+        num_hidden_layers=2,
+        num_attention_heads=6,
+        num_key_value_heads=2,
+        head_dim=16,
+        attn_implementation=NAME,
+    )
+    model = LlamaForCausalLM(config).eval().to(device, dtype)
+    tokens = torch.arange(9, device=device)[None]
+    asked = Inputs((), {"input_ids": tokens, "position_ids": tokens + 7, "use_cache": False})
+    with torch.inference_mode():
+        expected = asked.give(model)[0].logits
+        pack(model, programs)
+        assert {type(layer) for layer in model.modules()} >= {FastRMSNorm, GatedMLP, RotaryAttention}
+        got = asked.give(model)[0].logits
+    error = (got.float() - expected.float()).norm() / expected.float().norm()
+    assert error < 100 * torch.finfo(dtype).eps

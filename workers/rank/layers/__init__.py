@@ -1,0 +1,10 @@
+"""What makes the layers of models faster, on CPUs and GPUs, without code for any architecture. Begin with ``packing``.
+
+``packing``  replaces layers and modules of a loaded model
+``linear``   a linear layer whose weight is laid out as its device reads it, and layers that share one product
+``norm``     RMS norms in one program
+``gated``    gated layers: two products, and one program between them
+``rotary``   attention modules: one product, a rotation in place, the paged attention, one product
+``port``     the programs for tokens by themselves that a device may have; ``programs`` finds them
+``trials``   what modules are called with, and whether a replacement gives the same
+"""

@@ -1,0 +1,30 @@
+"""What layers need of a device: programs for each token by itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import torch
+
+
+class RowPrograms(Protocol):
+    """All tensors of a call are contiguous, on one device and of one type, which ``takes`` has been asked about."""
+
+    def takes(self, dtype: torch.dtype) -> bool:
+        """Whether there are programs for numbers of this type."""
+
+    def rms_norm(self, inputs: torch.Tensor, weight: torch.Tensor, outputs: torch.Tensor, eps: float) -> None:
+        """Scale rows ``[..., size]`` to a mean square of 1, then by ``weight`` ``[size]``."""
+
+    def rotate(
+        self, product: torch.Tensor, cosines: torch.Tensor, sines: torch.Tensor, heads: int, head_dim: int
+    ) -> None:
+        """Rotate the first ``heads`` heads of each token of ``product`` ``[token, size]``, in place.
+
+        ``cosines`` and ``sines`` are ``[..., token, head_dim]``. A number of the lower half of a head turns with the
+        one at the same place of the upper half.
+        """
+
+    def gate(self, product: torch.Tensor, outputs: torch.Tensor) -> None:
+        """Of ``product`` ``[token, 2 * size]``, SiLU of the first half times the second, to ``outputs``."""
