@@ -49,6 +49,8 @@ class PairShape:
     d_tp: int = 1
     #: None: that of P.
     d_connector: Connector | None = None
+    #: Whether both announce themselves in the Redis of the cluster.
+    announces: bool = False
     environ: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -162,6 +164,7 @@ async def pair(program: VllmProgram, shape: PairShape, folder: Path) -> AsyncIte
                     MODEL_NAME,
                     ExtraArgs(f"{shape.args} {more}"),
                     connector,
+                    shape.announces,
                 ),
                 ServerPlace(ports.take(), ports.take(), ports.take()),
                 ServerShare(tp=tp, threads=1, environ=shape.environ),

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -27,12 +29,13 @@ from tests.vllm.conftest import VARIABLE
 TOKEN = "only-for-this-test"
 KEY = vllm_handshake_key(TOKEN)
 ENVIRON = {"BATON_INTERNAL_TOKEN": TOKEN}
+CLOSED = {**ENVIRON, "BATON_SIDE_CHANNEL": "closed"}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def closed(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pair]:
-    """Both servers have the token, and no side channel."""
-    shape = PairShape(environ={**ENVIRON, "BATON_SIDE_CHANNEL": "closed"})
+    """Both servers have the token, and no side channel. They announce themselves."""
+    shape = PairShape(announces=True, environ=CLOSED)
     async with pair(find_vllm(os.environ[VARIABLE]), shape, tmp_path_factory.mktemp("closed")) as both:
         yield both
 
@@ -89,22 +92,50 @@ async def test_a_router_serves_in_front_of_closed_side_channels(closed: Pair) ->
     def address(place: ServerPlace) -> str:
         return f"{place.router_address(16)}&handshake={place.handshake_port}"
 
-    flags = {"port": 0, "redis-url": "", "prefill": address(closed.p_place), "decode": address(closed.d_place)}
-    router = await closed.cluster.add("router", ProcessSpec(ROUTER, flags, environ=ENVIRON), num_workers=2)
+    flags = {"redis-url": "", "prefill": address(closed.p_place), "decode": address(closed.d_place)}
+    async with routed(closed, flags) as url:
+        await check_routed(closed, url)
+
+
+async def test_a_router_finds_servers_with_closed_side_channels(closed: Pair) -> None:
+    """It is given Redis and the token, and no address."""
+    async with routed(closed, {}) as url:
+        await check_routed(closed, url)
+
+
+@asynccontextmanager
+async def routed(closed: Pair, flags: dict[str, Any]) -> AsyncIterator[str]:
+    """The URL of a router that has the token and knows both servers."""
+    spec = ProcessSpec(ROUTER, {"port": 0, **flags}, environ=ENVIRON)
+    router = await closed.cluster.add("router", spec, num_workers=2)
+    try:
+        yield router.url
+    finally:
+        closed.cluster.kill("router")
+        await closed.cluster.ended("router")
+
+
+async def check_routed(closed: Pair, url: str) -> None:
+    """The router finds nothing wrong with the servers, and a hand-off through it is checked, and kept."""
     before = await closed.checks()
     async with httpx.AsyncClient(timeout=None, trust_env=False) as http:
-        workers = (await http.get(f"{router.url}/admin/workers")).json()["workers"]
+        workers = (await http.get(f"{url}/admin/workers")).json()["workers"]
         assert [(worker["has_fence"], worker["problem"]) for worker in workers] == [(True, "")] * 2
         assert len({worker["compatibility_hash"] for worker in workers} - {""}) == 1
-        body = {
-            "model": MODEL_NAME,
-            "messages": [{"role": "user", "content": "Another prompt. " * 40}],
-            "max_tokens": 8,
-        }
-        assert (await http.post(f"{router.url}/v1/chat/completions", json=body)).status_code == 200
+        messages = [{"role": "user", "content": f"By {url}. " + "Another prompt. " * 40}]
+        body = {"model": MODEL_NAME, "messages": messages, "max_tokens": 8}
+        assert (await http.post(f"{url}/v1/chat/completions", json=body)).status_code == 200
     assert await closed.checks() - before == {"kept": 1}
-    closed.cluster.kill("router")
-    await closed.cluster.ended("router")
+
+
+@pytest.mark.parametrize(("p_tp", "d_tp"), [(2, 1), (1, 2)])
+async def test_every_rank_is_asked_for_its_handshake(tmp_path: Path, p_tp: int, d_tp: int) -> None:
+    prompt = next(prompts(12))
+    shape = PairShape(p_tp=p_tp, d_tp=d_tp, environ=CLOSED)
+    async with pair(find_vllm(os.environ[VARIABLE]), shape, tmp_path) as both:
+        wanted = await both.ask(both.p, prompt)
+        assert (await both.hand_off(prompt)).is_like(wanted)
+        assert +(await both.checks()) == {"kept": d_tp}
 
 
 @pytest.mark.parametrize(("p", "d"), [(STOCK, BATON), (BATON, STOCK)])
