@@ -61,7 +61,7 @@ test-vllm: install $(if $(filter .venv-vllm,$(VLLM_VENV)),.venv-vllm/.installed)
 	TEST_VLLM="$(abspath $(VLLM_VENV))" $(BIN)/python -m pytest -m vllm $(VLLM_TESTS) $(ARGS)
 
 # torch's builds for CUDA bring the Triton that fits them.
-test-gpu: install  ## tests marked gpu, and the kernel of attention, which needs no GPU under Triton's interpreter
+test-gpu: install  ## tests marked gpu, and GPU programs, which need no GPU under Triton's interpreter
 	@$(BIN)/python -c 'import triton' 2> /dev/null || $(QUIETLY) "installing Triton" $(PIP) 'triton>=3.7,<4'
 	$(BIN)/python -m pytest tests/workers/rank tests/workers/rank_group tests/bench/gpu tests/bench/block_reads \
 		tests/end_to_end/test_on_a_gpu.py $(ARGS)

@@ -73,8 +73,8 @@ class WorkerSettings(ProcessSettings):
     device: str = Field(
         "auto",
         pattern=r"^(auto|cpu|cuda(:\d+)?)$",
-        description="Where the model runs: auto, cpu, cuda (several ranks take the GPUs in turn) or cuda:N "
-        "(all ranks on that one).",
+        description="Where the model runs: auto, cpu, cuda (each rank on a GPU of its own) or cuda:N "
+        "(a single rank on that one).",
     )
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         "auto", description="Type of weights and cache. auto: float32 on a CPU, the checkpoint's own on a GPU."
@@ -87,8 +87,8 @@ class WorkerSettings(ProcessSettings):
     decode_graphs: Literal["auto", "on", "off"] = Field(
         "auto",
         description="Whether decode steps are CUDA graphs, recorded at the start. on is refused where they are not "
-        "possible; auto then does without: on a CPU, with several ranks on one GPU, or with attention by gather. auto "
-        "also does without on workers that are for prefill only.",
+        "possible; auto then does without: on a CPU, or with attention by gather. auto also "
+        "does without on workers that are for prefill only.",
     )
     torch_threads: int | None = Field(
         None,
@@ -185,6 +185,8 @@ class WorkerSettings(ProcessSettings):
             raise ValueError("max_num_batched_tokens must not be below max_num_seqs")
         if self.model_name in self.adapters:
             raise ValueError(f"an adapter has the name of the model, {self.model_name}")
+        if self.tp > 1 and self.device.startswith("cuda:"):
+            raise ValueError(f"{self.tp} ranks need a GPU each, and device {self.device} is one; cuda is all")
         if self.device == "cpu" and self.attention == "in-place":
             raise ValueError("attention in-place needs a GPU, and device is cpu")
         if self.decode_graphs == "on" and (self.device == "cpu" or self.attention == "gather"):

@@ -42,13 +42,14 @@ def share_out(
     machine: Machine,
     environ: Mapping[str, str],
     threads_per_worker: int | None = None,
+    remedy: str = "lower --prefill-tp or --decode-tp",
 ) -> list[Share]:
     """One share for each worker. ``environ`` is the environment that all of them are started with.
 
-    Raises PreflightError if a worker has more ranks than there are GPUs.
+    Raises PreflightError, which names the remedy, if a worker has more ranks than there are GPUs.
     """
     threads = _threads(workers, machine, environ, threads_per_worker)
-    gpus = _gpus(workers, machine)
+    gpus = _gpus(workers, machine, remedy)
     return [Share({**one, **other.flags}, other.environ) for one, other in zip(threads, gpus, strict=True)]
 
 
@@ -66,15 +67,14 @@ def _threads(
     return [{} if _is_set(worker, "torch_threads") else {"torch_threads": per_rank * worker.tp} for worker in workers]
 
 
-def _gpus(workers: Sequence[WorkerSettings], machine: Machine) -> list[Share]:
+def _gpus(workers: Sequence[WorkerSettings], machine: Machine, remedy: str) -> list[Share]:
     """One GPU for each rank, in turn. Where there are too few, the workers on a GPU share its memory."""
     if not machine.gpus:
         return [Share()] * len(workers)
     wanted = [worker.tp if worker.device in _OPEN_DEVICES else 0 for worker in workers]
     if max(wanted, default=0) > len(machine.gpus):
         raise PreflightError(
-            f"a worker of {max(wanted)} ranks needs {max(wanted)} GPUs, and there are {len(machine.gpus)}: "
-            "lower --prefill-tp or --decode-tp"
+            f"a worker of {max(wanted)} ranks needs {max(wanted)} GPUs, and there are {len(machine.gpus)}: {remedy}"
         )
     turns = _in_turn(wanted, machine.gpus)
     crowd = Counter(gpu for turn in turns for gpu in turn)

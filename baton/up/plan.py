@@ -93,7 +93,8 @@ def make_plan(
         common["lora"] = ",".join(settings.lora)
     workers = {name: {**own, **common} for name, own in worker_flags(settings)}
     loaded = [load(WorkerSettings, flags, environ, document) for flags in workers.values()]
-    shares = share_out(loaded, machine, environ, settings.threads_per_worker)
+    remedy = "lower --prefill-tp or --decode-tp, or set the workers' device to cpu"
+    shares = share_out(loaded, machine, environ, settings.threads_per_worker, remedy)
     children = tuple(
         _child(name, "worker", {**told, **share.flags}, command, {**environ, **share.environ}, document, drains=True)
         for (name, told), share in zip(workers.items(), shares, strict=True)

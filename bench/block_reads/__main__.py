@@ -15,6 +15,7 @@ import msgspec
 from bench.block_reads.findings import GPU, HOST, Case, Findings
 from bench.block_reads.pages import report, summary
 from bench.report.arguments import at_least, counts, new_file
+from bench.report.lacking import LACKING
 
 #: For each memory, transports by the name that the report has for them.
 TRANSPORTS = {HOST: {"shared memory": "", "TCP": "tcp"}, GPU: {"GPU memory": ""}}
@@ -25,9 +26,12 @@ MAX_READ_MIB = 256
 CASE_TIMEOUT_S = 300.0
 
 
-def main() -> None:
+def main() -> int:
     """Parse, measure, print."""
     given = _parser().parse_args()
+    if given.memory == GPU and not _has_gpu():
+        print("there is no CUDA device here")
+        return LACKING
     found: dict[str, list[Findings]] = {}
     for name, tls in TRANSPORTS[given.memory].items():
         for kib in given.piece_kib:
@@ -41,6 +45,13 @@ def main() -> None:
         print(f"\n{table.title}")
         for row in (table.columns, *table.rows):
             print("  ".join(f"{cell:>24}" for cell in row))
+    return 0
+
+
+def _has_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
 
 
 def case_of(tls: str, piece_bytes: int, num_runs: int, source_bytes: int, memory: str = HOST) -> Case:
@@ -72,4 +83,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

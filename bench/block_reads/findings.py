@@ -49,7 +49,8 @@ class Findings(msgspec.Struct, frozen=True):
     """All samples of a case: ``runs[i]`` are those of one run, one for each count."""
 
     case: Case
-    #: Whether the kernel let the reader read the memory of the other process; of a GPU's memory nobody asks.
+    #: Whether the kernel let the reader read the memory of the other process. True for memory of a GPU, which it does
+    #: not guard.
     can_read: bool
     runs: list[list[Sample]]
 

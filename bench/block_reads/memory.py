@@ -9,21 +9,18 @@ import time
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
-import torch
 
 from bench.block_reads.findings import GPU
 from workers.rank.cache.huge_pages import HUGE_PAGE_BYTES, advise_huge_pages, padding_of
-from workers.rank.device import use_on_this_thread
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
 class Pieces(Protocol):
-    """Memory ``[piece, byte]`` full of ones. ``memory_type`` and ``device_id`` are those of ``RankMemory``."""
+    """Memory ``[piece, byte]`` full of ones. ``memory_type`` is that of ``RankMemory``."""
 
     memory_type: str
-    device_id: int
     address: int
     num_pieces: int
     piece_bytes: int
@@ -43,7 +40,7 @@ def make_pieces(memory: str, num_pieces: int, piece_bytes: int) -> Pieces:
 class HostPieces:
     """``Pieces`` in this process's memory; a copy is one ``memcpy`` per piece, in one loop in C."""
 
-    memory_type, device_id = "DRAM", 0
+    memory_type = "DRAM"
 
     def __init__(self, num_pieces: int, piece_bytes: int) -> None:
         self.num_pieces, self.piece_bytes = num_pieces, piece_bytes
@@ -64,9 +61,11 @@ class HostPieces:
 class GpuPieces:
     """``Pieces`` in memory of the first GPU; a copy is one kernel for all pieces."""
 
-    memory_type, device_id = "VRAM", 0
+    memory_type = "VRAM"
 
     def __init__(self, num_pieces: int, piece_bytes: int) -> None:
+        import torch
+
         self.num_pieces, self.piece_bytes = num_pieces, piece_bytes
         # Eight bytes at a time, since the kernel copies a number with each thread.
         self._tensor = torch.ones((num_pieces, piece_bytes), dtype=torch.uint8, device="cuda:0").view(torch.int64)
@@ -75,9 +74,13 @@ class GpuPieces:
 
     def use_on_this_thread(self) -> None:
         """As a rank does."""
-        use_on_this_thread(self.device_id)
+        from workers.rank.device import use_on_this_thread
+
+        use_on_this_thread(0)
 
     def copy(self, chosen: NDArray[Any], target: GpuPieces, start: int) -> float:
+        import torch
+
         index = torch.from_numpy(chosen).to(self._tensor.device)
         into = target._tensor[start : start + len(chosen)]
         torch.cuda.synchronize()

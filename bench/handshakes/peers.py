@@ -15,7 +15,7 @@ import sys
 import msgspec
 import numpy as np
 
-from bench.host_memory import host_memory
+from bench.rank_memory import rank_memory
 from core.protocol.handshake import RankMetadata
 from core.ucx.environment import apply_ucx_environment
 from workers.handshake.server import handshake_bytes
@@ -31,7 +31,7 @@ class StandInEngine:
 
         self.engine_id = secrets.token_hex(16)
         self._cache = np.zeros((NUM_BLOCKS, reader.block_bytes), dtype=np.uint8)
-        memory = host_memory(self.engine_id, self._cache, reader.shard)
+        memory = rank_memory(self.engine_id, self._cache.ctypes.data, *self._cache.shape, reader.shard)
         self.transfer = RankTransfer(memory, lambda event: None)
 
     def response(self, compatibility_hash: str) -> bytes:

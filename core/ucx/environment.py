@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 #: Every failure is raised as an exception; the log lines of NIXL and UCX would only repeat it, on standard output.
 _QUIET = {"UCX_LOG_LEVEL": "fatal", "UCX_WARN_UNUSED_ENV_VARS": "n", "NIXL_LOG_LEVEL": "FATAL"}
 #: Without NVLink UCX does not read from one process's GPU memory into another's, but through memory of the host, unless
-#: it is told to. Writing would be faster there, but D reads.
+#: it is told to.
 _DIRECT_GPU_READS = {"UCX_CUDA_IPC_ENABLE_GET_ZCOPY": "on"}
 #: With this interface UCX listens on 127.0.0.1 only, and still uses shared memory, which needs no interface.
 _LOOPBACK = "lo"

@@ -36,7 +36,7 @@ def prompts_of(seed: int) -> list[list[int]]:
 
 @pytest.mark.parametrize("d_device", ["cuda:0", "cpu"])
 async def test_hand_offs_give_the_tokens_of_the_undivided_model(d_device: str, tmp_path: Path) -> None:
-    """D decodes by graphs on the GPU, or on a CPU with blocks from the GPU."""
+    """D decodes on the GPU, or on a CPU with blocks from the GPU."""
     async with Stack(tmp_path, worker_flags=ON_GPU, decode_flags={"device": d_device}) as stack:
         prompts = prompts_of(seed=10)
         got = [await stack.tokens(prompt, max_tokens=NUM_TOKENS) for prompt in prompts[:3]]
@@ -51,10 +51,12 @@ async def test_a_d_that_is_killed_costs_no_prefill_and_no_token(tmp_path: Path) 
     """The streams of the dead D go on at the other one, which computes on the same GPU."""
     async with Stack(tmp_path, decode=2, worker_flags=ON_GPU) as stack:
         prompts = [reference.prompt_of(60, seed=seed) for seed in range(8)]
+        hits = await stack.metric("prefill-0", "baton_worker_prefix_cache_hits_total")
         asked = [asyncio.create_task(stack.tokens(prompt, max_tokens=300)) for prompt in prompts]
         async with asyncio.timeout(60):
             while not await stack.metric("decode-0", "baton_worker_requests_running"):  # noqa: ASYNC110 (a process)
                 await asyncio.sleep(0.001)
         os.kill(stack.workers.pop("decode-0").pid, signal.SIGKILL)
         got = await asyncio.gather(*asked)
+        assert await stack.metric("prefill-0", "baton_worker_prefix_cache_hits_total") > hits
         assert got == [reference.greedy(tuple(prompt), 300) for prompt in prompts]

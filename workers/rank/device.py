@@ -15,10 +15,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RankDevice:
-    """A rank's device. ``backend``: ``gloo`` or ``nccl``."""
+    """A rank's device."""
 
     device: torch.device
-    backend: str = "gloo"
+
+    @property
+    def backend(self) -> str:
+        """The backend of torch.distributed: gloo ends processes that gather tensors of a GPU.
+
+        https://github.com/pytorch/pytorch/issues/152645, seen with torch 2.11 on an H100.
+        """
+        return "nccl" if self.device.type == "cuda" else "gloo"
 
 
 def assign_device(spec: RankSpec) -> RankDevice:
@@ -34,14 +41,12 @@ def assign_device(spec: RankSpec) -> RankDevice:
 
 
 def gpu_of(rank: int, num_ranks: int, num_gpus: int) -> RankDevice:
-    """The GPU of a rank, which is its own. Raises ModelLoadError if there are too few.
-
-    NCCL refuses ranks that share a GPU, and gloo ends their processes when it gathers tensors of a GPU
-    (https://github.com/pytorch/pytorch/issues/152645, seen with torch 2.11).
-    """
+    """The GPU of a rank, which is its own, as NCCL wants. Raises ModelLoadError if there are too few, or no NCCL."""
     if num_ranks > num_gpus:
         raise ModelLoadError(f"{num_ranks} ranks need a GPU each, and there are {num_gpus}")
-    return RankDevice(torch.device("cuda", rank), "nccl" if torch.distributed.is_nccl_available() else "gloo")
+    if num_ranks > 1 and not torch.distributed.is_nccl_available():
+        raise ModelLoadError(f"{num_ranks} ranks on GPUs need a torch with NCCL, and this one has none")
+    return RankDevice(torch.device("cuda", rank))
 
 
 def use_on_this_thread(device_index: int) -> None:

@@ -34,8 +34,8 @@ class RankSpec(msgspec.Struct, kw_only=True, frozen=True):
     rendezvous: str = ""
     #: Seconds that a rank waits for the others to start.
     join_timeout_s: float = 600.0
-    #: ``auto`` (the GPUs if there are any), ``cpu``, ``cuda``, ``cuda:1``... Several ranks are spread over the GPUs, or
-    #: share the GPU that is named.
+    #: ``auto`` (the GPUs if there are any), ``cpu``, ``cuda``, ``cuda:1``... Several ranks have a GPU each,
+    #: and none is named.
     device: str = "auto"
     #: ``auto``: float32 on a CPU, the type of the checkpoint on a GPU.
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"

@@ -10,6 +10,7 @@ import torch
 
 from bench.block_reads import __main__ as command
 from bench.block_reads.findings import GPU, HOST
+from bench.report.lacking import LACKING
 from bench.report.model import read_report
 
 if TYPE_CHECKING:
@@ -26,6 +27,13 @@ def test_two_processes_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert speeds.rows[0][:2] == ["16", "64"]
     assert float(speeds.rows[0][2]) > 0
     assert fixed.rows[0][0] == "shared memory"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_it_says_so(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["bench.block_reads", "--memory", GPU])
+    assert command.main() == LACKING
+    assert capsys.readouterr().out == "there is no CUDA device here\n"
 
 
 @pytest.mark.gpu

@@ -99,7 +99,7 @@ def compile_rows(dtype: str) -> Any:
 
 def main() -> None:
     compiled = {f"attend {case}": compile_attend(*case) for case in CASES}
-    rows = compile_rows("bf16") | compile_rows("fp32")
+    rows = compile_rows("bf16") | compile_rows("fp16") | compile_rows("fp32")
     for name, made in {**compiled, "merge": compile_merge(), **rows}.items():
         assert made.asm["cubin"], "the GPU's own code"
         uses_units = "mma" in made.asm["ptx"]

@@ -144,19 +144,21 @@ def test_devices_that_are_none(name: str) -> None:
         choose_device(name)
 
 
-def test_each_rank_has_a_gpu_of_its_own() -> None:
+def test_each_rank_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: True)
     placements = [gpu_of(rank, 2, 4) for rank in range(2)]
     assert [placement.device for placement in placements] == [torch.device("cuda", index) for index in range(2)]
-    if torch.distributed.is_nccl_available():
-        assert {placement.backend for placement in placements} == {"nccl"}
+    assert {placement.backend for placement in placements} == {"nccl"}
     with pytest.raises(ModelLoadError, match=r"^4 ranks need a GPU each, and there are 3$"):
         gpu_of(0, 4, 3)
+    monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: False)
+    assert gpu_of(0, 1, 1).device == torch.device("cuda", 0)
+    with pytest.raises(ModelLoadError, match=r"^2 ranks on GPUs need a torch with NCCL"):
+        gpu_of(0, 2, 2)
 
 
-@pytest.mark.gpu
-def test_ranks_that_would_share_a_gpu_are_refused() -> None:
-    if not torch.cuda.is_available():
-        pytest.skip("no CUDA device")
+def test_ranks_that_would_share_a_gpu_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workers.rank.device.choose_device", torch.device)
     spec = RankSpec(model="m", engine_id="e", num_ranks=2, device="cuda:0")
     with pytest.raises(ModelLoadError, match=r"^2 ranks need a GPU each, and device cuda:0 is one"):
         assign_device(spec)

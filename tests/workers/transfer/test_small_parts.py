@@ -108,7 +108,7 @@ def test_on_one_address_ucx_gets_its_interface_and_rdma(monkeypatch: pytest.Monk
     assert ucx_environment("192.0.2.77")["UCX_NET_DEVICES"] == "eth7,mlx5_0:1,mlx5_1:1"
 
 
-def test_gpus_may_read_from_each_other_without_nvlink() -> None:
+def test_ucx_is_told_that_it_may_read_between_gpus_without_nvlink() -> None:
     assert {ucx_environment(host)["UCX_CUDA_IPC_ENABLE_GET_ZCOPY"] for host in ("127.0.0.1", "0.0.0.0")} == {"on"}
 
 

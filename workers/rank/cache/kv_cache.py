@@ -76,7 +76,7 @@ class KVCache:
         self._store: Callable[..., None] | None = None
         self._store_on_gpu: Callable[..., None] | None = None
         if not gpu.missing(device):
-            from workers.rank.gpu.rows import store as store_on_gpu
+            from workers.rank.gpu.cache_writes import store as store_on_gpu
 
             self._store_on_gpu = store_on_gpu
         if device.type == "cpu" and is_available(shape.dtype):

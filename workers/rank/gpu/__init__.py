@@ -2,5 +2,5 @@
 
 ``support``   whether they can be compiled here
 ``programs``  norms, rotations, gates, and writing to the paged cache, in Triton's subset of Python
-``rows``      what starts them
+``row_programs`` and ``cache_writes``  what starts them
 """

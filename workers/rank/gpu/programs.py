@@ -1,4 +1,4 @@
-"""The programs that run on the GPU, in Triton's subset of Python. Nothing else imports them but ``rows``.
+"""The programs that run on the GPU, in Triton's subset of Python. Only the modules beside this one import them.
 
 Each computes in float32 and rounds once, to the type of its outputs. A program that works on a row has all of it at
 hand: BLOCK is a power of two and no less than the row.
@@ -22,7 +22,7 @@ def rms_norm_program(inputs, weight, outputs, eps, SIZE: tl.constexpr, BLOCK: tl
     tl.store(outputs + first + at, scaled.to(outputs.dtype.element_ty), mask=mask)
 
 
-@triton.jit(do_not_specialize=["token_stride"])
+@triton.jit
 def rotate_program(numbers, cosines, sines, token_stride, HEAD_DIM: tl.constexpr, BLOCK: tl.constexpr):
     """One head of one token, in place: each number of its lower half turns with that of the upper half."""
     half: tl.constexpr = HEAD_DIM // 2
@@ -41,7 +41,7 @@ def rotate_program(numbers, cosines, sines, token_stride, HEAD_DIM: tl.constexpr
     tl.store(low_at + half, (high * high_cos + low * high_sin).to(numbers.dtype.element_ty), mask=mask)
 
 
-@triton.jit(do_not_specialize=["size"])
+@triton.jit
 def gate_program(product, outputs, size, BLOCK: tl.constexpr):
     """A piece of one token of ``[token, 2 * size]``: SiLU of the first half times the second."""
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -49,11 +49,12 @@ def gate_program(product, outputs, size, BLOCK: tl.constexpr):
     token = tl.program_id(0).to(tl.int64)
     opened = tl.load(product + 2 * token * size + at, mask=mask, other=0.0).to(tl.float32)
     other = tl.load(product + (2 * token + 1) * size + at, mask=mask, other=0.0).to(tl.float32)
-    gated = opened / (1.0 + tl.exp(-opened)) * other
+    # Below -87 the exponential of the negative would be no float32; there SiLU is next to nothing anyway.
+    gated = opened / (1.0 + tl.exp(-tl.maximum(opened, -87.0))) * other
     tl.store(outputs + token * size + at, gated.to(outputs.dtype.element_ty), mask=mask)
 
 
-@triton.jit(do_not_specialize=["tokens", "key_head", "key_token", "value_head", "value_token", "value_offset"])
+@triton.jit(do_not_specialize=["tokens"])
 def store_program(
     cache,
     slots,

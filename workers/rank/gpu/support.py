@@ -8,19 +8,38 @@ from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from workers.rank_protocol.errors import one_line
+
 if TYPE_CHECKING:
     import torch
 
 
 def missing(device: torch.device) -> str:
     """What programs for this device need and do not have here; empty if they have everything."""
-    return _missing() if device.type == "cuda" else f"the model is on {device.type}, and it needs a GPU"
+    return missing_triton(device) if device.type == "cuda" else f"the model is on {device.type}, and a GPU is needed"
 
 
-@cache  # every cache asks, and a look at PATH takes a while
-def _missing() -> str:
+@cache  # every KV cache asks
+def missing_triton(device: torch.device) -> str:
+    """The same for a GPU, on which one program is tried."""
     if find_spec("triton") is None:
         return "the package triton is not installed"
     # Triton compiles the function that starts a program.
     has_compiler = "CC" in os.environ or shutil.which("gcc") or shutil.which("clang")
-    return "" if has_compiler else "Triton needs a C compiler, and there is neither gcc nor clang"
+    if not has_compiler:
+        return "Triton needs a C compiler, and there is neither gcc nor clang"
+    try:
+        _try(device)
+    # A compiler that lacks a header, or a GPU that Triton does not know, may raise anything.
+    except Exception as error:  # noqa: BLE001
+        return f"Triton does not compile ({type(error).__name__}: {one_line(error)})"
+    return ""
+
+
+def _try(device: torch.device) -> None:
+    import torch
+
+    from workers.rank.gpu.row_programs import TritonRows
+
+    numbers = torch.ones((1, 16), device=device)
+    TritonRows().rms_norm(numbers, numbers[0], torch.empty_like(numbers), 1e-6)

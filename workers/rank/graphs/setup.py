@@ -34,8 +34,6 @@ def wants_graphs(spec: RankSpec, rank_device: RankDevice, kernel: Kernel | None)
 def _obstacle(spec: RankSpec, rank_device: RankDevice, kernel: Kernel | None) -> str:
     if rank_device.device.type != "cuda":
         return f"the model is on {rank_device.device.type}, and they need a GPU"
-    if spec.num_ranks > 1 and rank_device.backend != "nccl":
-        return "without NCCL ranks exchange data through the host, which a graph cannot"
     return "" if kernel is not None else "they need attention in-place"
 
 

@@ -5,6 +5,6 @@
 ``norm``     RMS norms in one program
 ``gated``    gated layers: two products, and one program between them
 ``rotary``   attention modules: one product, a rotation in place, the paged attention, one product
-``port``     the programs for tokens by themselves that a device may have; ``programs`` finds them
+``port``     the programs for tokens by themselves that a device may have; ``choice`` finds them
 ``trials``   what modules are called with, and whether a replacement gives the same
 """

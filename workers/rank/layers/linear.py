@@ -73,7 +73,8 @@ def joined(layers: Sequence[torch.nn.Linear]) -> PackedLinear:
     All have as many inputs, and all or none have a bias.
     """
     biases = [layer.bias.detach() for layer in layers if layer.bias is not None]
-    weight = torch.cat([layer.weight.detach() for layer in layers])
+    # A copy of a single weight would be held beside it until the layer is gone.
+    weight = layers[0].weight.detach() if len(layers) == 1 else torch.cat([layer.weight.detach() for layer in layers])
     return PackedLinear(weight, torch.cat(biases) if biases else None, low_rank.joined(layers))
 
 

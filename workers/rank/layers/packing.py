@@ -12,7 +12,7 @@ from workers.rank.layers.gated import GatedMLP
 from workers.rank.layers.linear import LinearPart, PackedLinear, SharedProduct, is_available, joined
 from workers.rank.layers.norm import replace_norms
 from workers.rank.layers.rotary import RotaryAttention
-from workers.rank.layers.trials import TOLERANCE, inputs_of, is_close
+from workers.rank.layers.trials import inputs_of, is_close
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -76,7 +76,6 @@ def _can_try(module: torch.nn.Module, names: tuple[str, ...], programs: RowProgr
         and len(dtypes) == 1
         and len({layers[name].bias is None for name in names[:-1]}) == 1
         and programs.takes(next(iter(dtypes)))
-        and next(iter(dtypes)) in TOLERANCE
     )
 
 

@@ -17,8 +17,8 @@ from workers.rank import distributed
 from workers.rank.cache.attention import NAME, attending, register
 from workers.rank.device import RankDevice, assign_device
 from workers.rank.in_place.choice import attention_of, choose_kernel, native_kernel
+from workers.rank.layers.choice import programs_for
 from workers.rank.layers.packing import pack
-from workers.rank.layers.programs import programs_for
 from workers.rank.loading.adapters import load_adapters, prove_adapters
 from workers.rank.loading.config_checks import check_config, check_split
 from workers.rank.loading.fingerprint import fingerprint

@@ -39,7 +39,7 @@ class FailingRecorder:
 @pytest.fixture
 def model(model_of: Callable[..., ModelShard]) -> ModelShard:
     """A model that says it is on a GPU; its tensors are not."""
-    on_gpu = RankDevice(torch.device("cuda", 0), "nccl")
+    on_gpu = RankDevice(torch.device("cuda", 0))
     return replace(model_of("llama"), kernel=PlainKernel(), rank_device=on_gpu)
 
 

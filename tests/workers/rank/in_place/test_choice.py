@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,18 +10,21 @@ from msgspec.structs import replace as with_fields
 
 from tests.kits.rank.kernels import PlainKernel
 from workers.rank.device import RankDevice
+from workers.rank.gpu import support
 from workers.rank.graphs.setup import wants_graphs
 from workers.rank.in_place.choice import choose_kernel
+from workers.rank.layers.choice import programs_for
 from workers.rank_protocol.errors import ModelLoadError
 from workers.rank_protocol.spec import RankSpec
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 CPU = torch.device("cpu")
 SPEC = RankSpec(model="m", engine_id="e")
 ON = with_fields(SPEC, decode_graphs="on")
-GPU = RankDevice(torch.device("cuda", 0), "nccl")
+GPU = RankDevice(torch.device("cuda", 0))
 
 
 @pytest.mark.parametrize("wanted", ["auto", "gather"])
@@ -34,11 +36,20 @@ def test_a_cpu_gathers(wanted: str) -> None:
 
 def test_attention_in_place_on_a_cpu_is_refused() -> None:
     with pytest.raises(
-        ModelLoadError, match=r"^attention in-place is wanted, but the model is on cpu, and it needs a GPU"
+        ModelLoadError, match=r"^attention in-place is wanted, but the model is on cpu, and a GPU is needed"
     ):
         choose_kernel("in-place", CPU, print)
 
 
+@pytest.fixture
+def asked_again() -> Iterator[None]:
+    """What is known of Triton is found out anew, in the test and after it."""
+    support.missing_triton.cache_clear()
+    yield
+    support.missing_triton.cache_clear()
+
+
+@pytest.mark.usefixtures("asked_again")
 @pytest.mark.parametrize("wanted", ["auto", "in-place"])
 def test_a_gpu_without_a_compiler(wanted: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("triton", reason="needs Triton: pip install triton")
@@ -55,6 +66,19 @@ def test_a_gpu_without_a_compiler(wanted: str, tmp_path: Path, monkeypatch: pyte
             choose_kernel(wanted, GPU.device, said.append)
 
 
+@pytest.mark.usefixtures("asked_again")
+def test_a_triton_that_does_not_compile_is_one_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("triton", reason="needs Triton: pip install triton")
+
+    def fail(*given: object) -> None:
+        raise RuntimeError("no Python.h")
+
+    monkeypatch.setattr(support, "_try", fail)
+    monkeypatch.setenv("CC", "cc")
+    assert support.missing(GPU.device) == "Triton does not compile (RuntimeError: no Python.h)"
+    assert programs_for(GPU.device) is None
+
+
 def test_graphs_on_a_cpu_are_refused() -> None:
     assert not wants_graphs(SPEC, RankDevice(CPU), None)
     with pytest.raises(ModelLoadError, match=r"^decode graphs are wanted, but the model is on cpu, and they need"):
@@ -66,14 +90,6 @@ def test_graphs_need_attention_in_place() -> None:
     assert not wants_graphs(SPEC, GPU, None)
     with pytest.raises(ModelLoadError, match="they need attention in-place"):
         wants_graphs(ON, GPU, None)
-
-
-def test_ranks_without_nccl_have_no_graphs() -> None:
-    two, gloo = with_fields(ON, num_ranks=2), replace(GPU, backend="gloo")
-    assert wants_graphs(two, GPU, PlainKernel())
-    assert not wants_graphs(with_fields(two, decode_graphs="auto"), gloo, PlainKernel())
-    with pytest.raises(ModelLoadError, match="without NCCL"):
-        wants_graphs(two, gloo, PlainKernel())
 
 
 def test_no_graphs_where_they_are_off() -> None:

@@ -11,10 +11,10 @@ from transformers import CONFIG_MAPPING, AutoModelForCausalLM, LlamaConfig, Llam
 
 from workers.rank.cache.attention import NAME, register
 from workers.rank.layers import packing
+from workers.rank.layers.choice import programs_for
 from workers.rank.layers.gated import GatedMLP
 from workers.rank.layers.linear import is_available
 from workers.rank.layers.packing import pack
-from workers.rank.layers.programs import programs_for
 from workers.rank.layers.rotary import RotaryAttention
 from workers.rank.layers.trials import CallRecorder, Inputs, is_close
 from workers.rank.native import support

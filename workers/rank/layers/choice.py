@@ -20,7 +20,7 @@ def programs_for(device: torch.device) -> RowPrograms | None:
 
         return NativeRows()
     if device.type == "cuda" and not gpu.missing(device):
-        from workers.rank.gpu.rows import TritonRows
+        from workers.rank.gpu.row_programs import TritonRows
 
         return TritonRows()
     return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 import triton
 
-from workers.rank.gpu.programs import gate_program, rms_norm_program, rotate_program, store_program
+from workers.rank.gpu.programs import gate_program, rms_norm_program, rotate_program
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 #: Numbers of one program where a row may be split.
@@ -40,26 +40,3 @@ class TritonRows:
         tokens, size = outputs.shape
         if tokens:
             gate_program[(tokens, triton.cdiv(size, PIECE))](product, outputs, size, BLOCK=PIECE)
-
-
-def store(layer: torch.Tensor, slots: torch.Tensor, key: torch.Tensor, value: torch.Tensor, value_offset: int) -> None:
-    """Store K and V, both ``[kv_head, token, head_dim]`` with a contiguous last dimension.
-
-    ``layer`` begins with the layer's first slot; ``slots`` ``[kv_head * token]`` count from there; ``value_offset`` is
-    the distance of a token's value from its key, in numbers.
-    """
-    kv_heads, tokens, head_dim = key.shape
-    store_program[(tokens, kv_heads)](
-        layer,
-        slots,
-        key,
-        value,
-        tokens,
-        key.stride(0),
-        key.stride(1),
-        value.stride(0),
-        value.stride(1),
-        value_offset,
-        HEAD_DIM=head_dim,
-        BLOCK=triton.next_power_of_2(head_dim),
-    )

@@ -1,0 +1,28 @@
+"""The memory of a rank that computes nothing."""
+
+from __future__ import annotations
+
+from core.protocol.handshake import Shard
+from workers.transfer.port import RankMemory
+from workers.transfer.versions import VersionTable
+
+
+def rank_memory(
+    engine_id: str, address: int, num_blocks: int, block_bytes: int, shard: Shard, memory_type: str = "DRAM"
+) -> RankMemory:
+    """A rank whose blocks lie side by side from ``address`` on, on the first device, with version 0 for every block.
+
+    What lies there has to live as long as the result. ``memory_type``: see ``RankMemory``.
+    """
+    return RankMemory(
+        engine_id=engine_id,
+        rank=0,
+        num_ranks=1,
+        cache_address=address,
+        cache_memory_type=memory_type,
+        cache_device_id=0,
+        num_blocks=num_blocks,
+        block_bytes=block_bytes,
+        shard=shard,
+        versions=VersionTable(num_blocks),
+    )
