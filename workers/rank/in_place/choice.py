@@ -45,7 +45,7 @@ def native_kernel(wanted: str, device: torch.device, dtype: torch.dtype) -> Kern
         return None
     from workers.rank.in_place.native_kernel import NativeKernel
 
-    return NativeKernel(dtype)
+    return NativeKernel()
 
 
 def attention_of(kernel: Kernel | None, cache: KVCache, batch: Batch) -> Attend:

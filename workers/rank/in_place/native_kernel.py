@@ -14,10 +14,7 @@ if TYPE_CHECKING:
 
 
 class NativeKernel:
-    """Attention in place for numbers of one type. Is a ``Kernel``; its tensors are on the CPU."""
-
-    def __init__(self, dtype: torch.dtype) -> None:
-        self._decode = decode(dtype)
+    """Attention in place. Is a ``Kernel``; its tensors are on the CPU."""
 
     def __call__(
         self,
@@ -49,8 +46,9 @@ class NativeKernel:
     ) -> None:
         _, kv_heads, _, block_size, head_dim = blocks.shape
         num_rows, width = rows.tables.shape
-        scratch = torch.empty(width * block_size + 2 * head_dim, dtype=torch.float32)
-        self._decode(
+        shared = query.shape[0] // kv_heads
+        scratch = torch.empty(shared * (width * block_size + 2 * head_dim), dtype=torch.float32)
+        decode(blocks.dtype, head_dim)(
             blocks.data_ptr(),
             rows.tables.data_ptr(),
             rows.ends.data_ptr(),
@@ -60,7 +58,7 @@ class NativeKernel:
             num_rows,
             width,
             kv_heads,
-            query.shape[0] // kv_heads,
+            shared,
             head_dim,
             block_size,
             blocks.stride(0),

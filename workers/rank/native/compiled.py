@@ -19,11 +19,14 @@ _RULES = {"nnan", "reassoc", "contract", "nsz", "arcp"}
 _C_TYPES = {"address": ctypes.c_void_p, "int": ctypes.c_int64, "float": ctypes.c_float}
 
 
-def compiled(program: Callable[..., None], kinds: str, element: types.Type | None = None) -> Callable[..., None]:
+def compiled(
+    program: Callable[..., None], kinds: str, element: types.Type | None = None, **constants: int
+) -> Callable[..., None]:
     """The program as a function of C. ``kinds``: its parameters, such as ``elements indices int float``.
 
     ``elements`` is the address of numbers of the type ``element``, ``floats`` of float32, ``indices`` of int64,
-    ``integers`` of int32.
+    ``integers`` of int32. ``constants``: globals of the program that have other values for this one; a loop whose
+    length is a constant is compiled for this length.
     Python's lock is not held during a call. The machine code is kept in Numba's cache, if there is a folder for it.
     """
     pointers = {"elements": element, "floats": types.float32, "indices": types.int64, "integers": types.int32}
@@ -35,7 +38,7 @@ def compiled(program: Callable[..., None], kinds: str, element: types.Type | Non
         else:
             numba_types.append(types.int64 if kind == "int" else types.float32)
             c_types.append(_C_TYPES[kind])
-    named, signature = _named(program, element), types.void(*numba_types)
+    named, signature = _named(program, element, constants), types.void(*numba_types)
     try:
         native = cfunc(signature, cache=True, fastmath=_RULES, error_model="numpy")(named)
     except (RuntimeError, OSError):
@@ -59,13 +62,14 @@ def _version() -> str:
 _VERSION = _version()
 
 
-def _named(program: Callable[..., None], element: types.Type | None) -> FunctionType:
-    """The program under a name of its own for each type and each version of this package.
+def _named(program: Callable[..., None], element: types.Type | None, constants: dict[str, int]) -> FunctionType:
+    """The program with its constants, under a name of its own for these, the type and the version of this package.
 
-    Numba's cache goes by the name and by the file of a program. It does not see changes of what the program calls, and
-    processes that compile one name for two types at the same time may exchange their programs.
+    Numba's cache goes by the name and by the file of a program. It sees neither globals nor changes of what the
+    program calls, and processes that compile one name for two types at the same time may exchange their programs.
     """
     assert isinstance(program, FunctionType)
-    named = FunctionType(program.__code__, program.__globals__, program.__name__)
-    named.__qualname__ = f"{program.__name__}_{element}_{_VERSION}"
+    named = FunctionType(program.__code__, {**program.__globals__, **constants}, program.__name__)
+    words = [program.__name__, str(element), *(f"{name}{number}" for name, number in constants.items()), _VERSION]
+    named.__qualname__ = "_".join(words)
     return named

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from llvmlite import ir
 from numba import njit, types
-from numba.extending import overload
+from numba.extending import intrinsic, overload
 
 #: How Numba names the elements of a tensor.
 ELEMENTS = {torch.float32: types.float32, torch.bfloat16: types.uint16}
@@ -46,6 +47,26 @@ def _write(numbers, index, number):
         numbers[index] = np.uint16((bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> 16)
 
     return narrowed
+
+
+@intrinsic
+def fetch(context, numbers, index):
+    """Have the processor fetch the number at ``index``, and the others of its line, into its cache; waits for nothing.
+
+    Processors see by themselves that numbers are read one after the other, but not across pages of memory, nor from
+    one block to the next one of a table.
+    """
+
+    def instruction(context, builder, signature, arguments):
+        pointer, word = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [pointer, word, word, word])
+        prefetch = builder.module.declare_intrinsic("llvm.prefetch", [pointer], kind)
+        address = builder.bitcast(builder.gep(arguments[0], [arguments[1]]), pointer)
+        # To be read, into the nearest cache, as data.
+        builder.call(prefetch, [address, word(0), word(3), word(1)])
+        return context.get_dummy_value()
+
+    return types.void(numbers, types.int64), instruction
 
 
 @njit(inline="always")

@@ -30,7 +30,10 @@ def rows_of(ends: list[int], num_tokens: int) -> PagedRows:
 @pytest.mark.parametrize(
     ("ends", "num_tokens"), [([40, 17, 1, 130], 1), ([75], 60), ([600], 300), ([300], 300), ([90, 40], 20)]
 )
-@pytest.mark.parametrize(("kv_heads", "shared", "head_dim", "block_size"), [(2, 2, 16, 16), (3, 1, 20, 32)])
+@pytest.mark.parametrize(
+    ("kv_heads", "shared", "head_dim", "block_size"),
+    [(2, 2, 16, 16), (3, 1, 20, 32), (1, 7, 24, 10), (2, 4, 80, 16), (2, 1, 128, 16)],
+)
 def test_both_kernels_agree(
     dtype: torch.dtype,
     window: int | None,
@@ -42,16 +45,17 @@ def test_both_kernels_agree(
     block_size: int,
 ) -> None:
     torch.manual_seed(0)
+    scale = 1.2 / head_dim**0.5
     rows = rows_of(ends, num_tokens)
     sizes = (NUM_BLOCKS, kv_heads, NUM_LAYERS, 2, block_size, head_dim)
     blocks = torch.randn(sizes).to(dtype)[:, :, LAYER]
     query = torch.randn(rows.tokens.stop, kv_heads * shared, head_dim).to(dtype).transpose(0, 1)
     expected = torch.empty(rows.tokens.stop, kv_heads * shared, head_dim, dtype=dtype)
     got = torch.full_like(expected, torch.nan)
-    PlainKernel()(query, blocks, rows, 0.3, window, expected)
+    PlainKernel()(query, blocks, rows, scale, window, expected)
     kernel = native_kernel("auto", CPU, dtype)
     assert kernel is not None
-    kernel(query, blocks, rows, 0.3, window, got)
+    kernel(query, blocks, rows, scale, window, got)
     assert float((got.float() - expected.float()).abs().max()) < TOLERANCES[dtype]
 
 
@@ -79,6 +83,24 @@ def test_blocks_before_the_window_are_not_looked_at(end: int, num_tokens: int) -
     assert kernel is not None
     kernel(torch.randn(4, num_tokens, 16), blocks, rows, 0.3, window, out)
     assert out.isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("window", [None, 6])
+def test_slots_of_other_tokens_are_not_looked_at(dtype: torch.dtype, window: int | None) -> None:
+    # 16 tokens are four times four; from 17 on there are one, two and three tokens more.
+    rows = rows_of([16, 17, 18, 19, 1, 3], 1)
+    for number, end in enumerate(rows.ends.tolist()):
+        blocks = torch.full((NUM_BLOCKS, 2, NUM_LAYERS, 2, 16, 32), torch.nan, dtype=dtype)
+        for token in range(max(0, end - window) if window else 0, end):
+            block = rows.tables[number, token // 16]
+            blocks[block, :, LAYER, :, token % 16] = torch.randn(2, 2, 32).to(dtype)
+        out = torch.empty(1, 4, 32, dtype=dtype)
+        one = PagedRows(0, 1, rows.tables[number : number + 1], rows.ends[number : number + 1], end)
+        kernel = native_kernel("auto", CPU, dtype)
+        assert kernel is not None
+        kernel(torch.randn(4, 1, 32).to(dtype), blocks[:, :, LAYER], one, 0.3, window, out)
+        assert out.isfinite().all()
 
 
 def test_large_scores_do_not_overflow() -> None:

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -26,6 +27,14 @@ rms_norm(torch.float32)(ones.data_ptr(), ones.data_ptr(), out.data_ptr(), 1, 8, 
 print(out[0].item())
 """
 
+#: How many ones ``ones`` writes.
+SIZE = 0
+
+
+def ones(numbers: Any) -> None:
+    for i in range(SIZE):
+        numbers[i] = 1.0
+
 
 def norm(folder: Path, **environment: str) -> float:
     """What a process computes with the packages in ``folder``."""
@@ -38,6 +47,16 @@ def norm(folder: Path, **environment: str) -> float:
         check=True,
     )
     return float(shown.stdout)
+
+
+def test_each_value_of_a_constant_has_a_program_of_its_own() -> None:
+    from workers.rank.native.compiled import compiled
+
+    for _ in range(2):
+        for size in (3, 5):
+            written = torch.zeros(8)
+            compiled(ones, "floats", SIZE=size)(written.data_ptr())
+            assert written.sum() == size
 
 
 @pytest.mark.slow
