@@ -48,5 +48,5 @@ async def test_graphs_give_the_tokens_of_a_cpu(num_ranks: int, folder_of: Folder
 @pytest.mark.parametrize("wrong", [{"decode_graphs": "on"}, {"attention": "in-place"}])
 async def test_what_needs_a_gpu_ends_the_start_without_one(wrong: dict[str, str], folder_of: Folders) -> None:
     driver = GroupDriver(1)
-    with pytest.raises(RankStartError, match=r"the model is on cpu, and .* a GPU"):
+    with pytest.raises(RankStartError, match=r"the model is on cpu, and .*GPU"):
         await driver.start(replace(spec_of(folder_of("llama"), 1), **wrong))
