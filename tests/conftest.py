@@ -44,6 +44,16 @@ def pytest_configure(config: pytest.Config) -> None:
     config.add_cleanup(Path(file.name).unlink)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what is marked ``gpu`` before any of its fixtures is made."""
+    if item.get_closest_marker("gpu") is not None:
+        import torch
+
+        if not torch.cuda.is_available():
+            pytest.skip("no CUDA device")
+
+
 class ByFileOrStack(LoadFileScheduling):
     """Gives a process the tests of one file, and all of end_to_end, which share workers that take long to start."""
 

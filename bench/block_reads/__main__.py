@@ -15,7 +15,7 @@ import msgspec
 from bench.block_reads.findings import GPU, HOST, Case, Findings
 from bench.block_reads.pages import report, summary
 from bench.report.arguments import at_least, counts, new_file
-from bench.report.lacking import LACKING
+from bench.report.lacking import LACKING, lacks_gpu
 
 #: For each memory, transports by the name that the report has for them.
 TRANSPORTS = {HOST: {"shared memory": "", "TCP": "tcp"}, GPU: {"GPU memory": ""}}
@@ -29,8 +29,7 @@ CASE_TIMEOUT_S = 300.0
 def main() -> int:
     """Parse, measure, print."""
     given = _parser().parse_args()
-    if given.memory == GPU and not _has_gpu():
-        print("there is no CUDA device here")
+    if given.memory == GPU and lacks_gpu():
         return LACKING
     found: dict[str, list[Findings]] = {}
     for name, tls in TRANSPORTS[given.memory].items():
@@ -46,12 +45,6 @@ def main() -> int:
         for row in (table.columns, *table.rows):
             print("  ".join(f"{cell:>24}" for cell in row))
     return 0
-
-
-def _has_gpu() -> bool:
-    import torch
-
-    return torch.cuda.is_available()
 
 
 def case_of(tls: str, piece_bytes: int, num_runs: int, source_bytes: int, memory: str = HOST) -> Case:

@@ -14,7 +14,7 @@ from bench.gpu.steps import Cell, measure
 from bench.gpu.ways import BLOCK_SIZE, WAYS, load_ways
 from bench.models.sized import SIZES, model_folder
 from bench.report.arguments import at_least, new_file
-from bench.report.lacking import LACKING
+from bench.report.lacking import LACKING, lacks_gpu
 from bench.report.model import Report
 
 BATCHES = (1, 8, 32, 128)
@@ -34,11 +34,10 @@ LIMIT = (
 def main() -> int:
     """Measure and report."""
     given = _parser().parse_args()
+    if lacks_gpu():
+        return LACKING
     import torch
 
-    if not torch.cuda.is_available():
-        print("there is no CUDA device here")
-        return LACKING
     report = _measure(given.model, given.runs, torch.cuda.get_device_name(0))
     for row in (report.tables[0].columns, *report.tables[0].rows):
         print(" | ".join(row))

@@ -8,7 +8,6 @@ import signal
 from typing import TYPE_CHECKING
 
 import pytest
-import torch
 
 from tests.kits.whole import reference
 from tests.kits.whole.stack import Stack
@@ -22,12 +21,6 @@ NUM_TOKENS = 40
 LENGTHS = [1, 15, 16, 17, 100, 700]
 #: Several workers share the GPU.
 ON_GPU = {"device": "cuda:0", "dtype": "float32", "kv-cache-bytes": 2**28}
-
-
-@pytest.fixture(autouse=True)
-def _needs_a_gpu() -> None:
-    if not torch.cuda.is_available():
-        pytest.skip("no CUDA device")
 
 
 def prompts_of(seed: int) -> list[list[int]]:

@@ -38,8 +38,6 @@ def test_without_a_gpu_it_says_so(capsys: pytest.CaptureFixture[str], monkeypatc
 
 @pytest.mark.gpu
 def test_two_processes_on_a_gpu_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not torch.cuda.is_available():
-        pytest.skip("no CUDA device")
     flags = ["--memory", GPU, "--runs", "1", "--piece-kib", "16", "--source-mib", "1"]
     monkeypatch.setattr(sys, "argv", ["bench.block_reads", *flags, "--report", str(tmp_path / "report.json")])
     command.main()

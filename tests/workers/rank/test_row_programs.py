@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from tests.kits.rank.kernels import needs_triton
+from tests.kits.rank.small_llama import llama
 from workers.rank.cache import kv_cache
-from workers.rank.cache.attention import NAME, register
+from workers.rank.cache.attention import register
 from workers.rank.cache.kv_cache import CacheShape, KVCache
 from workers.rank.layers.gated import GatedMLP
 from workers.rank.layers.linear import is_available
@@ -120,18 +120,8 @@ def test_layers_of_a_model_are_replaced(programs: RowPrograms, dtype: torch.dtyp
     if not programs.takes(dtype) or not is_available(dtype, torch.device(device)):
         pytest.skip(f"no programs or no packed products for {dtype}")
     register()
-    config = LlamaConfig(
-        vocab_size=64,
-        hidden_size=48,
-        intermediate_size=80,
-        num_hidden_layers=2,
-        num_attention_heads=6,
-        num_key_value_heads=2,
-        head_dim=16,
-        initializer_range=0.3,  # with small weights the embedding alone would decide
-        attn_implementation=NAME,
-    )
-    model = LlamaForCausalLM(config).eval().to(device, dtype)
+    # With small weights the embedding alone would decide.
+    model = llama(initializer_range=0.3).to(device, dtype)
     tokens = torch.arange(9, device=device)[None]
     asked = Inputs((), {"input_ids": tokens, "position_ids": tokens + 7, "use_cache": False})
     with torch.inference_mode():

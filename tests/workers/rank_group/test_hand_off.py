@@ -6,7 +6,6 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
-import torch
 from msgspec.structs import replace
 
 from core.protocol.steps import Connect, Connected, NewSequence, Read, Row, Step, TransferReport
@@ -79,8 +78,6 @@ async def test_a_prompt_prefilled_elsewhere_is_continued(
 async def test_blocks_are_read_from_a_gpu_and_into_one(
     p_device: str, d_device: str, folder_of: Folders, reference_of: References
 ) -> None:
-    if not torch.cuda.is_available():
-        pytest.skip("no CUDA device")
     folder = folder_of("mistral")
     p, d = await asyncio.gather(Engine(1).open(folder, "p", p_device), Engine(1).open(folder, "d", d_device))
     await check_hand_off(p, d, reference_of("mistral"))

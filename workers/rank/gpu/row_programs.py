@@ -30,13 +30,14 @@ class TritonRows:
         self, product: torch.Tensor, cosines: torch.Tensor, sines: torch.Tensor, heads: int, head_dim: int
     ) -> None:
         """See ``RowPrograms``."""
-        tokens, size = product.shape
+        size = product.shape[-1]
+        tokens = product.numel() // size
         if tokens:
             block = triton.next_power_of_2(head_dim // 2)
             rotate_program[(tokens, heads)](product, cosines, sines, size, HEAD_DIM=head_dim, BLOCK=block)
 
     def gate(self, product: torch.Tensor, outputs: torch.Tensor) -> None:
         """See ``RowPrograms``."""
-        tokens, size = outputs.shape
-        if tokens:
+        size = outputs.shape[-1]
+        if tokens := outputs.numel() // size:
             gate_program[(tokens, triton.cdiv(size, PIECE))](product, outputs, size, BLOCK=PIECE)

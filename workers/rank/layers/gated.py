@@ -28,5 +28,5 @@ class GatedMLP(torch.nn.Module):
         product = self.both.forward(inputs).contiguous()
         *sizes, size = product.shape
         gated = product.new_empty((*sizes, size // 2))
-        self._programs.gate(product.view(-1, size), gated.view(-1, size // 2))
+        self._programs.gate(product, gated)
         return self.down.forward(gated)

@@ -20,11 +20,11 @@ class RowPrograms(Protocol):
     def rotate(
         self, product: torch.Tensor, cosines: torch.Tensor, sines: torch.Tensor, heads: int, head_dim: int
     ) -> None:
-        """Rotate the first ``heads`` heads of each token of ``product`` ``[token, size]``, in place.
+        """Rotate the first ``heads`` heads of each token of ``product`` ``[..., token, size]``, in place.
 
         ``cosines`` and ``sines`` are ``[..., token, head_dim]``. A number of the lower half of a head turns with the
         one at the same place of the upper half.
         """
 
     def gate(self, product: torch.Tensor, outputs: torch.Tensor) -> None:
-        """Of ``product`` ``[token, 2 * size]``, SiLU of the first half times the second, to ``outputs``."""
+        """Of ``product`` ``[..., 2 * size]``, SiLU of the first half times the second, to ``outputs``."""

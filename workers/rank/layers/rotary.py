@@ -59,7 +59,7 @@ class RotaryAttention(torch.nn.Module):
         cos, sin = (angles.contiguous() for angles in position_embeddings)
         if cos.numel() != tokens * head_dim or cos.dtype != product.dtype:
             raise ValueError(f"rotations {tuple(cos.shape)} do not fit {tokens} tokens and heads of {head_dim}")
-        self._programs.rotate(product[0], cos, sin, heads + kv_heads, head_dim)
+        self._programs.rotate(product, cos, sin, heads + kv_heads, head_dim)
         parts = product.view(1, tokens, -1, head_dim).transpose(1, 2)
         attended = call_active(
             self,

@@ -102,9 +102,7 @@ class Inputs:
         if not isinstance(states, torch.Tensor):
             return self
         tokens = states.shape[-2]
-        scales = torch.tensor(_SCALES, dtype=states.dtype, device=states.device).repeat(tokens // len(_SCALES) + 1)[
-            :tokens, None
-        ]
+        scales = states.new_tensor(_SCALES).repeat(tokens // len(_SCALES) + 1)[:tokens, None]
         return Inputs(self.args, {**self.kwargs, "hidden_states": states * scales})
 
 

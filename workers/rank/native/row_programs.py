@@ -28,9 +28,11 @@ class NativeRows:
         self, product: torch.Tensor, cosines: torch.Tensor, sines: torch.Tensor, heads: int, head_dim: int
     ) -> None:
         """See ``RowPrograms``."""
-        tokens, size = product.shape
+        size = product.shape[-1]
+        tokens = product.numel() // size
         rotate(product.dtype)(product.data_ptr(), cosines.data_ptr(), sines.data_ptr(), tokens, heads, head_dim, size)
 
     def gate(self, product: torch.Tensor, outputs: torch.Tensor) -> None:
         """See ``RowPrograms``."""
-        gate(product.dtype)(product.data_ptr(), outputs.data_ptr(), *outputs.shape)
+        size = outputs.shape[-1]
+        gate(product.dtype)(product.data_ptr(), outputs.data_ptr(), outputs.numel() // size, size)

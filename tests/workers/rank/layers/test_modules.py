@@ -7,8 +7,9 @@ from weakref import ref
 
 import pytest
 import torch
-from transformers import CONFIG_MAPPING, AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
+from tests.kits.rank.small_llama import llama
 from workers.rank.cache.attention import NAME, register
 from workers.rank.layers import packing
 from workers.rank.layers.choice import programs_for
@@ -42,22 +43,6 @@ def inference() -> Iterator[None]:
     register()
     with torch.inference_mode():
         yield
-
-
-def llama(activation: str = "silu", *, bias: bool = False) -> LlamaForCausalLM:
-    config = LlamaConfig(
-        vocab_size=64,
-        hidden_size=48,
-        intermediate_size=80,
-        num_hidden_layers=2,
-        num_attention_heads=6,
-        num_key_value_heads=2,
-        head_dim=16,
-        hidden_act=activation,
-        attention_bias=bias,
-        attn_implementation=NAME,
-    )
-    return LlamaForCausalLM(config).eval()
 
 
 def other(kind: str, dtype: torch.dtype = torch.float32, **config: object) -> PreTrainedModel:
