@@ -73,16 +73,7 @@ class KVCache:
         self.tensor = self.all_blocks[:num_blocks]
         self._pieces = self.tensor.view(-1, shape.block_size * shape.head_dim)
         self._slots = self.all_blocks.view(-1, shape.head_dim)
-        self._store: Callable[..., None] | None = None
-        self._store_on_gpu: Callable[..., None] | None = None
-        if not gpu.missing(device):
-            from workers.rank.gpu.cache_writes import store as store_on_gpu
-
-            self._store_on_gpu = store_on_gpu
-        if device.type == "cpu" and is_available(shape.dtype):
-            from workers.rank.native.paged import store
-
-            self._store = store(shape.dtype)
+        self._store = _program(shape.dtype, device)
 
     @property
     def device(self) -> torch.device:
@@ -103,35 +94,11 @@ class KVCache:
         """Store K and V, both ``[kv_head, token, head_dim]``. ``slots`` ``[kv_head * token]``: slots of layer 0's K."""
         offset = layer * 2 * self.shape.block_size
         dim = self.shape.head_dim
-        is_plain = key.stride(-1) == value.stride(-1) == 1
-        if self._store is not None and is_plain:
-            self._write_natively(self._slots[offset:], slots, key, value)
-            return
-        if self._store_on_gpu is not None and is_plain:
-            self._store_on_gpu(self._slots[offset:], slots, key, value, self.shape.block_size * dim)
+        if self._store is not None and key.stride(-1) == value.stride(-1) == 1:
+            self._store(self._slots[offset:], slots, key, value, self.shape.block_size * dim)
             return
         self._slots.index_copy_(0, slots + offset, key.reshape(-1, dim))
         self._slots.index_copy_(0, slots + (offset + self.shape.block_size), value.reshape(-1, dim))
-
-    def _write_natively(self, layer: torch.Tensor, slots: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
-        """The same, where ``layer`` are the slots from the layer's first one on."""
-        assert self._store is not None, "asked before"
-        kv_heads, tokens, dim = key.shape
-        self._store(
-            layer.data_ptr(),
-            slots.data_ptr(),
-            key.data_ptr(),
-            value.data_ptr(),
-            tokens,
-            kv_heads,
-            dim,
-            self.shape.pieces_per_head * self.shape.block_size,
-            self.shape.block_size,
-            key.stride(1),
-            key.stride(0),
-            value.stride(1),
-            value.stride(0),
-        )
 
     def gather(self, layer: int, pieces: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """K and V, each ``[row, kv_head, token, head_dim]``, of ``pieces`` ``[row, kv_head, block]``.
@@ -161,6 +128,19 @@ def _zeros(sizes: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> 
     cache = buffer[start : start + num_bytes]
     advise_huge_pages(cache.data_ptr(), num_bytes)
     return cache.zero_().view(dtype).view(sizes)
+
+
+def _program(dtype: torch.dtype, device: torch.device) -> Callable[..., None] | None:
+    """The program that writes to a cache, see ``workers.rank.gpu.cache_writes``; None: torch writes."""
+    if device.type == "cpu" and is_available(dtype):
+        from workers.rank.native.cache_writes import store as store_natively
+
+        return store_natively
+    if not gpu.missing(device):
+        from workers.rank.gpu.cache_writes import store as store_on_gpu
+
+        return store_on_gpu
+    return None
 
 
 def count_blocks(spec: RankSpec, shape: CacheShape, device: torch.device) -> int:

@@ -5,6 +5,7 @@
 ``compiled``  compiles a program once for each machine, and calls it with addresses of tensors
 ``rows``      programs for each token by itself: norms, rotations, gates
 ``paged``     programs that read or write the paged cache
+``row_programs`` and ``cache_writes``  call those of ``rows``, and the one that writes, with tensors
 ``masks``     scores of banned tokens
 ``noise``     random bits for the tokens that can be drawn
 ``scores``    the softmax of causal attention
