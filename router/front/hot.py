@@ -30,7 +30,8 @@ from router.request.snapshot import facts
 from router.request.validated import PATHS, validated, with_priority
 from router.steps.admission import check_choices, check_queue, check_requests, make_room
 from router.steps.choices import new_whole, run_choices
-from router.steps.exit import ClientGone, settle
+from router.steps.exit import settle
+from router.steps.failures import ClientGone
 from router.steps.run import new_request, run
 from router.tracing.setup import set_up
 

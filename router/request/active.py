@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from core.leases.store import LeaseState
 from router.request.snapshot import facts
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from router.request.exchange import Exchange
     from router.request.facts import RequestFacts
 
-    Live = Exchange | WholeRequest
+    Live: TypeAlias = Exchange | WholeRequest
 
 
 class ActiveRequests:

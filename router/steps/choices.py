@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from router.request.exchange import Exchange
     from router.request.reply import ClientReply
     from router.services import Services
-    from router.steps.prefill import SharedAnswer
+    from router.steps.shared_answer import SharedAnswer
 
 
 def new_whole(

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from router.engines.prefill_answer import PrefillAnswer
     from router.placement import Ahead
     from router.pool import Reservation, Worker
+    from router.request.attempts import Decision
     from router.request.exchange import Exchange
     from router.services import Services
     from router.upstream.port import Answer
@@ -60,18 +61,20 @@ async def decode(services: Services, request: Exchange, prefilled: PrefillAnswer
             return None
         request.on(Event.DECODE_SENT if prefilled or request.asked.stream else Event.DECODE_ALONE)
         hit("router.decode.chosen")
+        failed: Decision | None = None
         try:
             first = await _first_bytes(services, request, worker, prefilled)
         except (CallError, TryAnother) as error:
-            decision = after_decode(services, request, worker, error, has_blocks=prefilled is not None)
-            if decision.next is Next.PREFILL:
-                _start_again(services, request)
-                await asyncio.sleep(decision.wait_s)
-                return None
-            request.on(Event.DECODE_AGAIN)
-            continue
+            failed = after_decode(services, request, worker, error, has_blocks=prefilled is not None)
+            if failed.next is not Next.PREFILL:
+                request.on(Event.DECODE_AGAIN)
+                continue
         except LeaseLost:
             _give_up_blocks(services, request)
+            return None
+        if failed is not None:
+            _start_again(services, request)
+            await asyncio.sleep(failed.wait_s)
             return None
         if _is_lost(services, request, worker):  # D may have read after the end of the lease
             # An unstreamed answer begins when it is complete. One that takes longer than a lease that nobody can renew

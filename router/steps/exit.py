@@ -11,23 +11,15 @@ import time
 from typing import TYPE_CHECKING
 
 from core.process.failpoints import hit
-from core.protocol.errors import ApiError
 from router.request.choices.whole import WholeRequest
 from router.request.snapshot import facts_at_end
 from router.request.states import Event, State
 from router.steps.end_log import log_end
 
 if TYPE_CHECKING:
+    from core.protocol.errors import ApiError
     from router.request.exchange import Exchange
     from router.services import Services
-
-
-class ClientGone(ApiError):
-    """The client closed its connection, so this error is sent to no one."""
-
-    status = 499
-    type = "client_gone"
-    code = "client_gone"
 
 
 def release(request: Exchange, error: ApiError | None) -> None:

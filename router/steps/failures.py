@@ -1,4 +1,4 @@
-"""How a leg failed, from the error of the connection or the error that the worker sent. Pure."""
+"""Why a request ends early, and how a leg failed: from the error of the connection or that of the worker. Pure."""
 
 from __future__ import annotations
 
@@ -14,6 +14,14 @@ _BY_CODE = {
     ABORTED: Failure.ABORTED,
     READ_FAILED: Failure.READ_FAILED,
 }
+
+
+class ClientGone(ApiError):
+    """The client closed its connection, so this error is sent to no one."""
+
+    status = 499
+    type = "client_gone"
+    code = "client_gone"
 
 
 class TryAnother(Exception):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from core.net.client.errors import CallError
 from core.process.failpoints import hit
@@ -15,6 +15,7 @@ from router.request.states import Event
 from router.steps.failures import TryAnother
 from router.steps.lease_limit_wait import LeaseLimitWait
 from router.steps.retry import after_prefill
+from router.steps.shared_answer import SharedAnswer
 from router.steps.waiting import candidates, wait_for_room, wait_for_workers, was_served
 from router.upstream.port import read_whole
 from router.upstream.worker_errors import from_worker, may_try_another
@@ -29,14 +30,6 @@ if TYPE_CHECKING:
     from router.services import Services
 
 
-class SharedAnswer(NamedTuple):
-    """P's answer to one choice of a prompt, whose blocks the other choices read too."""
-
-    answer: PrefillAnswer
-    worker: Worker
-    lease: SharedLease
-
-
 class NoPrefill(Exception):
     """No P can be reached. A decode worker can prefill as well."""
 
@@ -47,16 +40,19 @@ async def prefill(services: Services, request: Exchange) -> PrefillAnswer | None
     Returns None if no P can be reached; the request is then QUEUED for a worker that also prefills. Raises ApiError.
     """
     while True:
+        worker: Worker | None
         try:
             worker = await _find(services, request)
         except NoPrefill:
+            worker = None
+        if worker is None:
             if (await candidates(services, request)).can_decode:
                 services.metrics.skipped_prefill[SkipPrefill.UNREACHABLE] += 1
                 return None
             if not was_served(request):
                 raise request.attempts.last_error or UnavailableError(
                     "No prefill worker can be reached.", retry_after_s=1
-                ) from None
+                )
             await wait_for_workers(services, request)
             continue
         request.on(Event.PREFILL_SENT)
@@ -65,10 +61,10 @@ async def prefill(services: Services, request: Exchange) -> PrefillAnswer | None
         except (CallError, TryAnother) as error:
             decision = after_prefill(services, request, worker, error)
             request.on(Event.PREFILL_AGAIN)
-            await asyncio.sleep(decision.wait_s)
-            continue
-        _take_over(services, request, worker, answer)
-        return answer
+        else:
+            _take_over(services, request, worker, answer)
+            return answer
+        await asyncio.sleep(decision.wait_s)
 
 
 async def _find(services: Services, request: Exchange) -> Worker:

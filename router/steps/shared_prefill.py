@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from router.engines.prefill_answer import PrefillAnswer
     from router.request.exchange import Exchange
     from router.services import Services
-    from router.steps.prefill import SharedAnswer
+    from router.steps.shared_answer import SharedAnswer
 
 
 async def prefill_shared(services: Services, request: Exchange) -> PrefillAnswer | None:

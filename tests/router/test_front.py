@@ -237,10 +237,11 @@ async def test_a_request_still_coming_at_sigterm_does_not_begin(cluster: Cluster
 async def test_a_bug_is_answered_in_our_shape_and_logged(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def broken() -> list[str]:
-        raise KeyError("bug")
+    class Broken:
+        def models(self) -> list[str]:
+            raise KeyError("bug")
 
-    monkeypatch.setattr(cluster.services.pool, "models", broken)
+    monkeypatch.setattr(cluster.services, "pool", Broken())
     with caplog.at_level(logging.ERROR):
         response = await cluster.client.get("/v1/models")
     assert (response.status_code, response.json()["error"]["code"]) == (500, "internal_error")

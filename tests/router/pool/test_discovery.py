@@ -58,24 +58,29 @@ class Faulty(MemoryRegistry[WorkerStatus]):
             yield statuses
 
 
-class FaultyPool(WorkerPool):
-    num_faults = 1
+class FaultyPool:
+    """In front of a pool: the first list that it is given breaks it."""
+
+    def __init__(self, pool: WorkerPool) -> None:
+        self._pool = pool
+        self.num_faults = 1
 
     def apply(self, statuses: Any) -> None:
         if self.num_faults:
             self.num_faults -= 1
             raise KeyError("bug in the pool")
-        super().apply(statuses)
+        self._pool.apply(statuses)
 
 
 async def test_discovery_goes_on_after_whatever_ended_it(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(discovery, "FIRST_PAUSE_S", 0.01)
-    registry, pool = Faulty(RuntimeError("bug in the registry"), None), FaultyPool(1)
+    registry, pool = Faulty(RuntimeError("bug in the registry"), None), WorkerPool(1)
+    faulty: Any = FaultyPool(pool)
     await registry.announce(worker("a"), LONG_MS)
     with caplog.at_level(logging.ERROR):
-        task = asyncio.create_task(discovery.discover(registry, pool))
+        task = asyncio.create_task(discovery.discover(registry, faulty))
         await eventually(lambda: [one.worker_id for one in pool] == ["a"])
         await registry.announce(worker("b"), LONG_MS)
         await eventually(lambda: [one.worker_id for one in pool] == ["a", "b"])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from core.protocol.errors import ApiError
-from router.steps.exit import ClientGone
+from router.steps.failures import ClientGone
 from tests.kits.router.cluster import chat
 
 if TYPE_CHECKING:
