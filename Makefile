@@ -10,7 +10,7 @@ QUIETLY := "$(PYTHON)" deploy/quietly.py
 PIP    := $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off -c deploy/constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install lint format test test-gpu test-vllm test-faults test-fuzz test-mutations test-compose test-install test-clients serve bench clean
+.PHONY: help install compiled lint format test test-compiled test-gpu test-vllm test-faults test-fuzz test-mutations test-compose test-install test-clients serve bench clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +45,16 @@ format: install  ## let ruff rewrite what lint complains about
 test: install  ## everything that needs no GPU, but for what test-faults has
 	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -m "not gpu and not slow and not faults and not vllm" \
 		-n auto --maxprocesses 4 --dist loadfile $(ARGS)
+
+# A copy in build/compiled: beside the sources here the compiled modules would be what everything runs.
+compiled: install  ## a copy of this checkout with the hot modules of the router compiled, in build/compiled
+	@$(QUIETLY) "compiling the hot modules in build/compiled" $(BIN)/python deploy/compiled_tree.py
+
+COMPILED_TESTS ?= tests/core/net tests/router tests/fuzz tests/deploy/test_compiled.py
+test-compiled: compiled  ## the tests of the router over its compiled modules
+	cd build/compiled && BATON_COMPILED=1 OMP_NUM_THREADS=1 "$(abspath $(BIN))/python" -m pytest \
+		-m "not gpu and not slow and not faults and not vllm" -n auto --maxprocesses 4 --dist loadfile \
+		$(COMPILED_TESTS) $(ARGS)
 
 test-faults: install  ## the long tests, and those that kill processes of a whole Baton and check every answer
 	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -m "(slow or faults) and not gpu and not vllm" $(ARGS)

@@ -16,6 +16,7 @@ from xdist.scheduler import LoadFileScheduling
 
 from baton.processes.embedded_redis import EmbeddedRedis
 from tests.kits.certificates import Authority
+from tests.kits.compiled import are_compiled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +47,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip what is marked ``gpu`` before any of its fixtures is made."""
+    """Skip what is marked ``gpu`` or ``interpreted`` before any of its fixtures is made."""
+    if item.get_closest_marker("interpreted") is not None and are_compiled():
+        pytest.skip("the hot modules are compiled")
     if item.get_closest_marker("gpu") is not None:
         import torch
 

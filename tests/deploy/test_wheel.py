@@ -45,7 +45,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[zipfile.ZipFile]
 
 def _kept(folder: Path, names: list[str]) -> set[str]:
     if folder == ROOT:
-        return set(names) & {*PACKAGES, "tests", "bench", "deploy", "pyproject.toml", "README.md", "LICENSE"}
+        kept = {*PACKAGES, "tests", "bench", "deploy", "pyproject.toml", "setup.py", "README.md", "LICENSE"}
+        return set(names) & kept
     return {name for name in names if name != "__pycache__"}
 
 

@@ -21,6 +21,7 @@ def cut(events: bytes) -> bytes:
     return CHUNKED + (chunk(events) if events else b"")
 
 
+@pytest.mark.interpreted
 def test_named_tokens_are_taken_and_gone_on_with(broken: Broken, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else nothing below would reach what it is about."""
     taken: list[bytes] = []

@@ -93,6 +93,7 @@ async def pump(chunks: list[bytes], *, lost: bool = False, **settings: int) -> t
         return None, sent, request.num_tokens
 
 
+@pytest.mark.interpreted
 @given(
     st.lists(st.sampled_from([token("a"), token("error"), token('"error"'), *ERRORS]), max_size=6),
     st.booleans(),
@@ -129,12 +130,14 @@ async def test_many_events_at_once_are_several_chunks_also_the_first(cluster: Cl
     assert cluster.services.metrics.num_chunks == 3
 
 
+@pytest.mark.interpreted
 async def test_whole_events_are_not_copied() -> None:
     data = token("a")
     _, sent, _ = await pump([data, DONE])
     assert sent[0] is data
 
 
+@pytest.mark.interpreted
 async def test_an_event_without_an_end_is_not_kept_for_ever() -> None:
     for first in (b"", token("a")):
         ended, sent, _ = await pump([first + b"x" * 1000, b"x" * 1000, DONE], max_event_bytes=1024)

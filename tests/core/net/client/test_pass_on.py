@@ -139,6 +139,7 @@ async def test_what_came_before_a_loss_is_taken(wire: Wire, garbage: bytes) -> N
     assert wire.taken == [b"a"]
 
 
+@pytest.mark.interpreted
 async def test_it_goes_silent_only_when_nothing_more_comes(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
     now_s, looks = [0.0], []
 
