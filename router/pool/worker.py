@@ -1,19 +1,14 @@
-"""One worker as this router sees it: its identity, its reports, and what it was sent since; a place on it."""
+"""One worker as this router sees it: its identity, its reports, and what it was sent since."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
-
-import msgspec
 
 from core.protocol.worker import Role, WorkerLoad
+from core.protocol.worker_address import WorkerAddress
 from router.pool.breaker import Breaker
 from router.pool.model_card import ModelFacts
-
-if TYPE_CHECKING:
-    from core.protocol.worker_address import WorkerAddress
 
 #: Failures in a row that open a worker's breaker, unless the settings say otherwise.
 BREAKER_FAILURES = 5
@@ -230,10 +225,3 @@ class Worker:
     def __repr__(self) -> str:
         health = "" if self.healthy else f" unreachable x{self.num_failures}"
         return f"<Worker {self.worker_id} {self.role} {self.occupied}/{self.limit}{health}>"
-
-
-class Reservation(msgspec.Struct, frozen=True, eq=False):
-    """Room reserved on a worker for one request: a sequence and ``num_blocks`` blocks."""
-
-    worker: Worker
-    num_blocks: int = 0

@@ -12,7 +12,6 @@ import pytest
 
 from router.placement import prompt as prompts
 from router.request import prompt_text
-from tests.kits.compiled import are_compiled
 from tests.kits.router.cluster import Cluster, chat, spoken
 
 if TYPE_CHECKING:
@@ -49,12 +48,12 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     loop = asyncio.BaseEventLoop
     monkeypatch.setattr(loop, "create_task", counting("tasks", loop.create_task))
     monkeypatch.setattr(loop, "call_at", counting("timers", loop.call_at))
-    if not are_compiled():  # which call each other directly
-        monkeypatch.setattr(prompts, "chunk_hashes", counting("hashes", prompts.chunk_hashes))
-        monkeypatch.setattr(prompt_text, "_bytes_of", counting("texts", prompt_text._bytes_of))
+    monkeypatch.setattr(prompts, "chunk_hashes", counting("hashes", prompts.chunk_hashes))
+    monkeypatch.setattr(prompt_text, "_bytes_of", counting("texts", prompt_text._bytes_of))
     return counted
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize("stream", [False, True])
 async def test_tasks_timers_and_hashes_do_not_grow(cluster: Cluster, counts: Counter[str], stream: bool) -> None:
     await cluster.add("prefill")
@@ -66,5 +65,4 @@ async def test_tasks_timers_and_hashes_do_not_grow(cluster: Cluster, counts: Cou
         assert spoken(answer.text) if stream else answer.status_code == 200
     assert counts["tasks"] == NUM, "one task runs a request; nothing else of it needs one"
     assert counts["timers"] < NUM / 2, "deadlines of many requests share a timer"
-    if not are_compiled():
-        assert counts["hashes"] == counts["texts"] == NUM, "both legs use the same hashes"
+    assert counts["hashes"] == counts["texts"] == NUM, "both legs use the same hashes"

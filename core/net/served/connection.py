@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import socket
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import unquote_to_bytes
 
 import httptools
@@ -23,6 +23,7 @@ from core.net.served.flow import Flow
 from core.net.served.heads import check_host, check_transfer_coding, unknown_method, without_upgrade
 from core.net.served.notices import BAD_REQUEST, LARGE_HEAD
 from core.net.served.old_clients import OldCall, without_chunks
+from core.net.served.pipeline import Pipeline
 from core.protocol.errors import ApiError, BadRequestError, BodyTimeoutError, HeadTooLargeError
 
 if TYPE_CHECKING:
@@ -68,16 +69,6 @@ class _Patient(asyncio.Transport):
         self._connection.leave()
 
 
-class _Pipeline(list[Any]):
-    """Requests behind the one that is answered, the next one last. A deque, as uvicorn has it, takes 700 bytes."""
-
-    __slots__ = ()
-
-    def appendleft(self, item: Any) -> None:
-        """Add a request behind all others."""
-        self.insert(0, item)
-
-
 class Connection(HttpToolsProtocol):
     """Answers what it refuses with OpenAI's error object, and closes."""
 
@@ -87,6 +78,7 @@ class Connection(HttpToolsProtocol):
         "_calls",
         "_chunk_bytes",
         "_goes_on",
+        "_has_begun",
         "_host",
         "_ignores",
         "_in_head",
@@ -112,7 +104,7 @@ class Connection(HttpToolsProtocol):
         self, config: Config, server_state: ServerState, port: Connections, calls: Calls | None = None
     ) -> None:
         super().__init__(config, server_state, {}, asyncio.get_running_loop())
-        self.pipeline = _Pipeline()  # type: ignore[assignment]
+        self.pipeline = Pipeline()  # type: ignore[assignment]
         self._port = port
         self._max_bytes = port.config.head.max_bytes
         self._max_lines = port.config.head.max_lines
@@ -132,6 +124,8 @@ class Connection(HttpToolsProtocol):
         #: Bytes since the last piece of a body: sizes of chunks, and lines after the last chunk.
         self._quiet_bytes = 0
         self._num_late_lines = 0
+        #: Whether a request has ever begun; blank lines before the first one are none.
+        self._has_begun = False
         #: Whether the connection stays open after the request under way.
         self._goes_on = True
         #: Whether parsing has ended; ``_num_ignored`` bytes were thrown away since.
@@ -149,7 +143,7 @@ class Connection(HttpToolsProtocol):
         """Wait for the first request head."""
         super().connection_made(transport)
         self.flow = Flow(transport)
-        self._patient = _Patient(self)
+        self._patient: _Patient | None = _Patient(self)
         self._owes = True
         self._port.owe(self)
 
@@ -159,7 +153,7 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
         self._tell_gone()
         self._port.left.set()
-        del self._patient  # it refers to this
+        self._patient = None  # it refers to this
 
     def pause_writing(self) -> None:
         """The write buffer is full: start the timeout for unread answers."""
@@ -276,6 +270,7 @@ class Connection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """A request begins. Only its head tells whether it needs a scope."""
+        self._has_begun = True
         self.url = b""
         self.headers = []
         self.expect_100_continue = False
@@ -331,6 +326,7 @@ class Connection(HttpToolsProtocol):
         self._quiet_bytes = self._num_late_lines = 0
         self._goes_on = self.cycle.keep_alive
         self.cycle.keep_alive = False
+        assert self._patient is not None, "the connection is open"
         self.cycle.transport = self._patient
         if path is None:
             return
@@ -490,7 +486,7 @@ class Connection(HttpToolsProtocol):
 
     def refuse_late_head(self) -> None:
         """Answer 408 if a part of a head has come, and close."""
-        if self.headers is None or not self._num_bytes:
+        if not self._has_begun or not self._num_bytes:
             self.close()
         else:
             self._answer(BodyTimeoutError("The request's head did not come in time.", code="request_head_timeout"))

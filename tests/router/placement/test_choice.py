@@ -273,6 +273,7 @@ class Watched(Worker):
     """One that a weak reference can be taken of."""
 
 
+@pytest.mark.interpreted
 def test_nothing_is_kept_of_workers_that_went() -> None:
     policy = Prefix(on_gone := [])
     gone = Watched("b", "http://x", Role.BOTH, 9, "engine-b")

@@ -71,6 +71,7 @@ def test_workers_that_look_alike_all_get_work(kind: str, name: str) -> None:
     assert set(chosen) == {"w0", "w1", "w2"}
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize(("kind", "name"), POLICIES)
 def test_nothing_is_kept_of_workers_that_went(kind: str, name: str) -> None:
     on_gone: OnGone = []

@@ -1,0 +1,17 @@
+"""A place on a worker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from router.pool.worker import Worker
+
+
+class Reservation(msgspec.Struct, frozen=True, eq=False):
+    """Room reserved on a worker for one request: a sequence and ``num_blocks`` blocks."""
+
+    worker: Worker
+    num_blocks: int = 0
