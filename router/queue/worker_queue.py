@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-import math
+import sys
 from bisect import bisect_left, insort
 from typing import TYPE_CHECKING
 
@@ -161,7 +161,7 @@ class WorkerQueue:
         smallest: dict[Hashable, int] = {}  # the least need that found no place, by kind
         served: list[Waiter] = []
         for waiter in self._in_order(ahead):
-            if waiter.num_tokens >= smallest.get(waiter.kind, math.inf):
+            if waiter.num_tokens >= smallest.get(waiter.kind, sys.maxsize):
                 continue
             if waiter.offer(ahead):
                 smallest.clear()

@@ -9,11 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from core.protocol.errors import UpstreamError
+from core.protocol.errors import ApiError, UpstreamError
 from router.request.failure_table import CountsAs, Failure, Leg, Next, row_of
 
 if TYPE_CHECKING:
-    from core.protocol.errors import ApiError
     from router.pool import Worker
     from router.queue.retry_budget import RetryBudget
     from router.request.failure_table import FailureRow
@@ -27,7 +26,7 @@ CLEARED_AFTER_TOKENS = 8
 #: Seconds to wait before each further attempt of a leg that a worker aborted. The first wait is short, for a late abort
 #: of an earlier attempt. Their sum is longer than workers refuse a router that was taken for dead: ``REFUSE_GONE_S``
 #: after the last call about that router, which comes within ``TELL_GONE_S`` (both in ``core.protocol.router``).
-ABORT_WAITS_S = (0.1, 0.3, 0.6, 1.0, 1.6)
+ABORT_WAITS_S: tuple[float, ...] = (0.1, 0.3, 0.6, 1.0, 1.6)
 #: Most requests never fail, so they share one set.
 _NOBODY: frozenset[Worker] = frozenset()
 
