@@ -19,8 +19,12 @@ _LEFT_OUT = shutil.ignore_patterns(
 )
 
 
-def main() -> int:
-    """Copy and compile; returns the compiler's status. Its output is shown only if it fails."""
+class NotCompiledError(Exception):
+    """The modules could not be compiled. The message is what the compiler said."""
+
+
+def make_tree() -> Path:
+    """Copy and compile, which takes about a minute; returns the copy. Raises NotCompiledError."""
     shutil.rmtree(TARGET, ignore_errors=True)
     shutil.copytree(ROOT, TARGET, ignore=_LEFT_OUT, symlinks=True)
     done = subprocess.run(
@@ -33,8 +37,18 @@ def main() -> int:
         check=False,
     )
     if done.returncode:
-        print(done.stdout, file=sys.stderr)
-    return done.returncode
+        raise NotCompiledError(done.stdout)
+    return TARGET
+
+
+def main() -> int:
+    """Make it; 1 if that fails."""
+    try:
+        make_tree()
+    except NotCompiledError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
 
 
 if __name__ == "__main__":

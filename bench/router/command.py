@@ -21,12 +21,13 @@ from bench.router.harness.processes import two_cores
 from bench.router.native.build import BuildError
 from bench.router.result.report import report
 from bench.router.rounds import Found, Plan, measure
-from bench.router.routers.baton import Baton
+from bench.router.routers.baton import COMPILED, Baton
 from bench.router.routers.install import install
 from bench.router.routers.nginx import Nginx
 from bench.router.routers.router import RouterError
 from bench.router.routers.wheels import Wheel, sglang_router, vllm_router
 from bench.router.workloads import WORKLOADS
+from deploy.compiled_tree import TARGET, NotCompiledError, make_tree
 
 if TYPE_CHECKING:
     from bench.report.model import Report
@@ -88,7 +89,7 @@ def _measured(given: argparse.Namespace) -> Report:
     if cores is None:
         raise RouterError("it needs two cores: one for the router, one for load and engines")
     found, scaling = Found(), None
-    batons: list[Router] = [Baton(), *given.baton]
+    batons: list[Router] = [Baton(), Baton(COMPILED, TARGET), *given.baton]
     routers = _chosen(given, batons)
     if not given.processes:
         present = [one for one in routers if _is_there(one, found)]
@@ -128,11 +129,15 @@ def _peers(given: argparse.Namespace) -> tuple[Nginx | Wheel, ...]:
 
 
 def _is_there(router: Router, found: Found) -> bool:
-    """Whether a router can be started; installs a peer that is not there."""
-    if not isinstance(router, Nginx | Wheel):
-        return True
+    """Whether a router can be started; compiles Baton, and installs a peer that is not there."""
     try:
-        install(router)
+        if isinstance(router, Baton) and router.folder == TARGET:
+            make_tree()
+        elif isinstance(router, Nginx | Wheel):
+            install(router)
+    except NotCompiledError as error:
+        found.missing[router.name] = f"its modules could not be compiled: {str(error).splitlines()[-1]}"
+        return False
     except RouterError as error:
         found.missing[router.name] = str(error)
         return False

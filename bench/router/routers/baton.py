@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from bench.router.routers.router import Place
 
 NAME = "baton"
+#: That of one whose hot modules are compiled.
+COMPILED = "baton-compiled"
 
 
 @dataclass(frozen=True)
