@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     Pick = Callable[[Ahead], Reservation | None]
 
 
+def _always() -> bool:
+    return True
+
+
 class Waiter:
     """One request that waits."""
 
@@ -64,7 +68,7 @@ class Waiter:
         #: Whether it waits no longer.
         self.has_left = False
         #: Whether the request can still be answered with 429.
-        self.may_be_refused: Callable[[], bool] = lambda: True
+        self.may_be_refused: Callable[[], bool] = _always
         self.future: asyncio.Future[Reservation] = asyncio.get_running_loop().create_future()
 
     @property

@@ -71,38 +71,52 @@ async def _find(services: Services, request: Exchange) -> Worker:
     route = await candidates(services, request)
     if not route.can_prefill:
         raise NoPrefill
-    failed = request.attempts.failed_prefill
-    group = (request.asked.model, request.weights, failed)
-    need = request.prompt.need
-    need.check(route.prefill, request.asked.prompt_param)
+    search = _Search(services, request)
+    search.need.check(route.prefill, request.asked.prompt_param)
     if request.asked.max_new_tokens != 1:
-        need.check(route.decode, request.asked.prompt_param)
+        search.need.check(route.decode, request.asked.prompt_param)
+    try:
+        worker = await wait_for_room(services, request, services.prefill_queue, search.pick, search.group, search.need)
+    finally:
+        search.lease_limit_wait.end()
+    request.prefill_worker = worker
+    return worker
 
-    lease_limit_wait = LeaseLimitWait(services.metrics)
 
-    def fits(worker: Worker) -> bool:
-        return services.lease_limit.allows(worker) and need.fits(worker, services.lease_limit.since_report(worker))
+class _Search:
+    """Looks for a P with room, whenever there is some."""
 
-    def pick(ahead: Ahead) -> Reservation | None:
+    __slots__ = ("_failed", "_request", "_services", "group", "lease_limit_wait", "need")
+
+    def __init__(self, services: Services, request: Exchange) -> None:
+        self._services = services
+        self._request = request
+        self._failed = request.attempts.failed_prefill
+        self.group = (request.asked.model, request.weights, self._failed)
+        self.need = request.prompt.need
+        self.lease_limit_wait = LeaseLimitWait(services.metrics)
+
+    def pick(self, ahead: Ahead) -> Reservation | None:
+        """Reserve a place on the best P that has one. Raises NoPrefill."""
+        services, request = self._services, self._request
         model = request.asked.model
         route = services.pool.candidates(model, request.weights)
         if route is None and services.pool.candidates(model) is None:
             return None  # all workers of the model left while this request waited; others may register
         if route is None or not route.can_prefill:
             raise NoPrefill
-        worker = choose(services.pick_prefill, route.prefill, failed, fits, ahead, group, request.prompt)
+        worker = choose(
+            services.pick_prefill, route.prefill, self._failed, self._fits, ahead, self.group, request.prompt
+        )
         if worker is None:
-            if any(not services.lease_limit.allows(worker) for worker in with_room(route.prefill, failed)):
-                lease_limit_wait.begin()
+            if any(not services.lease_limit.allows(worker) for worker in with_room(route.prefill, self._failed)):
+                self.lease_limit_wait.begin()
             return None
-        return services.pool.enter(worker, need.blocks_on(worker))
+        return services.pool.enter(worker, self.need.blocks_on(worker))
 
-    try:
-        worker = await wait_for_room(services, request, services.prefill_queue, pick, group, need)
-    finally:
-        lease_limit_wait.end()
-    request.prefill_worker = worker
-    return worker
+    def _fits(self, worker: Worker) -> bool:
+        lease_limit = self._services.lease_limit
+        return lease_limit.allows(worker) and self.need.fits(worker, lease_limit.since_report(worker))
 
 
 async def _ask(services: Services, request: Exchange, worker: Worker) -> PrefillAnswer:

@@ -73,7 +73,7 @@ async def wait_for_room(
         waiter = request.waiter = queue.enter(
             pick, request.asked.priority, request.number, group, request.num_bytes, need
         )
-        waiter.may_be_refused = lambda: not request.reply.is_begun
+        waiter.may_be_refused = partial(_may_be_refused, request)
         timer = services.timeouts.call_later(services.settings.held_timeout_s, partial(_give_up, services, waiter))
         request.body.forget_encoded()
         waiting = services.metrics.waiting
@@ -91,6 +91,10 @@ async def wait_for_room(
     if abort is not None:  # an abort of the last attempt on this worker; it must not end this attempt
         await asyncio.wait({abort})
     return worker
+
+
+def _may_be_refused(request: Exchange) -> bool:
+    return not request.reply.is_begun
 
 
 def _give_up(services: Services, waiter: Waiter) -> None:

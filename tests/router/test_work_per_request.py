@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
 from collections import Counter
 from pathlib import Path
@@ -11,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from router.placement import prompt as prompts
+from router.queue.drain_rate import MAX_WAIT_S
 from router.request import prompt_text
+from router.request.exchange import Exchange
 from tests.kits.router.cluster import Cluster, chat, spoken
 
 if TYPE_CHECKING:
@@ -66,3 +69,22 @@ async def test_tasks_timers_and_hashes_do_not_grow(cluster: Cluster, counts: Cou
     assert counts["tasks"] == NUM, "one task runs a request; nothing else of it needs one"
     assert counts["timers"] < NUM / 2, "deadlines of many requests share a timer"
     assert counts["hashes"] == counts["texts"] == NUM, "both legs use the same hashes"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_nothing_of_a_request_is_left_to_the_garbage_collector(cluster: Cluster, stream: bool) -> None:
+    """It comes rarely, and would find megabytes. Some of the requests wait for a place on D."""
+    await cluster.add("prefill", limit=2)
+    await cluster.add("decode", limit=1)
+    await cluster.post(chat(stream=stream, **LONG))
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(NUM // 2):
+            answers = await asyncio.gather(*(cluster.post(chat(stream=stream, **LONG)) for _ in range(2)))
+            assert [answer.status_code for answer in answers] == [200, 200]
+        held = cluster.services.held_queue.drain_rate
+        assert held.wait_s(1, asyncio.get_running_loop().time()) < MAX_WAIT_S, "some have waited"
+        assert not [one for one in gc.get_objects() if type(one) is Exchange]
+    finally:
+        gc.enable()
