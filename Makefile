@@ -50,7 +50,7 @@ test: install  ## everything that needs no GPU, but for what test-faults has
 compiled: install  ## a copy of this checkout with the hot modules of the router compiled, in build/compiled
 	@$(QUIETLY) "compiling the hot modules in build/compiled" $(BIN)/python deploy/compiled_tree.py
 
-COMPILED_TESTS ?= tests/core/net tests/router tests/fuzz tests/deploy/test_compiled.py
+COMPILED_TESTS ?= tests/core/net tests/core/protocol tests/router tests/fuzz tests/deploy/test_compiled.py
 test-compiled: compiled  ## the tests of the router over its compiled modules
 	cd build/compiled && BATON_COMPILED=1 OMP_NUM_THREADS=1 "$(abspath $(BIN))/python" -m pytest \
 		-m "not gpu and not slow and not faults and not vllm" -n auto --maxprocesses 4 --dist loadfile \

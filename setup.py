@@ -13,32 +13,38 @@ from pathlib import Path
 from setuptools import Distribution, setup
 from setuptools.command.build_ext import build_ext
 
-COMPILES = os.environ.get("BATON_COMPILE") == "1"
-OPTIONS = tomllib.loads(Path("pyproject.toml").read_text())["tool"]["baton"]
+ASKED = os.environ.get("BATON_COMPILE", "0")
+if ASKED not in ("0", "1"):
+    raise SystemExit(f"BATON_COMPILE is 0 or 1, not {ASKED!r}")
+COMPILES = ASKED == "1"
+SETTINGS = tomllib.loads(Path("pyproject.toml").read_text())
+OPTIONS, PROJECT = SETTINGS["tool"]["baton"], SETTINGS["project"]
+#: mypyc takes the types of what a router imports into the C code, so it has to be there as well.
+NEEDS = [*OPTIONS["compiler"], *PROJECT["dependencies"], *PROJECT["optional-dependencies"]["router"]]
 
 
 class Compiled(Distribution):
-    """What a package with extensions says of itself, before they are known."""
+    """A package with extensions. setuptools asks for that before it knows them."""
 
     def has_ext_modules(self) -> bool:
-        """Whether the wheel is of one Python and machine."""
-        return COMPILES
+        """Whether the wheel is for one Python and machine."""
+        return True
 
 
 class CompileModules(build_ext):
-    """Has mypyc write the C files. Only here: pip asks what a build needs before mypyc is there."""
+    """Has mypyc write the C files. That cannot happen earlier: pip asks what a build needs before mypyc is there."""
 
     def finalize_options(self) -> None:
         """Name what is to be built."""
         from mypyc.build import mypycify
 
-        # Only to be told types: what the modules import need not be installed. ``make lint`` is what checks them.
+        # An extra that is not installed, such as opentelemetry, is not compiled against. ``make lint`` checks types.
         arguments = ["--config-file=", "--ignore-missing-imports", *OPTIONS["compiled"]]
         self.distribution.ext_modules = mypycify(arguments, opt_level="3", debug_level="0")
         super().finalize_options()
 
 
 if COMPILES:
-    setup(distclass=Compiled, cmdclass={"build_ext": CompileModules}, setup_requires=OPTIONS["compiler"])
+    setup(distclass=Compiled, cmdclass={"build_ext": CompileModules}, setup_requires=NEEDS)
 else:
     setup()

@@ -37,7 +37,7 @@ def make_tree() -> Path:
         check=False,
     )
     if done.returncode:
-        raise NotCompiledError(done.stdout)
+        raise NotCompiledError(done.stdout or f"the compiler ended with status {done.returncode}")
     return TARGET
 
 

@@ -32,8 +32,12 @@ def with_room(workers: Candidates, excluded: Set[Worker]) -> Iterator[Worker]:
         ranking = workers.ranking
         ranking.refresh()
         if ranking.has_usable(excluded):
-            return (worker for worker in ranking.with_room() if worker not in excluded)
-    return iter(available(workers, excluded))
+            # Not a generator expression: compiled, it would be a list.
+            for worker in ranking.with_room():
+                if worker not in excluded:
+                    yield worker
+            return
+    yield from available(workers, excluded)
 
 
 def in_question(workers: Sequence[Worker], excluded: Set[Worker]) -> list[Worker]:

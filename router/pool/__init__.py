@@ -1,7 +1,7 @@
 """The workers that this router knows: its requests on each, their room and their health.
 
 ``pool``            all workers, and the listeners that are notified of changes
-``worker``          one worker; ``reservation``: a place on it
+``worker``          one worker; ``engine_kind``: what it may be; ``reservation``: a place on it
 ``static_worker``   makes a worker from its address, or from the announcement of a vLLM server
 ``route``           which workers may serve a model; ``pairing``: which of them can read from which
 ``candidates``      the workers that may serve a leg; ``ranking`` has many of them in the order of their load
@@ -14,10 +14,11 @@
 """
 
 from router.pool.candidates import Candidates
+from router.pool.engine_kind import EngineKind
 from router.pool.pool import LOAD_TTL_S, WorkerPool
 from router.pool.ranking import Ranking
 from router.pool.reservation import Reservation
 from router.pool.route import Route
-from router.pool.worker import EngineKind, Worker
+from router.pool.worker import Worker
 
 __all__ = ["LOAD_TTL_S", "Candidates", "EngineKind", "Ranking", "Reservation", "Route", "Worker", "WorkerPool"]

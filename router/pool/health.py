@@ -15,8 +15,8 @@ import msgspec
 from core.net.client.errors import CallError
 from core.protocol.worker import Role
 from router.pool.breaker import BreakerState
+from router.pool.engine_kind import EngineKind
 from router.pool.model_card import ModelFacts
-from router.pool.worker import EngineKind
 
 if TYPE_CHECKING:
     from router.pool import Worker, WorkerPool

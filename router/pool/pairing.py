@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from router.pool.worker import EngineKind
+from router.pool.engine_kind import EngineKind
 
 if TYPE_CHECKING:
     from router.pool.worker import Worker

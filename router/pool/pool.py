@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING
 from core.protocol.worker import Role
 from core.protocol.worker_address import worker_address
 from router.pool.breaker import Breaker, BreakerState
+from router.pool.engine_kind import EngineKind
 from router.pool.model_card import ModelFacts, announced, merged
 from router.pool.reservation import Reservation
 from router.pool.route import Routes
 from router.pool.static_worker import announced_vllm, queue_factor, static_worker
-from router.pool.worker import BREAKER_FAILURES, EngineKind, Worker
+from router.pool.worker import BREAKER_FAILURES, Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

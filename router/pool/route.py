@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from core.protocol.errors import ApiError, UnavailableError, no_such_model
 from core.protocol.worker import Role
 from router.pool.candidates import Candidates
+from router.pool.engine_kind import EngineKind
 from router.pool.pairing import difference
-from router.pool.worker import EngineKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from core.protocol.worker import Role
 from router.pool.breaker import Breaker
-from router.pool.worker import EngineKind, Worker
+from router.pool.engine_kind import EngineKind
+from router.pool.worker import Worker
 
 if TYPE_CHECKING:
     from core.protocol.vllm_server import VllmRecord

@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 from core.protocol.worker import Role, WorkerLoad
 from core.protocol.worker_address import WorkerAddress
 from router.pool.breaker import Breaker
+from router.pool.engine_kind import EngineKind
 from router.pool.model_card import ModelFacts
 
 #: Failures in a row that open a worker's breaker, unless the settings say otherwise.
 BREAKER_FAILURES = 5
-
-
-class EngineKind(StrEnum):
-    """Which engine a worker is. What differs between them is in ``router/engines``."""
-
-    BATON = "baton"
-    VLLM = "vllm"
-    #: Added by URL: it speaks OpenAI's API, and no more is known of it.
-    PLAIN = "plain"
 
 
 @dataclass(slots=True, eq=False)

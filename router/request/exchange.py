@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Protocol
 from core.leases.store import LeaseState
 from core.protocol.errors import DeadlineError
 from router.placement import Prompt
-from router.request.states import RETRIES, Event, RequestProgress, State
+from router.request.progress import RequestProgress
+from router.request.states import RETRIES, Event, State
 
 if TYPE_CHECKING:
     from core.protocol.errors import ApiError

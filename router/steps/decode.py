@@ -61,20 +61,20 @@ async def decode(services: Services, request: Exchange, prefilled: PrefillAnswer
             return None
         request.on(Event.DECODE_SENT if prefilled or request.asked.stream else Event.DECODE_ALONE)
         hit("router.decode.chosen")
-        failed: Decision | None = None
+        decision: Decision | None = None
         try:
             first = await _first_bytes(services, request, worker, prefilled)
         except (CallError, TryAnother) as error:
-            failed = after_decode(services, request, worker, error, has_blocks=prefilled is not None)
-            if failed.next is not Next.PREFILL:
+            decision = after_decode(services, request, worker, error, has_blocks=prefilled is not None)
+            if decision.next is not Next.PREFILL:
                 request.on(Event.DECODE_AGAIN)
                 continue
         except LeaseLost:
             _give_up_blocks(services, request)
             return None
-        if failed is not None:
+        if decision is not None:
             _start_again(services, request)
-            await asyncio.sleep(failed.wait_s)
+            await asyncio.sleep(decision.wait_s)
             return None
         if _is_lost(services, request, worker):  # D may have read after the end of the lease
             # An unstreamed answer begins when it is complete. One that takes longer than a lease that nobody can renew
@@ -200,8 +200,12 @@ def switch_layout(services: Services, request: Exchange, source: Worker) -> bool
     if route is None:  # all workers of the model left; others may register
         return False
     ours = source.layout_of(model)
-    others = (worker for worker in route.prefill if worker.takes_work and worker.layout_of(model) != ours)
-    if not any(reader.takes_work for worker in others for reader in route.readers(worker)):
+    if not any(
+        reader.takes_work
+        for worker in route.prefill
+        if worker.takes_work and worker.layout_of(model) != ours
+        for reader in route.readers(worker)
+    ):
         return False
     if not services.retry_budget.take(request.clock()):
         return False  # the request continues to wait for a D

@@ -84,7 +84,10 @@ async def _find(services: Services, request: Exchange) -> Worker:
 
 
 class _Search:
-    """Looks for a P with room, whenever there is some."""
+    """Looks for a P with room, whenever there is some.
+
+    An object, not functions inside of ``_find``: docs/hot-path.md says why they would keep the request, compiled.
+    """
 
     __slots__ = ("_failed", "_request", "_services", "group", "lease_limit_wait", "need")
 

@@ -73,6 +73,7 @@ async def wait_for_room(
         waiter = request.waiter = queue.enter(
             pick, request.asked.priority, request.number, group, request.num_bytes, need
         )
+        # Not a lambda: compiled, it would hold the waiter, which holds it.
         waiter.may_be_refused = partial(_may_be_refused, request)
         timer = services.timeouts.call_later(services.settings.held_timeout_s, partial(_give_up, services, waiter))
         request.body.forget_encoded()

@@ -1,4 +1,4 @@
-"""What pyproject.toml has compiled, and that a run of the tests is over what it says."""
+"""The modules that pyproject.toml has compiled: which of them a run of the tests is over, and what they must not do."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from tests.kits.compiled import is_compiled
 
 ROOT = Path(__file__).parents[2]
 MODULES: list[str] = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["baton"]["compiled"]
+FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
+WAITS = ast.Await | ast.AsyncFor | ast.AsyncWith | ast.Yield | ast.YieldFrom
 
 
 def test_they_are_in_order_and_each_once() -> None:
@@ -29,9 +31,31 @@ def test_it_is_compiled_where_the_run_says_so_and_nowhere_else(path: str) -> Non
 def test_it_awaits_nothing_while_it_handles_an_exception(path: str) -> None:
     """Compiled, it would leave the exception to whatever runs meanwhile, as the context of its own exceptions."""
     for node in ast.walk(ast.parse((ROOT / path).read_text())):
-        if isinstance(node, ast.Try):
+        if isinstance(node, ast.Try | ast.TryStar):
             handling = [line for handler in node.handlers for line in handler.body] + node.finalbody
             for inner in (inner for line in handling for inner in ast.walk(line)):
-                assert not isinstance(inner, ast.Await | ast.AsyncFor | ast.AsyncWith | ast.Yield), inner.lineno
-        elif isinstance(node, ast.AsyncWith):
+                assert not isinstance(inner, WAITS), inner.lineno
+        elif isinstance(node, ast.AsyncWith):  # the exit of these never waits
             assert {ast.unparse(one.context_expr).partition("(")[0] for one in node.items} == {"asyncio.timeout"}
+
+
+@pytest.mark.parametrize("path", MODULES)
+def test_no_enum_loses_its_docstring_and_no_exception_its_attributes(path: str) -> None:
+    """Compiled, an exception would have those of its base class, which is not compiled."""
+    for node in ast.walk(ast.parse((ROOT / path).read_text())):
+        assert not (isinstance(node, ast.ClassDef) and any("Enum" in ast.unparse(base) for base in node.bases))
+        if isinstance(node, ast.ClassDef) and {ast.unparse(base) for base in node.bases} & {"Exception", "ApiError"}:
+            assert not [line for line in node.body if isinstance(line, ast.Assign | ast.AnnAssign)], node.name
+
+
+@pytest.mark.parametrize("path", MODULES)
+def test_no_functions_inside_of_a_function_know_each_other(path: str) -> None:
+    """Compiled, they would be a cycle with what they were made in, and keep it until the garbage collector comes."""
+    for outer in ast.walk(ast.parse((ROOT / path).read_text())):
+        if isinstance(outer, ast.FunctionDef | ast.AsyncFunctionDef):
+            inner = [node for node in ast.walk(outer) if isinstance(node, FUNCTIONS) and node is not outer]
+            names = {node.name for node in inner}
+            for node in inner:
+                used = {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+                own = {one.name for one in ast.walk(node) if isinstance(one, FUNCTIONS) and one is not node}
+                assert not used & (names - own), (node.name, node.lineno)

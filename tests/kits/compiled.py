@@ -16,5 +16,5 @@ def is_compiled(module: str) -> bool:
 
 
 def are_compiled() -> bool:
-    """Whether those are compiled that pyproject.toml lists."""
+    """Whether the modules that pyproject.toml lists are compiled; one of them answers for all."""
     return is_compiled("core.net.deadlines")

@@ -73,7 +73,7 @@ async def test_tasks_timers_and_hashes_do_not_grow(cluster: Cluster, counts: Cou
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_nothing_of_a_request_is_left_to_the_garbage_collector(cluster: Cluster, stream: bool) -> None:
-    """It comes rarely, and would find megabytes. Some of the requests wait for a place on D."""
+    """The collector runs rarely; until then megabytes would pile up. Some of the requests wait for a place on D."""
     await cluster.add("prefill", limit=2)
     await cluster.add("decode", limit=1)
     await cluster.post(chat(stream=stream, **LONG))

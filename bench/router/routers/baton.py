@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from bench.router.routers.router import Place
 
 NAME = "baton"
-#: That of one whose hot modules are compiled.
+#: The name of the one whose hot modules are compiled.
 COMPILED = "baton-compiled"
 
 
