@@ -12,13 +12,19 @@ import pytest
 from tests.kits.compiled import is_compiled
 
 ROOT = Path(__file__).parents[2]
-MODULES: list[str] = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["baton"]["compiled"]
+SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["baton"]
+MODULES: list[str] = SETTINGS["compiled"]
 FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 WAITS = ast.Await | ast.AsyncFor | ast.AsyncWith | ast.Yield | ast.YieldFrom
 
 
 def test_they_are_in_order_and_each_once() -> None:
     assert sorted(set(MODULES)) == MODULES
+
+
+def test_wheels_are_compiled_with_what_the_tests_are_compiled_with() -> None:
+    pinned = (ROOT / "deploy" / "constraints.txt").read_text().splitlines()
+    assert set(SETTINGS["compiler"]) <= set(pinned)
 
 
 @pytest.mark.parametrize("path", MODULES)
