@@ -42,9 +42,9 @@ format: install  ## let ruff rewrite what lint complains about
 
 # Most tests wait most of the time, so two processes use two cores; those of one file stay together and share what they
 # started. ARGS="-n 0" is one process, for a debugger.
+QUICK := -m "not gpu and not slow and not faults and not vllm" -n auto --maxprocesses 4 --dist loadfile
 test: install  ## everything that needs no GPU, but for what test-faults has
-	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -m "not gpu and not slow and not faults and not vllm" \
-		-n auto --maxprocesses 4 --dist loadfile $(ARGS)
+	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest $(QUICK) $(ARGS)
 
 # A copy in build/compiled: beside the sources here the compiled modules would be what everything runs.
 compiled: install  ## a copy of this checkout with the hot modules of the router compiled, in build/compiled
@@ -52,9 +52,8 @@ compiled: install  ## a copy of this checkout with the hot modules of the router
 
 COMPILED_TESTS ?= tests/core/net tests/core/protocol tests/router tests/fuzz tests/deploy/test_compiled.py
 test-compiled: compiled  ## the tests of the router over its compiled modules
-	cd build/compiled && BATON_COMPILED=1 OMP_NUM_THREADS=1 "$(abspath $(BIN))/python" -m pytest \
-		-m "not gpu and not slow and not faults and not vllm" -n auto --maxprocesses 4 --dist loadfile \
-		$(COMPILED_TESTS) $(ARGS)
+	cd build/compiled && BATON_COMPILED=1 OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} "$(abspath $(BIN))/python" -m pytest \
+		$(QUICK) $(COMPILED_TESTS) $(ARGS)
 
 test-faults: install  ## the long tests, and those that kill processes of a whole Baton and check every answer
 	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -m "(slow or faults) and not gpu and not vllm" $(ARGS)

@@ -165,6 +165,7 @@ class WorkerQueue:
         smallest: dict[Hashable, int] = {}  # the least need that found no place, by kind
         served: list[Waiter] = []
         for waiter in self._in_order(ahead):
+            # Not infinity, which is a float: compiled, what is typed as an integer has to be one.
             if waiter.num_tokens >= smallest.get(waiter.kind, sys.maxsize):
                 continue
             if waiter.offer(ahead):
