@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.kits.whole import reference
 from tests.kits.whole.stack import MODEL, Stack
+from tests.kits.whole.streams import NUM_BEFORE, Counts, resumed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,14 +49,26 @@ async def alone(stack: Stack, prompt: list[int] | str, **more: Any) -> dict[str,
     return dict(choice)
 
 
-async def stream(stack: Stack, path: str, body: dict[str, Any]) -> list[dict[str, Any]]:
-    """All chunks, of which the last one has the usage."""
+async def stream(stack: Stack, path: str, body: dict[str, Any], counts: Counts | None = None) -> list[dict[str, Any]]:
+    """All chunks, of which the last one has the usage. Those of each choice are counted as they come."""
     wanted = {"model": MODEL, "stream": True, "stream_options": {"include_usage": True}}
-    answer = await stack.http.post(f"{stack.router.url}{path}", json={**body, **wanted})
-    assert answer.status_code == 200, answer.text
-    lines = [line for line in answer.text.split("\n") if line.startswith("data: ")]
-    assert lines.count("data: [DONE]") == 1 and lines[-1] == "data: [DONE]"
-    return [json.loads(line[6:]) for line in lines[:-1]]
+    chunks, is_over = [], False
+    with ExitStack() as counted:
+        of = [counted.enter_context(one) for one in counts.of] if counts else []
+        async with stack.http.stream("POST", f"{stack.router.url}{path}", json={**body, **wanted}) as answer:
+            assert answer.status_code == 200, await answer.aread()
+            async for line in answer.aiter_lines():
+                if not line.startswith("data: "):
+                    continue
+                assert not is_over, line
+                if line == "data: [DONE]":
+                    is_over = True
+                    continue
+                chunks.append(json.loads(line[6:]))
+                for choice in chunks[-1]["choices"] if of else ():
+                    of[choice["index"]].one_more()
+    assert is_over
+    return chunks
 
 
 async def test_each_choice_is_what_its_seed_gives_alone(stack: Stack, both: Stack) -> None:
@@ -133,11 +147,12 @@ async def test_a_d_that_dies_costs_its_choices_their_place_and_no_token(tmp_path
     flags = {"dtype": "float32"}
     async with Stack(tmp_path, decode=2, worker_flags=flags, decode_flags={"max-num-seqs": 2}) as stack:
         expected = (await stack.complete(**body))["choices"]  # type: ignore[arg-type]
-        task = asyncio.create_task(stream(stack, "/v1/completions", {**body, "return_token_ids": True}))
-        await stack.until_state("decoding")
+        counts, wanted = Counts(3), {**body, "return_token_ids": True}
+        task = asyncio.create_task(stream(stack, "/v1/completions", wanted, counts))
+        await counts.more(NUM_BEFORE)  # of a choice that has no token yet, the stream would only begin elsewhere
         stack.cluster.signal("decode-0", signal.SIGKILL)
         chunks = await task
-        assert await stack.metric("router", "baton_router_resumed_total", outcome="resumed") > 0
+        assert await resumed(stack) > 0
         said = ["", "", ""]
         for chunk in chunks:
             for choice in chunk["choices"]:
