@@ -6,45 +6,58 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from workers.rank.cache.batch import NO_ADAPTER
+from workers.rank.cache.batch import NO_ADAPTER, BatchRow
 from workers.rank.graphs.inputs import DecodeInputs
+from workers.rank.graphs.port import RecordError
 from workers.rank.graphs.sizes import fitting
 from workers.rank.in_place.attention import InPlaceAttention
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from workers.rank.cache.batch import BatchRow
     from workers.rank.cache.kv_cache import KVCache
     from workers.rank.graphs.port import Recorder, Replay
     from workers.rank.in_place.port import Kernel
     from workers.rank.loading.model import ModelShard
 
+#: Of a quick recorder, so many sizes are recorded at the start, and tried.
+NUM_TRIED = 2
+
 
 class DecodeGraphs:
-    """Computes decode steps by graphs. Everything is recorded at the start, and never again: nothing that differs
-    between two steps of a size is a part of the recording, it is all in the inputs.
+    """Computes decode steps by graphs. A size is recorded once, and never again: nothing that differs between two steps
+    of a size is a part of the recording, it is all in the inputs.
     """
 
     def __init__(
         self, model: ModelShard, kernel: Kernel, cache: KVCache, recorder: Recorder, sizes: Sequence[int]
     ) -> None:
-        """``cache`` has a spare block; ``sizes`` ascend. All ranks do this at the same time."""
+        """Record all sizes; of a quick recorder only the first ones, and the others when a step first needs them.
+
+        ``cache`` has a spare block; ``sizes`` ascend. All ranks do this at the same time. Raises RuntimeError if steps
+        cannot be recorded.
+        """
         self._model = model
         self._kernel = kernel
         self._cache = cache
+        self._recorder = recorder
         self._sizes = sizes
         self._inputs = DecodeInputs(cache, sizes[-1], model.max_model_len)
         self._head_slots = torch.arange(cache.shape.num_kv_heads, device=cache.device)[:, None] * (
             cache.shape.pieces_per_head * cache.shape.block_size
         )
         one = self._compute(sizes[0])
-        self._logits = torch.zeros((sizes[-1], one.shape[1]), dtype=one.dtype, device=one.device)
+        # On a CPU memory that is never written is never taken.
+        self._logits = torch.empty((sizes[-1], one.shape[1]), dtype=one.dtype, device=one.device)
         # The largest comes first: the others find its memory, which is free again, and take no more.
-        self._replays = {size: self._record(recorder, size) for size in reversed(sizes)}
+        at_start = sizes[:NUM_TRIED] if recorder.is_quick else sizes
+        self._replays = {size: recorder(self._work(size)) for size in reversed(at_start)}
+        if recorder.is_quick:
+            for size in at_start:
+                self._try(size)
 
     def __repr__(self) -> str:
-        return f"<DecodeGraphs of {', '.join(map(str, self._sizes))} rows>"
+        return f"<DecodeGraphs of {', '.join(map(str, sorted(self._replays)))} rows>"
 
     def fits(self, rows: Sequence[BatchRow]) -> bool:
         """Whether there is a graph for a step of these rows. There is none for rows of adapters."""
@@ -57,14 +70,40 @@ class DecodeGraphs:
         size = fitting(self._sizes, len(rows))
         assert size is not None, "the caller has asked whether it fits"
         self._inputs.fill(rows, token_ids, size)
-        self._replays[size]()
+        if size in self._replays:
+            self._replays[size]()
+        else:
+            self._replays[size] = self._recorded(size)
         return self._logits[: len(rows)]
 
-    def _record(self, recorder: Recorder, size: int) -> Replay:
+    def _recorded(self, size: int) -> Replay:
+        """Compute a step, and record it. One that cannot be recorded, as others could, is computed as it is."""
+        work = self._work(size)
+        try:
+            return self._recorder(work)
+        except RecordError:
+            work()
+            return work
+
+    def _work(self, size: int) -> Callable[[], None]:
         def work() -> None:
             self._logits[:size].copy_(self._compute(size))
 
-        return recorder(work)
+        return work
+
+    def _try(self, size: int) -> None:
+        """Raises RuntimeError if a replay gives other logits than the step itself, for rows that were not recorded."""
+        # Two blocks behind the beginning, if the model has as many positions, and each row at a place of its own.
+        most = min(2 * self._cache.shape.block_size + size, self._model.max_model_len)
+        blocks = [self._cache.spare_block] * -(-most // self._cache.shape.block_size)
+        rows = [BatchRow(max(0, most - 1 - row), 1, blocks) for row in range(size)]
+        self._inputs.fill(rows, range(1, size + 1), size)
+        self._work(size)()
+        expected = self._logits[:size].clone()
+        self._logits[:size] = 0
+        self._replays[size]()
+        if not torch.equal(self._logits[:size], expected):
+            raise RecordError("a replay gives other logits than the step itself")
 
     def _compute(self, size: int) -> torch.Tensor:
         step = self._inputs.step(size)

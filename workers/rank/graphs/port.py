@@ -9,10 +9,21 @@ from typing import Protocol
 Replay = Callable[[], None]
 
 
+class RecordError(RuntimeError):
+    """The work cannot be recorded."""
+
+
 class Recorder(Protocol):
     """Records ``work``, which reads and writes tensors that outlive it.
 
     It may run the work any number of times. Recordings are replayed one at a time, as they share memory.
     """
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether to record takes about as long as the work, so that a step can wait for it.
+
+        What it records is then not the work's programs but its calls, and has to be tried with other numbers.
+        """
 
     def __call__(self, work: Callable[[], None]) -> Replay: ...

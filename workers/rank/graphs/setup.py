@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from workers.rank.graphs.cpu_recorder import CpuRecorder
 from workers.rank.graphs.cuda_recorder import CudaRecorder
 from workers.rank.graphs.decode_graphs import DecodeGraphs
 from workers.rank.graphs.sizes import graph_sizes
@@ -32,9 +33,15 @@ def wants_graphs(spec: RankSpec, rank_device: RankDevice, kernel: Kernel | None)
 
 
 def _obstacle(spec: RankSpec, rank_device: RankDevice, kernel: Kernel | None) -> str:
-    if rank_device.device.type != "cuda":
-        return f"the model is on {rank_device.device.type}, and they need a GPU"
-    return "" if kernel is not None else "they need attention in-place"
+    if kernel is None:
+        return "they need attention in-place"
+    if rank_device.device.type == "cpu" and spec.num_ranks > 1:
+        return "on CPUs they need a single rank"
+    return ""
+
+
+def _recorder_for(device: torch.device) -> Recorder:
+    return CpuRecorder() if device.type == "cpu" else CudaRecorder(device)
 
 
 def record_graphs(
@@ -42,7 +49,7 @@ def record_graphs(
     model: ModelShard,
     cache: KVCache,
     progress: Callable[[str], None],
-    make_recorder: Callable[[torch.device], Recorder] = CudaRecorder,
+    make_recorder: Callable[[torch.device], Recorder] = _recorder_for,
 ) -> DecodeGraphs | None:
     """Record the graphs of a rank; None if it does without. Raises ModelLoadError.
 
@@ -52,13 +59,18 @@ def record_graphs(
     if model.kernel is None or not wants_graphs(spec, model.rank_device, model.kernel):
         return None
     began_s = time.monotonic()
-    sizes = graph_sizes(spec.max_num_seqs)
     try:
-        graphs = DecodeGraphs(model, model.kernel, cache, make_recorder(cache.device), sizes)
+        recorder = make_recorder(cache.device)
+        sizes = graph_sizes(spec.max_num_seqs, is_quick=recorder.is_quick)
+        graphs = DecodeGraphs(model, model.kernel, cache, recorder, sizes)
     except RuntimeError as error:
         if spec.decode_graphs == "on" or spec.num_ranks > 1:
             raise ModelLoadError(f"decode steps cannot be recorded as graphs: {one_line(error)}") from error
         progress(f"decoding without graphs, because steps cannot be recorded: {one_line(error)}")
         return None
-    progress(f"recorded decode graphs for up to {sizes[-1]} rows in {time.monotonic() - began_s:.2f} s")
+    taken = f"{time.monotonic() - began_s:.2f} s"
+    if recorder.is_quick:
+        progress(f"decode steps of up to {sizes[-1]} rows are recorded as they come, which was tried in {taken}")
+    else:
+        progress(f"recorded decode graphs for up to {sizes[-1]} rows in {taken}")
     return graphs

@@ -8,13 +8,18 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: A larger decode step keeps the GPU busy for longer than Python takes to start it.
+#: A larger decode step keeps the device busy for longer than Python takes to start it.
 MAX_ROWS = 256
 
 
-def graph_sizes(max_rows: int) -> list[int]:
-    """Powers of two to 8, then multiples of 8 to 64, then of 32; ``max_rows`` itself is the last, if not above 256."""
+def graph_sizes(max_rows: int, *, is_quick: bool = False) -> Sequence[int]:
+    """Powers of two to 8, then multiples of 8 to 64, then of 32; ``max_rows`` itself is the last, if not above 256.
+
+    All numbers of rows if each is recorded when it is first needed: on a CPU rows that fill up a step take time.
+    """
     most = min(max_rows, MAX_ROWS)
+    if is_quick:
+        return range(1, most + 1)
     steps = [1, 2, 4, *range(8, 64, 8), *range(64, MAX_ROWS, 32)]
     return [size for size in steps if size < most] + [most]
 

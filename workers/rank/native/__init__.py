@@ -2,7 +2,8 @@
 
 ``support``   whether there is Numba, and for which types of numbers there are programs
 ``numbers``   how numbers of a type are read and written, and the exponential function
-``compiled``  compiles a program once for each machine, and calls it with addresses of tensors
+``compiled``  compiles a program once for each machine
+``program``   calls it with addresses of tensors, and tells who records that
 ``rows``      programs for each token by itself: norms, rotations, gates
 ``paged``     programs that read or write the paged cache
 ``row_programs`` and ``cache_writes``  call those of ``rows``, and the one that writes, with tensors

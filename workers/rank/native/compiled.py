@@ -6,9 +6,11 @@ import ctypes
 import hashlib
 from pathlib import Path
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from numba import cfunc, types
+
+from workers.rank.native.program import Program
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,9 +21,7 @@ _RULES = {"nnan", "reassoc", "contract", "nsz", "arcp"}
 _C_TYPES = {"address": ctypes.c_void_p, "int": ctypes.c_int64, "float": ctypes.c_float}
 
 
-def compiled(
-    program: Callable[..., None], kinds: str, element: types.Type | None = None, **constants: int
-) -> Callable[..., None]:
+def compiled(program: Callable[..., None], kinds: str, element: types.Type | None = None, **constants: int) -> Program:
     """The program as a function of C. ``kinds``: its parameters, such as ``elements indices int float``.
 
     ``elements`` is the address of numbers of the type ``element``, ``floats`` of float32, ``indices`` of int64,
@@ -30,25 +30,22 @@ def compiled(
     Python's lock is not held during a call. The machine code is kept in Numba's cache, if there is a folder for it.
     """
     pointers = {"elements": element, "floats": types.float32, "indices": types.int64, "integers": types.int32}
-    numba_types, c_types = [], []
+    numba_types, c_kinds = [], []
     for kind in kinds.split():
         if kind in pointers:
             numba_types.append(types.CPointer(pointers[kind]))
-            c_types.append(_C_TYPES["address"])
+            c_kinds.append("address")
         else:
             numba_types.append(types.int64 if kind == "int" else types.float32)
-            c_types.append(_C_TYPES[kind])
+            c_kinds.append(kind)
     named, signature = _named(program, element, constants), types.void(*numba_types)
     try:
         native = cfunc(signature, cache=True, fastmath=_RULES, error_model="numpy")(named)
     except (RuntimeError, OSError):
         # These are Numba's and the system's words for a file system that is read-only or full: a container's, say.
         native = cfunc(signature, fastmath=_RULES, error_model="numpy")(named)
-    function: Any = ctypes.CFUNCTYPE(None, *c_types)(native.address)
-    # The code lives as long as this object.
-    function.native = native
-    result: Callable[..., None] = function
-    return result
+    function = ctypes.CFUNCTYPE(None, *(_C_TYPES[kind] for kind in c_kinds))(native.address)
+    return Program(named.__qualname__, c_kinds, function, native)
 
 
 def _version() -> str:

@@ -1,16 +1,30 @@
-"""What every recorder does: the plain one of tests, and CUDA's."""
+"""What every recorder does: the plain one of tests, the one of CPUs, and CUDA's."""
 
 from __future__ import annotations
 
 from functools import partial
+from typing import TYPE_CHECKING
 
+import pytest
 import torch
 
 from tests.kits.rank.recorders import recorder_for
+from workers.rank.graphs.cpu_recorder import CpuRecorder
+
+if TYPE_CHECKING:
+    from workers.rank.graphs.port import Recorder
 
 
-def test_a_replay_computes_with_what_is_there_then(device: str) -> None:
-    recorder = recorder_for(device)
+@pytest.fixture(params=["of the device", "of CPUs"])
+def recorder(request: pytest.FixtureRequest, device: str) -> Recorder:
+    if request.param == "of the device":
+        return recorder_for(device)
+    if device != "cpu":
+        pytest.skip("a recorder for CPUs")
+    return CpuRecorder()
+
+
+def test_a_replay_computes_with_what_is_there_then(device: str, recorder: Recorder) -> None:
     numbers, total = torch.zeros(4, device=device), torch.zeros(1, device=device)
 
     def work() -> None:
@@ -25,8 +39,7 @@ def test_a_replay_computes_with_what_is_there_then(device: str) -> None:
     assert total.item() == 8
 
 
-def test_several_recordings_do_not_disturb_each_other(device: str) -> None:
-    recorder = recorder_for(device)
+def test_several_recordings_do_not_disturb_each_other(device: str, recorder: Recorder) -> None:
     numbers, result = torch.arange(8.0, device=device), torch.zeros(8, device=device)
 
     def work(size: int) -> None:

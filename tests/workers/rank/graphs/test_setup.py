@@ -29,6 +29,8 @@ SPEC = RankSpec(model="m", engine_id="e", max_num_seqs=3)
 class FailingRecorder:
     """As on a GPU, for a model that waits for it."""
 
+    is_quick = False
+
     def __init__(self, device: torch.device) -> None:
         pass
 

@@ -79,10 +79,12 @@ def test_a_triton_that_does_not_compile_is_one_that_is_missing(monkeypatch: pyte
     assert programs_for(GPU.device) is None
 
 
-def test_graphs_on_a_cpu_are_refused() -> None:
-    assert not wants_graphs(SPEC, RankDevice(CPU), None)
-    with pytest.raises(ModelLoadError, match=r"^decode graphs are wanted, but the model is on cpu, and they need"):
-        wants_graphs(ON, RankDevice(CPU), None)
+def test_on_cpus_only_a_single_rank_has_graphs() -> None:
+    assert wants_graphs(SPEC, RankDevice(CPU), PlainKernel())
+    several = with_fields(SPEC, num_ranks=2)
+    assert not wants_graphs(several, RankDevice(CPU), PlainKernel())
+    with pytest.raises(ModelLoadError, match=r"^decode graphs are wanted, but on CPUs they need a single rank"):
+        wants_graphs(with_fields(several, decode_graphs="on"), RankDevice(CPU), PlainKernel())
 
 
 def test_graphs_need_attention_in_place() -> None:

@@ -6,16 +6,20 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+import torch
 
 from core.protocol.steps import SamplingParams
 from tests.kits.rank.driver import Driver, Job, prompt
 from tests.kits.rank.kernels import PlainKernel, triton_kernel
 from tests.kits.rank.recorders import PlainRecorder, recorder_for
+from workers.rank.graphs.cpu_recorder import CpuRecorder
+from workers.rank.native.support import is_available
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.kits.rank.driver import Reference
+    from workers.rank.graphs.port import Recorder
     from workers.rank.in_place.port import Kernel
     from workers.rank.loading.model import ModelShard
 
@@ -27,31 +31,35 @@ ARCHITECTURES = ["llama", "qwen3_mixed", "gpt2"]
 
 
 class Way:
-    """A kernel, and whether decode steps are graphs."""
+    """A kernel, and what records decode steps, if they are recorded."""
 
-    def __init__(self, kernel: Kernel, with_graphs: bool, device: str, models: Models) -> None:
+    def __init__(self, kernel: Kernel, recorder: Recorder | None, device: str, models: Models) -> None:
         self._kernel = kernel
-        self._with_graphs = with_graphs
+        self._recorder = recorder
         self._device = device
         self._models = models
 
     def model(self, architecture: str, dtype: str = "float32") -> ModelShard:
         return replace(self._models(architecture, self._device, dtype=dtype), kernel=self._kernel)
 
+    def takes(self, dtype: str) -> bool:
+        return not isinstance(self._recorder, CpuRecorder) or is_available(getattr(torch, dtype))
+
     def driver(self, architecture: str, dtype: str = "float32") -> Driver:
-        recorder = recorder_for(self._device) if self._with_graphs else None
-        return Driver(self.model(architecture, dtype), recorder=recorder, sizes=(1, 2, 4))
+        return Driver(self.model(architecture, dtype), recorder=self._recorder, sizes=(1, 2, 4))
 
 
-@pytest.fixture(params=[False, True], ids=["steps", "graphs"])
-def with_graphs(request: pytest.FixtureRequest) -> bool:
-    return bool(request.param)
+@pytest.fixture(params=["steps", "graphs", "calls"])
+def way(request: pytest.FixtureRequest, device: str, model_of: Models) -> Way:
+    """The plain kernel on a CPU, the product's own on a GPU; and that of CPUs with what records there."""
+    if request.param == "calls":
+        if device != "cpu" or not is_available(torch.float32):
+            pytest.skip("needs a CPU and Numba")
+        from workers.rank.in_place.native_kernel import NativeKernel
 
-
-@pytest.fixture
-def way(with_graphs: bool, device: str, model_of: Models) -> Way:
-    """The plain kernel on a CPU, the product's own on a GPU."""
-    return Way(PlainKernel() if device == "cpu" else triton_kernel(132, device), with_graphs, device, model_of)
+        return Way(NativeKernel(), CpuRecorder(), device, model_of)
+    kernel = PlainKernel() if device == "cpu" else triton_kernel(132, device)
+    return Way(kernel, recorder_for(device) if request.param == "graphs" else None, device, model_of)
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -63,8 +71,11 @@ def test_greedy_equals_generate(architecture: str, way: Way, reference_of: Refer
     assert got == [reference_of(architecture).generate(job.prompt, job.num_new) for job in jobs]
 
 
-def test_the_kernel_of_gpus_in_a_whole_model(with_graphs: bool, model_of: Models, reference_of: References) -> None:
-    way = Way(triton_kernel(1, "cpu"), with_graphs, "cpu", model_of)
+@pytest.mark.parametrize("recorder", [None, PlainRecorder()], ids=["steps", "graphs"])
+def test_the_kernel_of_gpus_in_a_whole_model(
+    recorder: Recorder | None, model_of: Models, reference_of: References
+) -> None:
+    way = Way(triton_kernel(1, "cpu"), recorder, "cpu", model_of)
     jobs = [Job(prompt(n, 0), 3, chunk=20) for n in (3, 34)]
     got = way.driver("qwen3_mixed").run(jobs)
     assert got == [reference_of("qwen3_mixed").generate(job.prompt, job.num_new) for job in jobs]
@@ -108,9 +119,11 @@ def test_samples_do_not_depend_on_graphs_or_batch(way: Way, model_of: Models) ->
         assert one.logprob == pytest.approx(other.logprob, abs=1e-4)
 
 
-def test_half_precision_is_as_near_as_it_can_be(way: Way, device: str, model_of: Models) -> None:
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_is_as_near_as_it_can_be(dtype: str, way: Way, device: str, model_of: Models) -> None:
     """Two attentions round differently, so tokens may differ where the best two are as likely as each other."""
-    dtype = "float16" if device == "cpu" else "bfloat16"
+    if not way.takes(dtype):
+        pytest.skip("no programs for this type")
     params = SamplingParams(temperature=0.0, num_logprobs=2)
     ours, theirs = ([Job(prompt(n, 12), 12, params) for n in (5, 40)] for _ in range(2))
     way.driver("llama", dtype).run(ours)
