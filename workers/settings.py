@@ -86,9 +86,10 @@ class WorkerSettings(ProcessSettings):
     )
     decode_graphs: Literal["auto", "on", "off"] = Field(
         "auto",
-        description="Whether decode steps are CUDA graphs, recorded at the start. on is refused where they are not "
-        "possible; auto then does without: on a CPU, or with attention by gather. auto also "
-        "does without on workers that are for prefill only.",
+        description="Whether decode steps are recorded and repeated: on a GPU as CUDA graphs, at the start, on a CPU as "
+        "lists of calls, when a step first has so many rows. on is refused where this is not possible; auto then does "
+        "without: with attention by gather, and with several ranks on CPUs. auto also does without on workers that are "
+        "for prefill only.",
     )
     torch_threads: int | None = Field(
         None,
@@ -189,8 +190,10 @@ class WorkerSettings(ProcessSettings):
             raise ValueError(f"{self.tp} ranks need a GPU each, and device {self.device} is one; cuda is all")
         if self.device == "cpu" and self.attention == "in-place":
             raise ValueError("attention in-place needs a GPU, and device is cpu")
-        if self.decode_graphs == "on" and (self.device == "cpu" or self.attention == "gather"):
-            raise ValueError("decode_graphs need a GPU and attention in-place")
+        if self.decode_graphs == "on" and self.attention == "gather":
+            raise ValueError("decode_graphs need attention in place")
+        if self.decode_graphs == "on" and self.device == "cpu" and self.tp > 1:
+            raise ValueError(f"{self.tp} ranks need a GPU each for decode_graphs, and device is cpu")
         return self
 
     @property

@@ -76,15 +76,15 @@ def test_an_engine_has_at_least_one_rank_and_no_more_than_a_hand_off_may_name(tp
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    ("wrong", "reason"),
     [
-        {"device": "cpu", "attention": "in-place"},
-        {"device": "cpu", "decode_graphs": "on"},
-        {"attention": "gather", "decode_graphs": "on"},
+        ({"device": "cpu", "attention": "in-place"}, "needs a GPU"),
+        ({"device": "cpu", "tp": 2, "decode_graphs": "on"}, "need a GPU each"),
+        ({"attention": "gather", "decode_graphs": "on"}, "need attention in place"),
     ],
 )
-def test_what_needs_a_gpu_is_refused_where_there_is_to_be_none(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="GPU"):
+def test_what_is_not_possible_is_refused_at_once(wrong: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
         WorkerSettings(model="m", **wrong)
 
 

@@ -6,7 +6,7 @@ Begin with ``main``, the program, and ``runner``, which executes a step.
 ``runner``       executes a step: one forward pass, then sampling; ``sequences`` has the sequences that the rank knows
 ``loading``      loads the model shard, and refuses models that Baton cannot serve
 ``cache``        the paged KV cache, and attention over it; ``in_place`` is the attention of GPUs
-``graphs``       decode steps as CUDA graphs
+``graphs``       decode steps that are recorded: CUDA graphs, or lists of calls
 ``sampling``     samples tokens
 ``device``       chooses the device; ``distributed`` has what the ranks of an engine do together
 ``process``      what the process prints, how many threads it uses, how it exits
