@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 import numpy as np
 
 from bench.block_reads.findings import GPU
-from workers.rank.cache.huge_pages import HUGE_PAGE_BYTES, advise_huge_pages, padding_of
+from workers.rank.huge_pages import zeros_in_huge_pages
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -96,12 +96,7 @@ class _IoVec(ctypes.Structure):
 
 def pieces(num_pieces: int, piece_bytes: int) -> NDArray[np.uint8]:
     """Memory ``[piece, byte]`` full of ones, every page of which has been touched."""
-    num_bytes = num_pieces * piece_bytes
-    buffer = np.empty(num_bytes + HUGE_PAGE_BYTES, np.uint8)
-    start = padding_of(buffer.ctypes.data)
-    memory = buffer[start : start + num_bytes]
-    advise_huge_pages(memory.ctypes.data, num_bytes)
-    memory[:] = 1
+    memory: NDArray[np.uint8] = zeros_in_huge_pages(num_pieces * piece_bytes).fill_(1).numpy()
     return memory.reshape(num_pieces, piece_bytes)
 
 

@@ -71,7 +71,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("adapters", "sampling", "sequences"),
         ("cache", "grammar", "outbox"),
         ("distributed", "gpu", "native"),
-        ("device",),
+        ("device", "huge_pages"),
     ),
     "workers.server": (
         ("answers", "pages"),

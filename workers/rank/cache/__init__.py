@@ -2,6 +2,5 @@
 
 ``kv_cache``    the tensor of all blocks
 ``batch``       where the tokens of one forward pass are in the cache
-``huge_pages``  asks for huge pages under that tensor
 ``attention``   writes keys and values of a pass into the cache, and computes the attention over it
 """

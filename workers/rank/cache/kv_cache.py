@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from workers.rank.cache.huge_pages import HUGE_PAGE_BYTES, advise_huge_pages, padding_of
 from workers.rank.gpu import support as gpu
+from workers.rank.huge_pages import zeros_in_huge_pages
 from workers.rank.native.support import is_available
 from workers.rank_protocol.errors import CacheError
 
@@ -119,15 +119,10 @@ class KVCache:
 
 
 def _zeros(sizes: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """Zeros; on the CPU from the start of a huge page on, and in such pages. Raises RuntimeError without memory."""
+    """Zeros that the system has given already; on the CPU in huge pages. Raises RuntimeError without memory."""
     if device.type != "cpu":
         return torch.zeros(sizes, dtype=dtype, device=device)
-    num_bytes = math.prod(sizes) * dtype.itemsize
-    buffer = torch.empty(num_bytes + HUGE_PAGE_BYTES, dtype=torch.uint8)
-    start = padding_of(buffer.data_ptr())
-    cache = buffer[start : start + num_bytes]
-    advise_huge_pages(cache.data_ptr(), num_bytes)
-    return cache.zero_().view(dtype).view(sizes)
+    return zeros_in_huge_pages(math.prod(sizes) * dtype.itemsize).zero_().view(dtype).view(sizes)
 
 
 def _program(dtype: torch.dtype, device: torch.device) -> Callable[..., None] | None:

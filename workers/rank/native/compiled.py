@@ -45,7 +45,7 @@ def compiled(program: Callable[..., None], kinds: str, element: types.Type | Non
         # These are Numba's and the system's words for a file system that is read-only or full: a container's, say.
         native = cfunc(signature, fastmath=_RULES, error_model="numpy")(named)
     function = ctypes.CFUNCTYPE(None, *(_C_TYPES[kind] for kind in c_kinds))(native.address)
-    return Program(named.__qualname__, c_kinds, function, native)
+    return Program(named.__qualname__, c_kinds, function, native.address, native)
 
 
 def _version() -> str:

@@ -17,14 +17,17 @@ _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
 class Program:
     """A function of C that is called with numbers; ``kinds`` says what each of them is: address, int or float."""
 
-    __slots__ = ("_code", "function", "kinds", "name")
+    __slots__ = ("_owner", "address", "function", "kinds", "name")
 
-    def __init__(self, name: str, kinds: Sequence[str], function: Callable[..., None], code: object) -> None:
-        """``function`` calls ``code``, which lives as long as this object."""
+    def __init__(
+        self, name: str, kinds: Sequence[str], function: Callable[..., None], address: int, owner: object
+    ) -> None:
+        """``function`` calls the code at ``address``, which is there as long as its owner."""
         self.name = name
         self.kinds = kinds
         self.function = function
-        self._code = code
+        self.address = address
+        self._owner = owner
 
     def __repr__(self) -> str:
         return f"<Program {self.name}>"

@@ -1,0 +1,37 @@
+"""Asks the kernel for huge pages under the KV cache, and under weights.
+
+Another process of this machine reads the cache through the kernel, which looks up each page: with pages of 4 KiB a read
+has about half of the speed of a plain copy, with pages of 2 MiB the same speed (``docs/block-reads.md``). The processor
+looks up the pages of weights, all of which a decode step reads.
+"""
+
+from __future__ import annotations
+
+import mmap
+
+import torch
+
+#: The size of a huge page on x86-64, and of the alignment that makes the most of them elsewhere.
+HUGE_PAGE_BYTES = 2 * 2**20
+
+
+def padding_of(address: int) -> int:
+    """Bytes from ``address`` to the next huge page."""
+    return -address % HUGE_PAGE_BYTES
+
+
+def zeros_in_huge_pages(num_bytes: int) -> torch.Tensor:
+    """So many bytes of zeros, from the start of a huge page on. Raises RuntimeError without memory.
+
+    The memory comes from the system, as what an allocator had before has small pages already, and is written by nobody
+    yet. A kernel without huge pages, or one where they are switched off, gives small ones.
+    """
+    try:
+        pages = mmap.mmap(-1, num_bytes + HUGE_PAGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError as error:
+        raise RuntimeError(f"no memory for {num_bytes} bytes: {error}") from error
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        pages.madvise(mmap.MADV_HUGEPAGE)
+    whole = torch.frombuffer(pages, dtype=torch.uint8)  # keeps the pages
+    start = padding_of(whole.data_ptr())
+    return whole[start : start + num_bytes]

@@ -1,0 +1,129 @@
+"""Products of tokens and the weights of a layer.
+
+Each output is summed up one input after the other, in a register, however many tokens there are, and whichever thread
+computes it. So a token has the same product among any others, bit for bit.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+from numba import njit, types
+
+from workers.rank.native.compiled import compiled
+from workers.rank.native.numbers import ELEMENTS
+from workers.rank.native.tiles import (
+    MAX_ROWS,
+    WIDTH,
+    ahead,
+    as_team,
+    float_room_of,
+    place_in_team,
+    room_of,
+    tile1,
+    tile2,
+    tile3,
+    tile4,
+    value_of,
+)
+
+#: Weights of a block that stay in the nearer caches (1 MiB) while all rows take their turn.
+CHUNK_BYTES = 512 * 1024
+#: Rows that are computed before the next block of weights is read.
+ROWS = 256
+#: Fewer products than these a thread has computed before another one has begun.
+LEAST_FOR_TWO = 1 << 18
+
+
+@lru_cache(maxsize=4)
+def product(dtype):
+    """``f(inputs, weights, bias, outputs, rows, inputs, outputs, threads, part)``: outputs ``[row, output]``.
+
+    ``weights`` are those of ``weights.laid_out``; ``bias`` has a number for each output, and is filled up as they are.
+    ``part``: the address of ``part(dtype)``.
+    """
+    return compiled(_product, "elements elements elements elements" + 5 * " int", ELEMENTS[dtype], CHUNK=_chunk(dtype))
+
+
+@lru_cache(maxsize=4)
+def part(dtype):
+    """What each thread of ``product`` computes; its argument are the addresses and numbers of the whole."""
+    return compiled(_part, "elements", types.CPointer(ELEMENTS[dtype]), CHUNK=_chunk(dtype))
+
+
+def _chunk(dtype):
+    return CHUNK_BYTES // WIDTH // dtype.itemsize
+
+
+#: Constant of both programs: inputs after which the weights of a block are too many.
+CHUNK = 0
+
+
+def _product(inputs, weights, bias, outputs, rows, size, num_outputs, threads, body):
+    blocks = (num_outputs + WIDTH - 1) // WIDTH
+    threads = min(threads, blocks)
+    if threads < 2 or rows * size * num_outputs < LEAST_FOR_TWO:
+        _columns(inputs, weights, bias, outputs, rows, size, num_outputs, 0, blocks, CHUNK)
+    else:
+        numbers = (
+            value_of(inputs),
+            value_of(weights),
+            value_of(bias),
+            value_of(outputs),
+            rows,
+            size,
+            num_outputs,
+            threads,
+        )
+        as_team(body, threads, numbers)
+
+
+def _part(numbers):
+    rows, size, num_outputs = value_of(numbers[4]), value_of(numbers[5]), value_of(numbers[6])
+    threads, place = value_of(numbers[7]), place_in_team()
+    blocks = (num_outputs + WIDTH - 1) // WIDTH
+    first, end = blocks * place // threads, blocks * (place + 1) // threads
+    _columns(numbers[0], numbers[1], numbers[2], numbers[3], rows, size, num_outputs, first, end, CHUNK)
+
+
+#: Sums of a block's outputs, if its weights come in chunks; and outputs of a tile that has more than are wanted.
+_sums, _rest = float_room_of(ROWS * WIDTH), room_of(MAX_ROWS * WIDTH)
+
+
+@njit
+def _columns(inputs, weights, bias, outputs, rows, size, num_outputs, first, end, chunk):
+    """The outputs of the blocks from ``first`` to ``end``."""
+    sums, rest = _sums(), _rest(outputs)
+    for top in range(0, rows, ROWS):
+        bottom = min(rows, top + ROWS)
+        for block in range(first, end):
+            column = block * WIDTH
+            width = min(WIDTH, num_outputs - column)
+            for start in range(0, size, chunk):
+                count = min(chunk, size - start)
+                is_first, is_last = np.int64(start == 0), np.int64(start + count == size)
+                columns = ahead(weights, (block * size + start) * WIDTH)
+                row = top
+                while row < bottom:
+                    height = min(MAX_ROWS, bottom - row)
+                    given = ahead(inputs, row * size + start)
+                    offsets = ahead(bias, column)
+                    total = ahead(sums, (row - top) * WIDTH)
+                    if width == WIDTH:
+                        target, distance = ahead(outputs, row * num_outputs + column), num_outputs
+                    else:
+                        target, distance = rest, WIDTH
+                    if height == 4:
+                        tile4(given, columns, offsets, target, total, count, size, distance, is_first, is_last)
+                    elif height == 3:
+                        tile3(given, columns, offsets, target, total, count, size, distance, is_first, is_last)
+                    elif height == 2:
+                        tile2(given, columns, offsets, target, total, count, size, distance, is_first, is_last)
+                    else:
+                        tile1(given, columns, offsets, target, total, count, size, distance, is_first, is_last)
+                    if width < WIDTH and is_last:
+                        for i in range(height):
+                            for j in range(width):
+                                outputs[(row + i) * num_outputs + column + j] = rest[i * WIDTH + j]
+                    row += height

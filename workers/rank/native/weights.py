@@ -1,0 +1,101 @@
+"""A layer's weights, laid out for the program of ``products``, and their products with tokens."""
+
+from __future__ import annotations
+
+from functools import cache
+from math import prod
+from typing import TYPE_CHECKING
+
+import torch
+from llvmlite import binding
+
+from workers.rank.huge_pages import HUGE_PAGE_BYTES, zeros_in_huge_pages
+from workers.rank.native.products import part, product
+from workers.rank.native.support import is_available
+from workers.rank.native.tiles import WIDTH, has_team
+
+if TYPE_CHECKING:
+    from workers.rank.native.program import Program
+
+
+def takes(dtype: torch.dtype, in_features: int) -> bool:
+    """Whether weights of this type, for so many inputs, are for ``NativeWeight`` on this processor."""
+    return _has_program(dtype) and in_features % _together(dtype) == 0
+
+
+@cache
+def _has_program(dtype: torch.dtype) -> bool:
+    """Whether there is a program that is faster than oneDNN's on this processor.
+
+    For bfloat16 the processor has to multiply them, two at a time; one with instructions for matrices (AMX) has
+    something faster.
+    """
+    features = binding.get_host_cpu_features()
+    wanted = {"avx512f"} if dtype == torch.float32 else {"avx512f", "avx512bf16"}
+    unwanted = set() if dtype == torch.float32 else {"amx-bf16"}
+    has = {name for name, is_there in features.items() if is_there}
+    if not is_available(dtype) or not wanted <= has or unwanted & has:
+        return False
+    try:
+        product(dtype)
+        part(dtype)
+    # A compiler that does not know an instruction may raise anything.
+    except Exception:  # noqa: BLE001
+        return False
+    return True
+
+
+def _together(dtype: torch.dtype) -> int:
+    """How many inputs are multiplied at a time."""
+    return 2 if dtype == torch.bfloat16 else 1
+
+
+class NativeWeight:
+    """The product for inputs ``[..., in_features]``, with as many of torch's threads as there are."""
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
+        """``weight`` is ``[out_features, in_features]``, and is not kept."""
+        self.out_features, self.in_features = weight.shape
+        self.weights = laid_out(weight)
+        self._bias = weight.new_zeros(len(self.weights) * WIDTH)
+        if bias is not None:
+            self._bias[: self.out_features] = bias
+        self._program: Program = product(weight.dtype)
+        self._part: Program = part(weight.dtype)
+        self._threads = torch.get_num_threads() if has_team() else 1
+
+    def times(self, inputs: torch.Tensor) -> torch.Tensor:
+        """The products ``[..., out_features]``."""
+        inputs = inputs.contiguous()
+        outputs = inputs.new_empty((*inputs.shape[:-1], self.out_features))
+        self._program(
+            inputs.data_ptr(),
+            self.weights.data_ptr(),
+            self._bias.data_ptr(),
+            outputs.data_ptr(),
+            inputs.numel() // self.in_features,
+            self.in_features,
+            self.out_features,
+            self._threads,
+            self._part.address,
+        )
+        return outputs
+
+
+def laid_out(weight: torch.Tensor) -> torch.Tensor:
+    """A weight ``[output, input]`` as ``product`` reads it from one end to the other: ``[block, input / n, WIDTH, n]``.
+
+    ``n`` is 2 for bfloat16 and else 1. The last block is filled up with zeros.
+    """
+    outputs, inputs = weight.shape
+    together = _together(weight.dtype)
+    sizes = -(-outputs // WIDTH), inputs // together, WIDTH, together
+    num_bytes = prod(sizes) * weight.dtype.itemsize
+    is_large = num_bytes >= HUGE_PAGE_BYTES
+    result = zeros_in_huge_pages(num_bytes).view(weight.dtype).view(sizes) if is_large else weight.new_zeros(sizes)
+    full = outputs // WIDTH
+    pairs = weight.reshape(outputs, inputs // together, together)
+    result[:full] = pairs[: full * WIDTH].view(full, WIDTH, inputs // together, together).transpose(1, 2)
+    if full < len(result):
+        result[full, :, : outputs - full * WIDTH] = pairs[full * WIDTH :].transpose(0, 1)
+    return result
