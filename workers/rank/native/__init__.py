@@ -11,5 +11,6 @@
 ``row_programs`` and ``cache_writes``  call those of ``rows``, and the one that writes, with tensors
 ``masks``     scores of banned tokens
 ``noise``     random bits for the tokens that can be drawn
-``scores``    the softmax of causal attention
+``tiled``     causal attention of prompts by tiles; ``causal`` calls it, or has torch compute the products
+``scores``    the softmax for those products
 """

@@ -1,18 +1,24 @@
-"""Causal attention of several tokens, by products of torch and a softmax that skips what a query does not see.
+"""Causal attention of several tokens.
 
-In float32 it takes about as long as torch's fused attention, in bfloat16 half the time, as that one's products are not
-those of oneDNN.
+Where the processor has AVX512, by ``tiled``. Measured on one core of an AMD EPYC, for prompts of 300 to 2,000 tokens,
+it takes 0.43 to 0.46 (float32) and 0.53 to 0.75 (bfloat16) of the time of the other way.
 
-In bfloat16 scores are rounded to it before the softmax, as they are in the eager attention of transformers, but not in
-torch's fused one. With scores up to 5 and 21 (random numbers, 512 tokens) outputs were off by 0.4 and 0.9 %, those of
-the fused one by 0.2 %.
+Elsewhere by products of torch and a softmax that skips what a query does not see. In float32 that takes about as long
+as torch's fused attention, in bfloat16 half the time, as that one's products are not those of oneDNN. In bfloat16 it
+rounds scores to it before the softmax, as the eager attention of transformers does, but not torch's fused one. With
+scores up to 5 and 21 (random numbers, 512 tokens) outputs were off by 0.4 and 0.9 %, those of the fused one by 0.2 %.
 """
 
 from __future__ import annotations
 
+import struct
+
 import torch
 
+from workers.rank.native import tiled
 from workers.rank.native.scores import causal_softmax
+from workers.rank.native.support import has_tiles
+from workers.rank.native.tiles import LANES
 
 #: Queries whose scores are computed together.
 BLOCK = 128
@@ -33,6 +39,53 @@ def attend_causally(
 
     Keys and values are ``[kv_head, token, head_dim]``, ``out`` is ``[token, head, head_dim]``.
     """
+    sides = (query, key, value, out)
+    if has_tiles(query.dtype) and query.shape[2] % LANES == 0 and all(side.stride(2) == 1 for side in sides):
+        _attend_by_tiles(query, key, value, scale, window, out)
+    else:
+        attend_by_products(query, key, value, scale, window, out)
+
+
+def _attend_by_tiles(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float, window: int | None, out: torch.Tensor
+) -> None:
+    kv_heads, num_keys, head_dim = key.shape
+    shared, num_tokens = query.shape[0] // kv_heads, query.shape[1]
+    threads = min(torch.get_num_threads(), kv_heads)
+    by_thread = tiled.scratch_floats(num_keys, shared, head_dim)
+    scratch = torch.empty(threads * by_thread, dtype=torch.float32)
+    tiled.attend(query.dtype)(
+        query.data_ptr(),
+        key.data_ptr(),
+        value.data_ptr(),
+        out.data_ptr(),
+        scratch.data_ptr(),
+        num_tokens,
+        num_keys,
+        kv_heads,
+        shared,
+        head_dim,
+        tiled.block_tokens(num_keys, shared),
+        by_thread,
+        query.stride(1),
+        query.stride(0),
+        key.stride(1),
+        key.stride(0),
+        value.stride(1),
+        value.stride(0),
+        out.stride(0),
+        out.stride(1),
+        window or NO_WINDOW,
+        threads,
+        struct.unpack("i", struct.pack("f", scale))[0],
+        tiled.part(query.dtype).address,
+    )
+
+
+def attend_by_products(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float, window: int | None, out: torch.Tensor
+) -> None:
+    """The same by products of torch."""
     kv_heads, num_keys, _ = key.shape
     shared, num_tokens = query.shape[0] // kv_heads, query.shape[1]
     for first in range(0, num_tokens, BLOCK):

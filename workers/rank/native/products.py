@@ -14,6 +14,7 @@ from numba import njit, types
 from workers.rank.native.compiled import compiled
 from workers.rank.native.numbers import ELEMENTS
 from workers.rank.native.tiles import (
+    LANES,
     MAX_ROWS,
     WIDTH,
     ahead,
@@ -21,10 +22,7 @@ from workers.rank.native.tiles import (
     float_room_of,
     place_in_team,
     room_of,
-    tile1,
-    tile2,
-    tile3,
-    tile4,
+    tile_of,
     value_of,
 )
 
@@ -89,6 +87,7 @@ def _part(numbers):
 
 #: Sums of a block's outputs, if its weights come in chunks; and outputs of a tile that has more than are wanted.
 _sums, _rest = float_room_of(ROWS * WIDTH), room_of(MAX_ROWS * WIDTH)
+_tile = tile_of(WIDTH // LANES)
 
 
 @njit
@@ -103,27 +102,17 @@ def _columns(inputs, weights, bias, outputs, rows, size, num_outputs, first, end
             for start in range(0, size, chunk):
                 count = min(chunk, size - start)
                 is_first, is_last = np.int64(start == 0), np.int64(start + count == size)
-                columns = ahead(weights, (block * size + start) * WIDTH)
-                row = top
-                while row < bottom:
+                columns, offsets = ahead(weights, (block * size + start) * WIDTH), ahead(bias, column)
+                for row in range(top, bottom, MAX_ROWS):
                     height = min(MAX_ROWS, bottom - row)
-                    given = ahead(inputs, row * size + start)
-                    offsets = ahead(bias, column)
-                    total = ahead(sums, (row - top) * WIDTH)
+                    given, total = ahead(inputs, row * size + start), ahead(sums, (row - top) * WIDTH)
+                    target, distance = rest, WIDTH
                     if width == WIDTH:
                         target, distance = ahead(outputs, row * num_outputs + column), num_outputs
-                    else:
-                        target, distance = rest, WIDTH
-                    if height == 4:
-                        tile4(given, columns, offsets, target, total, count, size, distance, is_first, is_last)
-                    elif height == 3:
-                        tile3(given, columns, offsets, target, total, count, size, distance, is_first, is_last)
-                    elif height == 2:
-                        tile2(given, columns, offsets, target, total, count, size, distance, is_first, is_last)
-                    else:
-                        tile1(given, columns, offsets, target, total, count, size, distance, is_first, is_last)
+                    _tile(
+                        height, given, columns, offsets, target, total, count, size, distance, WIDTH, is_first, is_last
+                    )
                     if width < WIDTH and is_last:
                         for i in range(height):
                             for j in range(width):
                                 outputs[(row + i) * num_outputs + column + j] = rest[i * WIDTH + j]
-                    row += height

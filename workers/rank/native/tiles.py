@@ -7,12 +7,12 @@ What Numba makes of a loop over numbers leaves sums in memory. So these are writ
 from __future__ import annotations
 
 from llvmlite import binding, ir
-from numba import types
+from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-#: Outputs of a tile, and float32 of a vector: four vectors for each row, of up to four rows.
-WIDTH, LANES = 64, 16
+#: Float32 of a vector; outputs of a tile of the usual four vectors; and rows that a tile has at most.
+LANES, WIDTH = 16, 64
 MAX_ROWS = 4
 
 _BYTE, _INT, _LONG = ir.IntType(8), ir.IntType(32), ir.IntType(64)
@@ -21,24 +21,43 @@ _INTS = ir.VectorType(_INT, LANES)
 _SHORTS = ir.VectorType(ir.IntType(16), LANES)
 
 
-def _tile_of(num_rows):
-    @intrinsic
-    def tile(context, inputs, weights, bias, outputs, sums, size, by_input, by_output, is_first, is_last):
-        def instructions(context, builder, signature, arguments):
-            _Tile(builder, num_rows, inputs.dtype == types.uint16, *arguments).write()
-            return context.get_dummy_value()
+def tile_of(num_vectors):
+    """``f(rows, inputs, weights, bias, outputs, sums, size, by_input, by_output, by_sum, is_first, is_last)``: adds to
+    ``sums`` the products of ``size`` inputs of each row and the columns of ``weights``, one input after the other.
 
-        signature = types.void(inputs, weights, bias, outputs, sums, size, by_input, by_output, is_first, is_last)
-        return signature, instructions
+    There are 1 to ``MAX_ROWS`` rows, and ``num_vectors * LANES`` columns. Weights lie as in a block of
+    ``weights.laid_out``. At first there are no sums yet; at last they, and the bias, are the outputs, and are not kept.
+    Distances count numbers.
+    """
+    one, two, three, four = (_tile_of(rows, num_vectors) for rows in range(1, MAX_ROWS + 1))
+
+    @njit
+    def tile(rows, inputs, weights, bias, outputs, sums, size, by_input, by_output, by_sum, is_first, is_last):
+        if rows == 4:
+            four(inputs, weights, bias, outputs, sums, size, by_input, by_output, by_sum, is_first, is_last)
+        elif rows == 3:
+            three(inputs, weights, bias, outputs, sums, size, by_input, by_output, by_sum, is_first, is_last)
+        elif rows == 2:
+            two(inputs, weights, bias, outputs, sums, size, by_input, by_output, by_sum, is_first, is_last)
+        else:
+            one(inputs, weights, bias, outputs, sums, size, by_input, by_output, by_sum, is_first, is_last)
 
     return tile
 
 
-#: ``f(inputs, weights, bias, outputs, sums, size, by_input, by_output, is_first, is_last)``, for so many rows: adds
-#: the products of ``size`` inputs of each row and ``WIDTH`` columns of weights to ``sums`` ``[row, WIDTH]``, one input
-#: after the other. At first there are no sums yet; at last they, and the bias, are the outputs, and are not kept.
-#: Distances count numbers. Weights are those of a block of ``weights.laid_out``.
-tile1, tile2, tile3, tile4 = (_tile_of(num_rows) for num_rows in range(1, MAX_ROWS + 1))
+def _tile_of(num_rows, num_vectors):
+    @intrinsic
+    def tile(context, inputs, weights, bias, outputs, sums, size, by_input, by_output, by_sum, is_first, is_last):
+        def instructions(context, builder, signature, arguments):
+            _Tile(builder, num_rows, num_vectors, inputs.dtype == types.uint16, *arguments).write()
+            return context.get_dummy_value()
+
+        signature = types.void(
+            inputs, weights, bias, outputs, sums, size, by_input, by_output, by_sum, is_first, is_last
+        )
+        return signature, instructions
+
+    return tile
 
 
 class _Tile:
@@ -48,6 +67,7 @@ class _Tile:
         self,
         builder,
         num_rows,
+        num_vectors,
         is_half,
         inputs,
         weights,
@@ -57,6 +77,7 @@ class _Tile:
         size,
         by_input,
         by_output,
+        by_sum,
         is_first,
         is_last,
     ):
@@ -65,9 +86,9 @@ class _Tile:
         self._is_half = is_half
         self._inputs, self._weights, self._bias, self._outputs, self._sums = inputs, weights, bias, outputs, sums
         self._size = size
-        self._by_input, self._by_output = by_input, by_output
+        self._by_input, self._by_output, self._by_sum = by_input, by_output, by_sum
         self._is_first, self._is_last = is_first, is_last
-        self._vectors = range(WIDTH // LANES)
+        self._vectors = range(num_vectors)
         self._total = [[cgutils.alloca_once(builder, _FLOATS) for _ in self._vectors] for _ in self._rows]
 
     def write(self):
@@ -104,7 +125,7 @@ class _Tile:
             fused = cgutils.get_or_insert_function(builder.module, kind, "llvm.fma.v16f32")
         count = builder.lshr(self._size, _LONG(1)) if self._is_half else self._size
         with cgutils.for_range(builder, count) as loop:
-            line = builder.mul(loop.index, _LONG(4 * WIDTH))
+            line = builder.mul(loop.index, _LONG(4 * LANES * len(self._vectors)))
             columns = [
                 self._load(
                     builder.bitcast(
@@ -153,8 +174,8 @@ class _Tile:
         return self._builder.bitcast(self._builder.gep(start, [_LONG(LANES * vector)]), kind.as_pointer())
 
     def _sum(self, row, vector):
-        place = self._builder.gep(self._sums, [_LONG(row * WIDTH + LANES * vector)])
-        return self._builder.bitcast(place, _FLOATS.as_pointer())
+        index = self._builder.add(self._times(row, self._by_sum), _LONG(LANES * vector))
+        return self._builder.bitcast(self._builder.gep(self._sums, [index]), _FLOATS.as_pointer())
 
     def _times(self, row, distance):
         return self._builder.mul(_LONG(row), distance)
@@ -223,6 +244,16 @@ def value_of(context, pointer):
         return builder.ptrtoint(arguments[0], _LONG)
 
     return types.int64(pointer), instruction
+
+
+@intrinsic
+def as_pointer(context, address, like):
+    """The address, an int64, as a pointer of the type of ``like``."""
+
+    def instruction(context, builder, signature, arguments):
+        return builder.inttoptr(arguments[0], arguments[1].type)
+
+    return like(types.int64, like), instruction
 
 
 def has_team() -> bool:

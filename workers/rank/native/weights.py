@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from functools import cache
 from math import prod
 from typing import TYPE_CHECKING
 
 import torch
-from llvmlite import binding
 
 from workers.rank.huge_pages import HUGE_PAGE_BYTES, zeros_in_huge_pages
 from workers.rank.native.products import part, product
-from workers.rank.native.support import is_available
-from workers.rank.native.tiles import WIDTH, has_team
+from workers.rank.native.support import has_tiles
+from workers.rank.native.tiles import WIDTH
 
 if TYPE_CHECKING:
     from workers.rank.native.program import Program
@@ -20,29 +18,7 @@ if TYPE_CHECKING:
 
 def takes(dtype: torch.dtype, in_features: int) -> bool:
     """Whether weights of this type, for so many inputs, are for ``NativeWeight`` on this processor."""
-    return _has_program(dtype) and in_features % _together(dtype) == 0
-
-
-@cache
-def _has_program(dtype: torch.dtype) -> bool:
-    """Whether there is a program that is faster than oneDNN's on this processor.
-
-    For bfloat16 the processor has to multiply them, two at a time; one with instructions for matrices (AMX) has
-    something faster.
-    """
-    features = binding.get_host_cpu_features()
-    wanted = {"avx512f"} if dtype == torch.float32 else {"avx512f", "avx512bf16"}
-    unwanted = set() if dtype == torch.float32 else {"amx-bf16"}
-    has = {name for name, is_there in features.items() if is_there}
-    if not is_available(dtype) or not wanted <= has or unwanted & has:
-        return False
-    try:
-        product(dtype)
-        part(dtype)
-    # A compiler that does not know an instruction may raise anything.
-    except Exception:  # noqa: BLE001
-        return False
-    return True
+    return has_tiles(dtype) and in_features % _together(dtype) == 0
 
 
 def _together(dtype: torch.dtype) -> int:
@@ -62,7 +38,7 @@ class NativeWeight:
             self._bias[: self.out_features] = bias
         self._program: Program = product(weight.dtype)
         self._part: Program = part(weight.dtype)
-        self._threads = torch.get_num_threads() if has_team() else 1
+        self._threads = torch.get_num_threads()
 
     def times(self, inputs: torch.Tensor) -> torch.Tensor:
         """The products ``[..., out_features]``."""

@@ -16,7 +16,7 @@ if not is_available(torch.float32):
     pytest.skip("needs Numba", allow_module_level=True)
 
 from workers.rank.native.products import CHUNK_BYTES, LEAST_FOR_TWO, ROWS
-from workers.rank.native.tiles import WIDTH, has_team
+from workers.rank.native.tiles import WIDTH
 from workers.rank.native.weights import NativeWeight, laid_out, takes
 
 DTYPES = (torch.float32, torch.bfloat16)
@@ -77,7 +77,6 @@ def test_a_token_has_the_same_product_among_any_others(dtype: torch.dtype) -> No
             assert torch.equal(native.times(given[-rows:]), together[-rows:])
 
 
-@pytest.mark.skipif(not has_team(), reason="torch's threads are not OpenMP's")
 @pytest.mark.usefixtures("two_threads")
 @pytest.mark.parametrize(("outputs", "inputs"), [(300, 512), (130, LONG), (64, LONG)])
 def test_two_threads_give_what_one_does(dtype: torch.dtype, outputs: int, inputs: int) -> None:
