@@ -20,14 +20,19 @@ ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 # pip installs from outside: nothing that only an installation needs is in /opt/baton.
 RUN python -m venv /opt/pip && python -m venv --without-pip /opt/baton
 ENV PIP="/opt/pip/bin/pip --python /opt/baton/bin/python"
+# COMPILE=1: the hot modules of the router are compiled (docs/hot-path.md), which takes a minute or two.
+ARG COMPILE=1
+RUN if [ "$COMPILE" = 1 ]; then \
+      apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/*; \
+    fi
 WORKDIR /src
 COPY deploy/constraints.txt deploy/constraints.txt
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml setup.py README.md LICENSE ./
 COPY core core
 COPY router router
 COPY workers workers
 COPY baton baton
-RUN $PIP install -c deploy/constraints.txt '.[router]'
+RUN BATON_COMPILE=$COMPILE $PIP install -c deploy/constraints.txt '.[router]'
 COPY deploy/healthcheck.py /opt/baton/bin/healthcheck
 
 # Here, and not below: the old builder makes every stage above the one that is asked for.
@@ -66,7 +71,7 @@ ARG TORCH_INDEX_URL=https://download.pytorch.org/whl/cpu
 COPY deploy/trim-packages.py deploy/trim-packages.py
 # Of two builds of one version pip takes the one with a local version, +cpu, wherever it is.
 RUN $PIP install -c deploy/constraints.txt --extra-index-url "$TORCH_INDEX_URL" torch==2.13.0 \
-    && $PIP install -c deploy/constraints.txt '.[worker]' \
+    && $PIP install -c deploy/constraints.txt 'baton-serve[worker]' \
     && /opt/baton/bin/python deploy/trim-packages.py \
     && install -d /opt/baton/models && cp -r baton/demo/model /opt/baton/models/baton-demo
 
