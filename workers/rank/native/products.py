@@ -29,7 +29,7 @@ from workers.rank.native.tiles import (
 #: Weights of a block that stay in the nearer caches (1 MiB) while all rows take their turn.
 CHUNK_BYTES = 512 * 1024
 #: Rows that are computed before the next block of weights is read.
-ROWS = 256
+ROWS = 512
 #: Fewer products than these a thread has computed before another one has begun.
 LEAST_FOR_TWO = 1 << 18
 

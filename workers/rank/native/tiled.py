@@ -20,6 +20,7 @@ from workers.rank.native.tiles import (
     ahead,
     as_pointer,
     as_team,
+    fixed_tile_of,
     float_room_of,
     place_in_team,
     tile_of,
@@ -164,6 +165,8 @@ def _part(numbers):
 
 _no_floats = float_room_of(1)
 _tile1, _tile2, _tile4 = (tile_of(num_vectors) for num_vectors in (1, 2, 4))
+#: As many sums as the widest tile has: with fewer, additions wait for each other.
+_tile2_of_8 = fixed_tile_of(8, 2)
 
 
 @njit
@@ -265,18 +268,24 @@ def _weigh(scores, weights, inverses, count, position, begin, padded, window, sc
 @njit
 def _add(columns, weights, sums, count, position, key, width, padded, together, at_first):
     """Add to ``sums`` ``[token, width]`` the values of the keys from ``key`` on, at most ``CHUNK`` of them."""
-    for token in range(0, count, MAX_ROWS):
+    token = 0
+    while token < count:
         height = min(MAX_ROWS, count - token)
+        if width == 2 * LANES and count - token >= 8:
+            height = 8
         end = (position + token + height + together - 1) // together * together
         size = min(CHUNK, end - key)
         if size > 0:
             given, total = ahead(weights, token * padded), ahead(sums, token * width)
             if width == WIDTH:
                 _tile4(height, given, columns, columns, columns, total, size, padded, 0, width, at_first, 0)
+            elif height == 8:
+                _tile2_of_8(given, columns, columns, columns, total, size, padded, 0, width, at_first, 0)
             elif width == 2 * LANES:
                 _tile2(height, given, columns, columns, columns, total, size, padded, 0, width, at_first, 0)
             else:
                 _tile1(height, given, columns, columns, columns, total, size, padded, 0, width, at_first, 0)
+        token += height
 
 
 @njit

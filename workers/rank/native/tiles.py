@@ -29,7 +29,7 @@ def tile_of(num_vectors):
     ``weights.laid_out``. At first there are no sums yet; at last they, and the bias, are the outputs, and are not kept.
     Distances count numbers.
     """
-    one, two, three, four = (_tile_of(rows, num_vectors) for rows in range(1, MAX_ROWS + 1))
+    one, two, three, four = (fixed_tile_of(rows, num_vectors) for rows in range(1, MAX_ROWS + 1))
 
     @njit
     def tile(rows, inputs, weights, bias, outputs, sums, size, by_input, by_output, by_sum, is_first, is_last):
@@ -45,7 +45,9 @@ def tile_of(num_vectors):
     return tile
 
 
-def _tile_of(num_rows, num_vectors):
+def fixed_tile_of(num_rows, num_vectors):
+    """``tile_of`` for one number of rows, which it is not given."""
+
     @intrinsic
     def tile(context, inputs, weights, bias, outputs, sums, size, by_input, by_output, by_sum, is_first, is_last):
         def instructions(context, builder, signature, arguments):
