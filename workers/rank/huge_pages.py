@@ -8,6 +8,7 @@ looks up the pages of weights, all of which a decode step reads.
 from __future__ import annotations
 
 import mmap
+from contextlib import suppress
 
 import torch
 
@@ -23,14 +24,14 @@ def padding_of(address: int) -> int:
 def zeros_in_huge_pages(num_bytes: int) -> torch.Tensor:
     """So many bytes of zeros, from the start of a huge page on. Raises RuntimeError without memory.
 
-    The memory comes from the system, as what an allocator had before has small pages already, and is written by nobody
-    yet. A kernel without huge pages, or one where they are switched off, gives small ones.
+    The memory comes from the system and has not been written yet: what an allocator had before has small pages already.
+    A kernel without huge pages, or one where they are switched off, gives small ones.
     """
     try:
         pages = mmap.mmap(-1, num_bytes + HUGE_PAGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except OSError as error:
         raise RuntimeError(f"no memory for {num_bytes} bytes: {error}") from error
-    if hasattr(mmap, "MADV_HUGEPAGE"):
+    with suppress(OSError, AttributeError):  # a kernel, or a system, that does not know the advice
         pages.madvise(mmap.MADV_HUGEPAGE)
     whole = torch.frombuffer(pages, dtype=torch.uint8)  # keeps the pages
     start = padding_of(whole.data_ptr())

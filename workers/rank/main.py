@@ -27,7 +27,7 @@ from workers.rank.device import use_on_this_thread
 from workers.rank.grammar.library import GrammarLibrary
 from workers.rank.graphs.setup import record_graphs, wants_graphs
 from workers.rank.loading.model import ModelShard, load_model
-from workers.rank.native.support import DTYPES, missing
+from workers.rank.native.support import DTYPES, missing, tiles_error
 from workers.rank.outbox import Outbox
 from workers.rank.receiver import Receiver
 from workers.rank.runner import Runner
@@ -121,7 +121,8 @@ def serve(spec: RankSpec, receiver: Receiver, outbox: Outbox) -> None:
 
 def without_programs(dtype: str, device: torch.device) -> str:
     """Why a rank with numbers of this type computes without native programs, which CPUs should have; else empty."""
-    return missing() if device.type == "cpu" and getattr(torch, dtype) in DTYPES else ""
+    number_type = getattr(torch, dtype)
+    return missing() or tiles_error(number_type) if device.type == "cpu" and number_type in DTYPES else ""
 
 
 def load(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import mmap
+
 import pytest
 
 from workers.rank.huge_pages import HUGE_PAGE_BYTES, zeros_in_huge_pages
@@ -14,6 +17,15 @@ def test_zeros_begin_a_huge_page_and_can_be_written(num_bytes: int) -> None:
     assert not memory.any()
     memory.fill_(7)
     assert memory[-1] == 7
+
+
+def test_a_kernel_without_huge_pages_gives_small_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Plain(mmap.mmap):
+        def madvise(self, *_: object) -> None:
+            raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(mmap, "mmap", Plain)
+    assert not zeros_in_huge_pages(5000).any()
 
 
 def test_more_than_there_is_is_an_error_of_torchs_kind() -> None:

@@ -21,9 +21,9 @@ class Recorder(Protocol):
 
     @property
     def is_quick(self) -> bool:
-        """Whether to record takes about as long as the work, so that a step can wait for it.
+        """Whether a step can wait for its recording, which takes some milliseconds for each layer.
 
-        What it records is then not the work's programs but its calls, and has to be tried with other numbers.
+        What is recorded is then not the work's programs but its calls, and has to be tried with other numbers.
         """
 
     def __call__(self, work: Callable[[], None]) -> Replay: ...

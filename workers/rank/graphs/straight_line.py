@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from workers.rank.graphs.tape import Address, Made, Part
+from workers.rank.graphs.tape import Address, Made, View
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -55,7 +55,7 @@ def _taken(call: Call) -> Iterator[int]:
     waiting: list[Any] = [call.args, list(call.kwargs.values())]
     while waiting:
         operand = waiting.pop()
-        if isinstance(operand, Made | Part | Address):
+        if isinstance(operand, Made | View | Address):
             yield operand.number
         elif isinstance(operand, list | tuple):
             waiting.extend(operand)
@@ -68,8 +68,8 @@ class _Writer:
         self._lines: list[str] = []
         self._constants: dict[str, Any] = {}
         self._names: dict[int, str] = {}
-        #: Variables of the parts of a tensor.
-        self._parts: dict[int, dict[Part, str]] = {}
+        #: Variables of the views of a tensor.
+        self._views: dict[int, dict[View, str]] = {}
 
     def call(self, call: Call) -> None:
         arguments = [self._text(operand) for operand in call.args]
@@ -81,8 +81,8 @@ class _Writer:
         self._lines.append(line)
 
     def give_back(self, numbers: Sequence[int]) -> None:
-        """Forget these tensors and their parts."""
-        variables = [one for number in numbers for one in (_variable(number), *self._parts.pop(number, {}).values())]
+        """Forget these tensors and their views."""
+        variables = [one for number in numbers for one in (_variable(number), *self._views.pop(number, {}).values())]
         if variables:
             self._lines.append(f"{' = '.join(variables)} = None")
 
@@ -97,8 +97,8 @@ class _Writer:
         match operand:
             case Made():
                 return _variable(operand.number)
-            case Part():
-                return self._part(operand)
+            case View():
+                return self._view(operand)
             case Address():
                 return f"{_variable(operand.number)}.data_ptr() + {operand.num_bytes}"
             case list() | tuple():
@@ -109,14 +109,14 @@ class _Writer:
                 return repr(operand)
         return self._constant(operand)
 
-    def _part(self, part: Part) -> str:
-        variables = self._parts.setdefault(part.number, {})
-        if part not in variables:
-            variables[part] = f"{_variable(part.number)}_{len(variables)}"
-            view = self._constant(torch.ops.aten.as_strided.default._op)
-            whole, sizes, strides = _variable(part.number), list(part.sizes), list(part.strides)
-            self._lines.append(f"{variables[part]} = {view}({whole}, {sizes}, {strides}, {part.offset})")
-        return variables[part]
+    def _view(self, view: View) -> str:
+        variables = self._views.setdefault(view.number, {})
+        if view not in variables:
+            variables[view] = f"{_variable(view.number)}_{len(variables)}"
+            strided = self._constant(torch.ops.aten.as_strided.default._op)
+            whole, sizes, strides = _variable(view.number), list(view.sizes), list(view.strides)
+            self._lines.append(f"{variables[view]} = {strided}({whole}, {sizes}, {strides}, {view.offset})")
+        return variables[view]
 
     def _constant(self, constant: object) -> str:
         if id(constant) not in self._names:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
+from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
@@ -24,13 +25,23 @@ class Made(NamedTuple):
     number: int
 
 
-class Part(NamedTuple):
+class View(NamedTuple):
     """A view of a made tensor."""
 
     number: int
     sizes: tuple[int, ...]
     strides: tuple[int, ...]
     offset: int
+
+
+class _Whole(NamedTuple):
+    """The first tensor of a storage: what has to be known of it once it is gone. ``weak``: keeps the storage's key."""
+
+    number: int
+    dtype: torch.dtype
+    place: tuple[tuple[int, ...], tuple[int, ...], int]
+    address: int
+    weak: StorageWeakRef
 
 
 class Address(NamedTuple):
@@ -42,7 +53,7 @@ class Address(NamedTuple):
 
 @dataclass(frozen=True)
 class Call:
-    """A call of ``function``. In its arguments, also in lists, are ``Made``, ``Part``, ``Address`` and constants.
+    """A call of ``function``. In its arguments, also in lists, are ``Made``, ``View``, ``Address`` and constants.
 
     ``results``: the numbers of the tensors that it makes; None for a result that is no new tensor.
     ``is_single``: it returns its only result, not a tuple.
@@ -65,18 +76,17 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Records the calls of what runs inside it, if ``add_program`` is told of the native programs.
 
     Tensors that were there before are constants, with whatever is in them when the calls are repeated. Views are no
-    calls: what is a view of a constant is one, and others are told by the ``Part`` that they are.
+    calls: what is a view of a constant is one, and others are told by the ``View`` that they are.
     """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.calls: list[Call] = []
-        #: By storage: the first tensor there, and its number.
-        self._made: dict[int, tuple[int, torch.Tensor]] = {}
-        #: The memory of these storages in ascending order: first address, the one behind the last, storage.
+        #: By storage.
+        self._made: dict[int, _Whole] = {}
+        #: The memory of these storages in ascending order: first address, the one behind the last, storage. Memory that
+        #: was given back belongs to the storage that had it last.
         self._memory: list[tuple[int, int, int]] = []
-        #: All that was seen stays alive, so that no two have the same address.
-        self._seen: list[object] = []
 
     def __torch_dispatch__(
         self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -85,14 +95,17 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs = kwargs or {}
         if not _WAITING.isdisjoint(func.tags):
             raise RecordError(f"the result of {func} depends on the numbers in a tensor")
+        given = tree_leaves((args, kwargs))
+        if any(isinstance(one, torch.UntypedStorage) for one in given):
+            raise RecordError(f"{func} is given memory")
+        # Before the call: it may give back what it is given.
+        operands, named = tree_map_only(torch.Tensor, self._operand, (args, kwargs))
+        taken = {_storage(one) for one in given if isinstance(one, torch.Tensor)}
         found = func(*args, **kwargs)
-        self._seen.append((args, kwargs, found))
         is_single = not isinstance(found, list | tuple)
         results = [found] if is_single else found
         if not all(result is None or isinstance(result, torch.Tensor) for result in results):
             raise RecordError(f"{func} returns what is no tensor")
-        operands, named = tree_map_only(torch.Tensor, self._operand, (args, kwargs))
-        taken = {_storage(one) for one in tree_leaves((args, kwargs)) if isinstance(one, torch.Tensor)}
         numbers = [None if result is None else self._number(result, taken) for result in results]
         has_effect = func._schema.is_mutable or not any(isinstance(result, torch.Tensor) for result in results)
         if has_effect or any(number is not None for number in numbers):
@@ -110,30 +123,38 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _number(self, result: torch.Tensor, taken: set[int]) -> int | None:
         """The number of a tensor if this is the first one in its memory."""
-        storage = _storage(result)
-        if storage in taken or storage in self._made:
+        key = _storage(result)
+        if key in taken or key in self._made:
             return None
-        number = len(self._made)
-        self._made[storage] = number, result
-        start = result.untyped_storage().data_ptr()
-        insort(self._memory, (start, start + result.untyped_storage().nbytes(), storage))
-        return number
+        storage = result.untyped_storage()
+        weak = StorageWeakRef(storage)  # type: ignore[no-untyped-call]
+        whole = _Whole(len(self._made), result.dtype, _place(result), result.data_ptr(), weak)
+        self._made[key] = whole
+        if storage.nbytes():
+            self._place_memory(storage.data_ptr(), storage.data_ptr() + storage.nbytes(), key)
+        return whole.number
+
+    def _place_memory(self, start: int, end: int, key: int) -> None:
+        first = bisect_right(self._memory, start, key=lambda memory: memory[1])
+        last = first
+        while last < len(self._memory) and self._memory[last][0] < end:
+            last += 1
+        self._memory[first:last] = [(start, end, key)]
 
     def _operand(self, tensor: torch.Tensor) -> object:
-        made = self._made.get(_storage(tensor))
-        if made is None:
+        whole = self._made.get(_storage(tensor))
+        if whole is None:
             return tensor
-        number, whole = made
         if tensor.dtype != whole.dtype or tensor.is_conj() or tensor.is_neg():
             raise RecordError(f"there is a view as {tensor.dtype} of what is {whole.dtype}")
         place = _place(tensor)
-        return Made(number) if place == _place(whole) else Part(number, *place)
+        return Made(whole.number) if place == whole.place else View(whole.number, *place)
 
     def _address(self, address: int) -> object:
         index = bisect_right(self._memory, address, key=lambda memory: memory[0]) - 1
         if index >= 0 and address < self._memory[index][1]:
-            number, whole = self._made[self._memory[index][2]]
-            return Address(number, address - whole.data_ptr())
+            whole = self._made[self._memory[index][2]]
+            return Address(whole.number, address - whole.address)
         return address
 
 

@@ -39,8 +39,8 @@ def attend_causally(
 
     Keys and values are ``[kv_head, token, head_dim]``, ``out`` is ``[token, head, head_dim]``.
     """
-    sides = (query, key, value, out)
-    if has_tiles(query.dtype) and query.shape[2] % LANES == 0 and all(side.stride(2) == 1 for side in sides):
+    fits = query.shape[2] % LANES == 0 and all(side.stride(2) == 1 for side in (query, key, value, out))
+    if fits and key.stride(1) % 2 == 0 and has_tiles(query.dtype):
         _attend_by_tiles(query, key, value, scale, window, out)
     else:
         attend_by_products(query, key, value, scale, window, out)
@@ -50,10 +50,9 @@ def _attend_by_tiles(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float, window: int | None, out: torch.Tensor
 ) -> None:
     kv_heads, num_keys, head_dim = key.shape
-    shared, num_tokens = query.shape[0] // kv_heads, query.shape[1]
-    threads = min(torch.get_num_threads(), kv_heads)
-    by_thread = tiled.scratch_floats(num_keys, shared, head_dim)
-    scratch = torch.empty(threads * by_thread, dtype=torch.float32)
+    shared, num_tokens, threads = query.shape[0] // kv_heads, query.shape[1], torch.get_num_threads()
+    num_floats = tiled.scratch_floats(num_tokens, num_keys, shared, head_dim, threads)
+    scratch = torch.empty(num_floats, dtype=torch.float32)
     tiled.attend(query.dtype)(
         query.data_ptr(),
         key.data_ptr(),
@@ -65,8 +64,7 @@ def _attend_by_tiles(
         kv_heads,
         shared,
         head_dim,
-        tiled.block_tokens(num_keys, shared),
-        by_thread,
+        tiled.block_tokens(num_tokens, num_keys, shared, threads),
         query.stride(1),
         query.stride(0),
         key.stride(1),
@@ -78,7 +76,7 @@ def _attend_by_tiles(
         window or NO_WINDOW,
         threads,
         struct.unpack("i", struct.pack("f", scale))[0],
-        tiled.part(query.dtype).address,
+        tiled.team_body(query.dtype).address,
     )
 
 

@@ -69,6 +69,45 @@ def fetch(context, numbers, index):
     return types.void(numbers, types.int64), instruction
 
 
+@intrinsic
+def as_words(context, numbers):
+    """The same address, of words of 32 bits: a float32, or two bfloat16."""
+
+    def instruction(context, builder, signature, arguments):
+        return builder.bitcast(arguments[0], ir.IntType(32).as_pointer())
+
+    return types.CPointer(types.uint32)(numbers), instruction
+
+
+def word_of(numbers, index, distance):
+    """The number at ``index`` as a word; of bfloat16 together with the one that is so far behind it."""
+    raise NotImplementedError("programs only")
+
+
+def lone_word_of(numbers, index):
+    """The number at ``index`` as a word; of bfloat16 together with a zero."""
+    raise NotImplementedError("programs only")
+
+
+@overload(word_of, inline="always")
+def _word_of(numbers, index, distance):
+    if numbers.dtype == types.float32:
+        return lambda numbers, index, distance: np.float32(numbers[index]).view(np.uint32)
+
+    def pair(numbers, index, distance):
+        behind = np.uint32(np.uint32(numbers[index + distance]) << np.uint32(16))
+        return np.uint32(np.uint32(numbers[index]) | behind)
+
+    return pair
+
+
+@overload(lone_word_of, inline="always")
+def _lone_word_of(numbers, index):
+    if numbers.dtype == types.float32:
+        return lambda numbers, index: np.float32(numbers[index]).view(np.uint32)
+    return lambda numbers, index: np.uint32(numbers[index])
+
+
 @njit(inline="always")
 def exponential(number):
     """The exponential function of a float32, with a relative error below 1e-6; about 0 below -87.

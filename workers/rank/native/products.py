@@ -22,32 +22,34 @@ from workers.rank.native.tiles import (
     float_room_of,
     place_in_team,
     room_of,
+    team_size,
     tile_of,
     value_of,
 )
 
 #: Weights of a block that stay in the nearer caches (1 MiB) while all rows take their turn.
 CHUNK_BYTES = 512 * 1024
-#: Rows that are computed before the next block of weights is read.
-ROWS = 512
+#: Rows that are computed before the next block of weights is read; and if a block's weights come in chunks, as sums lie
+#: on the stack of a thread then.
+ROWS, CHUNK_ROWS = 512, 64
 #: Fewer products than these a thread has computed before another one has begun.
 LEAST_FOR_TWO = 1 << 18
 
 
 @lru_cache(maxsize=4)
 def product(dtype):
-    """``f(inputs, weights, bias, outputs, rows, inputs, outputs, threads, part)``: outputs ``[row, output]``.
+    """``f(inputs, weights, bias, outputs, rows, inputs, outputs, threads, body)``: outputs ``[row, output]``.
 
     ``weights`` are those of ``weights.laid_out``; ``bias`` has a number for each output, and is filled up as they are.
-    ``part``: the address of ``part(dtype)``.
+    ``threads`` are those of torch; ``body`` is the address of ``team_body(dtype)``.
     """
     return compiled(_product, "elements elements elements elements" + 5 * " int", ELEMENTS[dtype], CHUNK=_chunk(dtype))
 
 
 @lru_cache(maxsize=4)
-def part(dtype):
+def team_body(dtype):
     """What each thread of ``product`` computes; its argument are the addresses and numbers of the whole."""
-    return compiled(_part, "elements", types.CPointer(ELEMENTS[dtype]), CHUNK=_chunk(dtype))
+    return compiled(_team_body, "elements", types.CPointer(ELEMENTS[dtype]), CHUNK=_chunk(dtype))
 
 
 def _chunk(dtype):
@@ -59,34 +61,23 @@ CHUNK = 0
 
 
 def _product(inputs, weights, bias, outputs, rows, size, num_outputs, threads, body):
-    blocks = (num_outputs + WIDTH - 1) // WIDTH
-    threads = min(threads, blocks)
     if threads < 2 or rows * size * num_outputs < LEAST_FOR_TWO:
+        blocks = (num_outputs + WIDTH - 1) // WIDTH
         _columns(inputs, weights, bias, outputs, rows, size, num_outputs, 0, blocks, CHUNK)
     else:
-        numbers = (
-            value_of(inputs),
-            value_of(weights),
-            value_of(bias),
-            value_of(outputs),
-            rows,
-            size,
-            num_outputs,
-            threads,
-        )
-        as_team(body, threads, numbers)
+        whole = value_of(inputs), value_of(weights), value_of(bias), value_of(outputs), rows, size, num_outputs
+        as_team(body, threads, whole)
 
 
-def _part(numbers):
-    rows, size, num_outputs = value_of(numbers[4]), value_of(numbers[5]), value_of(numbers[6])
-    threads, place = value_of(numbers[7]), place_in_team()
-    blocks = (num_outputs + WIDTH - 1) // WIDTH
+def _team_body(whole):
+    rows, size, num_outputs = value_of(whole[4]), value_of(whole[5]), value_of(whole[6])
+    blocks, threads, place = (num_outputs + WIDTH - 1) // WIDTH, team_size(), place_in_team()
     first, end = blocks * place // threads, blocks * (place + 1) // threads
-    _columns(numbers[0], numbers[1], numbers[2], numbers[3], rows, size, num_outputs, first, end, CHUNK)
+    _columns(whole[0], whole[1], whole[2], whole[3], rows, size, num_outputs, first, end, CHUNK)
 
 
 #: Sums of a block's outputs, if its weights come in chunks; and outputs of a tile that has more than are wanted.
-_sums, _rest = float_room_of(ROWS * WIDTH), room_of(MAX_ROWS * WIDTH)
+_sums, _rest = float_room_of(CHUNK_ROWS * WIDTH), room_of(MAX_ROWS * WIDTH)
 _tile = tile_of(WIDTH // LANES)
 
 
@@ -94,8 +85,9 @@ _tile = tile_of(WIDTH // LANES)
 def _columns(inputs, weights, bias, outputs, rows, size, num_outputs, first, end, chunk):
     """The outputs of the blocks from ``first`` to ``end``."""
     sums, rest = _sums(), _rest(outputs)
-    for top in range(0, rows, ROWS):
-        bottom = min(rows, top + ROWS)
+    at_once = ROWS if size <= chunk else CHUNK_ROWS
+    for top in range(0, rows, at_once):
+        bottom = min(rows, top + at_once)
         for block in range(first, end):
             column = block * WIDTH
             width = min(WIDTH, num_outputs - column)
@@ -105,7 +97,7 @@ def _columns(inputs, weights, bias, outputs, rows, size, num_outputs, first, end
                 columns, offsets = ahead(weights, (block * size + start) * WIDTH), ahead(bias, column)
                 for row in range(top, bottom, MAX_ROWS):
                     height = min(MAX_ROWS, bottom - row)
-                    given, total = ahead(inputs, row * size + start), ahead(sums, (row - top) * WIDTH)
+                    given, total = ahead(inputs, row * size + start), ahead(sums, (row - top) % CHUNK_ROWS * WIDTH)
                     target, distance = rest, WIDTH
                     if width == WIDTH:
                         target, distance = ahead(outputs, row * num_outputs + column), num_outputs

@@ -15,29 +15,43 @@ def is_available(dtype: torch.dtype) -> bool:
     return dtype in DTYPES and not missing()
 
 
-@cache
 def has_tiles(dtype: torch.dtype) -> bool:
     """Whether this processor has what makes ``products`` and ``tiled`` faster than oneDNN: AVX512.
 
     For bfloat16 it has to multiply them, two at a time; one with instructions for matrices (AMX) has something faster.
     """
-    if not is_available(dtype):
-        return False
+    return is_available(dtype) and _can_have_tiles(dtype) and not tiles_error(dtype)
+
+
+@cache
+def _can_have_tiles(dtype: torch.dtype) -> bool:
+    """Whether LLVM knows what it is to write: it ends the process where it does not."""
     from llvmlite import binding
+    from numba import config
 
+    from workers.rank.native.tiles import has_team
+
+    is_for_host = config.CPU_NAME is None and config.CPU_FEATURES is None and bool(config.ENABLE_AVX)
     has = {name for name, is_there in binding.get_host_cpu_features().items() if is_there}
-    if "avx512f" not in has or (dtype == torch.bfloat16 and ("avx512bf16" not in has or "amx-bf16" in has)):
+    if not is_for_host or not has_team() or "avx512f" not in has:
         return False
-    try:
-        from workers.rank.native.products import part, product
-        from workers.rank.native.tiles import has_team
+    return dtype != torch.bfloat16 or ("avx512bf16" in has and "amx-bf16" not in has)
 
-        product(dtype)
-        part(dtype)
+
+@cache
+def tiles_error(dtype: torch.dtype) -> str:
+    """Why programs of tiles are not compiled although the processor has what they need; else empty."""
+    if not is_available(dtype) or not _can_have_tiles(dtype):
+        return ""
+    try:
+        from workers.rank.native import products, tiled
+
+        for module in (products, tiled):
+            module.team_body(dtype)
     # A compiler that does not know an instruction may raise anything.
-    except Exception:  # noqa: BLE001
-        return False
-    return has_team()
+    except Exception as error:  # noqa: BLE001
+        return f"Numba does not compile products ({type(error).__name__})"
+    return ""
 
 
 @cache  # each layer asks, and to look for a package that is not there takes as long as a small product

@@ -12,7 +12,16 @@ import numpy as np
 from numba import njit, types
 
 from workers.rank.native.compiled import compiled
-from workers.rank.native.numbers import ELEMENTS, exponential, ordered, unordered, write
+from workers.rank.native.numbers import (
+    ELEMENTS,
+    as_words,
+    exponential,
+    lone_word_of,
+    ordered,
+    unordered,
+    word_of,
+    write,
+)
 from workers.rank.native.tiles import (
     LANES,
     MAX_ROWS,
@@ -23,57 +32,58 @@ from workers.rank.native.tiles import (
     fixed_tile_of,
     float_room_of,
     place_in_team,
+    team_size,
     tile_of,
     value_of,
+    wait_for_team,
 )
 
-#: Tokens whose scores are computed together, if the keys are so few that these fit into ``SCORE_BYTES``.
+#: Tokens whose scores are computed together, if there are so few keys that these fit into ``SCORE_BYTES``.
 MAX_TOKENS = 64
 #: About the bytes of scores of all heads that share keys. With keys and values they should stay in the nearer caches.
 SCORE_BYTES = 256 * 1024
 #: Keys whose values stay in the nearest cache while all rows take their turn.
 CHUNK = 256
 
-#: Constants of the programs: whether numbers are bfloat16, and how many of them are multiplied at a time.
-HALF, TOGETHER = 0, 1
+#: Constant of the programs: how many numbers of a type are multiplied at a time, as one word of 32 bits.
+TOGETHER = 1
 
 
 @lru_cache(maxsize=4)
 def attend(dtype):
-    """``f(queries, keys, values, outputs, scratch, tokens, keys, kv_heads, shared, head_dim, block_tokens, by_scratch,
-    query_token, query_head, key_token, key_head, value_token, value_head, output_token, output_head, window, threads,
-    scale, part)``: the attention of the last ``tokens`` of a context of so many keys.
+    """``f(queries, keys, values, outputs, scratch, tokens, keys, kv_heads, shared, head_dim, block_tokens, query_token,
+    query_head, key_token, key_head, value_token, value_head, output_token, output_head, window, threads, scale,
+    body)``: the attention of the last ``tokens`` of a context of so many keys.
 
-    ``shared`` heads of a query have one head of keys; ``head_dim`` is a multiple of ``LANES``. ``block_tokens`` are
-    computed together, a multiple of ``MAX_ROWS``. ``scratch`` has room for ``by_scratch`` float32 for each thread, see
-    ``scratch_floats``. ``scale`` has the bits of a float32; ``part`` is the address of ``part(dtype)``. Distances count
-    numbers.
+    ``shared`` heads of a query have one head of keys; ``head_dim`` is a multiple of ``LANES``, and distances, which
+    count numbers, are even for bfloat16. ``block_tokens`` are computed together, and ``scratch`` has room for
+    ``scratch_floats`` float32: see the functions of these names. ``threads`` are those of torch. ``scale`` has the bits
+    of a float32; ``body`` is the address of ``team_body(dtype)``.
     """
-    kinds = "elements elements elements elements floats" + 19 * " int"
-    return compiled(_attend, kinds, ELEMENTS[dtype], **_constants(dtype))
+    kinds = "elements elements elements elements floats" + 18 * " int"
+    return compiled(_attend, kinds, ELEMENTS[dtype], TOGETHER=_together(dtype))
 
 
 @lru_cache(maxsize=4)
-def part(dtype):
+def team_body(dtype):
     """What each thread of ``attend`` computes; its argument are the addresses and numbers of the whole."""
-    return compiled(_part, "elements", types.CPointer(ELEMENTS[dtype]), **_constants(dtype))
+    return compiled(_team_body, "elements", types.CPointer(ELEMENTS[dtype]), TOGETHER=_together(dtype))
 
 
-def _constants(dtype):
-    is_half = dtype.itemsize == 2
-    return {"HALF": int(is_half), "TOGETHER": 2 if is_half else 1}
+def _together(dtype):
+    return 4 // dtype.itemsize
 
 
-def block_tokens(num_keys: int, shared: int) -> int:
-    """How many tokens to compute together."""
-    fitting = SCORE_BYTES // (4 * shared * _padded(num_keys))
-    return max(MAX_ROWS, min(MAX_TOKENS, fitting // MAX_ROWS * MAX_ROWS))
+def block_tokens(num_tokens: int, num_keys: int, shared: int, threads: int) -> int:
+    """How many tokens to compute together: a multiple of ``MAX_ROWS``, and so few that each thread has some."""
+    fitting = min(MAX_TOKENS, SCORE_BYTES // (4 * shared * _padded(num_keys)), -(-num_tokens // threads))
+    return max(1, -(-fitting // MAX_ROWS)) * MAX_ROWS
 
 
-def scratch_floats(num_keys: int, shared: int, head_dim: int) -> int:
-    """The float32 that a thread needs: keys and values, scores, weights, sums and their inverses."""
-    rows = shared * block_tokens(num_keys, shared)
-    return 2 * _padded(num_keys) * head_dim + rows * (2 * _padded(num_keys) + WIDTH + 1)
+def scratch_floats(num_tokens: int, num_keys: int, shared: int, head_dim: int, threads: int) -> int:
+    """The float32 for keys and values, which all threads share, and for scores, weights and sums of each thread."""
+    rows = shared * block_tokens(num_tokens, num_keys, shared, threads)
+    return 2 * _padded(num_keys) * head_dim + threads * rows * (2 * _padded(num_keys) + WIDTH + 1)
 
 
 def _padded(num_keys: int) -> int:
@@ -91,8 +101,7 @@ def _attend(
     kv_heads,
     shared,
     head_dim,
-    together,
-    by_scratch,
+    block_tokens,
     query_token,
     query_head,
     key_token,
@@ -106,7 +115,7 @@ def _attend(
     scale,
     body,
 ):
-    numbers = (
+    whole = (
         value_of(queries),
         value_of(keys),
         value_of(values),
@@ -117,8 +126,7 @@ def _attend(
         kv_heads,
         shared,
         head_dim,
-        together,
-        by_scratch,
+        block_tokens,
         query_token,
         query_head,
         key_token,
@@ -128,111 +136,145 @@ def _attend(
         output_token,
         output_head,
         window,
-        min(threads, kv_heads),
         scale,
     )
-    as_team(body, min(threads, kv_heads), numbers)
+    as_team(body, threads, whole)
 
 
-def _part(numbers):
-    threads, place, kv_heads = value_of(numbers[21]), place_in_team(), value_of(numbers[7])
-    scratch = ahead(as_pointer(value_of(numbers[4]), _no_floats()), place * value_of(numbers[11]))
-    scale = np.int32(value_of(numbers[22])).view(np.float32)
-    for head in range(kv_heads * place // threads, kv_heads * (place + 1) // threads):
-        _head(
-            ahead(numbers[0], head * value_of(numbers[8]) * value_of(numbers[13])),
-            ahead(numbers[1], head * value_of(numbers[15])),
-            ahead(numbers[2], head * value_of(numbers[17])),
-            ahead(numbers[3], head * value_of(numbers[8]) * value_of(numbers[19])),
-            scratch,
-            value_of(numbers[5]),
-            value_of(numbers[6]),
-            value_of(numbers[8]),
-            value_of(numbers[9]),
-            value_of(numbers[10]),
-            value_of(numbers[12]),
-            value_of(numbers[13]),
-            value_of(numbers[14]),
-            value_of(numbers[16]),
-            value_of(numbers[18]),
-            value_of(numbers[19]),
-            value_of(numbers[20]),
-            scale,
-            HALF,
-            TOGETHER,
-        )
+#: Where ``_team_body`` finds each of them.
+(
+    _QUERIES,
+    _KEYS,
+    _VALUES,
+    _OUTPUTS,
+    _SCRATCH,
+    _TOKENS,
+    _NUM_KEYS,
+    _KV_HEADS,
+    _SHARED,
+    _HEAD_DIM,
+    _BLOCK_TOKENS,
+    _QUERY_TOKEN,
+    _QUERY_HEAD,
+    _KEY_TOKEN,
+    _KEY_HEAD,
+    _VALUE_TOKEN,
+    _VALUE_HEAD,
+    _OUTPUT_TOKEN,
+    _OUTPUT_HEAD,
+    _WINDOW,
+    _SCALE,
+) = range(21)
 
-
-_no_floats = float_room_of(1)
+_like_floats = float_room_of(1)
 _tile1, _tile2, _tile4 = (tile_of(num_vectors) for num_vectors in (1, 2, 4))
 #: As many sums as the widest tile has: with fewer, additions wait for each other.
 _tile2_of_8 = fixed_tile_of(8, 2)
 
 
+def _team_body(whole):
+    keys, values, scratch = whole[_KEYS], whole[_VALUES], as_pointer(value_of(whole[_SCRATCH]), _like_floats())
+    tokens, num_keys = value_of(whole[_TOKENS]), value_of(whole[_NUM_KEYS])
+    shared, head_dim = value_of(whole[_SHARED]), value_of(whole[_HEAD_DIM])
+    block_tokens = value_of(whole[_BLOCK_TOKENS])
+    threads, place = team_size(), place_in_team()
+    padded = (num_keys + WIDTH - 1) // WIDTH * WIDTH
+    laid_keys = as_pointer(value_of(scratch), keys)
+    laid_values = as_pointer(value_of(ahead(scratch, padded * head_dim)), keys)
+    own = ahead(scratch, 2 * padded * head_dim + place * shared * block_tokens * (2 * padded + WIDTH + 1))
+    blocks = padded // WIDTH
+    first, end = blocks * place // threads * WIDTH, blocks * (place + 1) // threads * WIDTH
+    for head in range(value_of(whole[_KV_HEADS])):
+        here = ahead(keys, head * value_of(whole[_KEY_HEAD]))
+        _lay_out_keys(here, laid_keys, first, end, num_keys, head_dim, value_of(whole[_KEY_TOKEN]), TOGETHER)
+        here, distance = ahead(values, head * value_of(whole[_VALUE_HEAD])), value_of(whole[_VALUE_TOKEN])
+        _lay_out_values(here, laid_values, first, end, num_keys, padded, head_dim, distance, TOGETHER)
+        wait_for_team()
+        # Later blocks see more keys, so each thread has some of all.
+        for block in range(place, (tokens + block_tokens - 1) // block_tokens, threads):
+            token = block * block_tokens
+            _block(
+                ahead(
+                    whole[_QUERIES],
+                    head * shared * value_of(whole[_QUERY_HEAD]) + token * value_of(whole[_QUERY_TOKEN]),
+                ),
+                laid_keys,
+                laid_values,
+                ahead(
+                    whole[_OUTPUTS],
+                    head * shared * value_of(whole[_OUTPUT_HEAD]) + token * value_of(whole[_OUTPUT_TOKEN]),
+                ),
+                own,
+                min(block_tokens, tokens - token),
+                num_keys - tokens + token,
+                padded,
+                shared,
+                head_dim,
+                block_tokens,
+                value_of(whole[_QUERY_TOKEN]),
+                value_of(whole[_QUERY_HEAD]),
+                value_of(whole[_OUTPUT_TOKEN]),
+                value_of(whole[_OUTPUT_HEAD]),
+                value_of(whole[_WINDOW]),
+                np.int32(value_of(whole[_SCALE])).view(np.float32),
+                TOGETHER,
+            )
+        wait_for_team()  # the next head's keys take the place of these
+
+
 @njit
-def _head(
+def _block(
     queries,
-    keys,
-    values,
+    laid_keys,
+    laid_values,
     outputs,
     scratch,
-    tokens,
-    num_keys,
+    count,
+    position,
+    padded,
     shared,
     head_dim,
     block_tokens,
     query_token,
     query_head,
-    key_token,
-    value_token,
     output_token,
     output_head,
     window,
     scale,
-    is_half,
     together,
 ):
-    """The heads that share one head of keys. ``together``: numbers that are multiplied at a time."""
-    padded = (num_keys + WIDTH - 1) // WIDTH * WIDTH
+    """``count`` tokens from ``position`` on, for the heads that share one head of keys."""
     rows = shared * block_tokens
-    laid_keys = as_pointer(value_of(scratch), keys)
-    laid_values = as_pointer(value_of(ahead(scratch, padded * head_dim)), keys)
-    scores = ahead(scratch, 2 * padded * head_dim)
-    sums = ahead(scores, 2 * rows * padded)
+    scores, sums = scratch, ahead(scratch, 2 * rows * padded)
     inverses = ahead(sums, rows * WIDTH)
     # In float32 weights take the place of the scores.
-    weights = as_pointer(value_of(ahead(scores, rows * padded * is_half)), keys)
-    _lay_out_keys(keys, laid_keys, num_keys, padded, head_dim, key_token, together)
-    _lay_out_values(values, laid_values, num_keys, padded, head_dim, value_token, together)
-    for first in range(0, tokens, block_tokens):
-        count, position = min(block_tokens, tokens - first), num_keys - tokens + first
-        # The scores of a row begin with the key ``begin``.
-        begin = max(0, position + 1 - window) // WIDTH * WIDTH
-        given = ahead(queries, first * query_token)
-        for head in range(shared):
-            row = head * block_tokens
-            line, into = ahead(scores, row * padded), ahead(weights, row * padded)
-            _score(
-                ahead(given, head * query_head), laid_keys, line, count, position, begin, head_dim, query_token, padded
-            )
-            _weigh(line, into, ahead(inverses, row), count, position, begin, padded, window, scale, is_half)
-        column = 0
-        while column < head_dim:
-            width = _width(head_dim - column)
-            columns = ahead(laid_values, column * padded)
-            for key in range(begin, position + count, CHUNK):
-                for head in range(shared):
-                    row = head * block_tokens
-                    into, total = ahead(weights, row * padded + key - begin), ahead(sums, row * width)
-                    line, at_first = ahead(columns, key * width), np.int64(key == begin)
-                    _add(line, into, total, count, position, key, width, padded, together, at_first)
+    weights = as_pointer(value_of(ahead(scores, rows * padded * (together - 1))), laid_keys)
+    # The scores of a row begin with the key ``begin``.
+    begin = max(0, position + 1 - window) // WIDTH * WIDTH
+    for head in range(shared):
+        row = head * block_tokens
+        line, into = ahead(scores, row * padded), ahead(weights, row * padded)
+        _score(
+            ahead(queries, head * query_head), laid_keys, line, count, position, begin, head_dim, query_token, padded
+        )
+        _weigh(line, into, ahead(inverses, row), count, position, begin, padded, window, scale, together)
+    column = 0
+    while column < head_dim:
+        width = _width(head_dim - column)
+        columns = ahead(laid_values, column * padded)
+        for key in range(begin, position + count, CHUNK):
             for head in range(shared):
-                target = ahead(outputs, head * output_head + first * output_token + column)
-                for token in range(count):
-                    row = head * block_tokens + token
-                    for i in range(width):
-                        write(target, token * output_token + i, sums[row * width + i] * inverses[row])
-            column += width
+                row = head * block_tokens
+                into, total = ahead(weights, row * padded + key - begin), ahead(sums, row * width)
+                line, at_first = ahead(columns, key * width), np.int64(key == begin)
+                _add(line, into, total, count, position, key, width, padded, together, at_first)
+        for head in range(shared):
+            target = ahead(outputs, head * output_head + column)
+            for token in range(count):
+                row = head * block_tokens + token
+                for i in range(width):
+                    write(target, token * output_token + i, sums[row * width + i] * inverses[row])
+        column += width
 
 
 @njit
@@ -256,13 +298,13 @@ def _score(queries, columns, scores, count, position, begin, head_dim, query_tok
 
 
 @njit
-def _weigh(scores, weights, inverses, count, position, begin, padded, window, scale, is_half):
+def _weigh(scores, weights, inverses, count, position, begin, padded, window, scale, together):
     """The weights of these scores, and one over the sum of each token's."""
     stop = (position + count + WIDTH - 1) // WIDTH * WIDTH - begin
     for token in range(count):
         end = position + token + 1
         line, into = ahead(scores, token * padded), ahead(weights, token * padded)
-        inverses[token] = _softmax(line, into, max(0, end - window) - begin, end - begin, stop, scale, is_half)
+        inverses[token] = _softmax(line, into, max(0, end - window) - begin, end - begin, stop, scale, together)
 
 
 @njit
@@ -289,44 +331,52 @@ def _add(columns, weights, sums, count, position, key, width, padded, together, 
 
 
 @njit
-def _lay_out_keys(keys, laid, num_keys, padded, head_dim, distance, together):
-    """Keys as columns: ``[block, head_dim / together, WIDTH, together]``."""
-    for first in range(0, padded, WIDTH):
-        for i in range(head_dim):
-            line = first * head_dim + i // together * together * WIDTH + i % together
-            for key in range(min(WIDTH, num_keys - first)):
-                laid[line + key * together] = keys[(first + key) * distance + i]
-            for key in range(max(0, num_keys - first), WIDTH):
-                laid[line + key * together] = 0
+def _lay_out_keys(keys, laid, first, end, num_keys, head_dim, distance, together):
+    """The keys from ``first`` to ``end`` as columns: ``[block, head_dim / together, WIDTH, together]``."""
+    source, target = as_words(keys), as_words(laid)
+    words, by_key = head_dim // together, distance // together
+    for start in range(first, end, WIDTH):
+        block = start * words
+        for key in range(min(WIDTH, num_keys - start)):
+            line = (start + key) * by_key
+            for word in range(words):
+                target[block + word * WIDTH + key] = source[line + word]
+        for key in range(max(0, num_keys - start), WIDTH):
+            for word in range(words):
+                target[block + word * WIDTH + key] = 0
 
 
 @njit
-def _lay_out_values(values, laid, num_keys, padded, head_dim, distance, together):
+def _lay_out_values(values, laid, first, end, num_keys, padded, head_dim, distance, together):
     """Values in columns of as many numbers as a tile has: ``[column, key / together, width, together]``."""
+    target = as_words(laid)
     column = 0
     while column < head_dim:
         width = _width(head_dim - column)
-        base = column * padded
-        for key in range(num_keys):
-            line = base + key // together * together * width + key % together
-            for i in range(width):
-                laid[line + i * together] = values[key * distance + column + i]
-        for key in range(num_keys, padded):
-            line = base + key // together * together * width + key % together
-            for i in range(width):
-                laid[line + i * together] = 0
+        base = column * padded // together
+        for key in range(first, end, together):
+            line, source = base + key // together * width, key * distance + column
+            if key + together <= num_keys:
+                for i in range(width):
+                    target[line + i] = word_of(values, source + i, distance)
+            elif key < num_keys:
+                for i in range(width):
+                    target[line + i] = lone_word_of(values, source + i)
+            else:
+                for i in range(width):
+                    target[line + i] = 0
         column += width
 
 
 @njit
-def _softmax(scores, weights, start, end, stop, scale, is_half):
+def _softmax(scores, weights, start, end, stop, scale, together):
     """Weights of scores from ``start`` to ``end``, 0 for the others before ``stop``; returns one over their sum."""
     most = np.int32(-(2**31))
     for i in range(start, end):
         most = np.int32(max(most, ordered(scores[i])))
     largest = unordered(most)
     total = np.float32(0.0)
-    if is_half:
+    if together > 1:
         for i in range(start, end):
             power = exponential((scores[i] - largest) * scale)
             total += power

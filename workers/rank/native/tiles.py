@@ -260,14 +260,16 @@ def as_pointer(context, address, like):
 
 def has_team() -> bool:
     """Whether torch's threads can be had: GNU's OpenMP, or one that has its functions as well."""
-    return all(binding.address_of_symbol(name) for name in ("GOMP_parallel", "omp_get_thread_num"))
+    names = ("GOMP_parallel", "GOMP_barrier", "omp_get_thread_num", "omp_get_num_threads")
+    return all(binding.address_of_symbol(name) for name in names)
 
 
 @intrinsic
 def as_team(context, body, threads, numbers):
-    """Have so many of torch's threads call ``body``, the address of a function, with the address of ``numbers``.
+    """Have torch's threads call ``body``, the address of a function, with the address of ``numbers``, a tuple of int64.
 
-    Waits until all have returned. ``numbers``: a tuple of int64.
+    Waits until all have returned. ``threads`` should be what torch has: OpenMP ends threads for a smaller team, and
+    starts new ones for a larger one. It may give fewer, see ``team_size``.
     """
 
     def instruction(context, builder, signature, arguments):
@@ -285,11 +287,28 @@ def as_team(context, body, threads, numbers):
 
 
 @intrinsic
-def place_in_team(context):
-    """Which one of the threads of ``as_team`` this is, from 0 on."""
+def wait_for_team(context):
+    """Wait until all threads of ``as_team`` have come here."""
 
     def instruction(context, builder, signature, arguments):
-        function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(_INT, []), "omp_get_thread_num")
-        return builder.sext(builder.call(function, []), _LONG)
+        barrier = cgutils.get_or_insert_function(builder.module, ir.FunctionType(ir.VoidType(), []), "GOMP_barrier")
+        builder.call(barrier, [])
+        return context.get_dummy_value()
 
-    return types.int64(), instruction
+    return types.void(), instruction
+
+
+def _asks(name):
+    @intrinsic
+    def ask(context):
+        def instruction(context, builder, signature, arguments):
+            function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(_INT, []), name)
+            return builder.sext(builder.call(function, []), _LONG)
+
+        return types.int64(), instruction
+
+    return ask
+
+
+#: ``f()``: how many threads really call the body of ``as_team``, and which one of them this is, from 0 on.
+team_size, place_in_team = _asks("omp_get_num_threads"), _asks("omp_get_thread_num")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from workers.rank.huge_pages import HUGE_PAGE_BYTES, zeros_in_huge_pages
-from workers.rank.native.products import part, product
+from workers.rank.native.products import product, team_body
 from workers.rank.native.support import has_tiles
 from workers.rank.native.tiles import WIDTH
 
@@ -27,7 +27,7 @@ def _together(dtype: torch.dtype) -> int:
 
 
 class NativeWeight:
-    """The product for inputs ``[..., in_features]``, with as many of torch's threads as there are."""
+    """The product for inputs ``[..., in_features]``, by the threads that torch has."""
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
         """``weight`` is ``[out_features, in_features]``, and is not kept."""
@@ -37,11 +37,13 @@ class NativeWeight:
         if bias is not None:
             self._bias[: self.out_features] = bias
         self._program: Program = product(weight.dtype)
-        self._part: Program = part(weight.dtype)
-        self._threads = torch.get_num_threads()
+        self._body: Program = team_body(weight.dtype)
 
     def times(self, inputs: torch.Tensor) -> torch.Tensor:
-        """The products ``[..., out_features]``."""
+        """The products ``[..., out_features]``. Raises ValueError for inputs of another type or size."""
+        if inputs.dtype != self.weights.dtype or inputs.shape[-1] != self.in_features:
+            given = f"{inputs.dtype} {tuple(inputs.shape)}"
+            raise ValueError(f"inputs {given} for weights {self.weights.dtype} of {self.in_features} inputs")
         inputs = inputs.contiguous()
         outputs = inputs.new_empty((*inputs.shape[:-1], self.out_features))
         self._program(
@@ -52,8 +54,8 @@ class NativeWeight:
             inputs.numel() // self.in_features,
             self.in_features,
             self.out_features,
-            self._threads,
-            self._part.address,
+            torch.get_num_threads(),
+            self._body.address,
         )
         return outputs
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from tests.kits.rank.driver import Driver, Job, prompt
 from tests.kits.rank.kernels import PlainKernel
@@ -93,8 +95,11 @@ def test_native_programs_find_what_is_made_anew() -> None:
         lambda numbers: numbers * (2 if numbers.sum() > 0 else 3),
         lambda numbers: numbers[numbers > 3],
         lambda numbers: (numbers + 1).view(torch.int32) + 1,
+        lambda numbers: numbers * sum(numbers[0].tolist()),
+        lambda numbers: numbers * numbers.numpy()[0, 0],
+        lambda numbers: torch.zeros(4, 4).set_((numbers + 1).untyped_storage(), 0, (4, 4), (4, 1)),
     ],
-    ids=["item", "condition", "as many as hits", "view of another type"],
+    ids=["item", "condition", "as many as hits", "view of another type", "list", "array", "memory"],
 )
 def test_what_asks_for_numbers_is_not_recorded(work: Callable[[torch.Tensor], torch.Tensor]) -> None:
     with pytest.raises(RecordError):
@@ -113,6 +118,37 @@ def test_what_nothing_takes_is_left_out_and_the_rest_given_back() -> None:
     assert function.__code__.co_varnames == ("t0",)
     assert len(function.__code__.co_names) == 3, "two operations, and the numbers"
     assert function.__code__.co_consts == (None, 1)
+
+
+def test_a_recording_keeps_no_tensor_alive() -> None:
+    """A step's tensors would be as many as all of its layers make."""
+    numbers, given_back = torch.ones(100), list[bool]()
+    with Tape():
+        for _ in range(3):
+            made = numbers * 2
+            storage = StorageWeakRef(made.untyped_storage())  # type: ignore[no-untyped-call]
+            numbers.copy_(made[:50].sum() + made)
+            del made
+            given_back.append(storage.expired())  # type: ignore[no-untyped-call]
+    assert given_back == [True] * 3
+
+
+@needs_programs
+def test_memory_that_is_used_again_is_that_of_who_has_it_now() -> None:
+    """A program is given the address of a tensor that lies where another one lay."""
+    from workers.rank.native.rows import gate
+
+    def work(numbers: torch.Tensor) -> torch.Tensor:
+        results = []
+        for factor in (1, 2, 3):
+            product, gated = numbers * factor, torch.empty(4, 2)
+            gate(torch.float32)(product.data_ptr(), gated.data_ptr(), 4, 2)
+            results.append(gated + 0)
+            del product, gated
+        return torch.stack(results)
+
+    first, second = torch.rand(4, 4), torch.rand(4, 4) * 7
+    assert torch.equal(replayed(work, first, second), work(second))
 
 
 @needs_programs
@@ -160,7 +196,7 @@ def test_a_model_that_chooses_experts_does_without(model_of: Callable[..., Model
 def test_numbers_that_were_read_unseen_are_found_by_the_trial(model_of: Callable[..., ModelShard]) -> None:
     class Unseen(PlainKernel):
         def __call__(self, query, blocks, rows, scaling, window, out) -> None:  # type: ignore[no-untyped-def]
-            end = rows.ends.numpy()[0]  # no operation of torch
+            end = ctypes.c_int32.from_address(rows.ends.data_ptr()).value  # torch sees nothing of this
             out.copy_(query.transpose(0, 1) * float(end))
 
     model = replace(model_of("llama"), kernel=Unseen())

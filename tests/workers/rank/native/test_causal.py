@@ -105,8 +105,10 @@ def test_two_threads_give_what_one_does(dtype: torch.dtype, kv_heads: int) -> No
     query, key, value = sides(2 * kv_heads, kv_heads, 32, 70, 90, dtype)
     before = torch.get_num_threads()
     found = []
-    for threads in (1, 2):
-        torch.set_num_threads(threads)
-        found.append(attended(attend_causally, query, key, value, 0.2, None))
-    torch.set_num_threads(before)
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            found.append(attended(attend_causally, query, key, value, 0.2, None))
+    finally:
+        torch.set_num_threads(before)
     assert torch.equal(*found)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 import torch
 
-from workers.rank.native.support import is_available
+from workers.rank.native.support import has_tiles, is_available
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,7 +18,7 @@ if TYPE_CHECKING:
 if not is_available(torch.float32):
     pytest.skip("needs Numba", allow_module_level=True)
 
-from workers.rank.native.products import CHUNK_BYTES, LEAST_FOR_TWO, ROWS
+from workers.rank.native.products import CHUNK_BYTES, CHUNK_ROWS, LEAST_FOR_TWO, ROWS
 from workers.rank.native.tiles import WIDTH
 from workers.rank.native.weights import NativeWeight, laid_out, takes
 
@@ -35,9 +38,8 @@ def dtype(request: pytest.FixtureRequest) -> torch.dtype:
 
 
 @pytest.fixture
-def two_threads() -> Iterator[None]:
+def threads_as_before() -> Iterator[None]:
     before = torch.get_num_threads()
-    torch.set_num_threads(2)
     yield
     torch.set_num_threads(before)
 
@@ -72,22 +74,23 @@ def test_a_token_has_the_same_product_among_any_others(dtype: torch.dtype) -> No
         native = NativeWeight(*layer(dtype, 100, inputs))
         given = torch.randn(ROWS + 7, inputs).to(dtype)
         together = native.times(given)
-        for rows in (1, 2, 3, 4, 6, 9, ROWS, ROWS + 1):
+        for rows in (1, 2, 3, 4, 6, 9, CHUNK_ROWS + 1, ROWS, ROWS + 1):
             assert torch.equal(native.times(given[:rows]), together[:rows])
             assert torch.equal(native.times(given[-rows:]), together[-rows:])
 
 
-@pytest.mark.usefixtures("two_threads")
+@pytest.mark.usefixtures("threads_as_before")
 @pytest.mark.parametrize(("outputs", "inputs"), [(300, 512), (130, LONG), (64, LONG)])
 def test_two_threads_give_what_one_does(dtype: torch.dtype, outputs: int, inputs: int) -> None:
-    weight, bias = layer(dtype, outputs, inputs)
-    both = NativeWeight(weight, bias)
-    torch.set_num_threads(1)
-    alone = NativeWeight(weight, bias)
+    native = NativeWeight(*layer(dtype, outputs, inputs))
     for rows in (1, 9, 300):
         given = torch.randn(rows, inputs).to(dtype)
         assert rows < 9 or rows * outputs * inputs >= LEAST_FOR_TWO, "so large that both compute"
-        assert torch.equal(both.times(given), alone.times(given))
+        found = []
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            found.append(native.times(given))
+        assert torch.equal(*found)
 
 
 def test_inputs_of_any_shape(dtype: torch.dtype) -> None:
@@ -111,6 +114,59 @@ def test_weights_that_are_no_rows_side_by_side(dtype: torch.dtype) -> None:
     weight = torch.randn(40, 24).to(dtype).t()
     given = torch.randn(3, 40).to(dtype)
     assert torch.equal(NativeWeight(weight, None).times(given), NativeWeight(weight.contiguous(), None).times(given))
+
+
+@pytest.mark.parametrize("given", [(3, 31), (3, 33)])
+def test_inputs_of_another_size_are_refused(dtype: torch.dtype, given: tuple[int, int]) -> None:
+    native = NativeWeight(*layer(dtype, 10, 32))
+    with pytest.raises(ValueError, match="inputs"):
+        native.times(torch.randn(given).to(dtype))
+    with pytest.raises(ValueError, match="inputs"):
+        native.times(torch.randn(3, 32, dtype=torch.float64))
+
+
+#: Prints how far products and attention with what is in the environment are from those with one thread.
+WITH_FEWER = """
+import torch
+from workers.rank.native.causal import attend_causally
+from workers.rank.native.weights import NativeWeight
+
+torch.set_num_threads(2)
+native, given = NativeWeight(torch.randn(300, 512), None), torch.randn(70, 512)
+query, key, value = (torch.randn(2, 70, 32) for _ in range(3))
+found = []
+for threads in (2, 1):
+    torch.set_num_threads(threads)
+    out = torch.full((70, 2, 32), float("nan"))
+    attend_causally(query, key, value, 0.2, None, out)
+    found.append(torch.cat([native.times(given).flatten(), out.flatten()]))
+print(torch.equal(*found))
+"""
+
+
+@pytest.mark.skipif(not has_tiles(torch.float32), reason="this processor has no instructions for them")
+@pytest.mark.parametrize("limit", [{}, {"OMP_THREAD_LIMIT": "1"}, {"OMP_DYNAMIC": "true"}], ids=str)
+def test_openmp_may_give_fewer_threads_than_torch_has(limit: dict[str, str]) -> None:
+    assert run(WITH_FEWER, OMP_NUM_THREADS="2", **limit) == "True"
+
+
+@pytest.mark.parametrize(
+    "target", [{"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}, {"NUMBA_ENABLE_AVX": "0"}], ids=str
+)
+def test_there_are_no_tiles_where_numba_compiles_for_less_than_this_processor(target: dict[str, str]) -> None:
+    program = "import torch; from workers.rank.native.support import has_tiles; print(has_tiles(torch.bfloat16))"
+    assert run(program, **target) == "False"
+
+
+def run(program: str, **environment: str) -> str:
+    shown = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return shown.stdout.strip()
 
 
 def test_an_odd_number_of_inputs_has_no_pairs() -> None:
