@@ -33,7 +33,6 @@ from workers.rank.native.tiles import (
     float_room_of,
     place_in_team,
     team_size,
-    tile_of,
     value_of,
     wait_for_team,
 )
@@ -167,9 +166,11 @@ def _attend(
 ) = range(21)
 
 _like_floats = float_room_of(1)
-_tile1, _tile2, _tile4 = (tile_of(num_vectors) for num_vectors in (1, 2, 4))
-#: As many sums as the widest tile has: with fewer, additions wait for each other.
-_tile2_of_8 = fixed_tile_of(8, 2)
+#: Tiles of rows and vectors. A few sizes, as each takes a tenth of a second to compile; but 8 rows of two vectors, as
+#: additions to fewer sums wait for each other.
+_tile1x1, _tile4x1 = fixed_tile_of(1, 1), fixed_tile_of(4, 1)
+_tile1x2, _tile4x2, _tile8x2 = fixed_tile_of(1, 2), fixed_tile_of(4, 2), fixed_tile_of(8, 2)
+_tile1x4, _tile4x4 = fixed_tile_of(1, 4), fixed_tile_of(4, 4)
 
 
 def _team_body(whole):
@@ -290,11 +291,13 @@ def _score(queries, columns, scores, count, position, begin, head_dim, query_tok
     """The scores ``[token, key]`` of one head, of ``count`` tokens from ``position`` on."""
     for key in range(begin, position + count, WIDTH):
         line = ahead(columns, key * head_dim)
-        for token in range(0, count, MAX_ROWS):
-            height = min(MAX_ROWS, count - token)
+        token = 0
+        while token < count:
+            height = _height(count - token, WIDTH)
             if key < position + token + height:
                 row, given = ahead(scores, token * padded + key - begin), ahead(queries, token * query_token)
-                _tile4(height, given, line, columns, columns, row, head_dim, query_token, 0, padded, 1, 0)
+                _sum(height, WIDTH, given, line, row, head_dim, query_token, padded, 1)
+            token += height
 
 
 @njit
@@ -312,22 +315,42 @@ def _add(columns, weights, sums, count, position, key, width, padded, together, 
     """Add to ``sums`` ``[token, width]`` the values of the keys from ``key`` on, at most ``CHUNK`` of them."""
     token = 0
     while token < count:
-        height = min(MAX_ROWS, count - token)
-        if width == 2 * LANES and count - token >= 8:
-            height = 8
+        height = _height(count - token, width)
         end = (position + token + height + together - 1) // together * together
         size = min(CHUNK, end - key)
         if size > 0:
             given, total = ahead(weights, token * padded), ahead(sums, token * width)
-            if width == WIDTH:
-                _tile4(height, given, columns, columns, columns, total, size, padded, 0, width, at_first, 0)
-            elif height == 8:
-                _tile2_of_8(given, columns, columns, columns, total, size, padded, 0, width, at_first, 0)
-            elif width == 2 * LANES:
-                _tile2(height, given, columns, columns, columns, total, size, padded, 0, width, at_first, 0)
-            else:
-                _tile1(height, given, columns, columns, columns, total, size, padded, 0, width, at_first, 0)
+            _sum(height, width, given, columns, total, size, padded, width, at_first)
         token += height
+
+
+@njit
+def _height(left, width):
+    """The rows of a tile of this width, of so many that are left."""
+    if left >= 8 and width == 2 * LANES:
+        return 8
+    return 4 if left >= 4 else 1
+
+
+@njit
+def _sum(height, width, inputs, columns, sums, size, by_input, by_sum, is_first):
+    """A tile of this height and width that keeps its sums."""
+    if width == WIDTH:
+        if height == 4:
+            _tile4x4(inputs, columns, inputs, inputs, sums, size, by_input, 0, by_sum, is_first, 0)
+        else:
+            _tile1x4(inputs, columns, inputs, inputs, sums, size, by_input, 0, by_sum, is_first, 0)
+    elif width == 2 * LANES:
+        if height == 8:
+            _tile8x2(inputs, columns, inputs, inputs, sums, size, by_input, 0, by_sum, is_first, 0)
+        elif height == 4:
+            _tile4x2(inputs, columns, inputs, inputs, sums, size, by_input, 0, by_sum, is_first, 0)
+        else:
+            _tile1x2(inputs, columns, inputs, inputs, sums, size, by_input, 0, by_sum, is_first, 0)
+    elif height == 4:
+        _tile4x1(inputs, columns, inputs, inputs, sums, size, by_input, 0, by_sum, is_first, 0)
+    else:
+        _tile1x1(inputs, columns, inputs, inputs, sums, size, by_input, 0, by_sum, is_first, 0)
 
 
 @njit
