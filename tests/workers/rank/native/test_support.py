@@ -52,6 +52,26 @@ def test_a_numba_that_does_not_compile_is_one_that_is_missing(bad_numba: None) -
     assert why in ("Numba is not installed", "Numba does not compile (ModuleNotFoundError)")
 
 
+@pytest.mark.skipif(not support.has_tiles(torch.float32), reason="this processor has no instructions for tiles")
+def test_products_that_do_not_compile_are_said_and_done_without(
+    folder_of: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, jobs = folder_of("llama"), [[Job(prompt(n, 2), 5) for n in LENGTHS] for _ in range(2)]
+    expected = Driver(load(folder)).run(jobs[0])
+
+    def fail(dtype: torch.dtype) -> None:
+        raise TypeError(dtype)
+
+    monkeypatch.setattr("workers.rank.native.tiled.team_body", fail)
+    support.tiles_error.cache_clear()
+    try:
+        why = main.without_programs("float32", torch.device("cpu"))
+        assert why == "Numba does not compile products (TypeError)"
+        assert Driver(load(folder)).run(jobs[1]) == expected
+    finally:
+        support.tiles_error.cache_clear()
+
+
 @pytest.mark.skipif(not support.is_available(torch.float32), reason="needs Numba")
 def test_the_tokens_are_the_same_without_numba(
     folder_of: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
