@@ -26,7 +26,7 @@ CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 #: By repository: the packages of a stand-in, and the settings of its image. It has no package that the real image
 #: lacks, because that would hide that something is missing.
 PACKAGES = {
-    "python": "python3,python3-venv,ca-certificates",
+    "python": "python3,python3-dev,python3-venv,ca-certificates",
     "redis": "redis-server",
 }
 CHANGES = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import torch
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
     from workers.rank.in_place.port import Kernel
     from workers.rank.loading.model import ModelShard
 
-#: With a quick recorder, so many sizes are recorded and tried at the start.
-NUM_TRIED = 2
+#: With a quick recorder, so many sizes are recorded and tried at the start, and more for so long, as small models have
+#: steps so short that recordings would show.
+NUM_TRIED, START_S = 2, 0.5
 
 
 class DecodeGraphs:
@@ -32,7 +34,7 @@ class DecodeGraphs:
     def __init__(
         self, model: ModelShard, kernel: Kernel, cache: KVCache, recorder: Recorder, sizes: Sequence[int]
     ) -> None:
-        """Record all sizes; of a quick recorder only the first ones, and the others when a step first needs them.
+        """Record all sizes; with a quick recorder the first ones, and the others when a step first needs them.
 
         ``cache`` has a spare block; ``sizes`` ascend. All ranks do this at the same time. Raises RuntimeError if steps
         cannot be recorded.
@@ -55,6 +57,11 @@ class DecodeGraphs:
         if recorder.is_quick:
             for size in at_start:
                 self._try(size)
+            until_s = time.monotonic() + START_S
+            for size in sizes[NUM_TRIED:]:
+                if time.monotonic() > until_s:
+                    break
+                self._replays[size] = self._recorded(size)
 
     def __repr__(self) -> str:
         return f"<DecodeGraphs of {', '.join(map(str, sorted(self._replays)))} rows>"

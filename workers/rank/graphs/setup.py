@@ -70,7 +70,7 @@ def record_graphs(
         return None
     taken = f"{time.monotonic() - began_s:.2f} s"
     if recorder.is_quick:
-        progress(f"decode steps of up to {sizes[-1]} rows are recorded as they come, which was tried in {taken}")
+        progress(f"decode steps of up to {sizes[-1]} rows are recorded as they come, the first ones in {taken}")
     else:
         progress(f"recorded decode graphs for up to {sizes[-1]} rows in {taken}")
     return graphs
