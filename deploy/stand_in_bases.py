@@ -105,6 +105,7 @@ def make(image: str, arguments: argparse.Namespace) -> None:
         run([*command, *([arguments.debian_mirror] if arguments.debian_mirror else [])], f"{image}: debootstrap")
         for path in LEFT_OUT:
             shutil.rmtree(root / path, ignore_errors=True)
+        (root / "var/log/apt").mkdir(parents=True)  # apt does not make it
         if repository == "python":
             finish_python(root, arguments.certificates)
         changes = [part for change in CHANGES[repository] for part in ("--change", change)]
