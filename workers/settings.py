@@ -87,8 +87,8 @@ class WorkerSettings(ProcessSettings):
     decode_graphs: Literal["auto", "on", "off"] = Field(
         "auto",
         description="Whether decode steps are recorded and repeated: on a GPU as CUDA graphs at the start, on a CPU as "
-        "lists of calls when a step first has so many rows. on is refused where this is not possible; auto then does "
-        "without: with attention by gather, and with several ranks on CPUs. auto also does without on workers that are "
+        "lists of calls, the smallest at the start. on is refused where this is not possible; auto then does without: "
+        "with attention by gather, and with several ranks on CPUs. auto also does without on workers that are "
         "for prefill only.",
     )
     torch_threads: int | None = Field(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 TIMEOUT_S = 60.0
 #: Tokens of a stream: enough for a few seconds, so that it is under way when something dies.
-MAX_TOKENS = 800
+MAX_TOKENS = 2400
 QUESTION: Any = [{"role": "user", "content": "What is a lease?"}]
 
 #: Outcomes: the whole answer; the connection broke; the text is not that of the answer. Others are codes of errors.

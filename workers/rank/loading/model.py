@@ -24,6 +24,7 @@ from workers.rank.loading.config_checks import check_config, check_split
 from workers.rank.loading.fingerprint import fingerprint
 from workers.rank.loading.layers_once import layers_once
 from workers.rank.loading.probe import own_logits, probe_layers, prove_equal
+from workers.rank.native.support import has_tiles
 from workers.rank_protocol.errors import ModelLoadError, one_line
 
 if TYPE_CHECKING:
@@ -121,6 +122,8 @@ def load_model(spec: RankSpec, progress: Callable[[str], None]) -> ModelShard:
         f"loaded {num_bytes / 1e6:.0f} MB of weights on {rank_device.device} as {dtype} in {load_s:.2f} s, "
         f"fingerprint of every byte in {fingerprint_s:.2f} s"
     )
+    if spec.num_ranks == 1 and rank_device.device.type == "cpu":
+        progress(f"products by {'native programs' if has_tiles(shape.dtype) else 'torch'}")
     return ModelShard(
         module=module,
         rank_device=rank_device,

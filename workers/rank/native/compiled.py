@@ -41,8 +41,9 @@ def compiled(program: Callable[..., None], kinds: str, element: types.Type | Non
     named, signature = _named(program, element, constants), types.void(*numba_types)
     try:
         native = cfunc(signature, cache=True, fastmath=_RULES, error_model="numpy")(named)
-    except (RuntimeError, OSError):
-        # These are Numba's and the system's words for a file system that is read-only or full: a container's, say.
+    except Exception:  # noqa: BLE001
+        # A file system that is read-only, a container's, say, or full, or files that were cut off: what these raise has
+        # many names. A program that does not compile fails here again.
         native = cfunc(signature, fastmath=_RULES, error_model="numpy")(named)
     function = ctypes.CFUNCTYPE(None, *(_C_TYPES[kind] for kind in c_kinds))(native.address)
     return Program(named.__qualname__, c_kinds, function, native.address, native)

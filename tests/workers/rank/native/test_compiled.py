@@ -80,3 +80,14 @@ def test_without_a_folder_to_keep_it_a_program_is_compiled_all_the_same() -> Non
     # Numba then asks for no other folder than the one that is not named, as on a file system that is read-only.
     nowhere = {"NUMBA_CACHE_LOCATOR_CLASSES": "UserProvidedCacheLocator", "NUMBA_CACHE_DIR": ""}
     assert norm(Path.cwd(), **nowhere) == pytest.approx(1.0)
+
+
+@pytest.mark.slow
+def test_what_was_kept_and_is_cut_off_is_compiled_again(tmp_path: Path) -> None:
+    cache = {"NUMBA_CACHE_DIR": str(tmp_path)}
+    assert norm(Path.cwd(), **cache) == pytest.approx(1.0)
+    kept = list(tmp_path.rglob("*.nbc"))
+    assert kept
+    for path in kept:
+        path.write_bytes(path.read_bytes()[:100])
+    assert norm(Path.cwd(), **cache) == pytest.approx(1.0)
