@@ -45,8 +45,14 @@ async def test_graphs_give_the_tokens_of_a_cpu(num_ranks: int, folder_of: Folder
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("wrong", [{"decode_graphs": "on"}, {"attention": "in-place"}])
-async def test_what_needs_a_gpu_ends_the_start_without_one(wrong: dict[str, str], folder_of: Folders) -> None:
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        ({"decode_graphs": "on", "attention": "gather"}, r"they need attention in-place"),
+        ({"attention": "in-place"}, r"the model is on cpu, and .*GPU"),
+    ],
+)
+async def test_what_is_not_possible_here_ends_the_start(wrong: dict[str, str], reason: str, folder_of: Folders) -> None:
     driver = GroupDriver(1)
-    with pytest.raises(RankStartError, match=r"the model is on cpu, and .*GPU"):
+    with pytest.raises(RankStartError, match=reason):
         await driver.start(replace(spec_of(folder_of("llama"), 1), **wrong))
