@@ -69,7 +69,8 @@ ARG PIP_TRUSTED_HOST
 # The CPU build by default; TORCH_INDEX_URL=https://pypi.org/simple brings the CUDA build of the same version.
 ARG TORCH_INDEX_URL=https://download.pytorch.org/whl/cpu
 COPY deploy/trim-packages.py deploy/trim-packages.py
-# Of two builds of one version pip takes the one with a local version, +cpu, wherever it is.
+# Of two builds of one version pip takes the one with a local version, +cpu, wherever it is. Baton itself is there already,
+# compiled or not: only what a worker needs on top is installed.
 RUN $PIP install -c deploy/constraints.txt --extra-index-url "$TORCH_INDEX_URL" torch==2.13.0 \
     && $PIP install -c deploy/constraints.txt 'baton-serve[worker]' \
     && /opt/baton/bin/python deploy/trim-packages.py \

@@ -16,11 +16,6 @@ import torch
 HUGE_PAGE_BYTES = 2 * 2**20
 
 
-def padding_of(address: int) -> int:
-    """Bytes from ``address`` to the next huge page."""
-    return -address % HUGE_PAGE_BYTES
-
-
 def zeros_in_huge_pages(num_bytes: int) -> torch.Tensor:
     """So many bytes of zeros, from the start of a huge page on. Raises RuntimeError without memory.
 
@@ -34,5 +29,5 @@ def zeros_in_huge_pages(num_bytes: int) -> torch.Tensor:
     with suppress(OSError, AttributeError):  # a kernel, or a system, that does not know the advice
         pages.madvise(mmap.MADV_HUGEPAGE)
     whole = torch.frombuffer(pages, dtype=torch.uint8)  # keeps the pages
-    start = padding_of(whole.data_ptr())
+    start = -whole.data_ptr() % HUGE_PAGE_BYTES
     return whole[start : start + num_bytes]

@@ -128,6 +128,23 @@ def exponential(number):
 
 
 @njit(inline="always")
+def weigh(scores, first, end, scale):
+    """Make weights of the scores from ``first`` to ``end``: the exponential function of what each is more than the
+    largest, times ``scale``. Returns their sum, of before they are rounded.
+    """
+    most = np.int32(-(2**31))
+    for i in range(first, end):
+        most = np.int32(max(most, ordered(read(scores, i))))
+    largest = unordered(most)
+    total = np.float32(0.0)
+    for i in range(first, end):
+        power = exponential((read(scores, i) - largest) * scale)
+        total += power
+        write(scores, i, power)
+    return total
+
+
+@njit(inline="always")
 def ordered(number):
     """An int32 that is larger for a larger float32: compilers find the largest of these faster than of floats."""
     bits = np.float32(number).view(np.int32)

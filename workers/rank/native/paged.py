@@ -8,7 +8,7 @@ import numpy as np
 from numba import njit
 
 from workers.rank.native.compiled import compiled
-from workers.rank.native.numbers import ELEMENTS, exponential, fetch, ordered, read, unordered, write
+from workers.rank.native.numbers import ELEMENTS, fetch, read, weigh, write
 
 #: Constants of ``_decode``, for which ``decode`` has values: the numbers of a head, or 0 if that is no constant, and
 #: those of a line of the processor's cache.
@@ -110,7 +110,9 @@ def _decode(
                 _score(cache, here, soon, scratch, score + token, room, shared, first, last, head_dim, LINE)
             for head in range(shared):
                 # The query is done with; the sum of its weights takes its place.
-                scratch[head * head_dim] = _weigh(scratch, score + head * room + start, score + head * room + end)
+                scratch[head * head_dim] = weigh(
+                    scratch, score + head * room + start, score + head * room + end, np.float32(1.0)
+                )
             for block in range(first_block, end_block):
                 here = tables[table + block] * by_block + values
                 soon = _soon(tables, table, block + ahead, first_block, end_block, by_block, values, next_keys)
@@ -164,21 +166,6 @@ def _score(cache, keys, soon, scratch, score, room, shared, first, end, head_dim
             for i in range(head_dim):
                 dot += scratch[head * head_dim + i] * read(cache, keys + slot * head_dim + i)
             scratch[score + head * room + slot] = dot
-
-
-@njit(inline="always")
-def _weigh(scratch, first, end):
-    """Make weights of the scores from ``first`` to ``end``; returns their sum."""
-    most = np.int32(-(2**31))
-    for i in range(first, end):
-        most = np.int32(max(most, ordered(scratch[i])))
-    largest = unordered(most)
-    weight = np.float32(0.0)
-    for i in range(first, end):
-        power = exponential(scratch[i] - largest)
-        scratch[i] = power
-        weight += power
-    return weight
 
 
 @njit(inline="always")

@@ -78,7 +78,20 @@ def _team_body(whole):
 
 #: Sums of a block's outputs, if its weights come in chunks; and outputs of a tile that has more than are wanted.
 _sums, _rest = float_room_of(CHUNK_ROWS * WIDTH), room_of(MAX_ROWS * WIDTH)
-_tile = tile_of(WIDTH // LANES)
+_tile1, _tile2, _tile3, _tile4 = (tile_of(rows, WIDTH // LANES) for rows in range(1, MAX_ROWS + 1))
+
+
+@njit
+def _tile(rows, inputs, weights, bias, outputs, sums, size, by_input, by_output, is_first, is_last):
+    """A tile of 1 to ``MAX_ROWS`` rows, whose sums lie side by side."""
+    if rows == 4:
+        _tile4(inputs, weights, bias, outputs, sums, size, by_input, by_output, WIDTH, is_first, is_last)
+    elif rows == 3:
+        _tile3(inputs, weights, bias, outputs, sums, size, by_input, by_output, WIDTH, is_first, is_last)
+    elif rows == 2:
+        _tile2(inputs, weights, bias, outputs, sums, size, by_input, by_output, WIDTH, is_first, is_last)
+    else:
+        _tile1(inputs, weights, bias, outputs, sums, size, by_input, by_output, WIDTH, is_first, is_last)
 
 
 @njit
@@ -101,9 +114,7 @@ def _columns(inputs, weights, bias, outputs, rows, size, num_outputs, first, end
                     target, distance = rest, WIDTH
                     if width == WIDTH:
                         target, distance = ahead(outputs, row * num_outputs + column), num_outputs
-                    _tile(
-                        height, given, columns, offsets, target, total, count, size, distance, WIDTH, is_first, is_last
-                    )
+                    _tile(height, given, columns, offsets, target, total, count, size, distance, is_first, is_last)
                     if width < WIDTH and is_last:
                         for i in range(height):
                             for j in range(width):

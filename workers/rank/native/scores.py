@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 
 from workers.rank.native.compiled import compiled
-from workers.rank.native.numbers import ELEMENTS, exponential, ordered, read, unordered, write
+from workers.rank.native.numbers import ELEMENTS, weigh, write
 
 
 @lru_cache(maxsize=4)
@@ -26,16 +26,7 @@ def _causal_softmax(scores, sums, rows, keys, queries, first_query, window, scal
         base = row * keys
         end = first_query + row % queries + 1
         start = max(0, end - window)
-        most = np.int32(-(2**31))
-        for i in range(base + start, base + end):
-            most = np.int32(max(most, ordered(read(scores, i))))
-        largest = unordered(most)
-        total = np.float32(0.0)
-        for i in range(base + start, base + end):
-            power = exponential((read(scores, i) - largest) * scale)
-            total += power
-            write(scores, i, power)
-        sums[row] = np.float32(1.0) / total
+        sums[row] = np.float32(1.0) / weigh(scores, base + start, base + end, scale)
         for i in range(base, base + start):
             write(scores, i, np.float32(0.0))
         for i in range(base + end, base + keys):

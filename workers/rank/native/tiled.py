@@ -12,27 +12,19 @@ import numpy as np
 from numba import njit, types
 
 from workers.rank.native.compiled import compiled
-from workers.rank.native.numbers import (
-    ELEMENTS,
-    as_words,
-    exponential,
-    lone_word_of,
-    ordered,
-    unordered,
-    word_of,
-    write,
-)
+from workers.rank.native.numbers import ELEMENTS, as_words, lone_word_of, weigh, word_of, write
 from workers.rank.native.tiles import (
     LANES,
     MAX_ROWS,
     WIDTH,
     ahead,
-    as_pointer,
+    as_floats,
     as_team,
-    fixed_tile_of,
-    float_room_of,
+    as_type_of,
+    per_word,
     place_in_team,
     team_size,
+    tile_of,
     value_of,
     wait_for_team,
 )
@@ -60,17 +52,13 @@ def attend(dtype):
     of a float32; ``body`` is the address of ``team_body(dtype)``.
     """
     kinds = "elements elements elements elements floats" + 18 * " int"
-    return compiled(_attend, kinds, ELEMENTS[dtype], TOGETHER=_together(dtype))
+    return compiled(_attend, kinds, ELEMENTS[dtype], TOGETHER=per_word(dtype))
 
 
 @lru_cache(maxsize=4)
 def team_body(dtype):
     """What each thread of ``attend`` computes; its argument are the addresses and numbers of the whole."""
-    return compiled(_team_body, "elements", types.CPointer(ELEMENTS[dtype]), TOGETHER=_together(dtype))
-
-
-def _together(dtype):
-    return 4 // dtype.itemsize
+    return compiled(_team_body, "elements", types.CPointer(ELEMENTS[dtype]), TOGETHER=per_word(dtype))
 
 
 def block_tokens(num_tokens: int, num_keys: int, shared: int, threads: int) -> int:
@@ -165,23 +153,22 @@ def _attend(
     _SCALE,
 ) = range(21)
 
-_like_floats = float_room_of(1)
 #: Tiles of rows and vectors. A few sizes, as each takes a tenth of a second to compile; but 8 rows of two vectors, as
 #: additions to fewer sums wait for each other.
-_tile1x1, _tile4x1 = fixed_tile_of(1, 1), fixed_tile_of(4, 1)
-_tile1x2, _tile4x2, _tile8x2 = fixed_tile_of(1, 2), fixed_tile_of(4, 2), fixed_tile_of(8, 2)
-_tile1x4, _tile4x4 = fixed_tile_of(1, 4), fixed_tile_of(4, 4)
+_tile1x1, _tile4x1 = tile_of(1, 1), tile_of(4, 1)
+_tile1x2, _tile4x2, _tile8x2 = tile_of(1, 2), tile_of(4, 2), tile_of(8, 2)
+_tile1x4, _tile4x4 = tile_of(1, 4), tile_of(4, 4)
 
 
 def _team_body(whole):
-    keys, values, scratch = whole[_KEYS], whole[_VALUES], as_pointer(value_of(whole[_SCRATCH]), _like_floats())
+    keys, values, scratch = whole[_KEYS], whole[_VALUES], as_floats(whole[_SCRATCH])
     tokens, num_keys = value_of(whole[_TOKENS]), value_of(whole[_NUM_KEYS])
     shared, head_dim = value_of(whole[_SHARED]), value_of(whole[_HEAD_DIM])
     block_tokens = value_of(whole[_BLOCK_TOKENS])
     threads, place = team_size(), place_in_team()
     padded = (num_keys + WIDTH - 1) // WIDTH * WIDTH
-    laid_keys = as_pointer(value_of(scratch), keys)
-    laid_values = as_pointer(value_of(ahead(scratch, padded * head_dim)), keys)
+    laid_keys = as_type_of(keys, scratch)
+    laid_values = as_type_of(keys, ahead(scratch, padded * head_dim))
     own = ahead(scratch, 2 * padded * head_dim + place * shared * block_tokens * (2 * padded + WIDTH + 1))
     blocks = padded // WIDTH
     first, end = blocks * place // threads * WIDTH, blocks * (place + 1) // threads * WIDTH
@@ -249,7 +236,7 @@ def _block(
     scores, sums = scratch, ahead(scratch, 2 * rows * padded)
     inverses = ahead(sums, rows * WIDTH)
     # In float32 weights take the place of the scores.
-    weights = as_pointer(value_of(ahead(scores, rows * padded * (together - 1))), laid_keys)
+    weights = as_type_of(laid_keys, ahead(scores, rows * padded * (together - 1)))
     # The scores of a row begin with the key ``begin``.
     begin = max(0, position + 1 - window) // WIDTH * WIDTH
     for head in range(shared):
@@ -258,7 +245,7 @@ def _block(
         _score(
             ahead(queries, head * query_head), laid_keys, line, count, position, begin, head_dim, query_token, padded
         )
-        _weigh(line, into, ahead(inverses, row), count, position, begin, padded, window, scale, together)
+        _weigh_rows(line, into, ahead(inverses, row), count, position, begin, padded, window, scale, together)
     column = 0
     while column < head_dim:
         width = _width(head_dim - column)
@@ -301,7 +288,7 @@ def _score(queries, columns, scores, count, position, begin, head_dim, query_tok
 
 
 @njit
-def _weigh(scores, weights, inverses, count, position, begin, padded, window, scale, together):
+def _weigh_rows(scores, weights, inverses, count, position, begin, padded, window, scale, together):
     """The weights of these scores, and one over the sum of each token's."""
     stop = (position + count + WIDTH - 1) // WIDTH * WIDTH - begin
     for token in range(count):
@@ -394,27 +381,12 @@ def _lay_out_values(values, laid, first, end, num_keys, padded, head_dim, distan
 @njit
 def _softmax(scores, weights, start, end, stop, scale, together):
     """Weights of scores from ``start`` to ``end``, 0 for the others before ``stop``; returns one over their sum."""
-    most = np.int32(-(2**31))
-    for i in range(start, end):
-        most = np.int32(max(most, ordered(scores[i])))
-    largest = unordered(most)
-    total = np.float32(0.0)
+    total = weigh(scores, start, end, scale)
+    for i in range(start):
+        scores[i] = np.float32(0.0)
+    for i in range(end, stop):
+        scores[i] = np.float32(0.0)
     if together > 1:
-        for i in range(start, end):
-            power = exponential((scores[i] - largest) * scale)
-            total += power
-            write(weights, i, power)
-        for i in range(start):
-            write(weights, i, np.float32(0.0))
-        for i in range(end, stop):
-            write(weights, i, np.float32(0.0))
-    else:
-        for i in range(start, end):
-            power = exponential((scores[i] - largest) * scale)
-            total += power
-            scores[i] = power
-        for i in range(start):
-            scores[i] = np.float32(0.0)
-        for i in range(end, stop):
-            scores[i] = np.float32(0.0)
+        for i in range(stop):
+            write(weights, i, scores[i])
     return np.float32(1.0) / total

@@ -6,12 +6,17 @@ What Numba makes of a loop over numbers leaves sums in memory. So these are writ
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from llvmlite import binding, ir
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-#: Float32 of a vector; outputs of a tile of the usual four vectors; and rows that a tile has at most.
+if TYPE_CHECKING:
+    import torch
+
+#: Float32 of a vector; and outputs and rows of the tile that is used most.
 LANES, WIDTH = 16, 64
 MAX_ROWS = 4
 
@@ -21,32 +26,18 @@ _INTS = ir.VectorType(_INT, LANES)
 _SHORTS = ir.VectorType(ir.IntType(16), LANES)
 
 
-def tile_of(num_vectors):
-    """``f(rows, inputs, weights, bias, outputs, sums, size, by_input, by_output, by_sum, is_first, is_last)``: adds to
+def per_word(dtype: torch.dtype) -> int:
+    """How many numbers of the type a word of 32 bits has: they are multiplied at a time."""
+    return 4 // dtype.itemsize
+
+
+def tile_of(num_rows, num_vectors):
+    """``f(inputs, weights, bias, outputs, sums, size, by_input, by_output, by_sum, is_first, is_last)``: adds to
     ``sums`` the products of ``size`` inputs of each row and the columns of ``weights``, one input after the other.
 
-    There are 1 to ``MAX_ROWS`` rows, and ``num_vectors * LANES`` columns. Weights lie as in a block of
-    ``weights.laid_out``. At first there are no sums yet; at last they, and the bias, are the outputs, and are not kept.
-    Distances count numbers.
+    There are ``num_vectors * LANES`` columns. Weights lie as in a block of ``weights.laid_out``. At first there are no
+    sums yet; at last they, and the bias, are the outputs, and are not kept. Distances count numbers.
     """
-    one, two, three, four = (fixed_tile_of(rows, num_vectors) for rows in range(1, MAX_ROWS + 1))
-
-    @njit
-    def tile(rows, inputs, weights, bias, outputs, sums, size, by_input, by_output, by_sum, is_first, is_last):
-        if rows == 4:
-            four(inputs, weights, bias, outputs, sums, size, by_input, by_output, by_sum, is_first, is_last)
-        elif rows == 3:
-            three(inputs, weights, bias, outputs, sums, size, by_input, by_output, by_sum, is_first, is_last)
-        elif rows == 2:
-            two(inputs, weights, bias, outputs, sums, size, by_input, by_output, by_sum, is_first, is_last)
-        else:
-            one(inputs, weights, bias, outputs, sums, size, by_input, by_output, by_sum, is_first, is_last)
-
-    return tile
-
-
-def fixed_tile_of(num_rows, num_vectors):
-    """``tile_of`` for one number of rows, which it is not given."""
 
     @intrinsic
     def tile(context, inputs, weights, bias, outputs, sums, size, by_input, by_output, by_sum, is_first, is_last):
@@ -249,13 +240,23 @@ def value_of(context, pointer):
 
 
 @intrinsic
-def as_pointer(context, address, like):
-    """The address, an int64, as a pointer of the type of ``like``."""
+def as_type_of(context, like, pointer):
+    """The same address, as a pointer of the type of ``like``."""
 
     def instruction(context, builder, signature, arguments):
-        return builder.inttoptr(arguments[0], arguments[1].type)
+        return builder.bitcast(arguments[1], arguments[0].type)
 
-    return like(types.int64, like), instruction
+    return like(like, pointer), instruction
+
+
+@intrinsic
+def as_floats(context, pointer):
+    """The same address, of float32."""
+
+    def instruction(context, builder, signature, arguments):
+        return builder.bitcast(arguments[0], ir.FloatType().as_pointer())
+
+    return types.CPointer(types.float32)(pointer), instruction
 
 
 def has_team() -> bool:

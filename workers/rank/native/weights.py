@@ -10,7 +10,7 @@ import torch
 from workers.rank.huge_pages import HUGE_PAGE_BYTES, zeros_in_huge_pages
 from workers.rank.native.products import product, team_body
 from workers.rank.native.support import has_tiles
-from workers.rank.native.tiles import WIDTH
+from workers.rank.native.tiles import WIDTH, per_word
 
 if TYPE_CHECKING:
     from workers.rank.native.program import Program
@@ -18,12 +18,7 @@ if TYPE_CHECKING:
 
 def takes(dtype: torch.dtype, in_features: int) -> bool:
     """Whether weights of this type, for so many inputs, are for ``NativeWeight`` on this processor."""
-    return has_tiles(dtype) and in_features % _together(dtype) == 0
-
-
-def _together(dtype: torch.dtype) -> int:
-    """How many inputs are multiplied at a time."""
-    return 2 if dtype == torch.bfloat16 else 1
+    return has_tiles(dtype) and in_features % per_word(dtype) == 0
 
 
 class NativeWeight:
@@ -66,7 +61,7 @@ def laid_out(weight: torch.Tensor) -> torch.Tensor:
     ``n`` is 2 for bfloat16 and else 1. The last block is filled up with zeros.
     """
     outputs, inputs = weight.shape
-    together = _together(weight.dtype)
+    together = per_word(weight.dtype)
     sizes = -(-outputs // WIDTH), inputs // together, WIDTH, together
     num_bytes = prod(sizes) * weight.dtype.itemsize
     is_large = num_bytes >= HUGE_PAGE_BYTES
