@@ -128,7 +128,7 @@ async def test_a_stream_that_had_got_further_outlives_a_second_d(tmp_path: Path)
     """As many die with it as may die of one, but it was well past the place where the first did."""
     router = {"pick-decode": "least_loaded"}
     async with Stack(tmp_path, decode=3, router_flags=router, worker_flags={"dtype": "float32"}) as stack:
-        wanted = [(path, {**body, "max_tokens": 12 * NUM_TOKENS}) for path, body in asks(41) + asks(42)]
+        wanted = [(path, {**body, "max_tokens": 6 * NUM_TOKENS}) for path, body in asks(41) + asks(42)]
         quiet = await all_at_once(stack, wanted, nothing)
         twice: set[str] = set()
 
@@ -171,7 +171,7 @@ async def test_a_stop_string_spans_the_place_where_d_dies(tmp_path: Path) -> Non
             await kill(stack, name)
 
         for num_resumed, temperature in enumerate((0, 1)):
-            body = {**asks(51)[1][1], "temperature": temperature, "max_tokens": 4 * NUM_TOKENS}
+            body = {**asks(51)[1][1], "temperature": temperature, "max_tokens": 2 * NUM_TOKENS}
             del body["frequency_penalty"]
             before, stop = await cut_in_two(stack, body)
             wanted = [(COMPLETIONS, {**body, "stop": ["qzx", stop]})]
