@@ -183,7 +183,7 @@ def _attend_natively(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float | None
 ) -> torch.Tensor:
     # Programs are compiled when they are first needed.
-    from workers.rank.native.causal import attend_causally
+    from workers.rank.native.attention.causal import attend_causally
 
     heads, num_tokens, head_dim = query.shape
     out = query.new_empty((num_tokens, heads, head_dim))

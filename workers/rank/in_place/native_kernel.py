@@ -1,15 +1,15 @@
-"""A ``Kernel`` for CPUs: rows of one token by a native program, longer ones by products of torch."""
+"""A ``Kernel`` for CPUs: all of it by native programs."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import torch
-
-from workers.rank.native.causal import NO_WINDOW, attend_causally
-from workers.rank.native.paged import decode
+from workers.rank.native.attention.causal import attend_causally
+from workers.rank.native.attention.decode import attend_one_token
 
 if TYPE_CHECKING:
+    import torch
+
     from workers.rank.in_place.port import PagedRows
 
 
@@ -27,47 +27,13 @@ class NativeKernel:
     ) -> None:
         """See ``Kernel``."""
         if rows.num_tokens == 1:
-            self._decode_rows(query, blocks, rows, scaling, window, out)
+            attend_one_token(query, blocks, rows.tables, rows.ends, scaling, window, out)
             return
         for number, end in enumerate(rows.ends.tolist()):
             mine = slice(number * rows.num_tokens, (number + 1) * rows.num_tokens)
             first = max(0, end - rows.num_tokens - window + 1) if window else 0
             key, value = _gathered(blocks, rows.tables[number], first, end)
             attend_causally(query[:, mine], key, value, scaling, window, out[mine])
-
-    def _decode_rows(
-        self,
-        query: torch.Tensor,
-        blocks: torch.Tensor,
-        rows: PagedRows,
-        scaling: float,
-        window: int | None,
-        out: torch.Tensor,
-    ) -> None:
-        _, kv_heads, _, block_size, head_dim = blocks.shape
-        num_rows, width = rows.tables.shape
-        shared = query.shape[0] // kv_heads
-        scratch = torch.empty(shared * (width * block_size + 2 * head_dim), dtype=torch.float32)
-        decode(blocks.dtype, head_dim)(
-            blocks.data_ptr(),
-            rows.tables.data_ptr(),
-            rows.ends.data_ptr(),
-            query.data_ptr(),
-            out.data_ptr(),
-            scratch.data_ptr(),
-            num_rows,
-            width,
-            kv_heads,
-            shared,
-            head_dim,
-            block_size,
-            blocks.stride(0),
-            blocks.stride(1),
-            query.stride(1),
-            query.stride(0),
-            window or NO_WINDOW,
-            scaling,
-        )
 
 
 def _gathered(blocks: torch.Tensor, table: torch.Tensor, first: int, end: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -52,7 +52,7 @@ def compiled(program: Callable[..., None], kinds: str, element: types.Type | Non
 def _version() -> str:
     """Changes with any file of this package."""
     digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 

@@ -12,6 +12,8 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic, overload
 
+from workers.rank.native.tiles import prefetch
+
 #: How Numba names the elements of a tensor.
 ELEMENTS = {torch.float32: types.float32, torch.bfloat16: types.uint16}
 
@@ -58,54 +60,42 @@ def fetch(context, numbers, index):
     """
 
     def instruction(context, builder, signature, arguments):
-        pointer, word = ir.IntType(8).as_pointer(), ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [pointer, word, word, word])
-        prefetch = builder.module.declare_intrinsic("llvm.prefetch", [pointer], kind)
-        address = builder.bitcast(builder.gep(arguments[0], [arguments[1]]), pointer)
-        # To be read, into the nearest cache, as data.
-        builder.call(prefetch, [address, word(0), word(3), word(1)])
+        prefetch(builder, builder.gep(arguments[0], [arguments[1]]))
         return context.get_dummy_value()
 
     return types.void(numbers, types.int64), instruction
 
 
+def together(numbers):
+    """How many numbers are multiplied at a time, as one word of 32 bits: one float32, or two bfloat16."""
+    raise NotImplementedError("programs only")
+
+
+@overload(together, inline="always")
+def _together(numbers):
+    if numbers.dtype == types.float32:
+        return lambda numbers: 1
+    return lambda numbers: 2
+
+
+@intrinsic
+def as_floats(context, numbers):
+    """The same address, of float32."""
+
+    def instruction(context, builder, signature, arguments):
+        return builder.bitcast(arguments[0], ir.FloatType().as_pointer())
+
+    return types.CPointer(types.float32)(numbers), instruction
+
+
 @intrinsic
 def as_words(context, numbers):
-    """The same address, of words of 32 bits: a float32, or two bfloat16."""
+    """The same address, of words."""
 
     def instruction(context, builder, signature, arguments):
         return builder.bitcast(arguments[0], ir.IntType(32).as_pointer())
 
     return types.CPointer(types.uint32)(numbers), instruction
-
-
-def word_of(numbers, index, distance):
-    """The number at ``index`` as a word; of bfloat16 together with the one that is so far behind it."""
-    raise NotImplementedError("programs only")
-
-
-def lone_word_of(numbers, index):
-    """The number at ``index`` as a word; of bfloat16 together with a zero."""
-    raise NotImplementedError("programs only")
-
-
-@overload(word_of, inline="always")
-def _word_of(numbers, index, distance):
-    if numbers.dtype == types.float32:
-        return lambda numbers, index, distance: np.float32(numbers[index]).view(np.uint32)
-
-    def pair(numbers, index, distance):
-        behind = np.uint32(np.uint32(numbers[index + distance]) << np.uint32(16))
-        return np.uint32(np.uint32(numbers[index]) | behind)
-
-    return pair
-
-
-@overload(lone_word_of, inline="always")
-def _lone_word_of(numbers, index):
-    if numbers.dtype == types.float32:
-        return lambda numbers, index: np.float32(numbers[index]).view(np.uint32)
-    return lambda numbers, index: np.uint32(numbers[index])
 
 
 @njit(inline="always")

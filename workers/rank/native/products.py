@@ -9,26 +9,16 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
-from numba import njit, types
+from numba import njit
 
 from workers.rank.native.compiled import compiled
-from workers.rank.native.numbers import ELEMENTS
-from workers.rank.native.tiles import (
-    LANES,
-    MAX_ROWS,
-    WIDTH,
-    ahead,
-    as_team,
-    float_room_of,
-    place_in_team,
-    room_of,
-    team_size,
-    tile_of,
-    value_of,
-)
+from workers.rank.native.numbers import ELEMENTS, together
+from workers.rank.native.team import as_team
+from workers.rank.native.tiles import LANES, MAX_ROWS, WIDTH, ahead, float_room_of, room_of, tile_of
 
-#: Weights of a block that stay in the nearer caches (1 MiB) while all rows take their turn.
-CHUNK_BYTES = 512 * 1024
+#: Inputs after which a block's weights are too many to stay in the nearer caches (1 MiB) while all rows take their
+#: turn: these times as many as are multiplied at a time.
+CHUNK_WORDS = 2048
 #: Rows that are computed before the next block of weights is read; and if a block's weights come in chunks, as sums lie
 #: on the stack of a thread then.
 ROWS, CHUNK_ROWS = 512, 64
@@ -38,42 +28,27 @@ LEAST_FOR_TWO = 1 << 18
 
 @lru_cache(maxsize=4)
 def product(dtype):
-    """``f(inputs, weights, bias, outputs, rows, inputs, outputs, threads, body)``: outputs ``[row, output]``.
+    """``f(inputs, weights, bias, outputs, rows, inputs, outputs, threads)``: outputs ``[row, output]``.
 
     ``weights`` are those of ``weights.laid_out``; ``bias`` has a number for each output, and is filled up as they are.
-    ``threads`` are those of torch; ``body`` is the address of ``team_body(dtype)``.
+    ``threads`` are those of torch.
     """
-    return compiled(_product, "elements elements elements elements" + 5 * " int", ELEMENTS[dtype], CHUNK=_chunk(dtype))
+    return compiled(_product, "elements elements elements elements int int int int", ELEMENTS[dtype])
 
 
-@lru_cache(maxsize=4)
-def team_body(dtype):
-    """What each thread of ``product`` computes; its argument are the addresses and numbers of the whole."""
-    return compiled(_team_body, "elements", types.CPointer(ELEMENTS[dtype]), CHUNK=_chunk(dtype))
-
-
-def _chunk(dtype):
-    return CHUNK_BYTES // WIDTH // dtype.itemsize
-
-
-#: Constant of both programs: inputs after which the weights of a block are too many.
-CHUNK = 0
-
-
-def _product(inputs, weights, bias, outputs, rows, size, num_outputs, threads, body):
+def _product(inputs, weights, bias, outputs, rows, size, num_outputs, threads):
     if threads < 2 or rows * size * num_outputs < LEAST_FOR_TWO:
-        blocks = (num_outputs + WIDTH - 1) // WIDTH
-        _columns(inputs, weights, bias, outputs, rows, size, num_outputs, 0, blocks, CHUNK)
+        _share(0, 1, inputs, weights, bias, outputs, rows, size, num_outputs)
     else:
-        whole = value_of(inputs), value_of(weights), value_of(bias), value_of(outputs), rows, size, num_outputs
-        as_team(body, threads, whole)
+        as_team(_share, threads, (inputs, weights, bias, outputs, rows, size, num_outputs))
 
 
-def _team_body(whole):
-    rows, size, num_outputs = value_of(whole[4]), value_of(whole[5]), value_of(whole[6])
-    blocks, threads, place = (num_outputs + WIDTH - 1) // WIDTH, team_size(), place_in_team()
+@njit
+def _share(place, threads, inputs, weights, bias, outputs, rows, size, num_outputs):
+    """What one thread computes."""
+    blocks = (num_outputs + WIDTH - 1) // WIDTH
     first, end = blocks * place // threads, blocks * (place + 1) // threads
-    _columns(whole[0], whole[1], whole[2], whole[3], rows, size, num_outputs, first, end, CHUNK)
+    _columns(inputs, weights, bias, outputs, rows, size, num_outputs, first, end)
 
 
 #: Sums of a block's outputs, if its weights come in chunks; and outputs of a tile that has more than are wanted.
@@ -95,9 +70,9 @@ def _tile(rows, inputs, weights, bias, outputs, sums, size, by_input, by_output,
 
 
 @njit
-def _columns(inputs, weights, bias, outputs, rows, size, num_outputs, first, end, chunk):
+def _columns(inputs, weights, bias, outputs, rows, size, num_outputs, first, end):
     """The outputs of the blocks from ``first`` to ``end``."""
-    sums, rest = _sums(), _rest(outputs)
+    sums, rest, chunk = _sums(), _rest(outputs), CHUNK_WORDS * together(inputs)
     at_once = ROWS if size <= chunk else CHUNK_ROWS
     for top in range(0, rows, at_once):
         bottom = min(rows, top + at_once)

@@ -29,7 +29,7 @@ def _can_have_tiles(dtype: torch.dtype) -> bool:
     from llvmlite import binding
     from numba import config
 
-    from workers.rank.native.tiles import has_team
+    from workers.rank.native.team import has_team
 
     is_for_host = config.CPU_NAME is None and config.CPU_FEATURES is None and bool(config.ENABLE_AVX)
     has = {name for name, is_there in binding.get_host_cpu_features().items() if is_there}
@@ -44,10 +44,11 @@ def tiles_error(dtype: torch.dtype) -> str:
     if not is_available(dtype) or not _can_have_tiles(dtype):
         return ""
     try:
-        from workers.rank.native import products, tiled
+        from workers.rank.native import products
+        from workers.rank.native.attention import one_token, tiled
 
-        for module in (products, tiled):
-            module.team_body(dtype)
+        for program in (products.product, tiled.attend, one_token.attend):
+            program(dtype)
     # A compiler that does not know an instruction may raise anything.
     except Exception as error:  # noqa: BLE001
         return f"Numba does not compile products ({type(error).__name__})"

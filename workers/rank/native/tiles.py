@@ -1,4 +1,4 @@
-"""Parts of a product that stay in the processor's registers, and threads that compute parts of a program.
+"""Parts of a product that stay in the processor's registers.
 
 What Numba makes of a loop over numbers leaves sums in memory. So these are written in LLVM's own terms, for vectors of
 16 float32; LLVM makes of them what the processor has.
@@ -6,29 +6,19 @@ What Numba makes of a loop over numbers leaves sums in memory. So these are writ
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from llvmlite import binding, ir
+from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
-
-if TYPE_CHECKING:
-    import torch
 
 #: Float32 of a vector; and outputs and rows of the tile that is used most.
 LANES, WIDTH = 16, 64
 MAX_ROWS = 4
 
-_BYTE, _INT, _LONG = ir.IntType(8), ir.IntType(32), ir.IntType(64)
+_BYTE, _SHORT, _INT, _LONG = ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.IntType(64)
 _FLOATS = ir.VectorType(ir.FloatType(), LANES)
 _INTS = ir.VectorType(_INT, LANES)
-_SHORTS = ir.VectorType(ir.IntType(16), LANES)
-
-
-def per_word(dtype: torch.dtype) -> int:
-    """How many numbers of the type a word of 32 bits has: they are multiplied at a time."""
-    return 4 // dtype.itemsize
+_SHORTS = ir.VectorType(_SHORT, LANES)
 
 
 def tile_of(num_rows, num_vectors):
@@ -42,7 +32,15 @@ def tile_of(num_rows, num_vectors):
     @intrinsic
     def tile(context, inputs, weights, bias, outputs, sums, size, by_input, by_output, by_sum, is_first, is_last):
         def instructions(context, builder, signature, arguments):
-            _Tile(builder, num_rows, num_vectors, inputs.dtype == types.uint16, *arguments).write()
+            inputs_, weights_, bias_, outputs_, sums_, size_, by_input_, by_output_, by_sum_, first, last = arguments
+            rows = _Rows(builder, num_rows, num_vectors, inputs_, by_input_, sums_, by_sum_)
+            rows.begin(first)
+            rows.add(size_, rows.laid(weights_))
+            with builder.if_else(_is_set(builder, last)) as (at_last, before):
+                with at_last:
+                    rows.put(bias_, outputs_, by_output_)
+                with before:
+                    rows.keep()
             return context.get_dummy_value()
 
         signature = types.void(
@@ -53,62 +51,108 @@ def tile_of(num_rows, num_vectors):
     return tile
 
 
-class _Tile:
-    """Writes the instructions of a tile."""
+def sums_of(num_rows, num_vectors):
+    """``f(inputs, weights, sums, size, by_input, by_sum, is_first)``: the same, and sums are kept."""
 
-    def __init__(
-        self,
-        builder,
-        num_rows,
-        num_vectors,
-        is_half,
-        inputs,
-        weights,
-        bias,
-        outputs,
-        sums,
-        size,
-        by_input,
-        by_output,
-        by_sum,
-        is_first,
-        is_last,
-    ):
+    @intrinsic
+    def tile(context, inputs, weights, sums, size, by_input, by_sum, is_first):
+        def instructions(context, builder, signature, arguments):
+            inputs_, weights_, sums_, size_, by_input_, by_sum_, first = arguments
+            rows = _Rows(builder, num_rows, num_vectors, inputs_, by_input_, sums_, by_sum_)
+            rows.begin(first)
+            rows.add(size_, rows.laid(weights_))
+            rows.keep()
+            return context.get_dummy_value()
+
+        return types.void(inputs, weights, sums, size, by_input, by_sum, is_first), instructions
+
+    return tile
+
+
+def fetching_sums_of(num_rows, num_vectors):
+    """``f(inputs, weights, source, soon, shift, sums, size, by_input, by_sum, is_first)``: the same. Meanwhile the
+    processor fetches what will be laid out next: ``1 << shift`` lines of ``source`` from each place of ``soon`` on.
+
+    Four lines for each word of weights, as many as ``WIDTH`` columns have; a core waits for few at a time.
+    """
+
+    @intrinsic
+    def tile(context, inputs, weights, source, soon, shift, sums, size, by_input, by_sum, is_first):
+        def instructions(context, builder, signature, arguments):
+            inputs_, weights_, source_, soon_, shift_, sums_, size_, by_input_, by_sum_, first = arguments
+            rows = _Rows(builder, num_rows, num_vectors, inputs_, by_input_, sums_, by_sum_)
+            rows.begin(first)
+            rows.add(size_, rows.fetching(rows.laid(weights_), source_, soon_, shift_))
+            rows.keep()
+            return context.get_dummy_value()
+
+        return types.void(inputs, weights, source, soon, shift, sums, size, by_input, by_sum, is_first), instructions
+
+    return tile
+
+
+def placed_sums_of(num_rows, num_vectors):
+    """``f(inputs, weights, places, soon, sums, size, by_input, by_sum, is_first)``: the same, but the weights of an
+    input lie side by side, where ``places``, for each input, says. Fetches what is at the places of ``soon``.
+    """
+
+    @intrinsic
+    def tile(context, inputs, weights, places, soon, sums, size, by_input, by_sum, is_first):
+        def instructions(context, builder, signature, arguments):
+            inputs_, weights_, places_, soon_, sums_, size_, by_input_, by_sum_, first = arguments
+            rows = _Rows(builder, num_rows, num_vectors, inputs_, by_input_, sums_, by_sum_)
+            rows.begin(first)
+            rows.add(size_, rows.placed(weights_, places_, soon_))
+            rows.keep()
+            return context.get_dummy_value()
+
+        return types.void(inputs, weights, places, soon, sums, size, by_input, by_sum, is_first), instructions
+
+    return tile
+
+
+class _Rows:
+    """Writes the instructions for the sums of some rows, of ``num_vectors`` vectors each, which stay in registers."""
+
+    def __init__(self, builder, num_rows, num_vectors, inputs, by_input, sums, by_sum):
         self._builder = builder
-        self._rows = range(num_rows)
-        self._is_half = is_half
-        self._inputs, self._weights, self._bias, self._outputs, self._sums = inputs, weights, bias, outputs, sums
-        self._size = size
-        self._by_input, self._by_output, self._by_sum = by_input, by_output, by_sum
-        self._is_first, self._is_last = is_first, is_last
-        self._vectors = range(num_vectors)
+        self._rows, self._vectors = range(num_rows), range(num_vectors)
+        self._is_half = inputs.type.pointee == _SHORT
+        #: Numbers of a line of the processor's cache.
+        self._per_line = 2 * LANES if self._is_half else LANES
+        self._inputs, self._by_input = inputs, by_input
+        self._sums, self._by_sum = sums, by_sum
         self._total = [[cgutils.alloca_once(builder, _FLOATS) for _ in self._vectors] for _ in self._rows]
 
-    def write(self):
-        builder = self._builder
-        with builder.if_else(self._is_set(self._is_first)) as (at_first, later):
+    def begin(self, is_first):
+        """With nothing, or with the sums that were kept."""
+        with self._builder.if_else(_is_set(self._builder, is_first)) as (at_first, later):
             with at_first:
                 self._each(lambda row, vector: ir.Constant(_FLOATS, [0.0] * LANES))
             with later:
                 self._each(lambda row, vector: self._load(self._sum(row, vector), 4))
-        self._add()
-        with builder.if_else(self._is_set(self._is_last)) as (at_last, before):
-            with at_last:
-                for vector in self._vectors:
-                    bias = self._number(self._vector_of(self._bias, vector))
-                    for row in self._rows:
-                        total = builder.fadd(builder.load(self._total[row][vector]), bias)
-                        self._put(row, vector, total)
-            with before:
-                for row in self._rows:
-                    for vector in self._vectors:
-                        builder.store(builder.load(self._total[row][vector]), self._sum(row, vector)).align = 4
 
-    def _add(self):
-        """Go over the inputs, two of them at a time if they are bfloat16."""
+    def keep(self):
+        for row in self._rows:
+            for vector in self._vectors:
+                self._builder.store(self._builder.load(self._total[row][vector]), self._sum(row, vector)).align = 4
+
+    def put(self, bias, outputs, by_output):
+        """Store sums, with the bias, as outputs."""
+        for vector in self._vectors:
+            more = self._number(self._vector_of(bias, vector))
+            for row in self._rows:
+                total = self._builder.fadd(self._builder.load(self._total[row][vector]), more)
+                start = self._builder.gep(outputs, [self._times(row, by_output)])
+                self._store(total, self._vector_of(start, vector))
+
+    def add(self, size, columns):
+        """Go over the inputs, two of them at a time if they are bfloat16.
+
+        ``columns(i)`` has what the ``i``-th is multiplied with.
+        """
         builder = self._builder
         rows = [builder.gep(self._inputs, [self._times(row, self._by_input)]) for row in self._rows]
-        weights = builder.bitcast(self._weights, _BYTE.as_pointer())
         if self._is_half:
             rows = [builder.bitcast(row, _INT.as_pointer()) for row in rows]
             kind = ir.FunctionType(_FLOATS, [_FLOATS, _INTS, _INTS])
@@ -116,38 +160,79 @@ class _Tile:
         else:
             kind = ir.FunctionType(_FLOATS, [_FLOATS, _FLOATS, _FLOATS])
             fused = cgutils.get_or_insert_function(builder.module, kind, "llvm.fma.v16f32")
-        count = builder.lshr(self._size, _LONG(1)) if self._is_half else self._size
+        count = builder.lshr(size, _LONG(1)) if self._is_half else size
         with cgutils.for_range(builder, count) as loop:
-            line = builder.mul(loop.index, _LONG(4 * LANES * len(self._vectors)))
-            columns = [
-                self._load(
-                    builder.bitcast(
-                        builder.gep(weights, [builder.add(line, _LONG(4 * LANES * vector))]),
-                        (_INTS if self._is_half else _FLOATS).as_pointer(),
-                    ),
-                    4,
-                )
-                for vector in self._vectors
-            ]
+            vectors = columns(loop.index)
             for row in self._rows:
                 given = self._load(builder.gep(rows[row], [loop.index]), 2 if self._is_half else 4)
                 given = self._spread(given)
-                for vector, column in zip(self._vectors, columns, strict=True):
+                for vector, column in zip(self._vectors, vectors, strict=True):
                     place = self._total[row][vector]
                     total = builder.load(place)
                     arguments = [total, given, column] if self._is_half else [given, column, total]
                     builder.store(builder.call(pairs if self._is_half else fused, arguments), place)
+
+    def laid(self, weights):
+        """Columns that lie one input, or pair of them, behind the other."""
+        weights = self._builder.bitcast(weights, _BYTE.as_pointer())
+        kind = _INTS if self._is_half else _FLOATS
+
+        def columns(index):
+            line = self._builder.mul(index, _LONG(4 * LANES * len(self._vectors)))
+            starts = [self._builder.add(line, _LONG(4 * LANES * vector)) for vector in self._vectors]
+            return [self._load_at(weights, start, kind, 4) for start in starts]
+
+        return columns
+
+    def fetching(self, columns, source, soon, shift):
+        """The same columns, and lines are fetched."""
+        builder = self._builder
+
+        def also(index):
+            for i in range(WIDTH // LANES):
+                line = builder.add(builder.mul(index, _LONG(WIDTH // LANES)), _LONG(i))
+                key = builder.lshr(line, shift)
+                more = builder.mul(builder.sub(line, builder.shl(key, shift)), _LONG(self._per_line))
+                last = builder.icmp_signed("<", key, _LONG(WIDTH))
+                place = builder.load(builder.gep(soon, [builder.select(last, key, _LONG(WIDTH - 1))]))
+                prefetch(builder, builder.gep(source, [builder.add(place, more)]))
+            return columns(index)
+
+        return also
+
+    def placed(self, weights, places, soon):
+        """Columns that lie where ``places`` say."""
+        builder = self._builder
+
+        def lines(where, index):
+            if not self._is_half:
+                return [builder.load(builder.gep(where, [index]))]
+            first = builder.shl(index, _LONG(1))
+            return [builder.load(builder.gep(where, [builder.add(first, _LONG(i))])) for i in range(2)]
+
+        def columns(index):
+            for line in lines(soon, index):
+                for number in range(0, LANES * len(self._vectors), self._per_line):
+                    prefetch(builder, builder.gep(weights, [builder.add(line, _LONG(number))]))
+            found = lines(places, index)
+            return [self._column(weights, found, _LONG(LANES * vector)) for vector in self._vectors]
+
+        return columns
+
+    def _column(self, weights, lines, number):
+        kind = _SHORTS if self._is_half else _FLOATS
+        alignment = 2 if self._is_half else 4
+        found = [self._load_at(weights, self._builder.add(line, number), kind, alignment) for line in lines]
+        return paired(self._builder, *found) if self._is_half else found[0]
 
     def _each(self, initial):
         for row in self._rows:
             for vector in self._vectors:
                 self._builder.store(initial(row, vector), self._total[row][vector])
 
-    def _put(self, row, vector, total):
-        """Store sums as outputs: as bfloat16 the nearest ones, see ``numbers.write``."""
+    def _store(self, total, address):
+        """As bfloat16 the nearest ones, see ``numbers.write``."""
         builder = self._builder
-        start = builder.gep(self._outputs, [self._times(row, self._by_output)])
-        address = self._vector_of(start, vector)
         if self._is_half:
             bits = builder.bitcast(total, _INTS)
             odd = builder.and_(builder.lshr(bits, _all(16)), _all(1))
@@ -178,13 +263,32 @@ class _Tile:
         loaded.align = alignment
         return loaded
 
+    def _load_at(self, start, index, kind, alignment):
+        return self._load(self._builder.bitcast(self._builder.gep(start, [index]), kind.as_pointer()), alignment)
+
     def _spread(self, number):
         kind = ir.VectorType(number.type, LANES)
         single = self._builder.insert_element(ir.Constant(kind, ir.Undefined), number, _INT(0))
         return self._builder.shuffle_vector(single, ir.Constant(kind, ir.Undefined), ir.Constant(_INTS, [0] * LANES))
 
-    def _is_set(self, flag):
-        return self._builder.icmp_signed("!=", flag, _LONG(0))
+
+def paired(builder, first, second):
+    """Words of a bfloat16 of the first vector, and one of the second."""
+    lanes = [lane for low in range(LANES) for lane in (low, LANES + low)]
+    both = builder.shuffle_vector(first, second, ir.Constant(ir.VectorType(_INT, 2 * LANES), lanes))
+    return builder.bitcast(both, _INTS)
+
+
+def prefetch(builder, address):
+    """Have the processor fetch the line of this address into its nearest cache; waits for nothing."""
+    kind = ir.FunctionType(ir.VoidType(), [_BYTE.as_pointer(), _INT, _INT, _INT])
+    function = builder.module.declare_intrinsic("llvm.prefetch", [_BYTE.as_pointer()], kind)
+    # To be read, into the nearest cache, as data.
+    builder.call(function, [builder.bitcast(address, _BYTE.as_pointer()), _INT(0), _INT(3), _INT(1)])
+
+
+def _is_set(builder, flag):
+    return builder.icmp_signed("!=", flag, _LONG(0))
 
 
 def _all(number):
@@ -215,28 +319,24 @@ def room_of(count):
     return room
 
 
-def float_room_of(count):
-    """``f()``: the address of ``count`` float32, which are there until the function ends."""
+def _rooms(kind, numba_kind):
+    def room_of(count):
+        """``f()``: the address of ``count`` such numbers, which are there until the function ends."""
 
-    @intrinsic
-    def room(context):
-        def instruction(context, builder, signature, arguments):
-            with builder.goto_entry_block():
-                return builder.alloca(ir.FloatType(), _LONG(count))
+        @intrinsic
+        def room(context):
+            def instruction(context, builder, signature, arguments):
+                with builder.goto_entry_block():
+                    return builder.alloca(kind, _LONG(count))
 
-        return types.CPointer(types.float32)(), instruction
+            return types.CPointer(numba_kind)(), instruction
 
-    return room
+        return room
+
+    return room_of
 
 
-@intrinsic
-def value_of(context, pointer):
-    """A pointer as the int64 that it is."""
-
-    def instruction(context, builder, signature, arguments):
-        return builder.ptrtoint(arguments[0], _LONG)
-
-    return types.int64(pointer), instruction
+float_room_of, long_room_of = _rooms(ir.FloatType(), types.float32), _rooms(_LONG, types.int64)
 
 
 @intrinsic
@@ -250,66 +350,10 @@ def as_type_of(context, like, pointer):
 
 
 @intrinsic
-def as_floats(context, pointer):
-    """The same address, of float32."""
+def as_longs(context, numbers):
+    """The same address, of int64."""
 
     def instruction(context, builder, signature, arguments):
-        return builder.bitcast(arguments[0], ir.FloatType().as_pointer())
+        return builder.bitcast(arguments[0], _LONG.as_pointer())
 
-    return types.CPointer(types.float32)(pointer), instruction
-
-
-def has_team() -> bool:
-    """Whether torch's threads can be had: GNU's OpenMP, or one that has its functions as well."""
-    names = ("GOMP_parallel", "GOMP_barrier", "omp_get_thread_num", "omp_get_num_threads")
-    return all(binding.address_of_symbol(name) for name in names)
-
-
-@intrinsic
-def as_team(context, body, threads, numbers):
-    """Have torch's threads call ``body``, the address of a function, with the address of ``numbers``, a tuple of int64.
-
-    Waits until all have returned. ``threads`` should be what torch has: OpenMP ends threads for a smaller team, and
-    starts new ones for a larger one. It may give fewer, see ``team_size``.
-    """
-
-    def instruction(context, builder, signature, arguments):
-        address, count, given = arguments
-        pointer = _BYTE.as_pointer()
-        kind = ir.FunctionType(ir.VoidType(), [pointer, pointer, _INT, _INT])
-        parallel = cgutils.get_or_insert_function(builder.module, kind, "GOMP_parallel")
-        place = cgutils.alloca_once(builder, given.type)
-        builder.store(given, place)
-        function = builder.inttoptr(address, pointer)
-        builder.call(parallel, [function, builder.bitcast(place, pointer), builder.trunc(count, _INT), _INT(0)])
-        return context.get_dummy_value()
-
-    return types.void(body, threads, numbers), instruction
-
-
-@intrinsic
-def wait_for_team(context):
-    """Wait until all threads of ``as_team`` have come here."""
-
-    def instruction(context, builder, signature, arguments):
-        barrier = cgutils.get_or_insert_function(builder.module, ir.FunctionType(ir.VoidType(), []), "GOMP_barrier")
-        builder.call(barrier, [])
-        return context.get_dummy_value()
-
-    return types.void(), instruction
-
-
-def _asks(name):
-    @intrinsic
-    def ask(context):
-        def instruction(context, builder, signature, arguments):
-            function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(_INT, []), name)
-            return builder.sext(builder.call(function, []), _LONG)
-
-        return types.int64(), instruction
-
-    return ask
-
-
-#: ``f()``: how many threads really call the body of ``as_team``, and which one of them this is, from 0 on.
-team_size, place_in_team = _asks("omp_get_num_threads"), _asks("omp_get_thread_num")
+    return types.CPointer(types.int64)(numbers), instruction

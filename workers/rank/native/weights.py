@@ -8,17 +8,22 @@ from typing import TYPE_CHECKING
 import torch
 
 from workers.rank.huge_pages import HUGE_PAGE_BYTES, zeros_in_huge_pages
-from workers.rank.native.products import product, team_body
+from workers.rank.native.products import product
 from workers.rank.native.support import has_tiles
-from workers.rank.native.tiles import WIDTH, per_word
+from workers.rank.native.tiles import WIDTH
 
 if TYPE_CHECKING:
     from workers.rank.native.program import Program
 
 
+def _per_word(dtype: torch.dtype) -> int:
+    """As ``numbers.together``."""
+    return 4 // dtype.itemsize
+
+
 def takes(dtype: torch.dtype, in_features: int) -> bool:
     """Whether weights of this type, for so many inputs, are for ``NativeWeight`` on this processor."""
-    return has_tiles(dtype) and in_features % per_word(dtype) == 0
+    return has_tiles(dtype) and in_features % _per_word(dtype) == 0
 
 
 class NativeWeight:
@@ -32,7 +37,6 @@ class NativeWeight:
         if bias is not None:
             self._bias[: self.out_features] = bias
         self._program: Program = product(weight.dtype)
-        self._body: Program = team_body(weight.dtype)
 
     def times(self, inputs: torch.Tensor) -> torch.Tensor:
         """The products ``[..., out_features]``. Raises ValueError for inputs of another type or size."""
@@ -50,7 +54,6 @@ class NativeWeight:
             self.in_features,
             self.out_features,
             torch.get_num_threads(),
-            self._body.address,
         )
         return outputs
 
@@ -61,7 +64,7 @@ def laid_out(weight: torch.Tensor) -> torch.Tensor:
     ``n`` is 2 for bfloat16 and else 1. The last block is filled up with zeros.
     """
     outputs, inputs = weight.shape
-    together = per_word(weight.dtype)
+    together = _per_word(weight.dtype)
     sizes = -(-outputs // WIDTH), inputs // together, WIDTH, together
     num_bytes = prod(sizes) * weight.dtype.itemsize
     is_large = num_bytes >= HUGE_PAGE_BYTES

@@ -62,7 +62,7 @@ def test_products_that_do_not_compile_are_said_and_done_without(
     def fail(dtype: torch.dtype) -> None:
         raise TypeError(dtype)
 
-    monkeypatch.setattr("workers.rank.native.tiled.team_body", fail)
+    monkeypatch.setattr("workers.rank.native.attention.tiled.attend", fail)
     support.tiles_error.cache_clear()
     try:
         why = main.without_programs("float32", torch.device("cpu"))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 if not is_available(torch.float32):
     pytest.skip("needs Numba", allow_module_level=True)
 
-from workers.rank.native.products import CHUNK_BYTES, CHUNK_ROWS, LEAST_FOR_TWO, ROWS
+from workers.rank.native.products import CHUNK_ROWS, CHUNK_WORDS, LEAST_FOR_TWO, ROWS
 from workers.rank.native.tiles import WIDTH
 from workers.rank.native.weights import NativeWeight, laid_out, takes
 
@@ -26,7 +26,7 @@ DTYPES = (torch.float32, torch.bfloat16)
 #: Roundings of a type, of which a result has one more than its float32 sum.
 EPS = {torch.float32: 2e-6, torch.bfloat16: 2**-8}
 #: More inputs than are computed at once, for both types.
-LONG = CHUNK_BYTES // WIDTH // 2 + 100
+LONG = 2 * CHUNK_WORDS + 100
 
 
 @pytest.fixture(params=DTYPES, ids=str)
@@ -128,7 +128,7 @@ def test_inputs_of_another_size_are_refused(dtype: torch.dtype, given: tuple[int
 #: Prints how far products and attention with what is in the environment are from those with one thread.
 WITH_FEWER = """
 import torch
-from workers.rank.native.causal import attend_causally
+from workers.rank.native.attention.causal import attend_causally
 from workers.rank.native.weights import NativeWeight
 
 torch.set_num_threads(2)

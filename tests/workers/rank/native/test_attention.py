@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 if not is_available(torch.float32):
     pytest.skip("needs Numba", allow_module_level=True)
 
-from workers.rank.native.causal import attend_by_products, attend_causally
-from workers.rank.native.tiled import CHUNK, MAX_TOKENS
+from workers.rank.native.attention.causal import attend_by_products, attend_causally
+from workers.rank.native.attention.decode import attend_one_token, attend_without_tiles
+from workers.rank.native.attention.tiled import CHUNK, MAX_TOKENS
 
 #: Heads, heads of keys, numbers of a head, tokens, keys, window.
 CASES = [
@@ -112,3 +113,83 @@ def test_two_threads_give_what_one_does(dtype: torch.dtype, kv_heads: int) -> No
     finally:
         torch.set_num_threads(before)
     assert torch.equal(*found)
+
+
+def in_blocks(key: torch.Tensor, value: torch.Tensor, block_size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """A layer of a cache that has these keys and values in blocks of no order, and the row's table."""
+    kv_heads, keys, head_dim = key.shape
+    num = -(-keys // block_size)
+    table = torch.randperm(num + 3, generator=torch.Generator().manual_seed(keys))[:num].to(torch.int32)
+    # What nobody wrote may be anything.
+    cache = torch.full((num + 3, kv_heads, 2, block_size, head_dim), float("nan"), dtype=key.dtype)
+    for token in range(keys):
+        block, slot = int(table[token // block_size]), token % block_size
+        cache[block, :, 0, slot], cache[block, :, 1, slot] = key[:, token], value[:, token]
+    return cache, table
+
+
+#: Heads, heads of keys, numbers of a head, lengths of contexts, slots of a block, window.
+ROWS = [
+    (1, 1, 16, (1, 2), 16, None),
+    (8, 4, 32, (130, 1, 64, 65), 16, None),
+    (4, 2, 64, (301, 63), 8, None),
+    (9, 1, 80, (CHUNK + 71,), 32, None),
+    (4, 4, 128, (65, 700), 16, 21),
+    (6, 2, 48, (5, 701, 333), 4, 33),
+    (3, 1, 96, (777, 90), 7, 100),
+    (2, 2, 64, (4000,), 16, None),
+]
+
+
+def attended_rows(
+    attend: Callable[..., None], queries: torch.Tensor, contexts: list[tuple[torch.Tensor, torch.Tensor]], *more: Any
+) -> torch.Tensor:
+    """The attention of rows of one token, each of which has a cache of its own in one large one."""
+    block_size, window = more
+    made = [in_blocks(key, value, block_size) for key, value in contexts]
+    tables = torch.full((len(made), max(len(table) for _, table in made)), -1, dtype=torch.int32)
+    before = 0
+    for line, (cache, table) in zip(tables, made, strict=True):
+        line[: len(table)] = table + before
+        before += len(cache)
+    ends = torch.tensor([key.shape[1] for key, _ in contexts], dtype=torch.int32)
+    out = torch.full((queries.shape[1], queries.shape[0], queries.shape[2]), float("nan"), dtype=queries.dtype)
+    attend(queries, torch.cat([cache for cache, _ in made]), tables, ends, 0.2, window, out)
+    return out
+
+
+@pytest.mark.parametrize("case", ROWS, ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_a_row_of_one_token_has_the_attention_of_a_prompt(
+    dtype: torch.dtype, case: tuple[int, int, int, tuple[int, ...], int, int | None]
+) -> None:
+    """Bit for bit if tiles compute both."""
+    heads, kv_heads, head_dim, lengths, block_size, window = case
+    each = [sides(heads, kv_heads, head_dim, length, length, dtype) for length in lengths]
+    queries = torch.stack([query[:, -1] for query, _, _ in each], 1)
+    contexts = [(key, value) for _, key, value in each]
+    prompts = [attended(attend_causally, *side, 0.2, window)[-1] for side in each]
+    found = attended_rows(attend_one_token, queries, contexts, block_size, window)
+    if has_tiles(dtype):
+        assert torch.equal(found, torch.stack(prompts))
+    for attend in (attend_one_token, attend_without_tiles):
+        found = attended_rows(attend, queries, contexts, block_size, window)
+        for row, (query, key, value) in enumerate(each):
+            right = exact(query[:, -1:], key, value, 0.2, window)
+            assert (found[row].double() - right[0]).abs().max() < MOST[dtype]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_threads_share_rows_of_one_token(dtype: torch.dtype) -> None:
+    each = [sides(6, 3, 32, length, length, dtype) for length in (900, 40, 500)]
+    queries = torch.stack([query[:, -1] for query, _, _ in each], 1)
+    contexts = [(key, value) for _, key, value in each]
+    before = torch.get_num_threads()
+    found = []
+    try:
+        for threads in (1, 2, 4):
+            torch.set_num_threads(threads)
+            found.append(attended_rows(attend_one_token, queries, contexts, 16, None))
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(found[0], found[1]) and torch.equal(found[0], found[2])

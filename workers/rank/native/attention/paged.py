@@ -1,4 +1,4 @@
-"""Programs that read or write the paged cache in place; ``cache/kv_cache.py`` says how it is laid out."""
+"""Attention of rows of one token where there is no AVX512; ``cache/kv_cache.py`` says how the cache is laid out."""
 
 from __future__ import annotations
 
@@ -18,28 +18,6 @@ HEAD_DIM, LINE = 0, 0
 LEAST_CONSTANT = 24
 #: Numbers are fetched about this many lines before they are read.
 LINES_AHEAD = 128
-
-
-@lru_cache(maxsize=4)
-def store(dtype):
-    """``f(cache, slots, keys, values, tokens, kv_heads, head_dim, to_values, key_token, key_head, value_token,
-    value_head)``: copies keys and values into the cache.
-
-    ``cache`` is that of the layer; ``slots`` ``[kv_head, token]`` are those of keys. Distances count numbers.
-    """
-    return compiled(_store, "elements indices elements elements" + 8 * " int", ELEMENTS[dtype])
-
-
-def _store(cache, slots, keys, values, tokens, kv_heads, head_dim, to_values, k_token, k_head, v_token, v_head):
-    for token in range(tokens):
-        for head in range(kv_heads):
-            key, value = token * k_token + head * k_head, token * v_token + head * v_head
-            to_key = slots[head * tokens + token] * head_dim
-            to_value = to_key + to_values
-            for i in range(head_dim):
-                cache[to_key + i] = keys[key + i]
-            for i in range(head_dim):
-                cache[to_value + i] = values[value + i]
 
 
 @lru_cache(maxsize=16)

@@ -11,12 +11,10 @@ scores up to 5 and 21 (random numbers, 512 tokens) outputs were off by 0.4 and 0
 
 from __future__ import annotations
 
-import struct
-
 import torch
 
-from workers.rank.native import tiled
-from workers.rank.native.scores import causal_softmax
+from workers.rank.native.attention import tiled
+from workers.rank.native.attention.scores import causal_softmax
 from workers.rank.native.support import has_tiles
 from workers.rank.native.tiles import LANES
 
@@ -75,8 +73,7 @@ def _attend_by_tiles(
         out.stride(1),
         window or NO_WINDOW,
         threads,
-        struct.unpack("i", struct.pack("f", scale))[0],
-        tiled.team_body(query.dtype).address,
+        scale,
     )
 
 

@@ -1,0 +1,305 @@
+"""Attention of rows of one token by tiles; keys and values stay where they are in the paged cache.
+
+A row's output is what ``tiled`` gives the token as part of a prompt, bit for bit: scores, softmax and sums of values
+are added up in the same order. So it does not matter whether a token is decoded or computed once more, as those of a
+stream are that goes on with another worker.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from numba import njit
+from numba.extending import register_jitable
+from numpy import int64
+
+from workers.rank.native.attention.layout import lay_out_some_keys, width_of
+from workers.rank.native.attention.parts import softmax
+from workers.rank.native.compiled import compiled
+from workers.rank.native.numbers import ELEMENTS, together, write
+from workers.rank.native.team import as_team
+from workers.rank.native.tiles import LANES, WIDTH, ahead, as_longs, as_type_of, fetching_sums_of, placed_sums_of
+
+#: Fewer numbers of keys than these a thread has read before another one has begun.
+LEAST_FOR_TWO = 1 << 16
+
+
+@lru_cache(maxsize=4)
+def attend(dtype):
+    """``f(cache, tables, ends, queries, outputs, scratch, rows, width, kv_heads, shared, head_dim, block_size,
+    by_block, by_head, by_query, by_query_head, window, most_keys, threads, scale)``: the attention of rows of one
+    token.
+
+    ``cache`` is that of the layer. ``tables`` are ``[row, width]``, ``ends`` the lengths of the contexts, at most
+    ``most_keys``; outputs are ``[row, head, head_dim]``. ``shared`` heads of a query have one head of keys;
+    ``head_dim`` is a multiple of ``LANES``, and distances, which count numbers, are even for bfloat16. ``scratch`` has
+    room for ``scratch_floats`` float32. ``threads`` are those of torch.
+    """
+    kinds = "elements integers integers elements elements floats" + 13 * " int" + " float"
+    return compiled(_attend, kinds, ELEMENTS[dtype])
+
+
+def scratch_floats(most_keys: int, shared: int, head_dim: int, threads: int) -> int:
+    """The float32 of all threads: some keys as columns, places of all, scores, weights and sums."""
+    own: int = _own_floats(_padded(most_keys), shared, head_dim)
+    return threads * own
+
+
+@register_jitable
+def _padded(num_keys):
+    return -(-num_keys // WIDTH) * WIDTH
+
+
+@register_jitable
+def _own_floats(padded, shared, head_dim):
+    count = WIDTH * head_dim + 2 * (padded + WIDTH) + shared * (2 * padded + head_dim + 1)
+    return (count + LANES - 1) // LANES * LANES
+
+
+def _attend(
+    cache,
+    tables,
+    ends,
+    queries,
+    outputs,
+    scratch,
+    rows,
+    width,
+    kv_heads,
+    shared,
+    head_dim,
+    block_size,
+    by_block,
+    by_head,
+    by_query,
+    by_query_head,
+    window,
+    most_keys,
+    threads,
+    scale,
+):
+    num_keys = 0
+    for row in range(rows):
+        num_keys += min(int64(ends[row]), window)
+    whole = (
+        cache,
+        tables,
+        ends,
+        queries,
+        outputs,
+        scratch,
+        rows,
+        width,
+        kv_heads,
+        shared,
+        head_dim,
+        block_size,
+        by_block,
+        by_head,
+        by_query,
+        by_query_head,
+        window,
+        most_keys,
+        scale,
+    )
+    if num_keys * kv_heads * head_dim < LEAST_FOR_TWO:
+        _rows(0, 1, *whole)
+    else:
+        as_team(_rows, threads, whole)
+
+
+@njit
+def _rows(
+    place,
+    threads,
+    cache,
+    tables,
+    ends,
+    queries,
+    outputs,
+    scratch,
+    rows,
+    width,
+    kv_heads,
+    shared,
+    head_dim,
+    block_size,
+    by_block,
+    by_head,
+    by_query,
+    by_query_head,
+    window,
+    most_keys,
+    scale,
+):
+    """The heads of keys of all rows, every ``threads``-th from ``place`` on."""
+    padded = _padded(most_keys)
+    own = ahead(scratch, place * _own_floats(padded, shared, head_dim))
+    for item in range(place, rows * kv_heads, threads):
+        row, head = item // kv_heads, item % kv_heads
+        _head(
+            ahead(cache, head * by_head),
+            ahead(tables, row * width),
+            int64(ends[row]),
+            ahead(queries, row * by_query + head * shared * by_query_head),
+            ahead(outputs, item * shared * head_dim),
+            own,
+            padded,
+            shared,
+            head_dim,
+            block_size,
+            by_block,
+            by_query_head,
+            window,
+            scale,
+        )
+
+
+@njit
+def _head(
+    keys,
+    table,
+    end,
+    queries,
+    outputs,
+    scratch,
+    padded,
+    shared,
+    head_dim,
+    block_size,
+    by_block,
+    by_query_head,
+    window,
+    scale,
+):
+    """The heads of a row that share one head of keys, in a context of ``end`` tokens."""
+    pair, values, start = together(keys), ahead(keys, block_size * head_dim), max(0, end - window)
+    laid, places = as_type_of(keys, scratch), as_longs(ahead(scratch, WIDTH * head_dim))
+    scores = ahead(scratch, WIDTH * head_dim + 2 * (padded + WIDTH))
+    # In float32 weights take the place of the scores. Both, and places, begin with the key ``begin``.
+    weights, sums = as_type_of(keys, ahead(scores, shared * padded * (pair - 1))), ahead(scores, 2 * shared * padded)
+    begin = start // WIDTH * WIDTH
+    num_keys, stop, inverses = end - begin, _padded(end) - begin, ahead(sums, shared * head_dim)
+    _find(places, table, begin, start, end, stop + WIDTH, head_dim, block_size, by_block)
+    _score_keys(queries, keys, values, places, laid, scores, num_keys, padded, shared, head_dim, by_query_head)
+    for head in range(shared):
+        line, into = ahead(scores, head * padded), ahead(weights, head * padded)
+        inverses[head] = softmax(line, into, start - begin, num_keys, stop, scale)
+    _add_values(weights, values, places, sums, num_keys, padded, shared, head_dim)
+    column = 0
+    while column < head_dim:
+        width, total = width_of(head_dim - column), ahead(sums, column * shared)
+        for head in range(shared):
+            for i in range(width):
+                write(outputs, head * head_dim + column + i, total[head * width + i] * inverses[head])
+        column += width
+
+
+@njit
+def _find(places, table, begin, start, end, stop, head_dim, block_size, by_block):
+    """Where the keys from ``begin`` on, ``stop`` of them, are in their blocks.
+
+    In place of what is before ``start``, or behind the end, where anything may be, the nearest key is found.
+    """
+    key = start
+    while key < end:
+        block = key // block_size
+        slot = key - block * block_size
+        count = min(block_size - slot, end - key)
+        here = int64(table[block]) * by_block + slot * head_dim
+        for i in range(count):
+            places[key - begin + i] = here + i * head_dim
+        key += count
+    for i in range(start - begin):
+        places[i] = places[start - begin]
+    for i in range(end - begin, stop):
+        places[i] = places[end - begin - 1]
+
+
+_scores1, _scores2, _scores4 = (fetching_sums_of(rows, WIDTH // LANES) for rows in (1, 2, 4))
+_sums1x1, _sums2x1, _sums4x1 = placed_sums_of(1, 1), placed_sums_of(2, 1), placed_sums_of(4, 1)
+_sums1x2, _sums2x2, _sums4x2 = placed_sums_of(1, 2), placed_sums_of(2, 2), placed_sums_of(4, 2)
+_sums1x4, _sums2x4, _sums4x4 = placed_sums_of(1, 4), placed_sums_of(2, 4), placed_sums_of(4, 4)
+
+
+@njit
+def _score_keys(queries, keys, values, places, laid, scores, num_keys, padded, shared, head_dim, by_query_head):
+    """Scores ``[head, key]``. Meanwhile the next keys are fetched, and values behind the last ones."""
+    shift = 0
+    while 2 * LANES * together(keys) << shift <= head_dim:
+        shift += 1
+    for first in range(0, num_keys, WIDTH):
+        soon, source = ahead(places, first + WIDTH), keys
+        if first + WIDTH >= num_keys:
+            soon, source = places, values
+        for some in range(0, min(WIDTH, num_keys - first), LANES):
+            lay_out_some_keys(keys, ahead(places, first + some), laid, some, head_dim)
+        head = 0
+        while head < shared:
+            height = _height(shared - head)
+            given, into = ahead(queries, head * by_query_head), ahead(scores, head * padded + first)
+            _score(height, given, laid, source, soon, shift, into, head_dim, by_query_head, padded)
+            head += height
+
+
+@njit
+def _add_values(weights, values, places, sums, num_keys, padded, shared, head_dim):
+    """Sums ``[column, head, width]`` of values."""
+    pair = together(values)
+    for first in range(0, num_keys, WIDTH):
+        size, at_first = min(WIDTH, (num_keys - first + pair - 1) // pair * pair), int64(first == 0)
+        here, column = ahead(places, first), 0
+        while column < head_dim:
+            width, total, columns = width_of(head_dim - column), ahead(sums, column * shared), ahead(values, column)
+            head = 0
+            while head < shared:
+                height = _height(shared - head)
+                given, into = ahead(weights, head * padded + first), ahead(total, head * width)
+                _add(height, width, given, columns, here, into, size, padded, at_first)
+                head += height
+            column += width
+
+
+@njit
+def _height(left):
+    """The heads of a tile, of so many that are left."""
+    if left >= 4:
+        return 4
+    return 2 if left >= 2 else 1
+
+
+@njit
+def _score(height, queries, laid, source, soon, shift, scores, head_dim, by_query_head, by_score):
+    """Scores of ``WIDTH`` keys for so many heads."""
+    if height == 4:
+        _scores4(queries, laid, source, soon, shift, scores, head_dim, by_query_head, by_score, 1)
+    elif height == 2:
+        _scores2(queries, laid, source, soon, shift, scores, head_dim, by_query_head, by_score, 1)
+    else:
+        _scores1(queries, laid, source, soon, shift, scores, head_dim, by_query_head, by_score, 1)
+
+
+@njit
+def _add(height, width, weights, values, places, sums, size, by_weight, is_first):
+    """Sums of values for so many heads; fetches those that come ``WIDTH`` keys later."""
+    soon = ahead(places, WIDTH)
+    if width == WIDTH:
+        if height == 4:
+            _sums4x4(weights, values, places, soon, sums, size, by_weight, width, is_first)
+        elif height == 2:
+            _sums2x4(weights, values, places, soon, sums, size, by_weight, width, is_first)
+        else:
+            _sums1x4(weights, values, places, soon, sums, size, by_weight, width, is_first)
+    elif width == 2 * LANES:
+        if height == 4:
+            _sums4x2(weights, values, places, soon, sums, size, by_weight, width, is_first)
+        elif height == 2:
+            _sums2x2(weights, values, places, soon, sums, size, by_weight, width, is_first)
+        else:
+            _sums1x2(weights, values, places, soon, sums, size, by_weight, width, is_first)
+    elif height == 4:
+        _sums4x1(weights, values, places, soon, sums, size, by_weight, width, is_first)
+    elif height == 2:
+        _sums2x1(weights, values, places, soon, sums, size, by_weight, width, is_first)
+    else:
+        _sums1x1(weights, values, places, soon, sums, size, by_weight, width, is_first)

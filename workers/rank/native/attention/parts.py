@@ -1,0 +1,62 @@
+"""What programs of tiles compute in one way, so that a token's attention is the same whichever of them computes it."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from workers.rank.native.numbers import together, weigh, write
+from workers.rank.native.tiles import LANES, WIDTH, sums_of
+
+#: Tiles of rows and vectors. A few sizes, as each takes a tenth of a second to compile; but 8 rows of two vectors, as
+#: additions to fewer sums wait for each other.
+_sums1x1, _sums4x1 = sums_of(1, 1), sums_of(4, 1)
+_sums1x2, _sums4x2, _sums8x2 = sums_of(1, 2), sums_of(4, 2), sums_of(8, 2)
+_sums1x4, _sums2x4, _sums4x4 = sums_of(1, 4), sums_of(2, 4), sums_of(4, 4)
+
+
+@njit
+def height_of(left, width):
+    """The rows of a tile of this width, of so many that are left."""
+    if left >= 8 and width == 2 * LANES:
+        return 8
+    if left >= 4:
+        return 4
+    return 2 if left >= 2 and width == WIDTH else 1
+
+
+@njit
+def add(height, width, inputs, columns, sums, size, by_input, by_sum, is_first):
+    """Sums of this height and width; see ``sums_of``."""
+    if width == WIDTH:
+        if height == 4:
+            _sums4x4(inputs, columns, sums, size, by_input, by_sum, is_first)
+        elif height == 2:
+            _sums2x4(inputs, columns, sums, size, by_input, by_sum, is_first)
+        else:
+            _sums1x4(inputs, columns, sums, size, by_input, by_sum, is_first)
+    elif width == 2 * LANES:
+        if height == 8:
+            _sums8x2(inputs, columns, sums, size, by_input, by_sum, is_first)
+        elif height == 4:
+            _sums4x2(inputs, columns, sums, size, by_input, by_sum, is_first)
+        else:
+            _sums1x2(inputs, columns, sums, size, by_input, by_sum, is_first)
+    elif height == 4:
+        _sums4x1(inputs, columns, sums, size, by_input, by_sum, is_first)
+    else:
+        _sums1x1(inputs, columns, sums, size, by_input, by_sum, is_first)
+
+
+@njit
+def softmax(scores, weights, start, end, stop, scale):
+    """Weights of scores from ``start`` to ``end``, 0 for the others before ``stop``; returns one over their sum."""
+    total = weigh(scores, start, end, scale)
+    for i in range(start):
+        scores[i] = np.float32(0.0)
+    for i in range(end, stop):
+        scores[i] = np.float32(0.0)
+    if together(weights) > 1:
+        for i in range(stop):
+            write(weights, i, scores[i])
+    return np.float32(1.0) / total

@@ -1,0 +1,284 @@
+"""Causal attention of several tokens by tiles: scores, their softmax, and sums of values, while they are in the cache.
+
+A token's output does not depend on the tokens that are computed with it: its scores and its sums are added up in the
+order of the numbers of a head, and of the keys.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from numba import njit
+from numba.extending import register_jitable
+from numpy import int64
+
+from workers.rank.native.attention.layout import lay_out_keys, lay_out_values, width_of
+from workers.rank.native.attention.parts import add, height_of, softmax
+from workers.rank.native.compiled import compiled
+from workers.rank.native.numbers import ELEMENTS, together, write
+from workers.rank.native.team import as_team, wait_for_team
+from workers.rank.native.tiles import MAX_ROWS, WIDTH, ahead, as_type_of, long_room_of
+
+#: Tokens whose scores are computed together, if there are so few keys that these fit into ``SCORE_BYTES``.
+MAX_TOKENS = 64
+#: About the bytes of scores of all heads that share keys. With keys and values they should stay in the nearer caches.
+SCORE_BYTES = 256 * 1024
+#: Keys whose values stay in the nearest cache while all rows take their turn.
+CHUNK = 256
+
+
+@lru_cache(maxsize=4)
+def attend(dtype):
+    """``f(queries, keys, values, outputs, scratch, tokens, keys, kv_heads, shared, head_dim, block_tokens, query_token,
+    query_head, key_token, key_head, value_token, value_head, output_token, output_head, window, threads, scale)``: the
+    attention of the last ``tokens`` of a context of so many keys.
+
+    ``shared`` heads of a query have one head of keys; ``head_dim`` is a multiple of ``LANES``, and distances, which
+    count numbers, are even for bfloat16. ``block_tokens`` are computed together, and ``scratch`` has room for
+    ``scratch_floats`` float32: see the functions of these names. ``threads`` are those of torch.
+    """
+    return compiled(_attend, "elements elements elements elements floats" + 16 * " int" + " float", ELEMENTS[dtype])
+
+
+def block_tokens(num_tokens: int, num_keys: int, shared: int, threads: int) -> int:
+    """How many tokens to compute together: a multiple of ``MAX_ROWS``, and so few that each thread has some."""
+    line: int = 4 * shared * _padded(num_keys)
+    fitting = min(MAX_TOKENS, SCORE_BYTES // line, -(-num_tokens // threads))
+    return max(1, -(-fitting // MAX_ROWS)) * MAX_ROWS
+
+
+def scratch_floats(num_tokens: int, num_keys: int, shared: int, head_dim: int, threads: int) -> int:
+    """The float32 for keys and values, which all threads share, and for scores, weights and sums of each thread."""
+    padded: int = _padded(num_keys)
+    own: int = _own_floats(padded, shared * block_tokens(num_tokens, num_keys, shared, threads))
+    return 2 * padded * head_dim + threads * own
+
+
+@register_jitable
+def _padded(num_keys):
+    return -(-num_keys // WIDTH) * WIDTH
+
+
+@register_jitable
+def _own_floats(padded, rows):
+    return rows * (2 * padded + WIDTH + 1)
+
+
+def _attend(
+    queries,
+    keys,
+    values,
+    outputs,
+    scratch,
+    tokens,
+    num_keys,
+    kv_heads,
+    shared,
+    head_dim,
+    block_tokens,
+    query_token,
+    query_head,
+    key_token,
+    key_head,
+    value_token,
+    value_head,
+    output_token,
+    output_head,
+    window,
+    threads,
+    scale,
+):
+    whole = (
+        queries,
+        keys,
+        values,
+        outputs,
+        scratch,
+        tokens,
+        num_keys,
+        kv_heads,
+        shared,
+        head_dim,
+        block_tokens,
+        query_token,
+        query_head,
+        key_token,
+        key_head,
+        value_token,
+        value_head,
+        output_token,
+        output_head,
+        window,
+        scale,
+    )
+    as_team(_share, threads, whole)
+
+
+#: Where ``WIDTH`` keys, or their values, are.
+_places = long_room_of(WIDTH)
+
+
+@njit
+def _share(
+    place,
+    threads,
+    queries,
+    keys,
+    values,
+    outputs,
+    scratch,
+    tokens,
+    num_keys,
+    kv_heads,
+    shared,
+    head_dim,
+    block_tokens,
+    query_token,
+    query_head,
+    key_token,
+    key_head,
+    value_token,
+    value_head,
+    output_token,
+    output_head,
+    window,
+    scale,
+):
+    """What one thread computes."""
+    places, padded = _places(), _padded(num_keys)
+    laid_keys = as_type_of(keys, scratch)
+    laid_values = as_type_of(keys, ahead(scratch, padded * head_dim))
+    own = ahead(scratch, 2 * padded * head_dim + place * _own_floats(padded, shared * block_tokens))
+    blocks = padded // WIDTH
+    first, end = blocks * place // threads * WIDTH, blocks * (place + 1) // threads * WIDTH
+    for head in range(kv_heads):
+        for key in range(first, end, WIDTH):
+            count = min(WIDTH, num_keys - key)
+            _find(places, head * key_head, key, num_keys, key_token)
+            lay_out_keys(keys, places, count, ahead(laid_keys, key * head_dim), head_dim)
+            _find(places, head * value_head, key, num_keys, value_token)
+            lay_out_values(values, places, count, laid_values, key, padded, head_dim)
+        wait_for_team()
+        these, those = ahead(queries, head * shared * query_head), ahead(outputs, head * shared * output_head)
+        # Later blocks see more keys, so each thread has some of all.
+        for block in range(place, (tokens + block_tokens - 1) // block_tokens, threads):
+            token = block * block_tokens
+            _block(
+                ahead(these, token * query_token),
+                laid_keys,
+                laid_values,
+                ahead(those, token * output_token),
+                own,
+                min(block_tokens, tokens - token),
+                num_keys - tokens + token,
+                padded,
+                shared,
+                head_dim,
+                block_tokens,
+                query_token,
+                query_head,
+                output_token,
+                output_head,
+                window,
+                scale,
+            )
+        wait_for_team()  # the next head's keys take the place of these
+
+
+@njit
+def _find(places, begin, first, num_keys, distance):
+    """Where the keys from ``first`` on are; behind the last one it is found again."""
+    for i in range(WIDTH):
+        places[i] = begin + min(first + i, num_keys - 1) * distance
+
+
+@njit
+def _block(
+    queries,
+    laid_keys,
+    laid_values,
+    outputs,
+    scratch,
+    count,
+    position,
+    padded,
+    shared,
+    head_dim,
+    block_tokens,
+    query_token,
+    query_head,
+    output_token,
+    output_head,
+    window,
+    scale,
+):
+    """``count`` tokens from ``position`` on, for the heads that share one head of keys."""
+    rows = shared * block_tokens
+    scores, sums = scratch, ahead(scratch, 2 * rows * padded)
+    inverses = ahead(sums, rows * WIDTH)
+    # In float32 weights take the place of the scores.
+    weights = as_type_of(laid_keys, ahead(scores, rows * padded * (together(queries) - 1)))
+    # The scores of a row begin with the key ``begin``.
+    begin = max(0, position + 1 - window) // WIDTH * WIDTH
+    for head in range(shared):
+        row = head * block_tokens
+        line, into = ahead(scores, row * padded), ahead(weights, row * padded)
+        _score(
+            ahead(queries, head * query_head), laid_keys, line, count, position, begin, head_dim, query_token, padded
+        )
+        _weigh_rows(line, into, ahead(inverses, row), count, position, begin, padded, window, scale)
+    column = 0
+    while column < head_dim:
+        width = width_of(head_dim - column)
+        columns = ahead(laid_values, column * padded)
+        for key in range(begin, position + count, CHUNK):
+            for head in range(shared):
+                row = head * block_tokens
+                into, total = ahead(weights, row * padded + key - begin), ahead(sums, row * width)
+                line, at_first = ahead(columns, key * width), int64(key == begin)
+                _add(line, into, total, count, position, key, width, padded, at_first)
+        for head in range(shared):
+            target = ahead(outputs, head * output_head + column)
+            for token in range(count):
+                row = head * block_tokens + token
+                for i in range(width):
+                    write(target, token * output_token + i, sums[row * width + i] * inverses[row])
+        column += width
+
+
+@njit
+def _score(queries, columns, scores, count, position, begin, head_dim, query_token, padded):
+    """The scores ``[token, key]`` of one head, of ``count`` tokens from ``position`` on."""
+    for key in range(begin, position + count, WIDTH):
+        line = ahead(columns, key * head_dim)
+        token = 0
+        while token < count:
+            height = height_of(count - token, WIDTH)
+            if key < position + token + height:
+                row, given = ahead(scores, token * padded + key - begin), ahead(queries, token * query_token)
+                add(height, WIDTH, given, line, row, head_dim, query_token, padded, 1)
+            token += height
+
+
+@njit
+def _weigh_rows(scores, weights, inverses, count, position, begin, padded, window, scale):
+    """The weights of these scores, and one over the sum of each token's."""
+    stop = (position + count + WIDTH - 1) // WIDTH * WIDTH - begin
+    for token in range(count):
+        end = position + token + 1
+        line, into = ahead(scores, token * padded), ahead(weights, token * padded)
+        inverses[token] = softmax(line, into, max(0, end - window) - begin, end - begin, stop, scale)
+
+
+@njit
+def _add(columns, weights, sums, count, position, key, width, padded, at_first):
+    """Add to ``sums`` ``[token, width]`` the values of the keys from ``key`` on, at most ``CHUNK`` of them."""
+    token, pair = 0, together(weights)
+    while token < count:
+        height = height_of(count - token, width)
+        end = (position + token + height + pair - 1) // pair * pair
+        size = min(CHUNK, end - key)
+        if size > 0:
+            given, total = ahead(weights, token * padded), ahead(sums, token * width)
+            add(height, width, given, columns, total, size, padded, width, at_first)
+        token += height
