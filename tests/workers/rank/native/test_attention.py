@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 if not is_available(torch.float32):
     pytest.skip("needs Numba", allow_module_level=True)
 
-from workers.rank.native.attention.causal import attend_by_products, attend_causally
+from workers.rank.native.attention.causal import attend_by_products, attend_causally, attend_in_blocks
 from workers.rank.native.attention.decode import attend_one_token, attend_without_tiles
 from workers.rank.native.attention.tiled import CHUNK, MAX_TOKENS
 
@@ -126,6 +126,27 @@ def in_blocks(key: torch.Tensor, value: torch.Tensor, block_size: int) -> tuple[
         block, slot = int(table[token // block_size]), token % block_size
         cache[block, :, 0, slot], cache[block, :, 1, slot] = key[:, token], value[:, token]
     return cache, table
+
+
+@pytest.mark.parametrize("block_size", [16, 5])
+@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_a_prompt_reads_the_blocks_of_the_cache(
+    dtype: torch.dtype, case: tuple[int, int, int, int, int, int | None], block_size: int
+) -> None:
+    """What is before the window, and in slots that nobody wrote, may be anything."""
+    *sizes, window = case
+    heads, kv_heads, head_dim, tokens, keys = (size or 0 for size in sizes)
+    query, key, value = sides(heads, kv_heads, head_dim, tokens, keys, dtype)
+    wanted = attended(attend_causally, query, key, value, 0.2, window)
+    unseen = max(0, keys - tokens + 1 - window) if window else 0
+    key, value = key.clone(), value.clone()
+    key[:, :unseen], value[:, :unseen] = float("nan"), float("nan")
+    cache, table = in_blocks(key, value, block_size)
+    table[: unseen // block_size] = -1
+    out = torch.full_like(wanted, float("nan"))
+    attend_in_blocks(query, cache, table, keys, 0.2, window, out)
+    assert torch.equal(out, wanted)
 
 
 #: Heads, heads of keys, numbers of a head, lengths of contexts, slots of a block, window.

@@ -25,6 +25,10 @@ SCORE_BYTES = 2 << 20
 NO_WINDOW = 1 << 40
 
 
+#: The table of keys that are not in blocks.
+_ONE_BLOCK = torch.zeros(1, dtype=torch.int32)
+
+
 def attend_causally(
     query: torch.Tensor,
     key: torch.Tensor,
@@ -37,19 +41,53 @@ def attend_causally(
 
     Keys and values are ``[kv_head, token, head_dim]``, ``out`` is ``[token, head, head_dim]``.
     """
-    fits = query.shape[2] % LANES == 0 and all(side.stride(2) == 1 for side in (query, key, value, out))
-    if fits and key.stride(1) % 2 == 0 and has_tiles(query.dtype):
-        _attend_by_tiles(query, key, value, scale, window, out)
+    if _has_tiles_for(query, key, value, out):
+        num_keys = key.shape[1]
+        _attend_by_tiles(query, key, value, _ONE_BLOCK, (num_keys, 0), num_keys, scale, window, out)
     else:
         attend_by_products(query, key, value, scale, window, out)
 
 
-def _attend_by_tiles(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float, window: int | None, out: torch.Tensor
+def attend_in_blocks(
+    query: torch.Tensor,
+    blocks: torch.Tensor,
+    table: torch.Tensor,
+    num_keys: int,
+    scale: float,
+    window: int | None,
+    out: torch.Tensor,
 ) -> None:
-    kv_heads, num_keys, head_dim = key.shape
+    """The same, to what a layer of the paged cache has in the blocks of ``table``; see ``Kernel``."""
+    key, value = blocks[0, :, 0], blocks[0, :, 1]
+    if _has_tiles_for(query, key, value, out):
+        inside = blocks.shape[3], blocks.stride(0)
+        _attend_by_tiles(query, key, value, table, inside, num_keys, scale, window, out)
+    else:
+        first = max(0, num_keys - query.shape[1] - window + 1) if window else 0
+        attend_by_products(query, *_gathered(blocks, table, first, num_keys), scale, window, out)
+
+
+def _has_tiles_for(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, out: torch.Tensor) -> bool:
+    fits = query.shape[2] % LANES == 0 and all(side.stride(2) == 1 for side in (query, key, value, out))
+    return fits and key.stride(1) % 2 == 0 and has_tiles(query.dtype)
+
+
+def _attend_by_tiles(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    table: torch.Tensor,
+    blocks: tuple[int, int],
+    num_keys: int,
+    scale: float,
+    window: int | None,
+    out: torch.Tensor,
+) -> None:
+    """``key`` and ``value`` are those of the first block; ``blocks``: keys of one, and numbers from one to the next."""
+    kv_heads, _, head_dim = key.shape
     shared, num_tokens, threads = query.shape[0] // kv_heads, query.shape[1], torch.get_num_threads()
-    num_floats = tiled.scratch_floats(num_tokens, num_keys, shared, head_dim, threads)
+    num_seen = num_keys - tiled.first_key(num_tokens, num_keys, window or NO_WINDOW)
+    num_floats = tiled.scratch_floats(num_tokens, num_seen, shared, head_dim, threads)
     scratch = torch.empty(num_floats, dtype=torch.float32)
     tiled.attend(query.dtype)(
         query.data_ptr(),
@@ -57,24 +95,37 @@ def _attend_by_tiles(
         value.data_ptr(),
         out.data_ptr(),
         scratch.data_ptr(),
+        table.data_ptr(),
         num_tokens,
         num_keys,
         kv_heads,
         shared,
         head_dim,
-        tiled.block_tokens(num_tokens, num_keys, shared, threads),
+        tiled.block_tokens(num_tokens, num_seen, shared, threads),
         query.stride(1),
         query.stride(0),
         key.stride(1),
         key.stride(0),
         value.stride(1),
         value.stride(0),
+        *blocks,
         out.stride(0),
         out.stride(1),
         window or NO_WINDOW,
         threads,
         scale,
     )
+
+
+def _gathered(blocks: torch.Tensor, table: torch.Tensor, first: int, end: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Keys and values, ``[kv_head, token, head_dim]``, of one row's tokens before ``end``, from the block of the token
+    ``first`` on.
+    """
+    _, kv_heads, _, block_size, head_dim = blocks.shape
+    first_block = first // block_size
+    found = blocks.index_select(0, table[first_block : -(-end // block_size)])
+    both = found.permute(2, 1, 0, 3, 4).reshape(2, kv_heads, -1, head_dim)[:, :, : end - first_block * block_size]
+    return both[0], both[1]
 
 
 def attend_by_products(

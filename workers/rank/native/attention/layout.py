@@ -9,12 +9,36 @@ from __future__ import annotations
 from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
+from numpy import int64
 
 from workers.rank.native.numbers import as_words, together
 from workers.rank.native.tiles import LANES, WIDTH, ahead, paired
 
 _WORDS = ir.VectorType(ir.IntType(32), LANES)
 _SHORTS = ir.VectorType(ir.IntType(16), LANES)
+
+
+@njit
+def find(places, table, begin, count, start, end, by_key, block_size, by_block):
+    """Where ``count`` keys from ``begin`` on are: those of a block lie ``by_key`` numbers from each other.
+
+    ``table`` has the number of each block. In place of what is before ``start``, or from ``end`` on, where anything may
+    be, the nearest key is found; there is one.
+    """
+    first, last = max(0, start - begin), min(end - begin, count) - 1
+    key = begin + first
+    while key <= begin + last:
+        block = key // block_size
+        slot = key - block * block_size
+        here = int64(table[block]) * by_block + slot * by_key
+        length = min(block_size - slot, begin + last + 1 - key)
+        for i in range(length):
+            places[key - begin + i] = here + i * by_key
+        key += length
+    for i in range(first):
+        places[i] = places[first]
+    for i in range(last + 1, count):
+        places[i] = places[last]
 
 
 @njit

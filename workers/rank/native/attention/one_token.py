@@ -13,7 +13,7 @@ from numba import njit
 from numba.extending import register_jitable
 from numpy import int64
 
-from workers.rank.native.attention.layout import lay_out_some_keys, width_of
+from workers.rank.native.attention.layout import find, lay_out_some_keys, width_of
 from workers.rank.native.attention.parts import softmax
 from workers.rank.native.compiled import compiled
 from workers.rank.native.numbers import ELEMENTS, together, write
@@ -102,7 +102,7 @@ def _attend(
         most_keys,
         scale,
     )
-    if num_keys * kv_heads * head_dim < LEAST_FOR_TWO:
+    if threads < 2 or num_keys * kv_heads * head_dim < LEAST_FOR_TWO:
         _rows(0, 1, *whole)
     else:
         as_team(_rows, threads, whole)
@@ -180,7 +180,7 @@ def _head(
     weights, sums = as_type_of(keys, ahead(scores, shared * padded * (pair - 1))), ahead(scores, 2 * shared * padded)
     begin = start // WIDTH * WIDTH
     num_keys, stop, inverses = end - begin, _padded(end) - begin, ahead(sums, shared * head_dim)
-    _find(places, table, begin, start, end, stop + WIDTH, head_dim, block_size, by_block)
+    find(places, table, begin, stop + WIDTH, start, end, head_dim, block_size, by_block)
     _score_keys(queries, keys, values, places, laid, scores, num_keys, padded, shared, head_dim, by_query_head)
     for head in range(shared):
         line, into = ahead(scores, head * padded), ahead(weights, head * padded)
@@ -193,27 +193,6 @@ def _head(
             for i in range(width):
                 write(outputs, head * head_dim + column + i, total[head * width + i] * inverses[head])
         column += width
-
-
-@njit
-def _find(places, table, begin, start, end, stop, head_dim, block_size, by_block):
-    """Where the keys from ``begin`` on, ``stop`` of them, are in their blocks.
-
-    In place of what is before ``start``, or behind the end, where anything may be, the nearest key is found.
-    """
-    key = start
-    while key < end:
-        block = key // block_size
-        slot = key - block * block_size
-        count = min(block_size - slot, end - key)
-        here = int64(table[block]) * by_block + slot * head_dim
-        for i in range(count):
-            places[key - begin + i] = here + i * head_dim
-        key += count
-    for i in range(start - begin):
-        places[i] = places[start - begin]
-    for i in range(end - begin, stop):
-        places[i] = places[end - begin - 1]
 
 
 _scores1, _scores2, _scores4 = (fetching_sums_of(rows, WIDTH // LANES) for rows in (1, 2, 4))

@@ -12,7 +12,7 @@ from numba import njit
 from numba.extending import register_jitable
 from numpy import int64
 
-from workers.rank.native.attention.layout import lay_out_keys, lay_out_values, width_of
+from workers.rank.native.attention.layout import find, lay_out_keys, lay_out_values, width_of
 from workers.rank.native.attention.parts import add, height_of, softmax
 from workers.rank.native.compiled import compiled
 from workers.rank.native.numbers import ELEMENTS, together, write
@@ -29,26 +29,40 @@ CHUNK = 256
 
 @lru_cache(maxsize=4)
 def attend(dtype):
-    """``f(queries, keys, values, outputs, scratch, tokens, keys, kv_heads, shared, head_dim, block_tokens, query_token,
-    query_head, key_token, key_head, value_token, value_head, output_token, output_head, window, threads, scale)``: the
-    attention of the last ``tokens`` of a context of so many keys.
+    """``f(queries, keys, values, outputs, scratch, table, tokens, keys, kv_heads, shared, head_dim, block_tokens,
+    query_token, query_head, by_key, key_head, by_value, value_head, block_size, by_block, output_token, output_head,
+    window, threads, scale)``: the attention of the last ``tokens`` of a context of so many keys.
 
-    ``shared`` heads of a query have one head of keys; ``head_dim`` is a multiple of ``LANES``, and distances, which
-    count numbers, are even for bfloat16. ``block_tokens`` are computed together, and ``scratch`` has room for
-    ``scratch_floats`` float32: see the functions of these names. ``threads`` are those of torch.
+    Keys and values are in blocks; ``table`` (int32) has the number of each. ``shared`` heads of a query have one head
+    of keys; ``head_dim`` is a multiple of ``LANES``, and distances, which count numbers, are even for bfloat16.
+    ``block_tokens`` are computed together, and ``scratch`` has room for ``scratch_floats`` float32: see the functions
+    of these names. ``threads`` are those of torch.
     """
-    return compiled(_attend, "elements elements elements elements floats" + 16 * " int" + " float", ELEMENTS[dtype])
+    kinds = "elements elements elements elements floats integers" + 18 * " int" + " float"
+    return compiled(_attend, kinds, ELEMENTS[dtype])
+
+
+@register_jitable
+def first_key(num_tokens, num_keys, window):
+    """The first key that is looked at: a multiple of ``WIDTH``, so that sums are the same for any tokens."""
+    return max(0, num_keys - num_tokens + 1 - window) // WIDTH * WIDTH
 
 
 def block_tokens(num_tokens: int, num_keys: int, shared: int, threads: int) -> int:
-    """How many tokens to compute together: a multiple of ``MAX_ROWS``, and so few that each thread has some."""
+    """How many tokens to compute together: a multiple of ``MAX_ROWS``, and so few that each thread has some.
+
+    ``num_keys``: those from ``first_key`` on.
+    """
     line: int = 4 * shared * _padded(num_keys)
     fitting = min(MAX_TOKENS, SCORE_BYTES // line, -(-num_tokens // threads))
     return max(1, -(-fitting // MAX_ROWS)) * MAX_ROWS
 
 
 def scratch_floats(num_tokens: int, num_keys: int, shared: int, head_dim: int, threads: int) -> int:
-    """The float32 for keys and values, which all threads share, and for scores, weights and sums of each thread."""
+    """The float32 for keys and values, which all threads share, and for scores, weights and sums of each thread.
+
+    ``num_keys``: those from ``first_key`` on.
+    """
     padded: int = _padded(num_keys)
     own: int = _own_floats(padded, shared * block_tokens(num_tokens, num_keys, shared, threads))
     return 2 * padded * head_dim + threads * own
@@ -70,6 +84,7 @@ def _attend(
     values,
     outputs,
     scratch,
+    table,
     tokens,
     num_keys,
     kv_heads,
@@ -78,10 +93,12 @@ def _attend(
     block_tokens,
     query_token,
     query_head,
-    key_token,
+    by_key,
     key_head,
-    value_token,
+    by_value,
     value_head,
+    block_size,
+    by_block,
     output_token,
     output_head,
     window,
@@ -94,6 +111,7 @@ def _attend(
         values,
         outputs,
         scratch,
+        table,
         tokens,
         num_keys,
         kv_heads,
@@ -102,10 +120,12 @@ def _attend(
         block_tokens,
         query_token,
         query_head,
-        key_token,
+        by_key,
         key_head,
-        value_token,
+        by_value,
         value_head,
+        block_size,
+        by_block,
         output_token,
         output_head,
         window,
@@ -127,6 +147,7 @@ def _share(
     values,
     outputs,
     scratch,
+    table,
     tokens,
     num_keys,
     kv_heads,
@@ -135,42 +156,48 @@ def _share(
     block_tokens,
     query_token,
     query_head,
-    key_token,
+    by_key,
     key_head,
-    value_token,
+    by_value,
     value_head,
+    block_size,
+    by_block,
     output_token,
     output_head,
     window,
     scale,
 ):
     """What one thread computes."""
-    places, padded = _places(), _padded(num_keys)
+    begin, start = first_key(tokens, num_keys, window), max(0, num_keys - tokens + 1 - window)
+    # From here on keys are counted from ``begin`` on.
+    seen = num_keys - begin
+    places, padded = _places(), _padded(seen)
     laid_keys = as_type_of(keys, scratch)
     laid_values = as_type_of(keys, ahead(scratch, padded * head_dim))
     own = ahead(scratch, 2 * padded * head_dim + place * _own_floats(padded, shared * block_tokens))
     blocks = padded // WIDTH
     first, end = blocks * place // threads * WIDTH, blocks * (place + 1) // threads * WIDTH
     for head in range(kv_heads):
+        these, those = ahead(keys, head * key_head), ahead(values, head * value_head)
         for key in range(first, end, WIDTH):
-            count = min(WIDTH, num_keys - key)
-            _find(places, head * key_head, key, num_keys, key_token)
-            lay_out_keys(keys, places, count, ahead(laid_keys, key * head_dim), head_dim)
-            _find(places, head * value_head, key, num_keys, value_token)
-            lay_out_values(values, places, count, laid_values, key, padded, head_dim)
+            count = min(WIDTH, seen - key)
+            find(places, table, begin + key, WIDTH, start, num_keys, by_key, block_size, by_block)
+            lay_out_keys(these, places, count, ahead(laid_keys, key * head_dim), head_dim)
+            find(places, table, begin + key, WIDTH, start, num_keys, by_value, block_size, by_block)
+            lay_out_values(those, places, count, laid_values, key, padded, head_dim)
         wait_for_team()
-        these, those = ahead(queries, head * shared * query_head), ahead(outputs, head * shared * output_head)
+        given, found = ahead(queries, head * shared * query_head), ahead(outputs, head * shared * output_head)
         # Later blocks see more keys, so each thread has some of all.
         for block in range(place, (tokens + block_tokens - 1) // block_tokens, threads):
             token = block * block_tokens
             _block(
-                ahead(these, token * query_token),
+                ahead(given, token * query_token),
                 laid_keys,
                 laid_values,
-                ahead(those, token * output_token),
+                ahead(found, token * output_token),
                 own,
                 min(block_tokens, tokens - token),
-                num_keys - tokens + token,
+                seen - tokens + token,
                 padded,
                 shared,
                 head_dim,
@@ -183,13 +210,6 @@ def _share(
                 scale,
             )
         wait_for_team()  # the next head's keys take the place of these
-
-
-@njit
-def _find(places, begin, first, num_keys, distance):
-    """Where the keys from ``first`` on are; behind the last one it is found again."""
-    for i in range(WIDTH):
-        places[i] = begin + min(first + i, num_keys - 1) * distance
 
 
 @njit
