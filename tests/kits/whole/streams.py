@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from tests.kits.whole import reference
@@ -52,14 +51,17 @@ async def lines(stack: Stack, path: str, body: dict[str, Any], count: Count) -> 
     return found
 
 
-@dataclass(frozen=True)
 class Near:
     """Equal to one that is ``TOLERANCE`` away or nearer; a rounded number is not equal to one across the boundary."""
 
-    logprob: float
+    def __init__(self, logprob: float) -> None:
+        self.logprob = logprob
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Near) and abs(self.logprob - other.logprob) <= TOLERANCE
+
+    def __repr__(self) -> str:
+        return f"Near({self.logprob})"
 
     __hash__ = None  # type: ignore[assignment]
 

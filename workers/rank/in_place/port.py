@@ -14,8 +14,9 @@ class PagedRows:
     """Rows that have ``num_tokens`` tokens each, one row after the other on the token axis from ``first_token``.
 
     ``tables`` ``[row, block]`` (int32) has the blocks of each row, and anything after them. ``ends`` ``[row]`` (int32)
-    is the context length of each row, with its own tokens. ``max_end`` is no less than any of them. A kernel takes the
-    values of both tensors from the device, so that a captured kernel computes what is in them when it is replayed.
+    is the context length of each row, with its own tokens, so at least 1. ``max_end`` is no less than any of them. A
+    kernel takes the values of both tensors from the device, so that a captured kernel computes what is in them when it
+    is replayed.
     ``is_beginning``: the rows have no earlier tokens, and several of their own.
     """
 

@@ -5,12 +5,12 @@
 ``compiled``  compiles a program once for each machine
 ``program``   calls it with addresses of tensors, and tells who records that
 ``rows``      programs for each token by itself: norms, rotations, gates
-``paged``     programs that read or write the paged cache
-``tiles``     parts of a product that stay in registers, and threads that compute parts of a program
+``addresses``  what programs do with addresses
+``tiles``     parts of a product that stay in registers; ``team``: threads that compute parts of a program
 ``products``  the products of tokens and weights; ``weights`` lays weights out for it, and calls it
-``row_programs`` and ``cache_writes``  call those of ``rows``, and the one that writes, with tensors
+``attention``  attention, with a package of its own
+``row_programs``  calls those of ``rows`` with tensors
+``cache_writes``  writes keys and values to the paged cache
 ``masks``     scores of banned tokens
 ``noise``     random bits for the tokens that can be drawn
-``tiled``     causal attention of prompts by tiles; ``causal`` calls it, or has torch compute the products
-``scores``    the softmax for those products
 """

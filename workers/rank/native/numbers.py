@@ -8,11 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from llvmlite import ir
 from numba import njit, types
-from numba.extending import intrinsic, overload
-
-from workers.rank.native.tiles import prefetch
+from numba.extending import overload
 
 #: How Numba names the elements of a tensor.
 ELEMENTS = {torch.float32: types.float32, torch.bfloat16: types.uint16}
@@ -51,21 +48,6 @@ def _write(numbers, index, number):
     return narrowed
 
 
-@intrinsic
-def fetch(context, numbers, index):
-    """Have the processor fetch the number at ``index``, and the others of its line, into its cache; waits for nothing.
-
-    Processors see by themselves that numbers are read one after the other, but not across pages of memory, nor from
-    one block to the next one of a table.
-    """
-
-    def instruction(context, builder, signature, arguments):
-        prefetch(builder, builder.gep(arguments[0], [arguments[1]]))
-        return context.get_dummy_value()
-
-    return types.void(numbers, types.int64), instruction
-
-
 def together(numbers):
     """How many numbers are multiplied at a time, as one word of 32 bits: one float32, or two bfloat16."""
     raise NotImplementedError("programs only")
@@ -76,26 +58,6 @@ def _together(numbers):
     if numbers.dtype == types.float32:
         return lambda numbers: 1
     return lambda numbers: 2
-
-
-@intrinsic
-def as_floats(context, numbers):
-    """The same address, of float32."""
-
-    def instruction(context, builder, signature, arguments):
-        return builder.bitcast(arguments[0], ir.FloatType().as_pointer())
-
-    return types.CPointer(types.float32)(numbers), instruction
-
-
-@intrinsic
-def as_words(context, numbers):
-    """The same address, of words."""
-
-    def instruction(context, builder, signature, arguments):
-        return builder.bitcast(arguments[0], ir.IntType(32).as_pointer())
-
-    return types.CPointer(types.uint32)(numbers), instruction
 
 
 @njit(inline="always")

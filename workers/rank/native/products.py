@@ -11,10 +11,11 @@ from functools import lru_cache
 import numpy as np
 from numba import njit
 
+from workers.rank.native.addresses import ahead, float_room_of, room_of
 from workers.rank.native.compiled import compiled
 from workers.rank.native.numbers import ELEMENTS, together
 from workers.rank.native.team import as_team
-from workers.rank.native.tiles import LANES, MAX_ROWS, WIDTH, ahead, float_room_of, room_of, tile_of
+from workers.rank.native.tiles import LANES, MAX_ROWS, WIDTH, tile_of
 
 #: Inputs after which a block's weights are too many to stay in the nearer caches (1 MiB) while all rows take their
 #: turn: these times as many as are multiplied at a time.

@@ -63,25 +63,3 @@ def _gate(product, outputs, tokens, size):
             number = read(product, first + i)
             opened = number / (np.float32(1.0) + exponential(-number))
             write(outputs, target + i, opened * read(product, first + size + i))
-
-
-@lru_cache(maxsize=4)
-def store(dtype):
-    """``f(cache, slots, keys, values, tokens, kv_heads, head_dim, to_values, key_token, key_head, value_token,
-    value_head)``: copies keys and values into the cache.
-
-    ``cache`` is that of the layer; ``slots`` ``[kv_head, token]`` are those of keys. Distances count numbers.
-    """
-    return compiled(_store, "elements indices elements elements" + 8 * " int", ELEMENTS[dtype])
-
-
-def _store(cache, slots, keys, values, tokens, kv_heads, head_dim, to_values, k_token, k_head, v_token, v_head):
-    for token in range(tokens):
-        for head in range(kv_heads):
-            key, value = token * k_token + head * k_head, token * v_token + head * v_head
-            to_key = slots[head * tokens + token] * head_dim
-            to_value = to_key + to_values
-            for i in range(head_dim):
-                cache[to_key + i] = keys[key + i]
-            for i in range(head_dim):
-                cache[to_value + i] = values[value + i]

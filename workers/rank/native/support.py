@@ -16,7 +16,7 @@ def is_available(dtype: torch.dtype) -> bool:
 
 
 def has_tiles(dtype: torch.dtype) -> bool:
-    """Whether this processor has what makes ``products`` and ``tiled`` faster than oneDNN: AVX512.
+    """Whether ``products``, and attention by tiles, are for this processor: one with AVX512, where they are faster.
 
     For bfloat16 it has to multiply them, two at a time; one with instructions for matrices (AMX) has something faster.
     """
@@ -51,7 +51,7 @@ def tiles_error(dtype: torch.dtype) -> str:
             program(dtype)
     # A compiler that does not know an instruction may raise anything.
     except Exception as error:  # noqa: BLE001
-        return f"Numba does not compile products ({type(error).__name__})"
+        return f"Numba does not compile programs of tiles ({type(error).__name__})"
     return ""
 
 

@@ -11,6 +11,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from workers.rank.native.addresses import prefetch
+
 #: Float32 of a vector; and outputs and rows of the tile that is used most.
 LANES, WIDTH = 16, 64
 MAX_ROWS = 4
@@ -111,6 +113,19 @@ def placed_sums_of(num_rows, num_vectors):
     return tile
 
 
+@intrinsic
+def put(context, outputs, sums, factor):
+    """Store ``LANES`` sums, times a factor, as outputs."""
+
+    def instructions(context, builder, signature, arguments):
+        target, source, factor = arguments
+        total = load(builder, builder.bitcast(source, _FLOATS.as_pointer()), 4)
+        _store(builder, builder.fmul(total, spread(builder, factor)), target)
+        return context.get_dummy_value()
+
+    return types.void(outputs, sums, types.float32), instructions
+
+
 class _Rows:
     """Writes the instructions for the sums of some rows, of ``num_vectors`` vectors each, which stay in registers."""
 
@@ -130,7 +145,7 @@ class _Rows:
             with at_first:
                 self._each(lambda row, vector: ir.Constant(_FLOATS, [0.0] * LANES))
             with later:
-                self._each(lambda row, vector: self._load(self._sum(row, vector), 4))
+                self._each(lambda row, vector: load(self._builder, self._sum(row, vector), 4))
 
     def keep(self):
         for row in self._rows:
@@ -143,8 +158,8 @@ class _Rows:
             more = self._number(self._vector_of(bias, vector))
             for row in self._rows:
                 total = self._builder.fadd(self._builder.load(self._total[row][vector]), more)
-                start = self._builder.gep(outputs, [self._times(row, by_output)])
-                self._store(total, self._vector_of(start, vector))
+                place = self._builder.add(self._times(row, by_output), _LONG(LANES * vector))
+                _store(self._builder, total, self._builder.gep(outputs, [place]))
 
     def add(self, size, columns):
         """Go over the inputs, two of them at a time if they are bfloat16.
@@ -164,8 +179,8 @@ class _Rows:
         with cgutils.for_range(builder, count) as loop:
             vectors = columns(loop.index)
             for row in self._rows:
-                given = self._load(builder.gep(rows[row], [loop.index]), 2 if self._is_half else 4)
-                given = self._spread(given)
+                given = load(self._builder, builder.gep(rows[row], [loop.index]), 2 if self._is_half else 4)
+                given = spread(self._builder, given)
                 for vector, column in zip(self._vectors, vectors, strict=True):
                     place = self._total[row][vector]
                     total = builder.load(place)
@@ -230,21 +245,11 @@ class _Rows:
             for vector in self._vectors:
                 self._builder.store(initial(row, vector), self._total[row][vector])
 
-    def _store(self, total, address):
-        """As bfloat16 the nearest ones, see ``numbers.write``."""
-        builder = self._builder
-        if self._is_half:
-            bits = builder.bitcast(total, _INTS)
-            odd = builder.and_(builder.lshr(bits, _all(16)), _all(1))
-            bits = builder.add(builder.add(bits, _all(0x7FFF)), odd)
-            total = builder.trunc(builder.lshr(bits, _all(16)), _SHORTS)
-        builder.store(total, address).align = 2 if self._is_half else 4
-
     def _number(self, address):
         """The float32 of a vector of numbers."""
         if not self._is_half:
-            return self._load(address, 4)
-        bits = self._builder.zext(self._load(address, 2), _INTS)
+            return load(self._builder, address, 4)
+        bits = self._builder.zext(load(self._builder, address, 2), _INTS)
         return self._builder.bitcast(self._builder.shl(bits, _all(16)), _FLOATS)
 
     def _vector_of(self, start, vector):
@@ -258,18 +263,36 @@ class _Rows:
     def _times(self, row, distance):
         return self._builder.mul(_LONG(row), distance)
 
-    def _load(self, address, alignment):
-        loaded = self._builder.load(address)
-        loaded.align = alignment
-        return loaded
-
     def _load_at(self, start, index, kind, alignment):
-        return self._load(self._builder.bitcast(self._builder.gep(start, [index]), kind.as_pointer()), alignment)
+        return load(
+            self._builder, self._builder.bitcast(self._builder.gep(start, [index]), kind.as_pointer()), alignment
+        )
 
-    def _spread(self, number):
-        kind = ir.VectorType(number.type, LANES)
-        single = self._builder.insert_element(ir.Constant(kind, ir.Undefined), number, _INT(0))
-        return self._builder.shuffle_vector(single, ir.Constant(kind, ir.Undefined), ir.Constant(_INTS, [0] * LANES))
+
+def load(builder, address, alignment):
+    """What is at an address that is a multiple of ``alignment`` bytes."""
+    loaded = builder.load(address)
+    loaded.align = alignment
+    return loaded
+
+
+def _store(builder, numbers, target):
+    """Store a vector where ``target`` points to: as bfloat16 the nearest ones, see ``numbers.write``."""
+    is_half = target.type.pointee == _SHORT
+    if is_half:
+        bits = builder.bitcast(numbers, _INTS)
+        odd = builder.and_(builder.lshr(bits, _all(16)), _all(1))
+        bits = builder.add(builder.add(bits, _all(0x7FFF)), odd)
+        numbers = builder.trunc(builder.lshr(bits, _all(16)), _SHORTS)
+    address = builder.bitcast(target, (_SHORTS if is_half else _FLOATS).as_pointer())
+    builder.store(numbers, address).align = 2 if is_half else 4
+
+
+def spread(builder, number):
+    """A vector of one number."""
+    kind = ir.VectorType(number.type, LANES)
+    single = builder.insert_element(ir.Constant(kind, ir.Undefined), number, _INT(0))
+    return builder.shuffle_vector(single, ir.Constant(kind, ir.Undefined), ir.Constant(_INTS, [0] * LANES))
 
 
 def paired(builder, first, second):
@@ -279,81 +302,9 @@ def paired(builder, first, second):
     return builder.bitcast(both, _INTS)
 
 
-def prefetch(builder, address):
-    """Have the processor fetch the line of this address into its nearest cache; waits for nothing."""
-    kind = ir.FunctionType(ir.VoidType(), [_BYTE.as_pointer(), _INT, _INT, _INT])
-    function = builder.module.declare_intrinsic("llvm.prefetch", [_BYTE.as_pointer()], kind)
-    # To be read, into the nearest cache, as data.
-    builder.call(function, [builder.bitcast(address, _BYTE.as_pointer()), _INT(0), _INT(3), _INT(1)])
-
-
 def _is_set(builder, flag):
     return builder.icmp_signed("!=", flag, _LONG(0))
 
 
 def _all(number):
     return ir.Constant(_INTS, [number] * LANES)
-
-
-@intrinsic
-def ahead(context, numbers, count):
-    """The address that is ``count`` numbers further on."""
-
-    def instruction(context, builder, signature, arguments):
-        return builder.gep(arguments[0], [arguments[1]])
-
-    return numbers(numbers, types.int64), instruction
-
-
-def room_of(count):
-    """``f(like)``: the address of ``count`` numbers as ``like`` points to, which are there until the function ends."""
-
-    @intrinsic
-    def room(context, like):
-        def instruction(context, builder, signature, arguments):
-            with builder.goto_entry_block():
-                return builder.alloca(arguments[0].type.pointee, _LONG(count))
-
-        return like(like), instruction
-
-    return room
-
-
-def _rooms(kind, numba_kind):
-    def room_of(count):
-        """``f()``: the address of ``count`` such numbers, which are there until the function ends."""
-
-        @intrinsic
-        def room(context):
-            def instruction(context, builder, signature, arguments):
-                with builder.goto_entry_block():
-                    return builder.alloca(kind, _LONG(count))
-
-            return types.CPointer(numba_kind)(), instruction
-
-        return room
-
-    return room_of
-
-
-float_room_of, long_room_of = _rooms(ir.FloatType(), types.float32), _rooms(_LONG, types.int64)
-
-
-@intrinsic
-def as_type_of(context, like, pointer):
-    """The same address, as a pointer of the type of ``like``."""
-
-    def instruction(context, builder, signature, arguments):
-        return builder.bitcast(arguments[1], arguments[0].type)
-
-    return like(like, pointer), instruction
-
-
-@intrinsic
-def as_longs(context, numbers):
-    """The same address, of int64."""
-
-    def instruction(context, builder, signature, arguments):
-        return builder.bitcast(arguments[0], _LONG.as_pointer())
-
-    return types.CPointer(types.int64)(numbers), instruction

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,11 +16,35 @@ from workers.rank.native.support import has_tiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from workers.rank.loading.model import ModelShard
 
 NUM_TOKENS = 30
 GREEDY = SamplingParams(temperature=0.0, num_logprobs=3)
+#: Prints what a prompt and a decoded token are given, a word for each length.
+PROGRAM = """
+import hashlib
+import sys
+
+import torch
+
+from workers.rank.native.attention.causal import attend_in_blocks
+from workers.rank.native.attention.decode import attend_one_token
+
+dtype = getattr(torch, sys.argv[1])
+torch.manual_seed(0)
+for length in (1, 17, 64, 65, 100, 150, 300, 700):
+    blocks = torch.randn(length // 16 + 1, 2, 2, 16, 32).to(dtype)
+    table = torch.arange(len(blocks), dtype=torch.int32)
+    query = torch.randn(4, length, 32).to(dtype)
+    prompt, row = torch.empty(length, 4, 32, dtype=dtype), torch.empty(1, 4, 32, dtype=dtype)
+    attend_in_blocks(query, blocks, table, length, 0.5, None, prompt)
+    ends = torch.tensor([length], dtype=torch.int32)
+    attend_one_token(query[:, -1:], blocks, table[None], ends, 0.5, None, row)
+    assert torch.equal(prompt[-1], row[0]), length
+    print(hashlib.sha256(prompt.float().numpy().tobytes()).hexdigest()[:16])
+"""
 
 
 @pytest.mark.parametrize("length", [1, 50, 200])
@@ -36,3 +63,33 @@ def test_what_goes_on_elsewhere_goes_on_with_the_same_bits(
         others = [Job(prompt(n, 2), NUM_TOKENS, GREEDY, chunk=5) for n in (1, 70, 7)]
         Driver(model, seed=done).run([*others, rest])
         assert [one.top for one in rest.sampled] == [one.top for one in whole.sampled[done:]]
+
+
+def test_a_seed_draws_the_same_tokens_elsewhere(model_of: Callable[..., ModelShard]) -> None:
+    if not has_tiles(torch.float32):
+        pytest.skip("this processor has no instructions for the type")
+    drawn = SamplingParams(temperature=1.0, seed=5, num_logprobs=3)
+    alone, among = (Job(prompt(40, 1), NUM_TOKENS, drawn, chunk=chunk) for chunk in (1000, 7))
+    model = model_of("llama")
+    Driver(model).run([alone])
+    Driver(model, seed=1).run([*(Job(prompt(n, 2), NUM_TOKENS, GREEDY) for n in (1, 70, 7)), among])
+    assert [(one.token, one.top) for one in among.sampled] == [(one.token, one.top) for one in alone.sampled]
+
+
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("bfloat16", marks=pytest.mark.slow)])
+def test_a_program_just_compiled_gives_the_bits_of_one_that_was_kept(dtype: str, tmp_path: Path) -> None:
+    """Numba puts functions together differently then, also if one program of two was kept."""
+    if not has_tiles(getattr(torch, dtype)):
+        pytest.skip("this processor has no instructions for the type")
+    environ = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+
+    def words() -> str:
+        command = [sys.executable, "-c", PROGRAM, dtype]
+        return subprocess.run(command, env=environ, check=True, capture_output=True, text=True).stdout
+
+    compiled, kept = words(), words()
+    assert len(compiled.split()) == 8 and kept == compiled
+    gone = [path for path in tmp_path.rglob("*.nb[ci]") if path.name.startswith("one_token")]
+    for path in gone:
+        path.unlink()
+    assert gone and words() == compiled

@@ -66,7 +66,7 @@ def test_products_that_do_not_compile_are_said_and_done_without(
     support.tiles_error.cache_clear()
     try:
         why = main.without_programs("float32", torch.device("cpu"))
-        assert why == "Numba does not compile products (TypeError)"
+        assert why == "Numba does not compile programs of tiles (TypeError)"
         assert Driver(load(folder)).run(jobs[1]) == expected
     finally:
         support.tiles_error.cache_clear()

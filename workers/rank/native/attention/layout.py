@@ -11,8 +11,9 @@ from numba import njit, types
 from numba.extending import intrinsic
 from numpy import int64
 
-from workers.rank.native.numbers import as_words, together
-from workers.rank.native.tiles import LANES, WIDTH, ahead, paired
+from workers.rank.native.addresses import ahead, as_words
+from workers.rank.native.numbers import together
+from workers.rank.native.tiles import LANES, WIDTH, paired
 
 _WORDS = ir.VectorType(ir.IntType(32), LANES)
 _SHORTS = ir.VectorType(ir.IntType(16), LANES)
@@ -23,7 +24,7 @@ def find(places, table, begin, count, start, end, by_key, block_size, by_block):
     """Where ``count`` keys from ``begin`` on are: those of a block lie ``by_key`` numbers from each other.
 
     ``table`` has the number of each block. In place of what is before ``start``, or from ``end`` on, where anything may
-    be, the nearest key is found; there is one.
+    be, the nearest key is found. There has to be one in between.
     """
     first, last = max(0, start - begin), min(end - begin, count) - 1
     key = begin + first
@@ -51,7 +52,10 @@ def width_of(left):
 
 @njit
 def lay_out_keys(keys, places, count, laid, head_dim):
-    """``count`` keys, at ``places``, of at most ``WIDTH``. Places count to a multiple of ``LANES``, and may recur."""
+    """``count`` keys, at ``places``, of at most ``WIDTH``.
+
+    ``places`` has entries up to the next multiple of ``LANES``; two may be the same.
+    """
     for first in range(0, count, LANES):
         lay_out_some_keys(keys, ahead(places, first), laid, first, head_dim)
 

@@ -13,12 +13,13 @@ from numba import njit
 from numba.extending import register_jitable
 from numpy import int64
 
+from workers.rank.native.addresses import ahead, as_longs, as_type_of
 from workers.rank.native.attention.layout import find, lay_out_some_keys, width_of
-from workers.rank.native.attention.parts import softmax
+from workers.rank.native.attention.softmax import put_rows, softmax, whole_tiles
 from workers.rank.native.compiled import compiled
-from workers.rank.native.numbers import ELEMENTS, together, write
+from workers.rank.native.numbers import ELEMENTS, together
 from workers.rank.native.team import as_team
-from workers.rank.native.tiles import LANES, WIDTH, ahead, as_longs, as_type_of, fetching_sums_of, placed_sums_of
+from workers.rank.native.tiles import LANES, WIDTH, fetching_sums_of, placed_sums_of
 
 #: Fewer numbers of keys than these a thread has read before another one has begun.
 LEAST_FOR_TWO = 1 << 16
@@ -27,32 +28,31 @@ LEAST_FOR_TWO = 1 << 16
 @lru_cache(maxsize=4)
 def attend(dtype):
     """``f(cache, tables, ends, queries, outputs, scratch, rows, width, kv_heads, shared, head_dim, block_size,
-    by_block, by_head, by_query, by_query_head, window, most_keys, threads, scale)``: the attention of rows of one
-    token.
+    by_block, by_head, by_query, by_query_head, window, to_values, by_key, most_keys, threads, scale)``: the attention
+    of rows of one token.
 
-    ``cache`` is that of the layer. ``tables`` are ``[row, width]``, ``ends`` the lengths of the contexts, at most
+    ``cache`` is that of the layer. ``tables`` are ``[row, width]``, ``ends`` the lengths of the contexts, from 1 to
     ``most_keys``; outputs are ``[row, head, head_dim]``. ``shared`` heads of a query have one head of keys;
-    ``head_dim`` is a multiple of ``LANES``, and distances, which count numbers, are even for bfloat16. ``scratch`` has
-    room for ``scratch_floats`` float32. ``threads`` are those of torch.
+    ``head_dim`` is a multiple of ``LANES``, and ``by_key``, as all distances in numbers, is even for bfloat16.
+    ``scratch`` has room for ``scratch_floats`` float32. ``threads`` are those of torch.
     """
-    kinds = "elements integers integers elements elements floats" + 13 * " int" + " float"
+    kinds = "elements integers integers elements elements floats" + 15 * " int" + " float"
     return compiled(_attend, kinds, ELEMENTS[dtype])
 
 
-def scratch_floats(most_keys: int, shared: int, head_dim: int, threads: int) -> int:
-    """The float32 of all threads: some keys as columns, places of all, scores, weights and sums."""
-    own: int = _own_floats(_padded(most_keys), shared, head_dim)
+def scratch_floats(most_keys: int, shared: int, head_dim: int, threads: int, pair: int) -> int:
+    """The float32 of all threads: some keys as columns, places of all, scores, weights and sums.
+
+    ``pair``: see ``numbers.together``.
+    """
+    own: int = _own_floats(whole_tiles(most_keys), shared, head_dim, pair)
     return threads * own
 
 
 @register_jitable
-def _padded(num_keys):
-    return -(-num_keys // WIDTH) * WIDTH
-
-
-@register_jitable
-def _own_floats(padded, shared, head_dim):
-    count = WIDTH * head_dim + 2 * (padded + WIDTH) + shared * (2 * padded + head_dim + 1)
+def _own_floats(padded, shared, head_dim, pair):
+    # In float32 weights take the place of the scores; in bfloat16 they are half as long.
+    count = WIDTH * head_dim + 2 * (padded + WIDTH) + shared * (padded * (1 + pair) // 2 + head_dim + 1)
     return (count + LANES - 1) // LANES * LANES
 
 
@@ -74,6 +74,8 @@ def _attend(
     by_query,
     by_query_head,
     window,
+    to_values,
+    by_key,
     most_keys,
     threads,
     scale,
@@ -99,17 +101,19 @@ def _attend(
         by_query,
         by_query_head,
         window,
+        to_values,
+        by_key,
         most_keys,
         scale,
     )
     if threads < 2 or num_keys * kv_heads * head_dim < LEAST_FOR_TWO:
-        _rows(0, 1, *whole)
+        _share(0, 1, *whole)
     else:
-        as_team(_rows, threads, whole)
+        as_team(_share, threads, whole)
 
 
 @njit
-def _rows(
+def _share(
     place,
     threads,
     cache,
@@ -129,12 +133,14 @@ def _rows(
     by_query,
     by_query_head,
     window,
+    to_values,
+    by_key,
     most_keys,
     scale,
 ):
-    """The heads of keys of all rows, every ``threads``-th from ``place`` on."""
-    padded = _padded(most_keys)
-    own = ahead(scratch, place * _own_floats(padded, shared, head_dim))
+    """What one thread computes: every ``threads``-th head of keys, of all rows, from ``place`` on."""
+    padded = whole_tiles(most_keys)
+    own = ahead(scratch, place * _own_floats(padded, shared, head_dim, together(cache)))
     for item in range(place, rows * kv_heads, threads):
         row, head = item // kv_heads, item % kv_heads
         _head(
@@ -151,6 +157,8 @@ def _rows(
             by_block,
             by_query_head,
             window,
+            to_values,
+            by_key,
             scale,
         )
 
@@ -170,17 +178,20 @@ def _head(
     by_block,
     by_query_head,
     window,
+    to_values,
+    by_key,
     scale,
 ):
     """The heads of a row that share one head of keys, in a context of ``end`` tokens."""
-    pair, values, start = together(keys), ahead(keys, block_size * head_dim), max(0, end - window)
+    pair, values, start = together(keys), ahead(keys, to_values), max(0, end - window)
     laid, places = as_type_of(keys, scratch), as_longs(ahead(scratch, WIDTH * head_dim))
     scores = ahead(scratch, WIDTH * head_dim + 2 * (padded + WIDTH))
-    # In float32 weights take the place of the scores. Both, and places, begin with the key ``begin``.
-    weights, sums = as_type_of(keys, ahead(scores, shared * padded * (pair - 1))), ahead(scores, 2 * shared * padded)
+    # All of these begin with the key ``begin``.
+    weights = as_type_of(keys, ahead(scores, shared * padded * (pair - 1)))
+    sums = ahead(scores, shared * padded * (1 + pair) // 2)
     begin = start // WIDTH * WIDTH
-    num_keys, stop, inverses = end - begin, _padded(end) - begin, ahead(sums, shared * head_dim)
-    find(places, table, begin, stop + WIDTH, start, end, head_dim, block_size, by_block)
+    num_keys, stop, inverses = end - begin, whole_tiles(end) - begin, ahead(sums, shared * head_dim)
+    find(places, table, begin, stop + WIDTH, start, end, by_key, block_size, by_block)
     _score_keys(queries, keys, values, places, laid, scores, num_keys, padded, shared, head_dim, by_query_head)
     for head in range(shared):
         line, into = ahead(scores, head * padded), ahead(weights, head * padded)
@@ -189,9 +200,7 @@ def _head(
     column = 0
     while column < head_dim:
         width, total = width_of(head_dim - column), ahead(sums, column * shared)
-        for head in range(shared):
-            for i in range(width):
-                write(outputs, head * head_dim + column + i, total[head * width + i] * inverses[head])
+        put_rows(ahead(outputs, column), total, inverses, shared, width, head_dim)
         column += width
 
 

@@ -1,4 +1,4 @@
-"""Attention of rows of one token where there is no AVX512; ``cache/kv_cache.py`` says how the cache is laid out."""
+"""Attention of rows of one token where ``one_token`` cannot; ``cache/kv_cache.py`` says how the cache is laid out."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from functools import lru_cache
 import numpy as np
 from numba import njit
 
+from workers.rank.native.addresses import fetch
 from workers.rank.native.compiled import compiled
-from workers.rank.native.numbers import ELEMENTS, fetch, read, weigh, write
+from workers.rank.native.numbers import ELEMENTS, read, weigh, write
 
 #: Constants of ``_decode``, for which ``decode`` has values: the numbers of a head, or 0 if that is no constant, and
 #: those of a line of the processor's cache.

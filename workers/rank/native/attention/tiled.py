@@ -12,12 +12,14 @@ from numba import njit
 from numba.extending import register_jitable
 from numpy import int64
 
+from workers.rank.native.addresses import ahead, as_type_of, long_room_of
 from workers.rank.native.attention.layout import find, lay_out_keys, lay_out_values, width_of
-from workers.rank.native.attention.parts import add, height_of, softmax
+from workers.rank.native.attention.softmax import put_rows, softmax, whole_tiles
+from workers.rank.native.attention.sums import add, height_of
 from workers.rank.native.compiled import compiled
-from workers.rank.native.numbers import ELEMENTS, together, write
+from workers.rank.native.numbers import ELEMENTS, together
 from workers.rank.native.team import as_team, wait_for_team
-from workers.rank.native.tiles import MAX_ROWS, WIDTH, ahead, as_type_of, long_room_of
+from workers.rank.native.tiles import MAX_ROWS, WIDTH
 
 #: Tokens whose scores are computed together, if there are so few keys that these fit into ``SCORE_BYTES``.
 MAX_TOKENS = 64
@@ -53,29 +55,25 @@ def block_tokens(num_tokens: int, num_keys: int, shared: int, threads: int) -> i
 
     ``num_keys``: those from ``first_key`` on.
     """
-    line: int = 4 * shared * _padded(num_keys)
+    line: int = 4 * shared * whole_tiles(num_keys)
     fitting = min(MAX_TOKENS, SCORE_BYTES // line, -(-num_tokens // threads))
     return max(1, -(-fitting // MAX_ROWS)) * MAX_ROWS
 
 
-def scratch_floats(num_tokens: int, num_keys: int, shared: int, head_dim: int, threads: int) -> int:
+def scratch_floats(num_tokens: int, num_keys: int, shared: int, head_dim: int, threads: int, pair: int) -> int:
     """The float32 for keys and values, which all threads share, and for scores, weights and sums of each thread.
 
-    ``num_keys``: those from ``first_key`` on.
+    ``num_keys``: those from ``first_key`` on. ``pair``: see ``numbers.together``.
     """
-    padded: int = _padded(num_keys)
-    own: int = _own_floats(padded, shared * block_tokens(num_tokens, num_keys, shared, threads))
+    padded: int = whole_tiles(num_keys)
+    own: int = _own_floats(padded, shared * block_tokens(num_tokens, num_keys, shared, threads), pair)
     return 2 * padded * head_dim + threads * own
 
 
 @register_jitable
-def _padded(num_keys):
-    return -(-num_keys // WIDTH) * WIDTH
-
-
-@register_jitable
-def _own_floats(padded, rows):
-    return rows * (2 * padded + WIDTH + 1)
+def _own_floats(padded, rows, pair):
+    # In float32 weights take the place of the scores; in bfloat16 they are half as long.
+    return rows * (padded * (1 + pair) // 2 + WIDTH + 1)
 
 
 def _attend(
@@ -171,10 +169,10 @@ def _share(
     begin, start = first_key(tokens, num_keys, window), max(0, num_keys - tokens + 1 - window)
     # From here on keys are counted from ``begin`` on.
     seen = num_keys - begin
-    places, padded = _places(), _padded(seen)
+    places, padded = _places(), whole_tiles(seen)
     laid_keys = as_type_of(keys, scratch)
     laid_values = as_type_of(keys, ahead(scratch, padded * head_dim))
-    own = ahead(scratch, 2 * padded * head_dim + place * _own_floats(padded, shared * block_tokens))
+    own = ahead(scratch, 2 * padded * head_dim + place * _own_floats(padded, shared * block_tokens, together(keys)))
     blocks = padded // WIDTH
     first, end = blocks * place // threads * WIDTH, blocks * (place + 1) // threads * WIDTH
     for head in range(kv_heads):
@@ -234,10 +232,10 @@ def _block(
 ):
     """``count`` tokens from ``position`` on, for the heads that share one head of keys."""
     rows = shared * block_tokens
-    scores, sums = scratch, ahead(scratch, 2 * rows * padded)
+    pair = together(queries)
+    scores, sums = scratch, ahead(scratch, rows * padded * (1 + pair) // 2)
     inverses = ahead(sums, rows * WIDTH)
-    # In float32 weights take the place of the scores.
-    weights = as_type_of(laid_keys, ahead(scores, rows * padded * (together(queries) - 1)))
+    weights = as_type_of(laid_keys, ahead(scores, rows * padded * (pair - 1)))
     # The scores of a row begin with the key ``begin``.
     begin = max(0, position + 1 - window) // WIDTH * WIDTH
     for head in range(shared):
@@ -258,11 +256,9 @@ def _block(
                 line, at_first = ahead(columns, key * width), int64(key == begin)
                 _add(line, into, total, count, position, key, width, padded, at_first)
         for head in range(shared):
+            row = head * block_tokens
             target = ahead(outputs, head * output_head + column)
-            for token in range(count):
-                row = head * block_tokens + token
-                for i in range(width):
-                    write(target, token * output_token + i, sums[row * width + i] * inverses[row])
+            put_rows(target, ahead(sums, row * width), ahead(inverses, row), count, width, output_token)
         column += width
 
 

@@ -1,11 +1,9 @@
-"""What programs of tiles compute in one way, so that a token's attention is the same whichever of them computes it."""
+"""Sums of tiles, and how many rows one has."""
 
 from __future__ import annotations
 
-import numpy as np
 from numba import njit
 
-from workers.rank.native.numbers import together, weigh, write
 from workers.rank.native.tiles import LANES, WIDTH, sums_of
 
 #: Tiles of rows and vectors. A few sizes, as each takes a tenth of a second to compile; but 8 rows of two vectors, as
@@ -46,17 +44,3 @@ def add(height, width, inputs, columns, sums, size, by_input, by_sum, is_first):
         _sums4x1(inputs, columns, sums, size, by_input, by_sum, is_first)
     else:
         _sums1x1(inputs, columns, sums, size, by_input, by_sum, is_first)
-
-
-@njit
-def softmax(scores, weights, start, end, stop, scale):
-    """Weights of scores from ``start`` to ``end``, 0 for the others before ``stop``; returns one over their sum."""
-    total = weigh(scores, start, end, scale)
-    for i in range(start):
-        scores[i] = np.float32(0.0)
-    for i in range(end, stop):
-        scores[i] = np.float32(0.0)
-    if together(weights) > 1:
-        for i in range(stop):
-            write(weights, i, scores[i])
-    return np.float32(1.0) / total
