@@ -1,0 +1,118 @@
+"""Programs of attention touch nothing beyond their tensors, whatever the sizes: the pages around these are closed."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import random
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+
+from workers.rank.native.support import has_tiles, is_available
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+if not is_available(torch.float32) or not sys.platform.startswith("linux"):
+    pytest.skip("needs Numba and Linux", allow_module_level=True)
+
+from workers.rank.native.attention.causal import attend_in_blocks
+from workers.rank.native.attention.decode import attend_one_token, attend_without_tiles
+
+NUM_CASES = 40
+#: As far as a program may miss a tensor and still be seen.
+CLOSED_BYTES = 32 * mmap.PAGESIZE
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+
+
+class Guarded:
+    """Makes tensors that begin right behind closed pages, or end right before some.
+
+    A touch of these ends the process.
+    """
+
+    def __init__(self, at_end: bool) -> None:
+        self._at_end = at_end
+        self._maps: list[mmap.mmap] = []
+
+    def tensor(self, like: torch.Tensor) -> torch.Tensor:
+        """A copy of a tensor in such memory."""
+        size = like.numel() * like.element_size()
+        room = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+        memory = mmap.mmap(-1, room + 2 * CLOSED_BYTES)
+        self._maps.append(memory)
+        first = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        for closed in (first, first + CLOSED_BYTES + room):
+            assert _libc.mprotect(closed, CLOSED_BYTES, 0) == 0
+        offset = CLOSED_BYTES + (room - size if self._at_end else 0)
+        copy = torch.frombuffer(memory, dtype=like.dtype, count=like.numel(), offset=offset).view(like.shape)
+        return copy.copy_(like)
+
+    def empty(self, size: int, *, dtype: torch.dtype) -> torch.Tensor:
+        """In place of ``torch.empty``, for scratch."""
+        return self.tensor(torch.full((size,), torch.nan, dtype=dtype))
+
+
+@pytest.fixture(params=[False, True], ids=["behind", "before"])
+def guarded(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Guarded]:
+    made = Guarded(request.param)
+    for module in ("causal", "decode"):
+        monkeypatch.setattr(f"workers.rank.native.attention.{module}.torch", _Torch(made))
+    before = torch.get_num_threads()
+    yield made
+    torch.set_num_threads(before)
+
+
+class _Torch:
+    """torch, but for ``empty``."""
+
+    def __init__(self, guarded: Guarded) -> None:
+        self.empty = guarded.empty
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(torch, name)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_attention_stays_within_its_tensors(dtype: torch.dtype, guarded: Guarded) -> None:
+    draw = random.Random(7)
+    for _ in range(NUM_CASES):
+        kv_heads, shared = draw.choice([1, 2, 3]), draw.randint(1, 9)
+        head_dim, block_size = draw.choice([16, 48, 64, 80, 112, 128]), draw.choice([1, 3, 7, 16, 64, 100])
+        ends = [draw.choice([1, 2, 63, 64, 65, 129, draw.randint(1, 400), 600]) for _ in range(draw.choice([1, 3]))]
+        window = draw.choice([None, None, 1, 64, draw.randint(1, 300)])
+        torch.set_num_threads(draw.choice([1, 2, 3]))
+        _attend_to_all(guarded, dtype, (kv_heads, shared, head_dim), block_size, ends, window)
+
+
+def _attend_to_all(
+    guarded: Guarded,
+    dtype: torch.dtype,
+    heads: tuple[int, int, int],
+    block_size: int,
+    ends: list[int],
+    window: int | None,
+) -> None:
+    kv_heads, shared, head_dim = heads
+    counts = [-(-end // block_size) for end in ends]
+    blocks = guarded.tensor(torch.randn(sum(counts), kv_heads, 2, block_size, head_dim).to(dtype))
+    wide = torch.full((len(ends), max(counts)), 2**31 - 1, dtype=torch.int32)
+    for row, count in enumerate(counts):
+        wide[row, :count] = torch.arange(sum(counts[:row]), sum(counts[:row]) + count)
+    tables, lengths = guarded.tensor(wide), guarded.tensor(torch.tensor(ends, dtype=torch.int32))
+    nothing = torch.full((len(ends), kv_heads * shared, head_dim), torch.nan, dtype=dtype)
+    query = guarded.tensor(torch.randn(nothing.shape).to(dtype))
+    found, plain = guarded.tensor(nothing), guarded.tensor(nothing)
+    attend_one_token(query.transpose(0, 1), blocks, tables, lengths, 0.2, window, found)
+    attend_without_tiles(query.transpose(0, 1), blocks, tables, lengths, 0.2, window, plain)
+    assert (found - plain).abs().max() < 0.05
+    for row, end in enumerate(ends):
+        tokens = min(end, 1 + end % 70)
+        several = guarded.tensor(query[row].expand(tokens, -1, -1))
+        out = guarded.tensor(torch.full_like(several, torch.nan))
+        attend_in_blocks(several.transpose(0, 1), blocks, tables[row], end, 0.2, window, out)
+        assert torch.equal(out[-1], found[row]) if has_tiles(dtype) and head_dim % 16 == 0 else out.isfinite().all()
