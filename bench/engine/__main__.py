@@ -82,7 +82,7 @@ def _vllm(given: str | None) -> VllmProgram | None:
 
 
 def _command(given: argparse.Namespace) -> str:
-    options = ["--all"] if given.all else []
+    options = ["--few"] if given.few else []
     options += [f"--setup {str(setup).replace(' ', ',')}" for setup in given.setup or ()]
     return " ".join(("python -m bench.engine --vllm FOLDER", *options))
 
@@ -90,7 +90,7 @@ def _command(given: argparse.Namespace) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="bench.engine", description=__doc__)
     parser.add_argument("--vllm", help="a vllm script, a Python, or the folder of an environment; default: on PATH")
-    parser.add_argument("--all", action="store_true", help="all models, types and numbers of threads")
+    parser.add_argument("--few", action="store_true", help="each model, type and number of threads once")
     parser.add_argument(
         "--setup", action="append", type=setups.by_name, metavar="SIZE,DTYPE,THREADS", help="such as 50M,bfloat16,2"
     )
@@ -103,7 +103,7 @@ async def _measure(given: argparse.Namespace, vllm: VllmProgram | None) -> list[
     folder = Path(mkdtemp(prefix="baton-bench-engine-"))
     print(f"logs are in {folder}", file=sys.stderr)
     cells: list[Cell] = []
-    for setup in given.setup or (setups.ALL if given.all else setups.DEFAULT):
+    for setup in given.setup or (setups.FEW if given.few else setups.ALL):
         model_folder(setup.size)
         cells += await measure(setup, vllm, given.runs, folder, lambda text: print(text, flush=True))
     return cells

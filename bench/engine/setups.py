@@ -43,7 +43,7 @@ _SHARE = {1: 1, 8: 2, 32: 4}
 
 ALL = tuple(Setup(SIZES[name], dtype, threads) for name, dtype, threads in product(SIZES, DTYPES, THREADS))
 #: Each size, each type and each number of threads at least once.
-DEFAULT = (
+FEW = (
     Setup(SIZES["5M"], "float32", 1),
     Setup(SIZES["50M"], "bfloat16", 1),
     Setup(SIZES["500M"], "bfloat16", 2),
