@@ -113,7 +113,9 @@ class WorkerSettings(ProcessSettings):
     max_num_seqs: int = Field(64, ge=1, le=65536, description="Sequences that run at once; more wait.")
     max_waiting: int = Field(1024, ge=1, description="Sequences that may wait; the next one is answered 429.")
     max_num_batched_tokens: int = Field(
-        2048, ge=1, description="Tokens in one forward pass; longer prompts are prefilled in pieces."
+        2048,
+        ge=1,
+        description="Tokens in one forward pass; longer prompts are prefilled in pieces. Not below max_num_seqs.",
     )
     max_model_len: int | None = Field(
         None, ge=2, description="Tokens of prompt and output together. Default: what the model was made for."
@@ -183,7 +185,8 @@ class WorkerSettings(ProcessSettings):
                 if not is_loopback(host):
                     raise ValueError(f"{name} is not a loopback address: that needs an internal_token")
         if self.max_num_batched_tokens < self.max_num_seqs:
-            raise ValueError("max_num_batched_tokens must not be below max_num_seqs")
+            batched, seqs = self.max_num_batched_tokens, self.max_num_seqs
+            raise ValueError(f"max_num_batched_tokens ({batched}) must not be below max_num_seqs ({seqs})")
         if self.model_name in self.adapters:
             raise ValueError(f"an adapter has the name of the model, {self.model_name}")
         if self.tp > 1 and self.device.startswith("cuda:"):

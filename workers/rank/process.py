@@ -22,10 +22,24 @@ def be_quiet() -> None:
 
 
 def limit_threads(num_threads: int | None) -> None:
-    """Set torch's threads for one operation: ``num_threads``, else ``OMP_NUM_THREADS``, else the default."""
-    if num_threads is None and "OMP_NUM_THREADS" in os.environ:
-        return
-    torch.set_num_threads(num_threads or min(MAX_DEFAULT_THREADS, len(os.sched_getaffinity(0))))
+    """Set torch's threads for one operation: ``num_threads``, else ``OMP_NUM_THREADS``, else the default.
+
+    There are no more than OpenMP gives: products of torch in bfloat16 are not numbers where it gives fewer than asked.
+    """
+    if num_threads is None:
+        default = min(MAX_DEFAULT_THREADS, len(os.sched_getaffinity(0)))
+        num_threads = torch.get_num_threads() if "OMP_NUM_THREADS" in os.environ else default
+    torch.set_num_threads(min(num_threads, _openmp_limit()))
+
+
+def _openmp_limit() -> int:
+    """The most threads of OpenMP (``OMP_THREAD_LIMIT``), which from here on do not depend on what else runs."""
+    openmp = ctypes.CDLL(None)
+    try:
+        openmp.omp_set_dynamic(0)
+        return int(openmp.omp_get_thread_limit())
+    except AttributeError:  # torch was built without it
+        return sys.maxsize
 
 
 #: Names of mallopt's parameters, in glibc's malloc.h.
