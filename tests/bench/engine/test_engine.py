@@ -26,7 +26,7 @@ def cell(*ratios: float) -> Cell:
     return Cell(SETUP, Decode(8, 16), rates)
 
 
-def test_the_default_shows_every_size_type_and_number_of_threads() -> None:
+def test_the_few_show_every_size_type_and_number_of_threads() -> None:
     assert {setup.size.name for setup in setups.FEW} == set(SIZES)
     assert {setup.dtype for setup in setups.FEW} == set(setups.DTYPES)
     assert {setup.threads for setup in setups.FEW} == set(setups.THREADS)

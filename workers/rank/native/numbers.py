@@ -60,6 +60,11 @@ def _together(numbers):
     return lambda numbers: 2
 
 
+def per_word(dtype: torch.dtype) -> int:
+    """``together`` for who calls programs."""
+    return 4 // dtype.itemsize
+
+
 @njit(inline="always")
 def exponential(number):
     """The exponential function of a float32, with a relative error below 1e-6; about 0 below -87.

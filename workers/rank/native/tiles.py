@@ -61,9 +61,7 @@ def sums_of(num_rows, num_vectors):
         def instructions(context, builder, signature, arguments):
             inputs_, weights_, sums_, size_, by_input_, by_sum_, first = arguments
             rows = _Rows(builder, num_rows, num_vectors, inputs_, by_input_, sums_, by_sum_)
-            rows.begin(first)
-            rows.add(size_, rows.laid(weights_))
-            rows.keep()
+            rows.sum(first, size_, rows.laid(weights_))
             return context.get_dummy_value()
 
         return types.void(inputs, weights, sums, size, by_input, by_sum, is_first), instructions
@@ -83,9 +81,7 @@ def fetching_sums_of(num_rows, num_vectors):
         def instructions(context, builder, signature, arguments):
             inputs_, weights_, source_, soon_, shift_, sums_, size_, by_input_, by_sum_, first = arguments
             rows = _Rows(builder, num_rows, num_vectors, inputs_, by_input_, sums_, by_sum_)
-            rows.begin(first)
-            rows.add(size_, rows.fetching(rows.laid(weights_), source_, soon_, shift_))
-            rows.keep()
+            rows.sum(first, size_, rows.fetching(rows.laid(weights_), source_, soon_, shift_))
             return context.get_dummy_value()
 
         return types.void(inputs, weights, source, soon, shift, sums, size, by_input, by_sum, is_first), instructions
@@ -103,9 +99,7 @@ def placed_sums_of(num_rows, num_vectors):
         def instructions(context, builder, signature, arguments):
             inputs_, weights_, places_, soon_, sums_, size_, by_input_, by_sum_, first = arguments
             rows = _Rows(builder, num_rows, num_vectors, inputs_, by_input_, sums_, by_sum_)
-            rows.begin(first)
-            rows.add(size_, rows.placed(weights_, places_, soon_))
-            rows.keep()
+            rows.sum(first, size_, rows.placed(weights_, places_, soon_))
             return context.get_dummy_value()
 
         return types.void(inputs, weights, places, soon, sums, size, by_input, by_sum, is_first), instructions
@@ -152,6 +146,12 @@ class _Rows:
             for vector in self._vectors:
                 self._builder.store(self._builder.load(self._total[row][vector]), self._sum(row, vector)).align = 4
 
+    def sum(self, is_first, size, columns):
+        """All of it, for sums that are kept."""
+        self.begin(is_first)
+        self.add(size, columns)
+        self.keep()
+
     def put(self, bias, outputs, by_output):
         """Store sums, with the bias, as outputs."""
         for vector in self._vectors:
@@ -195,7 +195,7 @@ class _Rows:
         def columns(index):
             line = self._builder.mul(index, _LONG(4 * LANES * len(self._vectors)))
             starts = [self._builder.add(line, _LONG(4 * LANES * vector)) for vector in self._vectors]
-            return [self._load_at(weights, start, kind, 4) for start in starts]
+            return [load_as(self._builder, self._builder.gep(weights, [start]), kind, 4) for start in starts]
 
         return columns
 
@@ -235,10 +235,10 @@ class _Rows:
         return columns
 
     def _column(self, weights, lines, number):
-        kind = _SHORTS if self._is_half else _FLOATS
+        builder, kind = self._builder, _SHORTS if self._is_half else _FLOATS
         alignment = 2 if self._is_half else 4
-        found = [self._load_at(weights, self._builder.add(line, number), kind, alignment) for line in lines]
-        return paired(self._builder, *found) if self._is_half else found[0]
+        found = [load_as(builder, builder.gep(weights, [builder.add(line, number)]), kind, alignment) for line in lines]
+        return paired(builder, *found) if self._is_half else found[0]
 
     def _each(self, initial):
         for row in self._rows:
@@ -263,17 +263,17 @@ class _Rows:
     def _times(self, row, distance):
         return self._builder.mul(_LONG(row), distance)
 
-    def _load_at(self, start, index, kind, alignment):
-        return load(
-            self._builder, self._builder.bitcast(self._builder.gep(start, [index]), kind.as_pointer()), alignment
-        )
-
 
 def load(builder, address, alignment):
     """What is at an address that is a multiple of ``alignment`` bytes."""
     loaded = builder.load(address)
     loaded.align = alignment
     return loaded
+
+
+def load_as(builder, address, kind, alignment):
+    """A value of another type there."""
+    return load(builder, builder.bitcast(address, kind.as_pointer()), alignment)
 
 
 def _store(builder, numbers, target):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from workers.rank.huge_pages import HUGE_PAGE_BYTES, zeros_in_huge_pages
+from workers.rank.native.numbers import per_word
 from workers.rank.native.products import product
 from workers.rank.native.support import has_tiles
 from workers.rank.native.tiles import WIDTH
@@ -16,14 +17,9 @@ if TYPE_CHECKING:
     from workers.rank.native.program import Program
 
 
-def _per_word(dtype: torch.dtype) -> int:
-    """As ``numbers.together``."""
-    return 4 // dtype.itemsize
-
-
 def takes(dtype: torch.dtype, in_features: int) -> bool:
     """Whether weights of this type, for so many inputs, are for ``NativeWeight`` on this processor."""
-    return has_tiles(dtype) and in_features % _per_word(dtype) == 0
+    return has_tiles(dtype) and in_features % per_word(dtype) == 0
 
 
 class NativeWeight:
@@ -64,7 +60,7 @@ def laid_out(weight: torch.Tensor) -> torch.Tensor:
     ``n`` is 2 for bfloat16 and else 1. The last block is filled up with zeros.
     """
     outputs, inputs = weight.shape
-    together = _per_word(weight.dtype)
+    together = per_word(weight.dtype)
     sizes = -(-outputs // WIDTH), inputs // together, WIDTH, together
     num_bytes = prod(sizes) * weight.dtype.itemsize
     is_large = num_bytes >= HUGE_PAGE_BYTES

@@ -13,7 +13,7 @@ from numpy import int64
 
 from workers.rank.native.addresses import ahead, as_words
 from workers.rank.native.numbers import together
-from workers.rank.native.tiles import LANES, WIDTH, paired
+from workers.rank.native.tiles import LANES, WIDTH, load_as, paired
 
 _WORDS = ir.VectorType(ir.IntType(32), LANES)
 _SHORTS = ir.VectorType(ir.IntType(16), LANES)
@@ -102,7 +102,7 @@ def _transpose(context, numbers, places, target, word):
         for row in range(LANES):
             start = builder.gep(source, [builder.load(builder.gep(where, [_long(row)]))])
             words = builder.gep(builder.bitcast(start, ir.IntType(32).as_pointer()), [first])
-            rows.append(_load(builder, words, _WORDS, 2))
+            rows.append(load_as(builder, words, _WORDS, 2))
         for column, words in enumerate(_transposed(builder, rows)):
             address = builder.bitcast(builder.gep(line, [_long(column * WIDTH)]), _WORDS.as_pointer())
             builder.store(words, address).align = 4
@@ -148,7 +148,9 @@ def _put_line(context, values, at, behind, target):
     def instructions(context, builder, signature, arguments):
         source, first, second, line = arguments
         if signature.args[0].dtype == types.uint16:
-            words = paired(builder, *(_load(builder, builder.gep(source, [at]), _SHORTS, 2) for at in (first, second)))
+            words = paired(
+                builder, *(load_as(builder, builder.gep(source, [at]), _SHORTS, 2) for at in (first, second))
+            )
         else:
             words = _numbers(builder, source, first)
         builder.store(words, builder.bitcast(line, _WORDS.as_pointer())).align = 4
@@ -173,14 +175,8 @@ def _numbers(builder, source, at):
     """``LANES`` numbers as words; of bfloat16 the lower half of each."""
     address = builder.gep(source, [at])
     if address.type.pointee == ir.IntType(16):
-        return builder.zext(_load(builder, address, _SHORTS, 2), _WORDS)
-    return _load(builder, address, _WORDS, 4)
-
-
-def _load(builder, address, kind, alignment):
-    loaded = builder.load(builder.bitcast(address, kind.as_pointer()))
-    loaded.align = alignment
-    return loaded
+        return builder.zext(load_as(builder, address, _SHORTS, 2), _WORDS)
+    return load_as(builder, address, _WORDS, 4)
 
 
 def _long(number):

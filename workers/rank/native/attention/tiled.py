@@ -279,7 +279,7 @@ def _score(queries, columns, scores, count, position, begin, head_dim, query_tok
 @njit
 def _weigh_rows(scores, weights, inverses, count, position, begin, padded, window, scale):
     """The weights of these scores, and one over the sum of each token's."""
-    stop = (position + count + WIDTH - 1) // WIDTH * WIDTH - begin
+    stop = whole_tiles(position + count) - begin
     for token in range(count):
         end = position + token + 1
         line, into = ahead(scores, token * padded), ahead(weights, token * padded)
