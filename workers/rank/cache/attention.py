@@ -114,7 +114,9 @@ class PagedAttention:
         parts = []
         for group in self._batch.groups:
             if group.sees_only_itself(window):
-                parts.append(attend_to_itself(group.tokens, query, key, value, scaling))
+                _, heads, _, head_dim = query.shape
+                parts.append(query.new_empty((group.tokens.stop - group.tokens.start, heads, head_dim)))
+                attend_to_itself(group.tokens, query, key, value, scaling, parts[-1])
             elif group.is_prefill:
                 parts.append(self._prefill(group, layer, query, scaling, window))
             else:
@@ -159,16 +161,26 @@ class PagedAttention:
 
 
 def attend_to_itself(
-    tokens: slice, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float | None
-) -> torch.Tensor:
+    tokens: slice,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    scaling: float | None,
+    out: torch.Tensor,
+) -> None:
     """Attention of the first chunk of a prompt, which needs nothing from the cache.
 
-    ``query``, ``key`` and ``value`` are those of ``Attend``; ``tokens`` are the chunk's. Returns
-    ``[token, head, head_dim]``.
+    ``query``, ``key`` and ``value`` are those of ``Attend``; ``tokens`` are the chunk's. ``out`` is
+    ``[token, head, head_dim]`` of the chunk.
     """
     if query.device.type == "cpu" and is_available(query.dtype):
-        return _attend_natively(query[0, :, tokens], key[0, :, tokens], value[0, :, tokens], scaling)
-    out = scaled_dot_product_attention(
+        # Programs are compiled when they are first needed.
+        from workers.rank.native.attention.causal import attend_causally
+
+        scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+        attend_causally(query[0, :, tokens], key[0, :, tokens], value[0, :, tokens], scale, None, out)
+        return
+    attended = scaled_dot_product_attention(
         query[:, :, tokens],
         key[:, :, tokens],
         value[:, :, tokens],
@@ -176,19 +188,7 @@ def attend_to_itself(
         scale=scaling,
         enable_gqa=query.shape[1] != key.shape[1],
     )
-    return out[0].transpose(0, 1)
-
-
-def _attend_natively(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float | None
-) -> torch.Tensor:
-    # Programs are compiled when they are first needed.
-    from workers.rank.native.attention.causal import attend_causally
-
-    heads, num_tokens, head_dim = query.shape
-    out = query.new_empty((num_tokens, heads, head_dim))
-    attend_causally(query, key, value, head_dim**-0.5 if scaling is None else scaling, None, out)
-    return out
+    out.copy_(attended[0].transpose(0, 1))
 
 
 def layer_index(module: torch.nn.Module) -> int:

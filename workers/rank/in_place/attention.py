@@ -50,7 +50,7 @@ class InPlaceAttention:
             mine = rows.tokens
             if rows.is_beginning and (window is None or rows.num_tokens <= window):
                 # The tokens are at hand, and torch's own kernel for this case is the fastest.
-                out[mine] = attend_to_itself(mine, query, key, value, scale)
+                attend_to_itself(mine, query, key, value, scale, out[mine])
             else:
                 self._kernel(query[0, :, mine], blocks, rows, scale, window, out[mine])
         return out[None]
