@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
-from workers.rank.native.compiled import compiled
+import torch
+
+from workers.rank.native.compiled import compiled, part
 from workers.rank.native.numbers import ELEMENTS
+from workers.rank.native.team import as_team, team_for
 
-if TYPE_CHECKING:
-    import torch
+#: Numbers of keys of fewer than these a thread has copied before another one has begun.
+LEAST_FOR_TWO = 1 << 16
 
 
 def store(layer: torch.Tensor, slots: torch.Tensor, key: torch.Tensor, value: torch.Tensor, value_offset: int) -> None:
@@ -28,23 +30,48 @@ def store(layer: torch.Tensor, slots: torch.Tensor, key: torch.Tensor, value: to
         key.stride(0),
         value.stride(1),
         value.stride(0),
+        torch.get_num_threads(),
     )
 
 
 @lru_cache(maxsize=4)
 def _program(dtype):
-    """``f(cache, slots, keys, values, tokens, kv_heads, head_dim, to_values, key_token, key_head, value_token,
-    value_head)``: copies keys and values into the cache.
+    """``f(cache, slots, keys, values, tokens, kv_heads, head_dim, to_values, by_key, key_head, by_value, value_head,
+    threads)``: copies keys and values into the cache.
 
     ``cache`` is that of the layer; ``slots`` ``[kv_head, token]`` are those of keys. Distances count numbers.
     """
-    return compiled(_store, "elements indices elements elements" + 8 * " int", ELEMENTS[dtype])
+    return compiled(_store, "elements indices elements elements" + 9 * " int", ELEMENTS[dtype])
 
 
-def _store(cache, slots, keys, values, tokens, kv_heads, head_dim, to_values, k_token, k_head, v_token, v_head):
-    for token in range(tokens):
+def _store(
+    cache, slots, keys, values, tokens, kv_heads, head_dim, to_values, by_key, key_head, by_value, value_head, threads
+):
+    team = team_for(threads, tokens * kv_heads * head_dim, LEAST_FOR_TWO)
+    whole = (cache, slots, keys, values, tokens, kv_heads, head_dim, to_values, by_key, key_head, by_value, value_head)
+    as_team(_copies, team, whole)
+
+
+@part
+def _copies(
+    place,
+    threads,
+    cache,
+    slots,
+    keys,
+    values,
+    tokens,
+    kv_heads,
+    head_dim,
+    to_values,
+    by_key,
+    key_head,
+    by_value,
+    value_head,
+):
+    for token in range(tokens * place // threads, tokens * (place + 1) // threads):
         for head in range(kv_heads):
-            key, value = token * k_token + head * k_head, token * v_token + head * v_head
+            key, value = token * by_key + head * key_head, token * by_value + head * value_head
             to_key = slots[head * tokens + token] * head_dim
             to_value = to_key + to_values
             for i in range(head_dim):

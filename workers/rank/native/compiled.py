@@ -8,9 +8,10 @@ from pathlib import Path
 from types import FunctionType
 from typing import TYPE_CHECKING
 
-from numba import cfunc, types
+from numba import cfunc, njit, types
 
 from workers.rank.native.program import Program
+from workers.rank.native.team import has_team
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 #: Floating-point rules that may be broken: sums in another order, and products and sums rounded once. Infinities keep
 #: their meaning; what is computed of a NaN is not defined.
 _RULES = {"nnan", "reassoc", "contract", "nsz", "arcp"}
+#: Decorates functions that programs call. Each operation rounds as it is written there; ``fused`` says where one does.
+part = njit(fastmath={"nnan", "nsz"}, error_model="numpy")
 _C_TYPES = {"address": ctypes.c_void_p, "int": ctypes.c_int64, "float": ctypes.c_float}
 
 
@@ -63,11 +66,13 @@ _VERSION = _version()
 def _named(program: Callable[..., None], element: types.Type | None, constants: dict[str, int]) -> FunctionType:
     """The program with its constants, under a name of its own for these, the type and the version of this package.
 
-    Numba's cache goes by the name and by the file of a program. It sees neither globals nor changes of what the
-    program calls, and processes that compile one name for two types at the same time may exchange their programs.
+    Numba's cache goes by the name and by the file of a program. It sees neither globals, nor changes of what the
+    program calls, nor whether torch's threads can be had. And processes that compile one name for two types at the
+    same time may exchange their programs.
     """
     assert isinstance(program, FunctionType)
     named = FunctionType(program.__code__, {**program.__globals__, **constants}, program.__name__)
     words = [program.__name__, str(element), *(f"{name}{number}" for name, number in constants.items()), _VERSION]
+    words += ["team"] if has_team() else []
     named.__qualname__ = "_".join(words)
     return named

@@ -6,10 +6,16 @@ unsigned integer of 16 bits here, and how numbers are read and written depends o
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
+from llvmlite import ir
 from numba import njit, types
-from numba.extending import overload
+from numba.core import cgutils
+from numba.extending import intrinsic, overload
+
+_FLOAT = ir.FloatType()
 
 #: How Numba names the elements of a tensor.
 ELEMENTS = {torch.float32: types.float32, torch.bfloat16: types.uint16}
@@ -65,23 +71,39 @@ def per_word(dtype: torch.dtype) -> int:
     return 4 // dtype.itemsize
 
 
+@intrinsic
+def fused(context, one, other, third):
+    """``one * other + third`` of float32, rounded once where the processor does that as fast."""
+
+    def instruction(context, builder, signature, arguments):
+        kind = ir.FunctionType(_FLOAT, 3 * [_FLOAT])
+        return builder.call(cgutils.get_or_insert_function(builder.module, kind, "llvm.fmuladd.f32"), arguments)
+
+    return types.float32(types.float32, types.float32, types.float32), instruction
+
+
+#: Taylor's terms of 2 to the power of a number, the last first.
+_TERM6, _TERM5, _TERM4, _TERM3, _TERM2, _TERM1 = (
+    np.float32(math.log(2) ** order / math.factorial(order)) for order in range(6, 0, -1)
+)
+
+
 @njit(inline="always")
 def exponential(number):
-    """The exponential function of a float32, with a relative error below 1e-6; about 0 below -87.
+    """The exponential function of a float32, with a relative error below 4e-6; about 0 below -87.
 
-    2 to a whole number is an exponent of a float32; 2 to the rest, between -1/2 and 1/2, is a polynomial (Taylor's).
+    2 to a whole number is added to an exponent; 2 to the rest, between -1/2 and 1/2, is a polynomial.
     """
     power = min(max(number, np.float32(-87.0)), np.float32(88.0)) * np.float32(1.4426950408889634)
-    whole = np.floor(power + np.float32(0.5))
-    rest = (power - whole) * np.float32(0.6931471805599453)
-    result = np.float32(1.0 / 720.0)
-    result = result * rest + np.float32(1.0 / 120.0)
-    result = result * rest + np.float32(1.0 / 24.0)
-    result = result * rest + np.float32(1.0 / 6.0)
-    result = result * rest + np.float32(0.5)
-    result = result * rest + np.float32(1.0)
-    result = result * rest + np.float32(1.0)
-    return result * np.int32((np.int32(whole) + np.int32(127)) << np.int32(23)).view(np.float32)
+    whole = np.rint(power)
+    rest = power - whole
+    result = fused(_TERM6, rest, _TERM5)
+    result = fused(result, rest, _TERM4)
+    result = fused(result, rest, _TERM3)
+    result = fused(result, rest, _TERM2)
+    result = fused(result, rest, _TERM1)
+    result = fused(result, rest, np.float32(1.0))
+    return np.int32(np.float32(result).view(np.int32) + np.int32(np.int32(whole) << np.int32(23))).view(np.float32)
 
 
 @njit(inline="always")

@@ -14,7 +14,7 @@ from numba import njit
 from workers.rank.native.addresses import ahead, float_room_of, room_of
 from workers.rank.native.compiled import compiled
 from workers.rank.native.numbers import ELEMENTS, together
-from workers.rank.native.team import as_team
+from workers.rank.native.team import as_team, team_for
 from workers.rank.native.tiles import LANES, MAX_ROWS, WIDTH, tile_of
 
 #: Inputs after which a block's weights are too many to stay in the nearer caches (1 MiB) while all rows take their
@@ -38,10 +38,8 @@ def product(dtype):
 
 
 def _product(inputs, weights, bias, outputs, rows, size, num_outputs, threads):
-    if threads < 2 or rows * size * num_outputs < LEAST_FOR_TWO:
-        _share(0, 1, inputs, weights, bias, outputs, rows, size, num_outputs)
-    else:
-        as_team(_share, threads, (inputs, weights, bias, outputs, rows, size, num_outputs))
+    team = team_for(threads, rows * size * num_outputs, LEAST_FOR_TWO)
+    as_team(_share, team, (inputs, weights, bias, outputs, rows, size, num_outputs))
 
 
 @njit

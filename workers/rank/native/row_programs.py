@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import torch
 
 from workers.rank.native.rows import gate, rms_norm, rotate
 from workers.rank.native.support import is_available
-
-if TYPE_CHECKING:
-    import torch
 
 
 class NativeRows:
@@ -20,19 +17,21 @@ class NativeRows:
 
     def rms_norm(self, inputs: torch.Tensor, weight: torch.Tensor, outputs: torch.Tensor, eps: float) -> None:
         """See ``RowPrograms``."""
-        size = weight.numel()
+        size, threads = weight.numel(), torch.get_num_threads()
         rows = inputs.numel() // size
-        rms_norm(weight.dtype)(inputs.data_ptr(), weight.data_ptr(), outputs.data_ptr(), rows, size, size, eps)
+        rms_norm(weight.dtype)(inputs.data_ptr(), weight.data_ptr(), outputs.data_ptr(), rows, size, eps, threads)
 
     def rotate(
         self, product: torch.Tensor, cosines: torch.Tensor, sines: torch.Tensor, heads: int, head_dim: int
     ) -> None:
         """See ``RowPrograms``."""
         size = product.shape[-1]
-        tokens = product.numel() // size
-        rotate(product.dtype)(product.data_ptr(), cosines.data_ptr(), sines.data_ptr(), tokens, heads, head_dim, size)
+        sizes = product.numel() // size, heads, head_dim, size
+        places = product.data_ptr(), cosines.data_ptr(), sines.data_ptr()
+        rotate(product.dtype)(*places, *sizes, torch.get_num_threads())
 
     def gate(self, product: torch.Tensor, outputs: torch.Tensor) -> None:
         """See ``RowPrograms``."""
         size = outputs.shape[-1]
-        gate(product.dtype)(product.data_ptr(), outputs.data_ptr(), outputs.numel() // size, size)
+        tokens = outputs.numel() // size
+        gate(product.dtype)(product.data_ptr(), outputs.data_ptr(), tokens, size, torch.get_num_threads())

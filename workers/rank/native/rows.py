@@ -6,58 +6,78 @@ from functools import lru_cache
 
 import numpy as np
 
-from workers.rank.native.compiled import compiled
-from workers.rank.native.numbers import ELEMENTS, exponential, read, write
+from workers.rank.native.addresses import ahead
+from workers.rank.native.compiled import compiled, part
+from workers.rank.native.numbers import ELEMENTS, exponential, fused, read, write
+from workers.rank.native.team import as_team, team_for
+from workers.rank.native.tiles import WIDTH, squares
+
+#: Numbers of fewer than these a thread has computed before another one has begun.
+LEAST_FOR_TWO = 1 << 16
 
 
 @lru_cache(maxsize=4)
 def rms_norm(dtype):
-    """``f(inputs, weight, outputs, rows, size, row_stride, eps)``: scales rows to a mean square of 1."""
-    return compiled(_rms_norm, "elements elements elements int int int float", ELEMENTS[dtype])
+    """``f(inputs, weight, outputs, rows, size, eps, threads)``: scales rows to a mean square of 1."""
+    return compiled(_rms_norm, "elements elements elements int int float int", ELEMENTS[dtype])
 
 
-def _rms_norm(inputs, weight, outputs, rows, size, stride, eps):
-    for row in range(rows):
-        first, target = row * stride, row * size
-        total = np.float32(0.0)
-        for i in range(size):
-            number = read(inputs, first + i)
-            total += number * number
+def _rms_norm(inputs, weight, outputs, rows, size, eps, threads):
+    as_team(_norms, team_for(threads, rows * size, LEAST_FOR_TWO), (inputs, weight, outputs, rows, size, eps))
+
+
+@part
+def _norms(place, threads, inputs, weight, outputs, rows, size, eps):
+    whole = size // WIDTH * WIDTH
+    for row in range(rows * place // threads, rows * (place + 1) // threads):
+        first = row * size
+        total = squares(ahead(inputs, first), whole)
+        for i in range(first + whole, first + size):
+            total = fused(read(inputs, i), read(inputs, i), total)
         scale = np.float32(1.0) / np.sqrt(total / np.float32(size) + eps)
         for i in range(size):
-            write(outputs, target + i, read(inputs, first + i) * scale * read(weight, i))
+            write(outputs, first + i, read(inputs, first + i) * scale * read(weight, i))
 
 
 @lru_cache(maxsize=4)
 def rotate(dtype):
-    """``f(heads, cos, sin, tokens, heads, head_dim, token_stride)``: rotates the heads of each token, in place."""
-    return compiled(_rotate, "elements elements elements int int int int", ELEMENTS[dtype])
+    """``f(heads, cos, sin, tokens, heads, head_dim, token_stride, threads)``: rotates heads of each token, in place."""
+    return compiled(_rotate, "elements elements elements int int int int int", ELEMENTS[dtype])
 
 
-def _rotate(numbers, cosines, sines, tokens, heads, head_dim, stride):
+def _rotate(numbers, cosines, sines, tokens, heads, head_dim, stride, threads):
+    team = team_for(threads, tokens * heads * head_dim, LEAST_FOR_TWO)
+    as_team(_rotations, team, (numbers, cosines, sines, tokens, heads, head_dim, stride))
+
+
+@part
+def _rotations(place, threads, numbers, cosines, sines, tokens, heads, head_dim, stride):
     half = head_dim // 2
-    for token in range(tokens):
+    for token in range(tokens * place // threads, tokens * (place + 1) // threads):
         angle = token * head_dim
         for head in range(heads):
             first = token * stride + head * head_dim
             for i in range(half):
                 low, high = read(numbers, first + i), read(numbers, first + half + i)
-                write(numbers, first + i, low * read(cosines, angle + i) - high * read(sines, angle + i))
-                write(
-                    numbers,
-                    first + half + i,
-                    high * read(cosines, angle + half + i) + low * read(sines, angle + half + i),
-                )
+                turned = fused(low, read(cosines, angle + i), -high * read(sines, angle + i))
+                write(numbers, first + i, turned)
+                turned = fused(high, read(cosines, angle + half + i), low * read(sines, angle + half + i))
+                write(numbers, first + half + i, turned)
 
 
 @lru_cache(maxsize=4)
 def gate(dtype):
-    """``f(product, outputs, tokens, size)``: of ``[tokens, 2 * size]``, SiLU of the first half times the second."""
-    return compiled(_gate, "elements elements int int", ELEMENTS[dtype])
+    """``f(product, outputs, tokens, size, threads)``: of ``[tokens, 2 * size]``, SiLU of one half times the other."""
+    return compiled(_gate, "elements elements int int int", ELEMENTS[dtype])
 
 
-def _gate(product, outputs, tokens, size):
-    for token in range(tokens):
+def _gate(product, outputs, tokens, size, threads):
+    as_team(_gates, team_for(threads, tokens * size, LEAST_FOR_TWO), (product, outputs, tokens, size))
+
+
+@part
+def _gates(place, threads, product, outputs, tokens, size):
+    for token in range(tokens * place // threads, tokens * (place + 1) // threads):
         first, target = 2 * token * size, token * size
         for i in range(size):
             number = read(product, first + i)

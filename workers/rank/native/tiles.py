@@ -120,6 +120,29 @@ def put(context, outputs, sums, factor):
     return types.void(outputs, sums, types.float32), instructions
 
 
+@intrinsic
+def squares(context, numbers, count):
+    """The sum of squares of ``count`` numbers, a multiple of ``WIDTH``: that of ``WIDTH`` sums, each of every
+    ``WIDTH``-th square.
+    """
+
+    def instructions(context, builder, signature, arguments):
+        first, count = arguments
+        kind = ir.FunctionType(_FLOATS, [_FLOATS, _FLOATS, _FLOATS])
+        fused = cgutils.get_or_insert_function(builder.module, kind, "llvm.fmuladd.v16f32")
+        totals = [cgutils.alloca_once(builder, _FLOATS) for _ in range(WIDTH // LANES)]
+        for total in totals:
+            builder.store(ir.Constant(_FLOATS, [0.0] * LANES), total)
+        with cgutils.for_range_slice(builder, _LONG(0), count, _LONG(WIDTH), _LONG) as (index, _):
+            for vector, total in enumerate(totals):
+                number = _number(builder, builder.gep(first, [builder.add(index, _LONG(LANES * vector))]))
+                builder.store(builder.call(fused, [number, number, builder.load(total)]), total)
+        low, high = (builder.fadd(*map(builder.load, pair)) for pair in (totals[::2], totals[1::2]))
+        return sum_of(builder, builder.fadd(low, high))
+
+    return types.float32(numbers, types.int64), instructions
+
+
 class _Rows:
     """Writes the instructions for the sums of some rows, of ``num_vectors`` vectors each, which stay in registers."""
 
@@ -155,7 +178,7 @@ class _Rows:
     def put(self, bias, outputs, by_output):
         """Store sums, with the bias, as outputs."""
         for vector in self._vectors:
-            more = self._number(self._vector_of(bias, vector))
+            more = _number(self._builder, self._builder.gep(bias, [_LONG(LANES * vector)]))
             for row in self._rows:
                 total = self._builder.fadd(self._builder.load(self._total[row][vector]), more)
                 place = self._builder.add(self._times(row, by_output), _LONG(LANES * vector))
@@ -245,17 +268,6 @@ class _Rows:
             for vector in self._vectors:
                 self._builder.store(initial(row, vector), self._total[row][vector])
 
-    def _number(self, address):
-        """The float32 of a vector of numbers."""
-        if not self._is_half:
-            return load(self._builder, address, 4)
-        bits = self._builder.zext(load(self._builder, address, 2), _INTS)
-        return self._builder.bitcast(self._builder.shl(bits, _all(16)), _FLOATS)
-
-    def _vector_of(self, start, vector):
-        kind = _SHORTS if self._is_half else _FLOATS
-        return self._builder.bitcast(self._builder.gep(start, [_LONG(LANES * vector)]), kind.as_pointer())
-
     def _sum(self, row, vector):
         index = self._builder.add(self._times(row, self._by_sum), _LONG(LANES * vector))
         return self._builder.bitcast(self._builder.gep(self._sums, [index]), _FLOATS.as_pointer())
@@ -274,6 +286,24 @@ def load(builder, address, alignment):
 def load_as(builder, address, kind, alignment):
     """A value of another type there."""
     return load(builder, builder.bitcast(address, kind.as_pointer()), alignment)
+
+
+def _number(builder, start):
+    """The float32 of the vector of numbers from ``start`` on."""
+    if start.type.pointee != _SHORT:
+        return load_as(builder, start, _FLOATS, 4)
+    bits = builder.zext(load_as(builder, start, _SHORTS, 2), _INTS)
+    return builder.bitcast(builder.shl(bits, _all(16)), _FLOATS)
+
+
+def sum_of(builder, vector):
+    """The sum of a vector: halves are added until one number is left."""
+    size = LANES // 2
+    while size:
+        lanes = [ir.Constant(ir.VectorType(_INT, size), list(range(first, first + size))) for first in (0, size)]
+        halves = [builder.shuffle_vector(vector, vector, some) for some in lanes]
+        vector, size = builder.fadd(*halves), size // 2
+    return builder.extract_element(vector, _INT(0))
 
 
 def _store(builder, numbers, target):

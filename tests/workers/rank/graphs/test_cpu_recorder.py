@@ -80,9 +80,9 @@ def test_native_programs_find_what_is_made_anew() -> None:
     def work(numbers: torch.Tensor) -> torch.Tensor:
         """A program for a part of a tensor, one for what it made, and torch for what both made."""
         both = numbers + 1
-        rms_norm(torch.float32)(both[1].data_ptr(), weight.data_ptr(), both[2].data_ptr(), 1, 4, 4, 1e-6)
+        rms_norm(torch.float32)(both[1].data_ptr(), weight.data_ptr(), both[2].data_ptr(), 1, 4, 1e-6, 1)
         gated = torch.empty(4, 2)
-        gate(torch.float32)(both.data_ptr(), gated.data_ptr(), 4, 2)
+        gate(torch.float32)(both.data_ptr(), gated.data_ptr(), 4, 2, 1)
         return gated * 2
 
     first, second = torch.rand(4, 4), torch.rand(4, 4) * 7
@@ -143,7 +143,7 @@ def test_memory_that_is_used_again_is_that_of_who_has_it_now() -> None:
         results = []
         for factor in (1, 2, 3):
             product, gated = numbers * factor, torch.empty(4, 2)
-            gate(torch.float32)(product.data_ptr(), gated.data_ptr(), 4, 2)
+            gate(torch.float32)(product.data_ptr(), gated.data_ptr(), 4, 2, 1)
             results.append(gated + 0)
             del product, gated
         return torch.stack(results)

@@ -104,14 +104,10 @@ def test_a_token_has_the_same_attention_in_any_chunk(dtype: torch.dtype, window:
 @pytest.mark.parametrize("kv_heads", [1, 2, 3])
 def test_two_threads_give_what_one_does(dtype: torch.dtype, kv_heads: int) -> None:
     query, key, value = sides(2 * kv_heads, kv_heads, 32, 70, 90, dtype)
-    before = torch.get_num_threads()
     found = []
-    try:
-        for threads in (1, 2):
-            torch.set_num_threads(threads)
-            found.append(attended(attend_causally, query, key, value, 0.2, None))
-    finally:
-        torch.set_num_threads(before)
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        found.append(attended(attend_causally, query, key, value, 0.2, None))
     assert torch.equal(*found)
 
 
@@ -213,12 +209,8 @@ def test_threads_share_rows_of_one_token(dtype: torch.dtype) -> None:
     each = [sides(6, 3, 32, length, length, dtype) for length in (900, 40, 500)]
     queries = torch.stack([query[:, -1] for query, _, _ in each], 1)
     contexts = [(key, value) for _, key, value in each]
-    before = torch.get_num_threads()
     found = []
-    try:
-        for threads in (1, 2, 4):
-            torch.set_num_threads(threads)
-            found.append(attended_rows(attend_one_token, queries, contexts, 16, None))
-    finally:
-        torch.set_num_threads(before)
+    for threads in (1, 2, 4):
+        torch.set_num_threads(threads)
+        found.append(attended_rows(attend_one_token, queries, contexts, 16, None))
     assert torch.equal(found[0], found[1]) and torch.equal(found[0], found[2])

@@ -14,7 +14,7 @@ import torch
 from workers.rank.native.support import has_tiles, is_available
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    pass
 
 if not is_available(torch.float32) or not sys.platform.startswith("linux"):
     pytest.skip("needs Numba and Linux", allow_module_level=True)
@@ -58,13 +58,11 @@ class Guarded:
 
 
 @pytest.fixture(params=[False, True], ids=["behind", "before"])
-def guarded(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Guarded]:
+def guarded(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Guarded:
     made = Guarded(request.param)
     for module in ("causal", "decode"):
         monkeypatch.setattr(f"workers.rank.native.attention.{module}.torch", _Torch(made))
-    before = torch.get_num_threads()
-    yield made
-    torch.set_num_threads(before)
+    return made
 
 
 class _Torch:

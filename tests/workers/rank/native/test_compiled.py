@@ -23,7 +23,7 @@ import torch
 from workers.rank.native.rows import rms_norm
 
 ones, out = torch.ones(8), torch.empty(8)
-rms_norm(torch.float32)(ones.data_ptr(), ones.data_ptr(), out.data_ptr(), 1, 8, 8, 0.0)
+rms_norm(torch.float32)(ones.data_ptr(), ones.data_ptr(), out.data_ptr(), 1, 8, 0.0, 1)
 print(out[0].item())
 """
 

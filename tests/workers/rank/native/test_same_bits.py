@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 NUM_TOKENS = 30
 GREEDY = SamplingParams(temperature=0.0, num_logprobs=3)
-#: Prints what a prompt and a decoded token are given, a word for each length.
+#: Prints what a prompt and a decoded token are given, a word for each length; and so of norms, gates and rotations.
 PROGRAM = """
 import hashlib
 import sys
@@ -31,6 +31,7 @@ import torch
 
 from workers.rank.native.attention.causal import attend_in_blocks
 from workers.rank.native.attention.decode import attend_one_token
+from workers.rank.native.row_programs import NativeRows
 
 dtype = getattr(torch, sys.argv[1])
 torch.manual_seed(0)
@@ -44,6 +45,13 @@ for length in (1, 17, 64, 65, 100, 150, 300, 700):
     attend_one_token(query[:, -1:], blocks, table[None], ends, 0.5, None, row)
     assert torch.equal(prompt[-1], row[0]), length
     print(hashlib.sha256(prompt.float().numpy().tobytes()).hexdigest()[:16])
+    inputs, weight = torch.randn(2, 2 * length).to(dtype), torch.randn(2 * length).to(dtype)
+    normed, gated = torch.empty_like(inputs), torch.empty(2, length, dtype=dtype)
+    NativeRows().rms_norm(inputs, weight, normed, 1e-5)
+    NativeRows().gate(inputs, gated)
+    NativeRows().rotate(inputs, normed, normed.clone(), 1, 2 * length)
+    found = torch.cat([normed.flatten(), gated.flatten(), inputs.flatten()])
+    print(hashlib.sha256(found.float().numpy().tobytes()).hexdigest()[:16])
 """
 
 
@@ -88,7 +96,7 @@ def test_a_program_just_compiled_gives_the_bits_of_one_that_was_kept(dtype: str,
         return subprocess.run(command, env=environ, check=True, capture_output=True, text=True).stdout
 
     compiled, kept = words(), words()
-    assert len(compiled.split()) == 8 and kept == compiled
+    assert len(compiled.split()) == 16 and kept == compiled
     gone = [path for path in tmp_path.rglob("*.nb[ci]") if path.name.startswith("one_token")]
     for path in gone:
         path.unlink()

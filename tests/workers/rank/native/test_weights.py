@@ -13,7 +13,7 @@ import torch
 from workers.rank.native.support import has_tiles, is_available
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    pass
 
 if not is_available(torch.float32):
     pytest.skip("needs Numba", allow_module_level=True)
@@ -35,13 +35,6 @@ def dtype(request: pytest.FixtureRequest) -> torch.dtype:
         pytest.skip("this processor has no instructions for the type")
     found: torch.dtype = request.param
     return found
-
-
-@pytest.fixture
-def threads_as_before() -> Iterator[None]:
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
 
 
 def layer(dtype: torch.dtype, outputs: int, inputs: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -79,7 +72,6 @@ def test_a_token_has_the_same_product_among_any_others(dtype: torch.dtype) -> No
             assert torch.equal(native.times(given[-rows:]), together[-rows:])
 
 
-@pytest.mark.usefixtures("threads_as_before")
 @pytest.mark.parametrize(("outputs", "inputs"), [(300, 512), (130, LONG), (64, LONG)])
 def test_two_threads_give_what_one_does(dtype: torch.dtype, outputs: int, inputs: int) -> None:
     native = NativeWeight(*layer(dtype, outputs, inputs))

@@ -18,7 +18,7 @@ from workers.rank.native.attention.layout import find, lay_out_some_keys, width_
 from workers.rank.native.attention.softmax import put_rows, softmax, whole_tiles
 from workers.rank.native.compiled import compiled
 from workers.rank.native.numbers import ELEMENTS, together
-from workers.rank.native.team import as_team
+from workers.rank.native.team import as_team, team_for
 from workers.rank.native.tiles import LANES, WIDTH, fetching_sums_of, placed_sums_of
 
 #: Fewer numbers of keys than these a thread has read before another one has begun.
@@ -106,10 +106,7 @@ def _attend(
         most_keys,
         scale,
     )
-    if threads < 2 or num_keys * kv_heads * head_dim < LEAST_FOR_TWO:
-        _share(0, 1, *whole)
-    else:
-        as_team(_share, threads, whole)
+    as_team(_share, team_for(threads, num_keys * kv_heads * head_dim, LEAST_FOR_TWO), whole)
 
 
 @njit
