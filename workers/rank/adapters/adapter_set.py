@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from workers.rank.adapters.low_rank import Factors
+    from workers.rank.adapters.factors import Factors
 
 
 class AdapterSet:

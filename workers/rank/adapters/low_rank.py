@@ -7,48 +7,48 @@ part to its own tokens, so all others keep every bit of what the layer gave.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 
 from workers.rank import distributed
+from workers.rank.adapters.factors import Factors, Piece
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from workers.rank.adapters.native_parts import NativeParts
     from workers.rank.cache.batch import AdapterRun, Batch
 
 _ATTRIBUTE = "low_rank"
 
 
 class Selection:
-    """Which tokens of the forward pass under way are whose. Nothing is selected outside of ``running``."""
+    """Which tokens of the forward pass under way are whose. Nothing is selected outside of its blocks."""
 
     def __init__(self) -> None:
         self.runs: tuple[AdapterRun, ...] = ()
-        self.num_tokens = 0
+        #: The number of each token's adapter, int64 on the host; None if no token has one.
+        self.numbers: torch.Tensor | None = None
 
     @contextmanager
     def running(self, batch: Batch) -> Iterator[None]:
         """Have the rows of a batch computed by their adapters inside the block."""
-        self.runs, self.num_tokens = batch.adapter_runs, batch.num_tokens
+        if not batch.adapter_runs:
+            yield
+            return
+        self.runs = batch.adapter_runs
+        with self.numbered(batch.adapter_numbers()):
+            yield
+
+    @contextmanager
+    def numbered(self, numbers: torch.Tensor) -> Iterator[None]:
+        """The same, with numbers that may be others when the pass is repeated. For layers with programs only."""
+        self.numbers = numbers
         try:
             yield
         finally:
-            self.runs = ()
-
-
-@dataclass(frozen=True)
-class Factors:
-    """One adapter's part of a layer: ``inputs @ down @ up``. ``down`` is ``[in, rank]``, ``up`` is ``[rank, out]``.
-
-    ``is_partial``: the layer's inputs are split over the ranks of the engine, so ``inputs @ down`` has to be summed.
-    """
-
-    down: torch.Tensor
-    up: torch.Tensor
-    is_partial: bool = False
+            self.runs, self.numbers = (), None
 
 
 class LowRank:
@@ -62,17 +62,35 @@ class LowRank:
         self.used: set[int] = set()
         for member in members:
             member.used = self.used
+        self._programs: NativeParts | None = None
+
+    @property
+    def has_programs(self) -> bool:
+        """Whether native programs compute it, which need no more than ``Selection.numbers``."""
+        return self._programs is not None
+
+    def lay_out(self) -> None:
+        """Have native programs compute it, if there are any. All adapters are there by then."""
+        from workers.rank.adapters.native_parts import NativeParts, takes  # brings Numba
+
+        if takes(self.factors):
+            self._programs = NativeParts(self.factors)
 
     def add(self, inputs: torch.Tensor, product: torch.Tensor) -> torch.Tensor:
         """Add to ``product`` ``[..., token, out]`` what the adapters make of ``inputs`` ``[..., token, in]``, in place.
 
         Raises ValueError if these are not the tokens of the batch, one by one: whose they are would not be known.
         """
-        if not self.selection.runs:
+        numbers = self.selection.numbers
+        if numbers is None:
             return product
         rows, into = inputs.reshape(-1, inputs.shape[-1]), product.view(-1, product.shape[-1])
-        if len(rows) != self.selection.num_tokens:
-            raise ValueError(f"an adapted layer was given {len(rows)} of {self.selection.num_tokens} tokens")
+        if len(rows) != len(numbers):
+            raise ValueError(f"an adapted layer was given {len(rows)} of {len(numbers)} tokens")
+        if self._programs is not None:
+            self._programs.add(rows.contiguous(), into, numbers)
+            self.used.update(run.adapter for run in self.selection.runs if run.adapter in self.factors)
+            return product
         for adapter, tokens in self.selection.runs:
             factors = self.factors.get(adapter)
             if factors is not None:
@@ -100,6 +118,12 @@ def part_of(layer: torch.nn.Module) -> LowRank | None:
     return part if isinstance(part, LowRank) else None
 
 
+def has_programs(model: torch.nn.Module) -> bool:
+    """Whether native programs compute the parts of all layers of a model, and it has some."""
+    parts = [part for layer in model.modules() if (part := part_of(layer)) is not None]
+    return bool(parts) and all(part.has_programs for part in parts)
+
+
 def joined(layers: Sequence[torch.nn.Linear]) -> LowRank | None:
     """The part of layers that have the same inputs, for their outputs side by side. None: no adapter changes one.
 
@@ -116,12 +140,14 @@ def joined(layers: Sequence[torch.nn.Linear]) -> LowRank | None:
 
 def _side_by_side(layers: Sequence[torch.nn.Linear], adapter: int) -> Factors:
     found = [None if (part := part_of(layer)) is None else part.factors.get(adapter) for layer in layers]
+    pieces = list[Piece]()
     downs = [factors.down for factors in found if factors is not None]
     up = downs[0].new_zeros(sum(down.shape[1] for down in downs), sum(layer.out_features for layer in layers))
     rank = output = 0
     for layer, factors in zip(layers, found, strict=True):
         if factors is not None:
             up[rank : rank + len(factors.up), output : output + layer.out_features] = factors.up
+            pieces.append(Piece(rank, len(factors.up), output, layer.out_features))
             rank += len(factors.up)
         output += layer.out_features
-    return Factors(torch.cat(downs, dim=1), up)
+    return Factors(torch.cat(downs, dim=1), up, layers=tuple(pieces))

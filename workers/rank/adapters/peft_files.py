@@ -24,7 +24,7 @@ from torch.distributed.tensor import DTensor
 
 from workers.rank import distributed
 from workers.rank.adapters.config_checks import read_config, refuse
-from workers.rank.adapters.low_rank import Factors
+from workers.rank.adapters.factors import Factors
 from workers.rank_protocol.errors import ModelLoadError, RankError, one_line
 
 if TYPE_CHECKING:

@@ -139,10 +139,16 @@ class Batch:
                 self.num_tokens += rows[i].num_tokens
                 self.last_tokens[i] = self.num_tokens - 1
         ordered = [rows[i] for i in self.order]
+        self._ordered = ordered
         self.adapter_runs = _adapter_runs(ordered)
         positions = np.concatenate([np.arange(row.start, row.end) for row in ordered])
         self.positions = _to(device, positions)
         self.slots = _to(device, _slots(ordered, shape))
+
+    def adapter_numbers(self) -> torch.Tensor:
+        """The number of each token's adapter, int64 on the host."""
+        numbers = [row.adapter for row in self._ordered]
+        return torch.from_numpy(np.repeat(numbers, [row.num_tokens for row in self._ordered]))
 
 
 def tail_blocks(rows: Sequence[BatchRow], block_size: int) -> list[int]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
+from workers.rank.adapters.low_rank import has_programs
 from workers.rank.cache.batch import NO_ADAPTER, BatchRow
 from workers.rank.graphs.inputs import DecodeInputs
 from workers.rank.graphs.port import RecordError
@@ -24,6 +26,13 @@ if TYPE_CHECKING:
 #: With a quick recorder, so many sizes are recorded and tried at the start, and more for so long, as small models have
 #: steps so short that recordings would show.
 NUM_TRIED, START_S = 2, 0.5
+
+
+class _Kind(NamedTuple):
+    """What a recording is for: so many rows; ``adapted``: some of them may have an adapter."""
+
+    size: int
+    adapted: bool = False
 
 
 class DecodeGraphs:
@@ -48,27 +57,30 @@ class DecodeGraphs:
         self._head_slots = torch.arange(cache.shape.num_kv_heads, device=cache.device)[:, None] * (
             cache.shape.pieces_per_head * cache.shape.block_size
         )
-        one = self._compute(sizes[0])
+        #: Whether steps with rows of adapters are recorded, beside those without.
+        self._adapts = recorder.is_quick and has_programs(model.module)
+        one = self._compute(_Kind(sizes[0]))
         # On a CPU memory that is never written is never taken.
         self._logits = torch.empty((sizes[-1], one.shape[1]), dtype=one.dtype, device=one.device)
         # The largest comes first: the others find its memory, which is free again, and take no more.
         at_start = sizes[:NUM_TRIED] if recorder.is_quick else sizes
-        self._replays = {size: recorder(self._work(size)) for size in reversed(at_start)}
+        kinds = [_Kind(size, adapted) for adapted in ((False, True) if self._adapts else (False,)) for size in at_start]
+        self._replays = {kind: recorder(self._work(kind)) for kind in reversed(kinds)}
         if recorder.is_quick:
-            for size in at_start:
-                self._try(size)
+            for kind in kinds:
+                self._try(kind)
             until_s = time.monotonic() + START_S
             for size in sizes[NUM_TRIED:]:
                 if time.monotonic() > until_s:
                     break
-                self._replays[size] = self._recorded(size)
+                self._replays[_Kind(size)] = self._recorded(_Kind(size))
 
     def __repr__(self) -> str:
-        return f"<DecodeGraphs of {', '.join(map(str, sorted(self._replays)))} rows>"
+        return f"<DecodeGraphs of {', '.join(map(str, sorted({kind.size for kind in self._replays})))} rows>"
 
     def fits(self, rows: Sequence[BatchRow]) -> bool:
-        """Whether there is a graph for a step of these rows. There is none for rows of adapters."""
-        return all(row.num_tokens == 1 and row.adapter == NO_ADAPTER for row in rows) and (
+        """Whether there is a graph for a step of these rows. On a GPU there is none for rows of adapters."""
+        return all(row.num_tokens == 1 and (self._adapts or row.adapter == NO_ADAPTER) for row in rows) and (
             fitting(self._sizes, len(rows)) is not None
         )
 
@@ -77,44 +89,53 @@ class DecodeGraphs:
         size = fitting(self._sizes, len(rows))
         assert size is not None, "the caller has asked whether it fits"
         self._inputs.fill(rows, token_ids, size)
-        if size in self._replays:
-            self._replays[size]()
+        kind = _Kind(size, any(row.adapter != NO_ADAPTER for row in rows))
+        if kind in self._replays:
+            self._replays[kind]()
         else:
-            self._replays[size] = self._recorded(size)
+            self._replays[kind] = self._recorded(kind)
         return self._logits[: len(rows)]
 
-    def _recorded(self, size: int) -> Replay:
+    def _recorded(self, kind: _Kind) -> Replay:
         """Compute a step, and record it. One that cannot be recorded, as others could, is computed as it is."""
-        work = self._work(size)
+        work = self._work(kind)
         try:
             return self._recorder(work)
         except RecordError:
             work()
             return work
 
-    def _work(self, size: int) -> Callable[[], None]:
+    def _work(self, kind: _Kind) -> Callable[[], None]:
         def work() -> None:
-            self._logits[:size].copy_(self._compute(size))
+            self._logits[: kind.size].copy_(self._compute(kind))
 
         return work
 
-    def _try(self, size: int) -> None:
+    def _try(self, kind: _Kind) -> None:
         """Raises RuntimeError if a replay gives other logits than the step itself, for rows that were not recorded."""
+        size = kind.size
         # Two blocks behind the beginning, if the model has as many positions, and each row at a place of its own.
         most = min(2 * self._cache.shape.block_size + size, self._model.max_model_len)
         blocks = [self._cache.spare_block] * -(-most // self._cache.shape.block_size)
-        rows = [BatchRow(max(0, most - 1 - row), 1, blocks) for row in range(size)]
+        # A step was recorded without any adapter, whatever its kind.
+        adapters = [
+            NO_ADAPTER if not kind.adapted else (size - row) % (len(self._model.adapters) + 1) - 1
+            for row in range(size)
+        ]
+        rows = [BatchRow(max(0, most - 1 - row), 1, blocks, adapter) for row, adapter in enumerate(adapters)]
         self._inputs.fill(rows, range(1, size + 1), size)
-        self._work(size)()
+        self._work(kind)()
         expected = self._logits[:size].clone()
         self._logits[:size] = 0
-        self._replays[size]()
+        self._replays[kind]()
         found = self._logits[:size]
         if not bool(((found == expected) | (found.isnan() & expected.isnan())).all()):
             raise RecordError("a replay gives other logits than the step itself")
 
-    def _compute(self, size: int) -> torch.Tensor:
-        step = self._inputs.step(size)
+    def _compute(self, kind: _Kind) -> torch.Tensor:
+        step = self._inputs.step(kind.size)
         slots = (self._head_slots + step.slots).flatten()
         attend = InPlaceAttention(self._kernel, self._cache, slots, [step.paged])
-        return self._model.logits(attend, step.token_ids, step.positions)
+        selection = self._model.adapters.selection
+        with selection.numbered(step.adapters) if kind.adapted else nullcontext():
+            return self._model.logits(attend, step.token_ids, step.positions)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from workers.rank.cache.batch import NO_ADAPTER
 from workers.rank.in_place.port import PagedRows
 from workers.rank.in_place.rows import fill_tables
 
@@ -20,11 +21,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DecodeStep:
-    """Views of the inputs of so many rows. ``slots`` ``[row]`` are those of layer 0's K of the first KV head."""
+    """Views of the inputs of so many rows. ``slots`` ``[row]`` are those of layer 0's K of the first KV head.
+
+    ``adapters`` ``[row]`` are the numbers of the rows' adapters.
+    """
 
     token_ids: torch.Tensor
     positions: torch.Tensor
     slots: torch.Tensor
+    adapters: torch.Tensor
     paged: PagedRows
 
 
@@ -41,8 +46,8 @@ class DecodeInputs:
         self._max_model_len = max_model_len
         width = -(-max_model_len // cache.shape.block_size)
         self._slots_per_block = cache.shape.pieces_per_block * cache.shape.block_size
-        #: Token ids, positions and slots; context lengths; block tables.
-        self._numbers = Mirror((3, max_rows), torch.int64, cache.device)
+        #: Token ids, positions, slots and adapters; context lengths; block tables.
+        self._numbers = Mirror((4, max_rows), torch.int64, cache.device)
         self._ends = Mirror((max_rows,), torch.int32, cache.device)
         self._tables = Mirror((max_rows, width), torch.int32, cache.device)
         self.fill([], [], max_rows)
@@ -58,20 +63,22 @@ class DecodeInputs:
         numbers[2, :count] = blocks * self._slots_per_block + starts % block_size
         numbers[:2, count:size] = 0
         numbers[2, count:size] = self._spare * self._slots_per_block
+        numbers[3, :count] = [row.adapter for row in rows]
+        numbers[3, count:size] = NO_ADAPTER
         ends[:count] = starts + 1
         ends[count:size] = 1
         fill_tables(tables[:count], rows)
         tables[count:size, 0] = self._spare
         # Whole lines: the parts of a step would not be one piece of memory, which torch copies on the host first.
-        self._numbers.copy(3)
+        self._numbers.copy(4)
         self._ends.copy(size)
         self._tables.copy(size)
 
     def step(self, size: int) -> DecodeStep:
         """The inputs of ``size`` rows, as a graph reads them."""
-        token_ids, positions, slots = self._numbers.device[:, :size]
+        token_ids, positions, slots, adapters = self._numbers.device[:, :size]
         paged = PagedRows(0, 1, self._tables.device[:size], self._ends.device[:size], self._max_model_len)
-        return DecodeStep(token_ids, positions, slots, paged)
+        return DecodeStep(token_ids, positions, slots, adapters, paged)
 
 
 class Mirror:

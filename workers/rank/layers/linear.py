@@ -65,7 +65,8 @@ class PackedLinear(torch.nn.Module):
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, part: LowRank | None = None) -> None:
         super().__init__()
-        self._part = part
+        #: See ``low_rank.part_of``.
+        self.low_rank = part
         weight, bias = weight.detach(), None if bias is None else bias.detach()
         self._native = _native(weight, bias)
         self._is_laid_out = self._native is None and weight.device.type == "cpu"
@@ -73,6 +74,8 @@ class PackedLinear(torch.nn.Module):
             weight, bias = self._native.weights, None
         elif self._is_laid_out:
             weight = torch.ops.mkldnn._reorder_linear_weight(weight)
+        if part is not None and self._native is not None:
+            part.lay_out()
         self.register_buffer("weight", weight, persistent=False)
         self.register_buffer("bias", bias, persistent=False)
 
@@ -85,7 +88,7 @@ class PackedLinear(torch.nn.Module):
             product = torch.ops.mkldnn._linear_pointwise(inputs, self.weight, self.bias, "none", [], "")
         else:
             product = torch.nn.functional.linear(inputs, self.weight, self.bias)
-        return product if self._part is None else self._part.add(inputs, product)
+        return product if self.low_rank is None else self.low_rank.add(inputs, product)
 
 
 def joined(layers: Sequence[torch.nn.Linear]) -> PackedLinear:

@@ -8,6 +8,8 @@
 ``addresses``  what programs do with addresses
 ``tiles``     parts of a product that stay in registers; ``team``: threads that compute parts of a program
 ``products``  the products of tokens and weights; ``weights`` lays weights out for it, and calls it
+``sums``      sums of tiles, whatever their size
+``low_rank``  what adapters add to products
 ``attention``  attention, with a package of its own
 ``row_programs``  calls those of ``rows`` with tensors
 ``cache_writes``  writes keys and values to the paged cache

@@ -64,6 +64,16 @@ def as_type_of(context, like, pointer):
     return like(like, pointer), instruction
 
 
+@intrinsic
+def address_at(context, like, number):
+    """The address that an int64 of a table is, as a pointer of the type of ``like``."""
+
+    def instruction(context, builder, signature, arguments):
+        return builder.inttoptr(arguments[1], arguments[0].type)
+
+    return like(like, number), instruction
+
+
 def _pointer_to(kind, numba_kind):
     @intrinsic
     def as_pointer(context, pointer):

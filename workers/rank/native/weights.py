@@ -54,20 +54,20 @@ class NativeWeight:
         return outputs
 
 
-def laid_out(weight: torch.Tensor) -> torch.Tensor:
-    """A weight ``[output, input]`` as ``product`` reads it from one end to the other: ``[block, input / n, WIDTH, n]``.
+def laid_out(weight: torch.Tensor, width: int = WIDTH) -> torch.Tensor:
+    """A weight ``[output, input]`` as ``product`` reads it from one end to the other: ``[block, input / n, width, n]``.
 
     ``n`` is 2 for bfloat16 and else 1. The last block is filled up with zeros.
     """
     outputs, inputs = weight.shape
     together = per_word(weight.dtype)
-    sizes = -(-outputs // WIDTH), inputs // together, WIDTH, together
+    sizes = -(-outputs // width), inputs // together, width, together
     num_bytes = prod(sizes) * weight.dtype.itemsize
     is_large = num_bytes >= HUGE_PAGE_BYTES
     result = zeros_in_huge_pages(num_bytes).view(weight.dtype).view(sizes) if is_large else weight.new_zeros(sizes)
-    full = outputs // WIDTH
+    full = outputs // width
     pairs = weight.reshape(outputs, inputs // together, together)
-    result[:full] = pairs[: full * WIDTH].view(full, WIDTH, inputs // together, together).transpose(1, 2)
+    result[:full] = pairs[: full * width].view(full, width, inputs // together, together).transpose(1, 2)
     if full < len(result):
-        result[full, :, : outputs - full * WIDTH] = pairs[full * WIDTH :].transpose(0, 1)
+        result[full, :, : outputs - full * width] = pairs[full * width :].transpose(0, 1)
     return result

@@ -10,13 +10,15 @@ import torch
 from core.protocol.steps import NewSequence, SamplingParams, Step
 from tests.kits.rank.driver import GREEDY, Driver, Job, prompt
 from tests.kits.rank.recorders import PlainRecorder
-from workers.rank.native.support import is_available
+from workers.rank.graphs.cpu_recorder import CpuRecorder
+from workers.rank.native.support import has_tiles, is_available
 from workers.rank_protocol.errors import StepError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.kits.rank.driver import Reference
+    from workers.rank.graphs.port import Replay
     from workers.rank.loading.model import ModelShard
 
     Adapted = Callable[..., ModelShard]
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 #: Fused for CPUs as a whole; attention with norms, not fused; biases; windows; experts; no layers of torch's own.
 ARCHITECTURES = ["llama", "qwen3", "qwen2", "mistral", "gpt2"]
 NAMES = ["", "first", "second"]
+LOGPROBS = SamplingParams(temperature=0.0, num_logprobs=3)
 
 
 def jobs_of(model: ModelShard, lengths: list[int], num_new: int, sampling: SamplingParams = GREEDY) -> list[Job]:
@@ -108,3 +111,50 @@ def test_a_sequence_with_an_unknown_adapter_is_refused(adapted_of: Adapted) -> N
     driver = Driver(adapted_of("llama"), num_blocks=4)
     with pytest.raises(StepError, match="sequence 1 has an adapter that this rank has not loaded"):
         driver.runner.execute(Step(1, [], [], [NewSequence(1, [5], [], GREEDY, [0], adapter="f" * 32)], []))
+
+
+@pytest.mark.parametrize("architecture", ["llama", "qwen3", "mistral"])
+def test_steps_with_adapters_are_recorded_once_for_all_of_them(architecture: str, adapted_of: Adapted) -> None:
+    """What is computed again has the logits of steps that are computed one operation at a time, bit for bit."""
+    if not has_tiles(torch.float32):
+        pytest.skip("this processor has no instructions for tiles")
+    model = adapted_of(architecture)
+    recordings: list[int] = []
+
+    class Counting(CpuRecorder):
+        def __call__(self, work: Callable[[], None]) -> Replay:
+            recordings.append(1)
+            return super().__call__(work)
+
+    driver = Driver(model, recorder=Counting(), sizes=[1, 2, 3])
+    assert len(recordings) >= 4, "of one and two rows, with and without adapters"
+    names = [NAMES, ["second", "first", "first"], ["", "", "second"], ["", "", ""]]
+    for round_, three in enumerate(names):
+        ours, theirs = (
+            [
+                Job(prompt(30 + n, round_), 5, LOGPROBS, 1000, model.adapters.names.get(name, ""))
+                for n, name in enumerate(three)
+            ]
+            for _ in range(2)
+        )
+        driver.run(ours)
+        Driver(model).run(theirs)
+        assert [job.sampled for job in ours] == [job.sampled for job in theirs]
+        if round_ == 0:
+            recordings.clear()
+    assert len(recordings) <= 1, "three rows without adapters"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_what_goes_on_elsewhere_goes_on_with_the_same_bits(dtype: str, adapted_of: Adapted) -> None:
+    if not has_tiles(getattr(torch, dtype)):
+        pytest.skip("this processor has no instructions for the type")
+    model = adapted_of("llama", "cpu", dtype)
+    first, second = (model.adapters.names[name] for name in ("first", "second"))
+    whole = Job(prompt(50, 1), 20, LOGPROBS, adapter=first)
+    Driver(model).run([whole])
+    for done, chunk in ((1, 1000), (11, 9)):
+        rest = Job(whole.prompt + whole.outputs[:done], 20 - done, LOGPROBS, chunk, first)
+        others = [Job(prompt(n, 2), 20, LOGPROBS, 5, name) for n, name in ((1, first), (70, second), (7, ""))]
+        Driver(model, seed=done).run([*others, rest])
+        assert [one.top for one in rest.sampled] == [one.top for one in whole.sampled[done:]]

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from workers.rank.adapters.low_rank import Factors, LowRank, Selection, attach, joined, part_of
+from workers.rank.adapters.factors import Factors
+from workers.rank.adapters.low_rank import LowRank, Selection, attach, joined, part_of
 from workers.rank.cache.batch import NO_ADAPTER, AdapterRun, Batch, BatchRow
 from workers.rank.cache.kv_cache import CacheShape
 from workers.rank.layers.linear import PackedLinear, is_available
@@ -117,4 +118,4 @@ def test_a_layer_that_is_given_other_tokens_says_so() -> None:
 def test_a_packed_layer_without_adapters_has_no_part() -> None:
     (layer, _, _) = layers_with(Selection(), [[], [], []])
     plain = packed([layer])
-    assert isinstance(plain, PackedLinear) and plain._part is None
+    assert isinstance(plain, PackedLinear) and plain.low_rank is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from numba import njit
+from numba.extending import register_jitable
 
 from workers.rank.native.tiles import LANES, WIDTH, sums_of
 
@@ -11,6 +12,14 @@ from workers.rank.native.tiles import LANES, WIDTH, sums_of
 _sums1x1, _sums4x1 = sums_of(1, 1), sums_of(4, 1)
 _sums1x2, _sums4x2, _sums8x2 = sums_of(1, 2), sums_of(4, 2), sums_of(8, 2)
 _sums1x4, _sums2x4, _sums4x4 = sums_of(1, 4), sums_of(2, 4), sums_of(4, 4)
+
+
+@register_jitable
+def width_of(left):
+    """The columns of a tile, of so many that are left, a multiple of ``LANES``."""
+    if left >= WIDTH:
+        return WIDTH
+    return 2 * LANES if left >= 2 * LANES else LANES
 
 
 @njit

@@ -1,0 +1,91 @@
+"""Native programs add what adapters make of their own tokens, with the same bits among any others."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from workers.rank.adapters.factors import Factors, Piece
+from workers.rank.native.support import has_tiles
+
+pytestmark = pytest.mark.skipif(not has_tiles(torch.float32), reason="this processor has no instructions for tiles")
+
+#: Roundings that hidden numbers and outputs may be off by, in parts of the largest.
+TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
+INPUTS, OUTPUTS = 72, 200
+
+
+@pytest.fixture(params=[torch.float32, torch.bfloat16], ids=str)
+def dtype(request: pytest.FixtureRequest) -> torch.dtype:
+    if not has_tiles(request.param):
+        pytest.skip("this processor has no instructions for the type")
+    torch.manual_seed(0)
+    found: torch.dtype = request.param
+    return found
+
+
+def factors(dtype: torch.dtype, rank: int, layers: tuple[Piece, ...] = ()) -> Factors:
+    up = torch.randn(rank, OUTPUTS)
+    if layers:
+        kept = torch.zeros_like(up)
+        for first, size, output, outputs in layers:
+            mine = slice(first, first + size), slice(output, output + outputs)
+            kept[mine] = up[mine]
+        up = kept
+    return Factors(torch.randn(INPUTS, rank).to(dtype), up.to(dtype), layers=layers)
+
+
+def added(
+    adapters: dict[int, Factors], inputs: torch.Tensor, product: torch.Tensor, numbers: list[int]
+) -> torch.Tensor:
+    from workers.rank.adapters.native_parts import NativeParts, takes
+
+    assert takes(adapters)
+    result = product.clone()
+    NativeParts(adapters).add(inputs, result, torch.tensor(numbers))
+    return result
+
+
+def test_each_token_gets_what_its_adapter_makes_of_it(dtype: torch.dtype) -> None:
+    layers = (Piece(0, 3, 0, 64), Piece(3, 20, 64, 30), Piece(23, 5, 130, 70))
+    adapters = {0: factors(dtype, 8), 2: factors(dtype, 28, layers), 3: factors(dtype, 100)}
+    numbers = [2, -1, 0, 0, 0, 0, 0, 3, 3, 3, 3, 1, 2, 2, 7, 0]
+    inputs, product = (torch.randn(len(numbers), size).to(dtype) for size in (INPUTS, OUTPUTS))
+    found = added(adapters, inputs, product, numbers)
+    for token, number in enumerate(numbers):
+        if number not in adapters:
+            assert torch.equal(found[token], product[token])
+            continue
+        hidden = (inputs[token].double() @ adapters[number].down.double()).to(dtype)
+        exact = product[token].double() + hidden.double() @ adapters[number].up.double()
+        assert (found[token].double() - exact).abs().max() < TOLERANCE[dtype] * exact.abs().max()
+
+
+@pytest.mark.parametrize("rank", [1, 16, 33, 200])
+def test_a_token_has_the_same_bits_among_any_others(dtype: torch.dtype, rank: int) -> None:
+    from workers.rank.native.low_rank import LEAST_FOR_TWO
+
+    adapters, count = {0: factors(dtype, rank), 1: factors(dtype, 16)}, 301
+    inputs, product = (torch.randn(count, size).to(dtype) for size in (INPUTS, OUTPUTS))
+    assert count * (INPUTS + OUTPUTS) * rank >= LEAST_FOR_TWO or rank == 1, "so much that all threads compute"
+    numbers = [0] * count
+    whole = []
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        whole.append(added(adapters, inputs, product, numbers))
+    assert torch.equal(whole[0], whole[1]) and torch.equal(whole[0], whole[2])
+    mixed = added(adapters, inputs, product, [token % 3 % 2 for token in range(count)])
+    assert torch.equal(mixed[::3], whole[0][::3])
+    assert torch.equal(added(adapters, inputs[5:6], product[5:6], [0])[0], whole[0][5])
+
+
+def test_what_there_is_no_program_for_is_not_taken(dtype: torch.dtype) -> None:
+    from workers.rank.adapters.native_parts import takes
+    from workers.rank.native.low_rank import MAX_HIDDEN
+
+    fits = factors(dtype, 4)
+    assert takes({0: fits}) and takes({0: factors(dtype, MAX_HIDDEN)})
+    assert not takes({0: fits, 1: factors(dtype, MAX_HIDDEN + 1)})
+    assert not takes({0: Factors(fits.down, fits.up, is_partial=True)})
+    assert not takes({0: Factors(fits.down[1:], fits.up)}), "numbers are multiplied two at a time"
+    assert not takes({0: Factors(fits.down.half(), fits.up.half())})
