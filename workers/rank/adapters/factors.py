@@ -23,15 +23,15 @@ class Factors:
     """One adapter's part of a layer: ``inputs @ down @ up``. ``down`` is ``[in, rank]``, ``up`` is ``[rank, out]``.
 
     ``is_partial``: the layer's inputs are split over the ranks of the engine, so ``inputs @ down`` has to be summed.
-    ``layers``: where ``up`` is not zero, if it is that of several layers.
+    ``joined``: where ``up`` is not zero, if it is that of several layers.
     """
 
     down: torch.Tensor
     up: torch.Tensor
     is_partial: bool = False
-    layers: tuple[Piece, ...] = ()
+    joined: tuple[Piece, ...] = ()
 
     @property
     def pieces(self) -> tuple[Piece, ...]:
         """Where ``up`` is not zero."""
-        return self.layers or (Piece(0, self.up.shape[0], 0, self.up.shape[1]),)
+        return self.joined or (Piece(0, self.up.shape[0], 0, self.up.shape[1]),)

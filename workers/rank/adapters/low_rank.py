@@ -30,6 +30,8 @@ class Selection:
         self.runs: tuple[AdapterRun, ...] = ()
         #: The number of each token's adapter, int64 on the host; None if no token has one.
         self.numbers: torch.Tensor | None = None
+        #: Whether only ``numbers`` say it.
+        self.is_numbered = False
 
     @contextmanager
     def running(self, batch: Batch) -> Iterator[None]:
@@ -37,18 +39,20 @@ class Selection:
         if not batch.adapter_runs:
             yield
             return
-        self.runs = batch.adapter_runs
-        with self.numbered(batch.adapter_numbers()):
-            yield
-
-    @contextmanager
-    def numbered(self, numbers: torch.Tensor) -> Iterator[None]:
-        """The same, with numbers that may be others when the pass is repeated. For layers with programs only."""
-        self.numbers = numbers
+        self.runs, self.numbers = batch.adapter_runs, batch.adapter_numbers()
         try:
             yield
         finally:
             self.runs, self.numbers = (), None
+
+    @contextmanager
+    def numbered(self, numbers: torch.Tensor) -> Iterator[None]:
+        """The same, with numbers that may be others when the pass is repeated. All layers need a program for it."""
+        self.numbers, self.is_numbered = numbers, True
+        try:
+            yield
+        finally:
+            self.numbers, self.is_numbered = None, False
 
 
 class LowRank:
@@ -60,26 +64,33 @@ class LowRank:
         self.factors = dict(factors)
         #: The adapters that have added something here. It shows at load whether a layer was forgotten.
         self.used: set[int] = set()
+        self._joined: LowRank | None = None
         for member in members:
-            member.used = self.used
-        self._programs: NativeParts | None = None
+            member.used, member._joined = self.used, self
+        self._stands_for = tuple(members)
+        self._numbers = frozenset[int]()
+        self._program: NativeParts | None = None
 
     @property
-    def has_programs(self) -> bool:
-        """Whether native programs compute it, which need no more than ``Selection.numbers``."""
-        return self._programs is not None
+    def has_program(self) -> bool:
+        """Whether a native program computes it, which needs no more than ``Selection.numbers``."""
+        return self._program is not None if self._joined is None else self._joined.has_program
 
     def lay_out(self) -> None:
-        """Have native programs compute it, if there are any. All adapters are there by then."""
+        """Have a native program compute it, if there is one for it. All adapters are there by then."""
         from workers.rank.adapters.native_parts import NativeParts, takes  # brings Numba
 
-        if takes(self.factors):
-            self._programs = NativeParts(self.factors)
+        if self._program is None and takes(self.factors):
+            self._program, self._numbers = NativeParts(self.factors), frozenset(self.factors)
+            if self._stands_for:
+                # The members have the matrices as well, without the zeros.
+                self.factors = {}
 
     def add(self, inputs: torch.Tensor, product: torch.Tensor) -> torch.Tensor:
         """Add to ``product`` ``[..., token, out]`` what the adapters make of ``inputs`` ``[..., token, in]``, in place.
 
-        Raises ValueError if these are not the tokens of the batch, one by one: whose they are would not be known.
+        Raises ValueError if these are not the tokens of the batch, one by one: whose they are would not be known; and
+        RuntimeError if only numbers say whose they are, and there is no program that reads them.
         """
         numbers = self.selection.numbers
         if numbers is None:
@@ -87,10 +98,12 @@ class LowRank:
         rows, into = inputs.reshape(-1, inputs.shape[-1]), product.view(-1, product.shape[-1])
         if len(rows) != len(numbers):
             raise ValueError(f"an adapted layer was given {len(rows)} of {len(numbers)} tokens")
-        if self._programs is not None:
-            self._programs.add(rows.contiguous(), into, numbers)
-            self.used.update(run.adapter for run in self.selection.runs if run.adapter in self.factors)
+        if self._program is not None:
+            self._program.add(rows.contiguous(), into, numbers)
+            self.used.update(run.adapter for run in self.selection.runs if run.adapter in self._numbers)
             return product
+        if self.selection.is_numbered:
+            raise RuntimeError("no program computes an adapted layer")
         for adapter, tokens in self.selection.runs:
             factors = self.factors.get(adapter)
             if factors is not None:
@@ -116,12 +129,6 @@ def part_of(layer: torch.nn.Module) -> LowRank | None:
     """What adapters add to the layer's product."""
     part = getattr(layer, _ATTRIBUTE, None)
     return part if isinstance(part, LowRank) else None
-
-
-def has_programs(model: torch.nn.Module) -> bool:
-    """Whether native programs compute the parts of all layers of a model, and it has some."""
-    parts = [part for layer in model.modules() if (part := part_of(layer)) is not None]
-    return bool(parts) and all(part.has_programs for part in parts)
 
 
 def joined(layers: Sequence[torch.nn.Linear]) -> LowRank | None:
@@ -150,4 +157,4 @@ def _side_by_side(layers: Sequence[torch.nn.Linear], adapter: int) -> Factors:
             pieces.append(Piece(rank, len(factors.up), output, layer.out_features))
             rank += len(factors.up)
         output += layer.out_features
-    return Factors(torch.cat(downs, dim=1), up, layers=tuple(pieces))
+    return Factors(torch.cat(downs, dim=1), up, joined=tuple(pieces))

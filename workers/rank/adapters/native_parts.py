@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import logging
+from functools import cache
 from typing import TYPE_CHECKING
 
 import torch
 
-from workers.rank.native.low_rank import HEAD, MAX_HIDDEN, PIECE, adapt
+from workers.rank.native import weights
+from workers.rank.native.low_rank import FIELDS, MAX_HIDDEN, PIECE_FIELDS, adapt
 from workers.rank.native.sums import width_of
-from workers.rank.native.support import has_tiles
 from workers.rank.native.tiles import LANES
-from workers.rank.native.weights import laid_out
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from workers.rank.adapters.factors import Factors
+
+logger = logging.getLogger(__name__)
 
 
 class NativeParts:
@@ -27,13 +30,13 @@ class NativeParts:
         self.in_features, self.out_features = one.down.shape[0], one.up.shape[1]
         self._dtype = one.down.dtype
         self._laid: list[torch.Tensor] = []
-        most = max(len(factors_.pieces) for factors_ in factors.values())
-        self._table = torch.zeros((max(factors) + 1, HEAD + PIECE * most), dtype=torch.int64)
-        self._hidden = 0
+        most = max(len(each.pieces) for each in factors.values())
+        self._table = torch.zeros((max(factors) + 1, FIELDS + PIECE_FIELDS * most), dtype=torch.int64)
+        self._most_hidden = 0
         for number, each in factors.items():
             line = self._line(each)
             self._table[number, : len(line)] = torch.tensor(line)
-            self._hidden = max(self._hidden, line[1])
+            self._most_hidden = max(self._most_hidden, line[1])
         self._program = adapt(self._dtype)
 
     def add(self, inputs: torch.Tensor, product: torch.Tensor, adapters: torch.Tensor) -> None:
@@ -52,13 +55,13 @@ class NativeParts:
             len(inputs),
             self.in_features,
             self.out_features,
-            self._hidden,
+            self._most_hidden,
             torch.get_num_threads(),
         )
 
     def _line(self, factors: Factors) -> list[int]:
         """Lay an adapter's matrices out. Each piece's numbers of ``hidden`` are filled up to whole vectors."""
-        pieces, downs, hidden = list[int](), list[torch.Tensor](), 0
+        pieces, downs, num_hidden = list[int](), list[torch.Tensor](), 0
         for piece in factors.pieces:
             rank = -(-piece.rank // LANES) * LANES
             down = factors.down.new_zeros(self.in_features, rank)
@@ -67,11 +70,14 @@ class NativeParts:
             up = factors.up.new_zeros(piece.outputs, rank)
             mine = slice(piece.first_hidden, piece.first_hidden + piece.rank)
             up[:, : piece.rank] = factors.up[mine, piece.first_output : piece.first_output + piece.outputs].T
-            pieces += [self._keep(laid_out(up)), piece.first_output, piece.outputs, hidden, rank]
-            hidden += rank
+            pieces += [self._keep(weights.laid_out(up)), piece.first_output, piece.outputs, num_hidden, rank]
+            num_hidden += rank
         whole = torch.cat(downs, dim=1)
-        columns = [laid_out(whole[:, first : first + width].T, width).flatten() for first, width in _columns(hidden)]
-        return [self._keep(torch.cat(columns)), hidden, len(factors.pieces), *pieces]
+        columns = [
+            weights.laid_out(whole[:, first : first + width].T, width).flatten()
+            for first, width in _columns(num_hidden)
+        ]
+        return [self._keep(torch.cat(columns)), num_hidden, len(factors.pieces), *pieces]
 
     def _keep(self, laid: torch.Tensor) -> int:
         self._laid.append(laid)
@@ -80,20 +86,31 @@ class NativeParts:
 
 def takes(factors: Mapping[int, Factors]) -> bool:
     """Whether there are programs for these adapters of a layer on this processor."""
-    return all(
-        has_tiles(each.down.dtype)
-        and each.down.device.type == "cpu"
-        and each.down.shape[0] % 2 == 0
-        and not each.is_partial
-        and sum(-(-piece.rank // LANES) * LANES for piece in each.pieces) <= MAX_HIDDEN
-        for each in factors.values()
-    )
+    dtypes = {each.down.dtype for each in factors.values()}
+    return len(dtypes) == 1 and all(_takes(each) for each in factors.values()) and _compiles(*dtypes)
 
 
-def _columns(hidden: int) -> list[tuple[int, int]]:
+def _takes(factors: Factors) -> bool:
+    is_here = factors.down.device.type == "cpu" and not factors.is_partial
+    num_hidden = sum(-(-piece.rank // LANES) * LANES for piece in factors.pieces)
+    return is_here and num_hidden <= MAX_HIDDEN and weights.takes(factors.down.dtype, factors.down.shape[0])
+
+
+@cache
+def _compiles(dtype: torch.dtype) -> bool:
+    try:
+        adapt(dtype)
+    # A compiler that does not know an instruction may raise anything.
+    except Exception as error:  # noqa: BLE001
+        logger.warning("torch computes adapters, as Numba does not compile their program (%s)", type(error).__name__)
+        return False
+    return True
+
+
+def _columns(num_hidden: int) -> list[tuple[int, int]]:
     """The first of the columns that are summed up together, and how many they are."""
     found, first = list[tuple[int, int]](), 0
-    while first < hidden:
-        found.append((first, width_of(hidden - first)))
+    while first < num_hidden:
+        found.append((first, width_of(num_hidden - first)))
         first += found[-1][1]
     return found

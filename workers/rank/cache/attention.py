@@ -115,8 +115,9 @@ class PagedAttention:
         for group in self._batch.groups:
             if group.sees_only_itself(window):
                 _, heads, _, head_dim = query.shape
-                parts.append(query.new_empty((group.tokens.stop - group.tokens.start, heads, head_dim)))
-                attend_to_itself(group.tokens, query, key, value, scaling, parts[-1])
+                out = query.new_empty((group.tokens.stop - group.tokens.start, heads, head_dim))
+                attend_to_itself(group.tokens, query, key, value, scaling, out)
+                parts.append(out)
             elif group.is_prefill:
                 parts.append(self._prefill(group, layer, query, scaling, window))
             else:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from workers.rank.adapters.low_rank import has_programs
 from workers.rank.cache.batch import NO_ADAPTER, BatchRow
 from workers.rank.graphs.inputs import DecodeInputs
 from workers.rank.graphs.port import RecordError
@@ -36,8 +35,8 @@ class _Kind(NamedTuple):
 
 
 class DecodeGraphs:
-    """Computes decode steps by graphs. A size is recorded once, and never again: nothing that differs between two steps
-    of a size is a part of the recording, it is all in the inputs.
+    """Computes decode steps by graphs. A kind is recorded once, and never again: nothing that differs between two steps
+    of a kind is a part of the recording, it is all in the inputs.
     """
 
     def __init__(
@@ -58,25 +57,28 @@ class DecodeGraphs:
             cache.shape.pieces_per_head * cache.shape.block_size
         )
         #: Whether steps with rows of adapters are recorded, beside those without.
-        self._adapts = recorder.is_quick and has_programs(model.module)
+        self._adapts = recorder.is_quick and model.adapters.have_programs()
         one = self._compute(_Kind(sizes[0]))
         # On a CPU memory that is never written is never taken.
         self._logits = torch.empty((sizes[-1], one.shape[1]), dtype=one.dtype, device=one.device)
         # The largest comes first: the others find its memory, which is free again, and take no more.
         at_start = sizes[:NUM_TRIED] if recorder.is_quick else sizes
-        kinds = [_Kind(size, adapted) for adapted in ((False, True) if self._adapts else (False,)) for size in at_start]
+        kinds = [kind for size in at_start for kind in self._kinds(size)]
         self._replays = {kind: recorder(self._work(kind)) for kind in reversed(kinds)}
         if recorder.is_quick:
             for kind in kinds:
                 self._try(kind)
             until_s = time.monotonic() + START_S
-            for size in sizes[NUM_TRIED:]:
+            for kind in [kind for size in sizes[NUM_TRIED:] for kind in self._kinds(size)]:
                 if time.monotonic() > until_s:
                     break
-                self._replays[_Kind(size)] = self._recorded(_Kind(size))
+                self._replays[kind] = self._recorded(kind)
 
     def __repr__(self) -> str:
         return f"<DecodeGraphs of {', '.join(map(str, sorted({kind.size for kind in self._replays})))} rows>"
+
+    def _kinds(self, size: int) -> list[_Kind]:
+        return [_Kind(size), _Kind(size, adapted=True)] if self._adapts else [_Kind(size)]
 
     def fits(self, rows: Sequence[BatchRow]) -> bool:
         """Whether there is a graph for a step of these rows. On a GPU there is none for rows of adapters."""
@@ -117,7 +119,7 @@ class DecodeGraphs:
         # Two blocks behind the beginning, if the model has as many positions, and each row at a place of its own.
         most = min(2 * self._cache.shape.block_size + size, self._model.max_model_len)
         blocks = [self._cache.spare_block] * -(-most // self._cache.shape.block_size)
-        # A step was recorded without any adapter, whatever its kind.
+        # When this was recorded, no row had an adapter.
         adapters = [
             NO_ADAPTER if not kind.adapted else (size - row) % (len(self._model.adapters) + 1) - 1
             for row in range(size)

@@ -6,11 +6,11 @@ from functools import lru_cache
 
 import torch
 
-from workers.rank.native.compiled import compiled, part
+from workers.rank.native.compiled import as_written, compiled
 from workers.rank.native.numbers import ELEMENTS
 from workers.rank.native.team import as_team, team_for
 
-#: Numbers of keys of fewer than these a thread has copied before another one has begun.
+#: With fewer numbers of keys than these, one thread is done before a second one has begun.
 LEAST_FOR_TWO = 1 << 16
 
 
@@ -52,7 +52,7 @@ def _store(
     as_team(_copies, team, whole)
 
 
-@part
+@as_written
 def _copies(
     place,
     threads,

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 #: Floating-point rules that may be broken: sums in another order, and products and sums rounded once. Infinities keep
 #: their meaning; what is computed of a NaN is not defined.
 _RULES = {"nnan", "reassoc", "contract", "nsz", "arcp"}
-#: Decorates functions that programs call. Each operation rounds as it is written there; ``fused`` says where one does.
-part = njit(fastmath={"nnan", "nsz"}, error_model="numpy")
+#: Decorates functions that programs call: each operation rounds by itself, and in this order. ``numbers.fused`` marks
+#: where two round as one. A function without rules of its own would have those of the first program that calls it.
+as_written = njit(fastmath={"nnan", "nsz"}, error_model="numpy")
 _C_TYPES = {"address": ctypes.c_void_p, "int": ctypes.c_int64, "float": ctypes.c_float}
 
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 
 from workers.rank.native.addresses import address_at, ahead, float_room_of, room_of
-from workers.rank.native.compiled import compiled, part
+from workers.rank.native.compiled import as_written, compiled
 from workers.rank.native.numbers import ELEMENTS, read, write
 from workers.rank.native.sums import add, width_of
 from workers.rank.native.team import as_team, team_for
@@ -20,36 +20,38 @@ from workers.rank.native.tiles import WIDTH
 
 #: The most numbers of ``hidden``: those of a tile's tokens lie on the stack of a thread.
 MAX_HIDDEN = 1024
-#: Fewer additions of products than these a thread has computed before another one has begun.
+#: With fewer products of numbers than these, one thread is done before a second one has begun.
 LEAST_FOR_TWO = 1 << 18
 #: Tokens of a tile; those that are left are computed one by one.
 _ROWS = 4
-#: An adapter's line of the table: the address of its first matrix, the numbers of ``hidden``, and its pieces; then of
-#: each piece the address, the first output and how many there are, and the first number of ``hidden`` and how many.
-HEAD, PIECE = 3, 5
+#: An adapter's line of the table has so many fields: the address of its first matrix, how many numbers ``hidden`` has,
+#: how many pieces there are. Then so many for each piece: its address, the first output and how many, the first number
+#: of ``hidden`` and how many.
+FIELDS, PIECE_FIELDS = 3, 5
 
 
 @lru_cache(maxsize=4)
 def adapt(dtype):
-    """``f(inputs, product, adapters, table, num_adapters, line, rows, inputs, outputs, most_hidden, threads)``.
+    """``f(inputs, product, adapters, table, num_adapters, length, rows, num_inputs, num_outputs, most_hidden,
+    threads)``: adds to ``product`` ``[row, num_outputs]`` what is made of ``inputs`` ``[row, num_inputs]``.
 
-    Adds to ``product`` ``[row, outputs]``. ``adapters`` has a number for each row; one that is not in ``table``,
-    ``[num_adapters, line]``, adds nothing. ``most_hidden`` tells how much work there is.
+    ``adapters`` has a number for each row; one without a line in ``table``, ``[num_adapters, length]``, adds nothing.
+    No adapter's ``hidden`` has more numbers than ``most_hidden``.
     """
     return compiled(_adapt, "elements elements indices indices" + 7 * " int", ELEMENTS[dtype])
 
 
-def _adapt(inputs, product, adapters, table, num_adapters, line, rows, size, num_outputs, most_hidden, threads):
-    team = team_for(threads, rows * (size + num_outputs) * most_hidden, LEAST_FOR_TWO)
-    as_team(_share, team, (inputs, product, adapters, table, num_adapters, line, rows, size, num_outputs))
+def _adapt(inputs, product, adapters, table, num_adapters, length, rows, num_inputs, num_outputs, most_hidden, threads):
+    team = team_for(threads, rows * (num_inputs + num_outputs) * most_hidden, LEAST_FOR_TWO)
+    as_team(_share, team, (inputs, product, adapters, table, num_adapters, length, rows, num_inputs, num_outputs))
 
 
 _hidden_sums, _hidden = float_room_of(_ROWS * MAX_HIDDEN), room_of(_ROWS * MAX_HIDDEN)
 _output_sums = float_room_of(_ROWS * WIDTH)
 
 
-@part
-def _share(place, threads, inputs, product, adapters, table, num_adapters, line, rows, size, num_outputs):
+@as_written
+def _share(place, threads, inputs, product, adapters, table, num_adapters, length, rows, num_inputs, num_outputs):
     """What one thread adds."""
     sums, hidden, outputs = _hidden_sums(), _hidden(inputs), _output_sums()
     row, end = rows * place // threads, rows * (place + 1) // threads
@@ -58,40 +60,39 @@ def _share(place, threads, inputs, product, adapters, table, num_adapters, line,
         while height < _ROWS and row + height < end and adapters[row + height] == adapter:
             height += 1
         height = _ROWS if height == _ROWS else 1
-        if 0 <= adapter < num_adapters and table[adapter * line] != 0:
-            given, into, entry = (
-                ahead(inputs, row * size),
-                ahead(product, row * num_outputs),
-                ahead(table, adapter * line),
-            )
-            _reduce(given, hidden, sums, address_at(inputs, entry[0]), height, size, entry[1])
-            for piece in range(entry[2]):
-                _extend(hidden, into, outputs, ahead(entry, HEAD + PIECE * piece), height, entry[1], num_outputs)
+        if 0 <= adapter < num_adapters and table[adapter * length] != 0:
+            line = ahead(table, adapter * length)
+            down, num_hidden, num_pieces = address_at(inputs, line[0]), line[1], line[2]
+            _reduce(ahead(inputs, row * num_inputs), hidden, sums, down, height, num_inputs, num_hidden)
+            for number in range(num_pieces):
+                piece = ahead(line, FIELDS + PIECE_FIELDS * number)
+                _extend(hidden, ahead(product, row * num_outputs), outputs, piece, height, num_hidden, num_outputs)
         row += height
 
 
-@part
-def _reduce(inputs, hidden, sums, down, height, size, width):
-    """The numbers of some tokens: ``hidden`` is ``[token, width]``."""
+@as_written
+def _reduce(inputs, hidden, sums, down, height, num_inputs, num_hidden):
+    """The first product, of some tokens: ``hidden`` is ``[token, num_hidden]``."""
     column = 0
-    while column < width:
-        wide = width_of(width - column)
-        add(height, wide, inputs, ahead(down, column * size), ahead(sums, column), size, size, width, np.int64(1))
-        column += wide
-    for i in range(height * width):
+    while column < num_hidden:
+        width = width_of(num_hidden - column)
+        columns, total = ahead(down, column * num_inputs), ahead(sums, column)
+        add(height, width, inputs, columns, total, num_inputs, num_inputs, num_hidden, np.int64(1))
+        column += width
+    for i in range(height * num_hidden):
         write(hidden, i, sums[i])
 
 
-@part
-def _extend(hidden, product, sums, piece, height, width, num_outputs):
+@as_written
+def _extend(hidden, product, sums, piece, height, num_hidden, num_outputs):
     """Add a piece to the product."""
     up, first, outputs, start, rank = address_at(hidden, piece[0]), piece[1], piece[2], piece[3], piece[4]
     for column in range(0, outputs, WIDTH):
-        wide = min(WIDTH, outputs - column)
+        width = min(WIDTH, outputs - column)
         for i in range(height):
-            for j in range(wide):
+            for j in range(width):
                 sums[i * WIDTH + j] = read(product, i * num_outputs + first + column + j)
-        add(height, WIDTH, ahead(hidden, start), ahead(up, column * rank), sums, rank, width, WIDTH, np.int64(0))
+        add(height, WIDTH, ahead(hidden, start), ahead(up, column * rank), sums, rank, num_hidden, WIDTH, np.int64(0))
         for i in range(height):
-            for j in range(wide):
+            for j in range(width):
                 write(product, i * num_outputs + first + column + j, sums[i * WIDTH + j])

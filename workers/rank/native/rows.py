@@ -7,12 +7,12 @@ from functools import lru_cache
 import numpy as np
 
 from workers.rank.native.addresses import ahead
-from workers.rank.native.compiled import compiled, part
+from workers.rank.native.compiled import as_written, compiled
 from workers.rank.native.numbers import ELEMENTS, exponential, fused, read, write
 from workers.rank.native.team import as_team, team_for
 from workers.rank.native.tiles import WIDTH, squares
 
-#: Numbers of fewer than these a thread has computed before another one has begun.
+#: With fewer numbers than these, one thread is done before a second one has begun.
 LEAST_FOR_TWO = 1 << 16
 
 
@@ -26,7 +26,7 @@ def _rms_norm(inputs, weight, outputs, rows, size, eps, threads):
     as_team(_norms, team_for(threads, rows * size, LEAST_FOR_TWO), (inputs, weight, outputs, rows, size, eps))
 
 
-@part
+@as_written
 def _norms(place, threads, inputs, weight, outputs, rows, size, eps):
     whole = size // WIDTH * WIDTH
     for row in range(rows * place // threads, rows * (place + 1) // threads):
@@ -50,7 +50,7 @@ def _rotate(numbers, cosines, sines, tokens, heads, head_dim, stride, threads):
     as_team(_rotations, team, (numbers, cosines, sines, tokens, heads, head_dim, stride))
 
 
-@part
+@as_written
 def _rotations(place, threads, numbers, cosines, sines, tokens, heads, head_dim, stride):
     half = head_dim // 2
     for token in range(tokens * place // threads, tokens * (place + 1) // threads):
@@ -75,7 +75,7 @@ def _gate(product, outputs, tokens, size, threads):
     as_team(_gates, team_for(threads, tokens * size, LEAST_FOR_TWO), (product, outputs, tokens, size))
 
 
-@part
+@as_written
 def _gates(place, threads, product, outputs, tokens, size):
     for token in range(tokens * place // threads, tokens * (place + 1) // threads):
         first, target = 2 * token * size, token * size

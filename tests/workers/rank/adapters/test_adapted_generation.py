@@ -8,14 +8,18 @@ import pytest
 import torch
 
 from core.protocol.steps import NewSequence, SamplingParams, Step
-from tests.kits.rank.driver import GREEDY, Driver, Job, prompt
+from tests.kits import tiny_adapters
+from tests.kits.rank.driver import GREEDY, Driver, Job, load, prompt
 from tests.kits.rank.recorders import PlainRecorder
+from workers.rank.adapters.factors import Factors
+from workers.rank.adapters.low_rank import LowRank, Selection
 from workers.rank.graphs.cpu_recorder import CpuRecorder
 from workers.rank.native.support import has_tiles, is_available
 from workers.rank_protocol.errors import StepError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from tests.kits.rank.driver import Reference
     from workers.rank.graphs.port import Replay
@@ -143,6 +147,37 @@ def test_steps_with_adapters_are_recorded_once_for_all_of_them(architecture: str
         if round_ == 0:
             recordings.clear()
     assert len(recordings) <= 1, "three rows without adapters"
+
+
+@pytest.mark.parametrize("architecture", ["llama", "qwen3", "qwen3_mixed"])
+def test_ranks_for_which_there_is_no_program_are_not_recorded(
+    architecture: str, folder_of: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Of queries, keys and values together; all other layers have a program."""
+    wide = tiny_adapters.build(tmp_path / "wide", folder_of(architecture), r=352)
+    model = load(folder_of(architecture), adapters={"wide": wide})
+    assert not model.adapters.have_programs()
+    ours, theirs = (
+        [
+            Job(prompt(9 + n, 3), 6, LOGPROBS, 1000, model.adapters.names.get(name, ""))
+            for n, name in enumerate(("wide", ""))
+        ]
+        for _ in range(2)
+    )
+    Driver(model, recorder=CpuRecorder(), sizes=[1, 2]).run(ours)
+    Driver(model).run(theirs)
+    assert [job.sampled for job in ours] == [job.sampled for job in theirs]
+
+
+def test_numbers_alone_are_not_enough_without_a_program() -> None:
+    selection = Selection()
+    part = LowRank(selection, {0: Factors(torch.ones(4, 1), torch.ones(1, 4))})
+    with (
+        selection.numbered(torch.zeros(2, dtype=torch.int64)),
+        pytest.raises(RuntimeError, match="no program computes"),
+    ):
+        part.add(torch.ones(2, 4), torch.zeros(2, 4))
+    assert part.add(torch.ones(2, 4), torch.zeros(2, 4)).sum() == 0, "nothing is selected any more"
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -1,4 +1,4 @@
-"""Programs of attention touch nothing beyond their tensors, whatever the sizes: the pages around these are closed."""
+"""Programs touch nothing beyond their tensors, whatever the sizes: the pages around these are closed."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ import ctypes
 import mmap
 import random
 import sys
-from typing import TYPE_CHECKING
 
 import pytest
 import torch
 
 from workers.rank.native.support import has_tiles, is_available
 
-if TYPE_CHECKING:
-    pass
-
 if not is_available(torch.float32) or not sys.platform.startswith("linux"):
     pytest.skip("needs Numba and Linux", allow_module_level=True)
 
+from workers.rank.adapters.factors import Factors, Piece
+from workers.rank.adapters.native_parts import NativeParts
 from workers.rank.native.attention.causal import attend_in_blocks
 from workers.rank.native.attention.decode import attend_one_token, attend_without_tiles
+from workers.rank.native.cache_writes import store
+from workers.rank.native.low_rank import FIELDS, PIECE_FIELDS
+from workers.rank.native.row_programs import NativeRows
 
 NUM_CASES = 40
 #: As far as a program may miss a tensor and still be seen.
@@ -114,3 +115,53 @@ def _attend_to_all(
         out = guarded.tensor(torch.full_like(several, torch.nan))
         attend_in_blocks(several.transpose(0, 1), blocks, tables[row], end, 0.2, window, out)
         assert torch.equal(out[-1], found[row]) if has_tiles(dtype) and head_dim % 16 == 0 else out.isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_programs_of_rows_stay_within_their_tensors(dtype: torch.dtype, guarded: Guarded) -> None:
+    draw, programs = random.Random(8), NativeRows()
+    for _ in range(NUM_CASES):
+        tokens, size = draw.choice([1, 3, 64, 700]), 2 * draw.choice([1, 8, 31, 32, 50, 64, 100])
+        heads = draw.choice([1, 3])
+        torch.set_num_threads(draw.choice([1, 2, 3]))
+        inputs, weight = (guarded.tensor(torch.randn(sizes).to(dtype)) for sizes in ((tokens, size), (size,)))
+        normed, gated = (guarded.tensor(torch.full((tokens, each), torch.nan).to(dtype)) for each in (size, size // 2))
+        programs.rms_norm(inputs, weight, normed, 1e-5)
+        programs.gate(inputs, gated)
+        product = guarded.tensor(torch.randn(tokens, heads * size).to(dtype))
+        cosines, sines = (guarded.tensor(torch.randn(tokens, size).to(dtype)) for _ in range(2))
+        programs.rotate(product, cosines, sines, heads, size)
+        cache = guarded.tensor(torch.zeros(2 * tokens * heads, size, dtype=dtype))
+        slots = guarded.tensor(torch.randperm(tokens * heads))
+        key, value = (guarded.tensor(torch.ones(heads, tokens, size, dtype=dtype)) for _ in range(2))
+        store(cache, slots, key, value, tokens * heads * size)
+        assert all(bool(one.isfinite().all()) for one in (normed, gated, product)) and bool((cache == 1).all())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_what_adapters_add_stays_within_its_tensors(dtype: torch.dtype, guarded: Guarded) -> None:
+    if not has_tiles(dtype):
+        pytest.skip("this processor has no instructions for the type")
+    draw = random.Random(9)
+    for _ in range(NUM_CASES):
+        num_inputs, outputs = 2 * draw.choice([1, 9, 32, 50]), [draw.choice([1, 30, 64, 100]) for _ in range(3)]
+        ranks, torch_threads = [draw.choice([1, 7, 16, 40, 100]) for _ in range(3)], draw.choice([1, 2, 3])
+        pieces = [
+            Piece(sum(ranks[:i]), ranks[i], sum(outputs[:i]), outputs[i])
+            for i in range(3)
+            if i == 0 or draw.random() < 0.5
+        ]
+        down, up = torch.randn(num_inputs, sum(ranks)).to(dtype), torch.randn(sum(ranks), sum(outputs)).to(dtype)
+        parts = NativeParts({1: Factors(down, up, joined=tuple(pieces))})
+        parts._laid = [guarded.tensor(one) for one in parts._laid]
+        # The pieces come first, then the first matrix.
+        for index, laid in enumerate(parts._laid[:-1]):
+            parts._table[1, FIELDS + index * PIECE_FIELDS] = laid.data_ptr()
+        parts._table[1, 0] = parts._laid[-1].data_ptr()
+        parts._table = guarded.tensor(parts._table)
+        tokens = draw.choice([1, 4, 5, 90, 400])
+        numbers = guarded.tensor(torch.tensor([draw.choice([1, 1, 1, 1, -1, 0, 2, 99]) for _ in range(tokens)]))
+        inputs, product = (guarded.tensor(torch.randn(tokens, size).to(dtype)) for size in (num_inputs, sum(outputs)))
+        torch.set_num_threads(torch_threads)
+        parts.add(inputs, product, numbers)
+        assert bool(product.isfinite().all())

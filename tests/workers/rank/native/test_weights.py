@@ -5,15 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
 
 import pytest
 import torch
 
 from workers.rank.native.support import has_tiles, is_available
-
-if TYPE_CHECKING:
-    pass
 
 if not is_available(torch.float32):
     pytest.skip("needs Numba", allow_module_level=True)

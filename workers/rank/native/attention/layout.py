@@ -13,6 +13,7 @@ from numpy import int64
 
 from workers.rank.native.addresses import ahead, as_words
 from workers.rank.native.numbers import together
+from workers.rank.native.sums import width_of
 from workers.rank.native.tiles import LANES, WIDTH, load_as, paired
 
 _WORDS = ir.VectorType(ir.IntType(32), LANES)
@@ -40,14 +41,6 @@ def find(places, table, begin, count, start, end, by_key, block_size, by_block):
         places[i] = places[first]
     for i in range(last + 1, count):
         places[i] = places[last]
-
-
-@njit
-def width_of(left):
-    """The numbers of a tile, of so many columns that are left."""
-    if left >= WIDTH:
-        return WIDTH
-    return 2 * LANES if left >= 2 * LANES else LANES
 
 
 @njit

@@ -13,11 +13,11 @@ from numba.extending import register_jitable
 from numpy import int64
 
 from workers.rank.native.addresses import ahead, as_type_of, long_room_of
-from workers.rank.native.attention.layout import find, lay_out_keys, lay_out_values, width_of
+from workers.rank.native.attention.layout import find, lay_out_keys, lay_out_values
 from workers.rank.native.attention.softmax import put_rows, softmax, whole_tiles
 from workers.rank.native.compiled import compiled
 from workers.rank.native.numbers import ELEMENTS, together
-from workers.rank.native.sums import add, height_of
+from workers.rank.native.sums import add, height_of, width_of
 from workers.rank.native.team import as_team, wait_for_team
 from workers.rank.native.tiles import MAX_ROWS, WIDTH
 
