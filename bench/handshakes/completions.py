@@ -48,6 +48,6 @@ def request_for(peer: MetEngine, rng: random.Random) -> dict[str, object]:
 
 
 def background() -> dict[str, object]:
-    """The completion during which everything happens."""
+    """The completion during which everything happens; almost as long as the model's positions reach."""
     prompt = list(range(10, 42))
-    return {"model": MODEL_NAME, "prompt": prompt, "max_tokens": 1500, "stream": True, "ignore_eos": True}
+    return {"model": MODEL_NAME, "prompt": prompt, "max_tokens": 8000, "stream": True, "ignore_eos": True}

@@ -54,14 +54,19 @@ async def run_once(folder: Path, well: Sequence[MetEngine], bad: Sequence[MetEng
         firsts_s, begin_s, end_s = await post_all(worker, well, bad, rng)
         result.first_token_ms = [first_s * 1e3 for first_s in firsts_s]
         await asyncio.sleep(LEAD_S)
-        result.gap_ms = longest_gap_s(stream.token_times_s, begin_s, end_s) * 1e3
+        result.gap_ms = _longest_gap_ms(stream, watching, begin_s, end_s)
         firsts_s, begin_s, end_s = await post_all(worker, well, (), rng)
         result.known_first_token_ms = [first_s * 1e3 for first_s in firsts_s]
         await asyncio.sleep(LEAD_S)
-        if watching.done():
-            raise RuntimeError("the stream ended too early")
-        result.known_gap_ms = longest_gap_s(stream.token_times_s, begin_s, end_s) * 1e3
+        result.known_gap_ms = _longest_gap_ms(stream, watching, begin_s, end_s)
         return result
+
+
+def _longest_gap_ms(stream: TimedStream, watching: asyncio.Task[None], begin_s: float, end_s: float) -> float:
+    """Raises RuntimeError if the stream is over: there may have been no token since."""
+    if watching.done():
+        raise RuntimeError("the stream ended too early")
+    return longest_gap_s(stream.token_times_s, begin_s, end_s) * 1e3
 
 
 async def post_all(

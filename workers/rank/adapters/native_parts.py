@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from workers.rank.adapters.factors import Piece
 from workers.rank.native import weights
-from workers.rank.native.low_rank import FIELDS, MAX_HIDDEN, PIECE_FIELDS, adapt
+from workers.rank.native.low_rank import MAX_HIDDEN, adapt
 from workers.rank.native.sums import width_of
 from workers.rank.native.tiles import LANES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from workers.rank.adapters.factors import Factors
 
@@ -30,13 +31,14 @@ class NativeParts:
         self.in_features, self.out_features = one.down.shape[0], one.up.shape[1]
         self._dtype = one.down.dtype
         self._laid: list[torch.Tensor] = []
-        most = max(len(each.pieces) for each in factors.values())
-        self._table = torch.zeros((max(factors) + 1, FIELDS + PIECE_FIELDS * most), dtype=torch.int64)
-        self._most_hidden = 0
-        for number, each in factors.items():
-            line = self._line(each)
+        groups = {number: groups_of(each.pieces) for number, each in factors.items()}
+        lines = {number: self._line(each, groups[number]) for number, each in factors.items()}
+        self._table = torch.zeros((max(factors) + 1, max(map(len, lines.values()))), dtype=torch.int64)
+        for number, line in lines.items():
             self._table[number, : len(line)] = torch.tensor(line)
-            self._most_hidden = max(self._most_hidden, line[1])
+        self._most_hidden = max(
+            sum(padded(piece.rank) for group in each for piece in group) for each in groups.values()
+        )
         self._program = adapt(self._dtype)
 
     def add(self, inputs: torch.Tensor, product: torch.Tensor, adapters: torch.Tensor) -> None:
@@ -59,17 +61,19 @@ class NativeParts:
             torch.get_num_threads(),
         )
 
-    def _line(self, factors: Factors) -> list[int]:
+    def _line(self, factors: Factors, groups: list[list[Piece]]) -> list[int]:
         """Lay an adapter's matrices out. Each piece's numbers of ``hidden`` are filled up to whole vectors."""
+        return [len(groups), *(field for group in groups for field in self._group(factors, group))]
+
+    def _group(self, factors: Factors, group: list[Piece]) -> list[int]:
         pieces, downs, num_hidden = list[int](), list[torch.Tensor](), 0
-        for piece in factors.pieces:
-            rank = -(-piece.rank // LANES) * LANES
-            down = factors.down.new_zeros(self.in_features, rank)
-            down[:, : piece.rank] = factors.down[:, piece.first_hidden : piece.first_hidden + piece.rank]
-            downs.append(down)
-            up = factors.up.new_zeros(piece.outputs, rank)
+        for piece in group:
+            rank = padded(piece.rank)
             mine = slice(piece.first_hidden, piece.first_hidden + piece.rank)
+            down, up = factors.down.new_zeros(self.in_features, rank), factors.up.new_zeros(piece.outputs, rank)
+            down[:, : piece.rank] = factors.down[:, mine]
             up[:, : piece.rank] = factors.up[mine, piece.first_output : piece.first_output + piece.outputs].T
+            downs.append(down)
             pieces += [self._keep(weights.laid_out(up)), piece.first_output, piece.outputs, num_hidden, rank]
             num_hidden += rank
         whole = torch.cat(downs, dim=1)
@@ -77,7 +81,7 @@ class NativeParts:
             weights.laid_out(whole[:, first : first + width].T, width).flatten()
             for first, width in _columns(num_hidden)
         ]
-        return [self._keep(torch.cat(columns)), num_hidden, len(factors.pieces), *pieces]
+        return [self._keep(torch.cat(columns)), num_hidden, len(group), *pieces]
 
     def _keep(self, laid: torch.Tensor) -> int:
         self._laid.append(laid)
@@ -92,8 +96,26 @@ def takes(factors: Mapping[int, Factors]) -> bool:
 
 def _takes(factors: Factors) -> bool:
     is_here = factors.down.device.type == "cpu" and not factors.is_partial
-    num_hidden = sum(-(-piece.rank // LANES) * LANES for piece in factors.pieces)
-    return is_here and num_hidden <= MAX_HIDDEN and weights.takes(factors.down.dtype, factors.down.shape[0])
+    return is_here and weights.takes(factors.down.dtype, factors.down.shape[0])
+
+
+def padded(rank: int) -> int:
+    """Numbers of ``hidden`` that a piece takes."""
+    return -(-rank // LANES) * LANES
+
+
+def groups_of(pieces: Sequence[Piece]) -> list[list[Piece]]:
+    """The pieces in groups of at most ``MAX_HIDDEN`` numbers of ``hidden``. A piece that has more becomes several."""
+    groups, room = list[list[Piece]](), 0
+    for piece in pieces:
+        for start in range(0, piece.rank, MAX_HIDDEN):
+            part = piece._replace(first_hidden=piece.first_hidden + start, rank=min(MAX_HIDDEN, piece.rank - start))
+            if padded(part.rank) > room:
+                groups.append([])
+                room = MAX_HIDDEN
+            groups[-1].append(part)
+            room -= padded(part.rank)
+    return groups
 
 
 @cache

@@ -115,6 +115,7 @@ def load_model(spec: RankSpec, progress: Callable[[str], None]) -> ModelShard:
     own = own_logits(module)
     loaded = load_adapters(module, spec.adapters, weights_fingerprint, progress)
     if spec.num_ranks == 1:
+        progress("laying out weights; programs for this processor are compiled, unless they were kept")
         pack(module, programs_for(rank_device.device))
     prove_equal(module, shape, own, kernel)
     prove_adapters(module, shape, loaded, own, kernel)
@@ -124,6 +125,9 @@ def load_model(spec: RankSpec, progress: Callable[[str], None]) -> ModelShard:
     )
     if spec.num_ranks == 1 and rank_device.device.type == "cpu":
         progress(f"products by {'native programs' if has_tiles(shape.dtype) else 'torch'}")
+        if loaded.adapters:
+            by_programs = loaded.adapters.have_programs()
+            progress(f"what adapters add by {'a native program' if by_programs else 'torch, in some layers at least'}")
     return ModelShard(
         module=module,
         rank_device=rank_device,

@@ -18,15 +18,16 @@ from workers.rank.native.sums import add, width_of
 from workers.rank.native.team import as_team, team_for
 from workers.rank.native.tiles import WIDTH
 
-#: The most numbers of ``hidden``: those of a tile's tokens lie on the stack of a thread.
+#: The most numbers of ``hidden``, as those of a tile's tokens lie on the stack of a thread. An adapter that has more is
+#: computed as several groups of pieces, one after the other.
 MAX_HIDDEN = 1024
 #: With fewer products of numbers than these, one thread is done before a second one has begun.
 LEAST_FOR_TWO = 1 << 18
 #: Tokens of a tile; those that are left are computed one by one.
 _ROWS = 4
-#: An adapter's line of the table has so many fields: the address of its first matrix, how many numbers ``hidden`` has,
-#: how many pieces there are. Then so many for each piece: its address, the first output and how many, the first number
-#: of ``hidden`` and how many.
+#: An adapter's line of the table: how many groups there are, then the groups. A group has so many fields: the address
+#: of its first matrix, how many numbers ``hidden`` has, how many pieces there are. Then so many for each piece: its
+#: address, the first output and how many, the first number of ``hidden`` and how many.
 FIELDS, PIECE_FIELDS = 3, 5
 
 
@@ -36,7 +37,7 @@ def adapt(dtype):
     threads)``: adds to ``product`` ``[row, num_outputs]`` what is made of ``inputs`` ``[row, num_inputs]``.
 
     ``adapters`` has a number for each row; one without a line in ``table``, ``[num_adapters, length]``, adds nothing.
-    No adapter's ``hidden`` has more numbers than ``most_hidden``.
+    No adapter's groups have more numbers in ``hidden`` than ``most_hidden`` together.
     """
     return compiled(_adapt, "elements elements indices indices" + 7 * " int", ELEMENTS[dtype])
 
@@ -60,13 +61,16 @@ def _share(place, threads, inputs, product, adapters, table, num_adapters, lengt
         while height < _ROWS and row + height < end and adapters[row + height] == adapter:
             height += 1
         height = _ROWS if height == _ROWS else 1
-        if 0 <= adapter < num_adapters and table[adapter * length] != 0:
-            line = ahead(table, adapter * length)
-            down, num_hidden, num_pieces = address_at(inputs, line[0]), line[1], line[2]
-            _reduce(ahead(inputs, row * num_inputs), hidden, sums, down, height, num_inputs, num_hidden)
-            for number in range(num_pieces):
-                piece = ahead(line, FIELDS + PIECE_FIELDS * number)
-                _extend(hidden, ahead(product, row * num_outputs), outputs, piece, height, num_hidden, num_outputs)
+        if 0 <= adapter < num_adapters:
+            line, given, into = adapter * length, ahead(inputs, row * num_inputs), ahead(product, row * num_outputs)
+            group = ahead(table, line + 1)
+            for _ in range(table[line]):
+                num_hidden, num_pieces = group[1], group[2]
+                _reduce(given, hidden, sums, address_at(inputs, group[0]), height, num_inputs, num_hidden)
+                group = ahead(group, FIELDS)
+                for _ in range(num_pieces):
+                    _extend(hidden, into, outputs, group, height, num_hidden, num_outputs)
+                    group = ahead(group, PIECE_FIELDS)
         row += height
 
 

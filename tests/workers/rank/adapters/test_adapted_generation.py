@@ -11,6 +11,7 @@ from core.protocol.steps import NewSequence, SamplingParams, Step
 from tests.kits import tiny_adapters
 from tests.kits.rank.driver import GREEDY, Driver, Job, load, prompt
 from tests.kits.rank.recorders import PlainRecorder
+from workers.rank.adapters import native_parts
 from workers.rank.adapters.factors import Factors
 from workers.rank.adapters.low_rank import LowRank, Selection
 from workers.rank.graphs.cpu_recorder import CpuRecorder
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from workers.rank.loading.model import ModelShard
 
     Adapted = Callable[..., ModelShard]
+    Folders = Callable[[str], Path]
     Peft = Callable[[str, str], Reference]
 
 #: Fused for CPUs as a whole; attention with norms, not fused; biases; windows; experts; no layers of torch's own.
@@ -149,14 +151,21 @@ def test_steps_with_adapters_are_recorded_once_for_all_of_them(architecture: str
     assert len(recordings) <= 1, "three rows without adapters"
 
 
-@pytest.mark.parametrize("architecture", ["llama", "qwen3", "qwen3_mixed"])
-def test_ranks_for_which_there_is_no_program_are_not_recorded(
-    architecture: str, folder_of: Callable[[str], Path], tmp_path: Path
+@pytest.mark.parametrize("has_program", [True, False])
+@pytest.mark.parametrize("architecture", ["llama", "qwen3"])
+def test_adapters_of_any_rank_are_computed_by_recorded_steps_as_by_others(
+    architecture: str, has_program: bool, folder_of: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of queries, keys and values together; all other layers have a program."""
+    """Also where layers that share one product have no program, and all other layers have one."""
+    if not has_tiles(torch.float32):
+        pytest.skip("this processor has no instructions for tiles")
+    takes = native_parts.takes
+    monkeypatch.setattr(
+        native_parts, "takes", lambda factors: (has_program or len(factors[0].pieces) < 3) and takes(factors)
+    )
     wide = tiny_adapters.build(tmp_path / "wide", folder_of(architecture), r=352)
     model = load(folder_of(architecture), adapters={"wide": wide})
-    assert not model.adapters.have_programs()
+    assert model.adapters.have_programs() == has_program
     ours, theirs = (
         [
             Job(prompt(9 + n, 3), 6, LOGPROBS, 1000, model.adapters.names.get(name, ""))

@@ -48,8 +48,14 @@ def added(
 
 def test_each_token_gets_what_its_adapter_makes_of_it(dtype: torch.dtype) -> None:
     layers = (Piece(0, 3, 0, 64), Piece(3, 20, 64, 30), Piece(23, 5, 130, 70))
-    adapters = {0: factors(dtype, 8), 2: factors(dtype, 28, layers), 3: factors(dtype, 100)}
-    numbers = [2, -1, 0, 0, 0, 0, 0, 3, 3, 3, 3, 1, 2, 2, 7, 0]
+    wide = (Piece(0, 400, 0, 64), Piece(400, 1100, 64, 30), Piece(1500, 700, 130, 70))
+    adapters = {
+        0: factors(dtype, 8),
+        2: factors(dtype, 28, layers),
+        3: factors(dtype, 100),
+        4: factors(dtype, 2200, wide),
+    }
+    numbers = [2, -1, 0, 0, 0, 0, 0, 3, 3, 3, 3, 1, 2, 2, 7, 0, 4, 4, 4, 4, 4]
     inputs, product = (torch.randn(len(numbers), size).to(dtype) for size in (INPUTS, OUTPUTS))
     found = added(adapters, inputs, product, numbers)
     for token, number in enumerate(numbers):
@@ -81,14 +87,25 @@ def test_a_token_has_the_same_bits_among_any_others(dtype: torch.dtype, rank: in
 
 def test_what_there_is_no_program_for_is_not_taken(dtype: torch.dtype) -> None:
     from workers.rank.adapters.native_parts import takes
-    from workers.rank.native.low_rank import MAX_HIDDEN
 
     fits = factors(dtype, 4)
-    assert takes({0: fits}) and takes({0: factors(dtype, MAX_HIDDEN)})
-    assert not takes({0: fits, 1: factors(dtype, MAX_HIDDEN + 1)})
+    assert takes({0: fits})
     assert not takes({0: Factors(fits.down, fits.up, is_partial=True)})
     assert takes({0: Factors(fits.down[1:], fits.up)}) == (dtype == torch.float32), (
         "two bfloat16 are multiplied at a time"
     )
     assert not takes({0: fits, 1: Factors(fits.down.double(), fits.up.double())}), "two types"
     assert not takes({0: Factors(fits.down.half(), fits.up.half())})
+
+
+@pytest.mark.parametrize("ranks", [[1], [16, 16], [400, 1100, 700], [1024], [1025], [3000, 1]])
+def test_groups_have_all_of_an_adapter_and_fit(ranks: list[int]) -> None:
+    from workers.rank.adapters.native_parts import groups_of, padded
+    from workers.rank.native.low_rank import MAX_HIDDEN
+
+    pieces = [Piece(sum(ranks[:i]), rank, 10 * i, 10) for i, rank in enumerate(ranks)]
+    groups = groups_of(pieces)
+    assert all(0 < sum(padded(piece.rank) for piece in group) <= MAX_HIDDEN for group in groups)
+    found = [hidden for group in groups for piece in group for hidden in range(piece.first_hidden, sum(piece[:2]))]
+    assert found == list(range(sum(ranks)))
+    assert {piece[2:] for group in groups for piece in group} == {piece[2:] for piece in pieces}

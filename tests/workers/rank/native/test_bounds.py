@@ -20,7 +20,6 @@ from workers.rank.adapters.native_parts import NativeParts
 from workers.rank.native.attention.causal import attend_in_blocks
 from workers.rank.native.attention.decode import attend_one_token, attend_without_tiles
 from workers.rank.native.cache_writes import store
-from workers.rank.native.low_rank import FIELDS, PIECE_FIELDS
 from workers.rank.native.row_programs import NativeRows
 
 NUM_CASES = 40
@@ -145,7 +144,7 @@ def test_what_adapters_add_stays_within_its_tensors(dtype: torch.dtype, guarded:
     draw = random.Random(9)
     for _ in range(NUM_CASES):
         num_inputs, outputs = 2 * draw.choice([1, 9, 32, 50]), [draw.choice([1, 30, 64, 100]) for _ in range(3)]
-        ranks, torch_threads = [draw.choice([1, 7, 16, 40, 100]) for _ in range(3)], draw.choice([1, 2, 3])
+        ranks, torch_threads = [draw.choice([1, 7, 16, 40, 100, 700, 1500]) for _ in range(3)], draw.choice([1, 2, 3])
         pieces = [
             Piece(sum(ranks[:i]), ranks[i], sum(outputs[:i]), outputs[i])
             for i in range(3)
@@ -153,11 +152,9 @@ def test_what_adapters_add_stays_within_its_tensors(dtype: torch.dtype, guarded:
         ]
         down, up = torch.randn(num_inputs, sum(ranks)).to(dtype), torch.randn(sum(ranks), sum(outputs)).to(dtype)
         parts = NativeParts({1: Factors(down, up, joined=tuple(pieces))})
-        parts._laid = [guarded.tensor(one) for one in parts._laid]
-        # The pieces come first, then the first matrix.
-        for index, laid in enumerate(parts._laid[:-1]):
-            parts._table[1, FIELDS + index * PIECE_FIELDS] = laid.data_ptr()
-        parts._table[1, 0] = parts._laid[-1].data_ptr()
+        laid, parts._laid = parts._laid, [guarded.tensor(one) for one in parts._laid]
+        for old, new in zip(laid, parts._laid, strict=True):
+            parts._table[parts._table == old.data_ptr()] = new.data_ptr()
         parts._table = guarded.tensor(parts._table)
         tokens = draw.choice([1, 4, 5, 90, 400])
         numbers = guarded.tensor(torch.tensor([draw.choice([1, 1, 1, 1, -1, 0, 2, 99]) for _ in range(tokens)]))
