@@ -30,7 +30,7 @@ from core.protocol.steps import (
     StepResult,
     TransferReport,
 )
-from workers.rank_group.launch import launch
+from workers.rank_group.launch import SPIN_COUNT, launch
 from workers.rank_group.link import RankLink
 from workers.rank_protocol import frames
 from workers.rank_protocol.errors import FrameError, RankDeadError, RankStartError
@@ -166,6 +166,20 @@ async def test_what_the_hub_left_is_looked_for_where_the_worker_was_started(
     process.kill()
     await process.wait()
     assert told >= {f"{name}={tmp_path}/kept/here" for name in caches}
+
+
+@pytest.mark.parametrize("said", ["GOMP_SPINCOUNT", "OMP_WAIT_POLICY", ""])
+async def test_threads_that_wait_for_each_other_soon_sleep_unless_it_is_said(
+    said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
+        monkeypatch.delenv(name, raising=False)
+    process, (_, writer) = await launch(spec_of("/nowhere"), {**ENVIRON, **({said: "7"} if said else {})})
+    writer.close()
+    told = {each for each in environ_of(process.pid) if each.startswith(("GOMP_SPINCOUNT=", "OMP_WAIT_POLICY="))}
+    process.kill()
+    await process.wait()
+    assert told == {f"{said}=7" if said else f"GOMP_SPINCOUNT={SPIN_COUNT}"}
 
 
 def environ_of(pid: int) -> set[str]:
