@@ -8,6 +8,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from workers.rank.graphs.cpu_recorder import CpuRecorder
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -32,6 +34,18 @@ class PlainRecorder:
             work()
 
         return replay
+
+
+class CountingRecorder(CpuRecorder):
+    """Counts its recordings."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.num_recordings = 0
+
+    def __call__(self, work: Callable[[], None]) -> Replay:
+        self.num_recordings += 1
+        return super().__call__(work)
 
 
 def recorder_for(device: str) -> Recorder:

@@ -27,11 +27,10 @@ class Selection:
     """Which tokens of the forward pass under way are whose. Nothing is selected outside of its blocks."""
 
     def __init__(self) -> None:
+        #: The same as ``numbers``; none if numbers alone say it.
         self.runs: tuple[AdapterRun, ...] = ()
         #: The number of each token's adapter, int64 on the host; None if no token has one.
         self.numbers: torch.Tensor | None = None
-        #: Whether only ``numbers`` say it.
-        self.is_numbered = False
 
     @contextmanager
     def running(self, batch: Batch) -> Iterator[None]:
@@ -48,11 +47,11 @@ class Selection:
     @contextmanager
     def numbered(self, numbers: torch.Tensor) -> Iterator[None]:
         """The same, with numbers that may be others when the pass is repeated. All layers need a program for it."""
-        self.numbers, self.is_numbered = numbers, True
+        self.numbers = numbers
         try:
             yield
         finally:
-            self.numbers, self.is_numbered = None, False
+            self.numbers = None
 
 
 class LowRank:
@@ -102,7 +101,7 @@ class LowRank:
             self._program.add(rows.contiguous(), into, numbers)
             self.used.update(run.adapter for run in self.selection.runs if run.adapter in self._numbers)
             return product
-        if self.selection.is_numbered:
+        if not self.selection.runs:
             raise RuntimeError("no program computes an adapted layer")
         for adapter, tokens in self.selection.runs:
             factors = self.factors.get(adapter)

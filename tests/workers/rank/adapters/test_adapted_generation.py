@@ -10,7 +10,7 @@ import torch
 from core.protocol.steps import NewSequence, SamplingParams, Step
 from tests.kits import tiny_adapters
 from tests.kits.rank.driver import GREEDY, Driver, Job, load, prompt
-from tests.kits.rank.recorders import PlainRecorder
+from tests.kits.rank.recorders import CountingRecorder, PlainRecorder
 from workers.rank.adapters import native_parts
 from workers.rank.adapters.factors import Factors
 from workers.rank.adapters.low_rank import LowRank, Selection
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.kits.rank.driver import Reference
-    from workers.rank.graphs.port import Replay
     from workers.rank.loading.model import ModelShard
 
     Adapted = Callable[..., ModelShard]
@@ -125,15 +124,9 @@ def test_steps_with_adapters_are_recorded_once_for_all_of_them(architecture: str
     if not has_tiles(torch.float32):
         pytest.skip("this processor has no instructions for tiles")
     model = adapted_of(architecture)
-    recordings: list[int] = []
-
-    class Counting(CpuRecorder):
-        def __call__(self, work: Callable[[], None]) -> Replay:
-            recordings.append(1)
-            return super().__call__(work)
-
-    driver = Driver(model, recorder=Counting(), sizes=[1, 2, 3])
-    assert len(recordings) >= 4, "of one and two rows, with and without adapters"
+    recorder = CountingRecorder()
+    driver = Driver(model, recorder=recorder, sizes=[1, 2, 3])
+    assert recorder.num_recordings >= 4, "of one and two rows, with and without adapters"
     names = [NAMES, ["second", "first", "first"], ["", "", "second"], ["", "", ""]]
     for round_, three in enumerate(names):
         ours, theirs = (
@@ -147,8 +140,8 @@ def test_steps_with_adapters_are_recorded_once_for_all_of_them(architecture: str
         Driver(model).run(theirs)
         assert [job.sampled for job in ours] == [job.sampled for job in theirs]
         if round_ == 0:
-            recordings.clear()
-    assert len(recordings) <= 1, "three rows without adapters"
+            recorder.num_recordings = 0
+    assert recorder.num_recordings <= 1, "three rows without adapters"
 
 
 @pytest.mark.parametrize("has_program", [True, False])

@@ -12,6 +12,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from tests.kits.rank.driver import Driver, Job, prompt
 from tests.kits.rank.kernels import PlainKernel
+from tests.kits.rank.recorders import CountingRecorder
 from workers.rank.cache.kv_cache import KVCache
 from workers.rank.graphs import decode_graphs
 from workers.rank.graphs.cpu_recorder import CpuRecorder
@@ -160,21 +161,15 @@ def test_steps_of_any_number_of_rows_are_recorded_once(
     """The tokens are those of steps that are computed one operation at a time, to the last bit of a logit."""
     monkeypatch.setattr(decode_graphs, "START_S", -1)
     model = model_of(architecture)
-    recordings: list[int] = []
-
-    class Counting(CpuRecorder):
-        def __call__(self, work: Callable[[], None]) -> Replay:
-            recordings.append(1)
-            return super().__call__(work)
-
+    recorder = CountingRecorder()
     ours, theirs = ([Job(prompt(3 + n, n), 4 + 2 * n, chunk=40) for n in range(5)] for _ in range(2))
-    driver = Driver(model, recorder=Counting(), sizes=range(1, 5))
-    assert len(recordings) == 2
+    driver = Driver(model, recorder=recorder, sizes=range(1, 5))
+    assert recorder.num_recordings == 2
     assert driver.run(ours) == Driver(model).run(theirs)
-    assert len(recordings) == 4, "of three and four rows, when they came; five have none"
+    assert recorder.num_recordings == 4, "of three and four rows, when they came; five have none"
     again = [Job(prompt(3 + n, n), 4 + 2 * n, chunk=40) for n in range(4)]
     driver.run(again)
-    assert [job.outputs for job in again] == [job.outputs for job in theirs[:4]] and len(recordings) == 4
+    assert [job.outputs for job in again] == [job.outputs for job in theirs[:4]] and recorder.num_recordings == 4
 
 
 @needs_programs
