@@ -91,6 +91,12 @@ class WorkerSettings(ProcessSettings):
         "with attention by gather, and with several ranks on CPUs. auto also does without on workers that are "
         "for prefill only.",
     )
+    prefill_graphs: Literal["auto", "on", "off"] = Field(
+        "auto",
+        description="Whether steps with chunks of prompts are recorded at the start as CUDA graphs, as far as the GPU "
+        "computes them faster than the CPU can start them. on is refused where this is not possible; auto then does "
+        "without: with attention by gather, and on CPUs.",
+    )
     torch_threads: int | None = Field(
         None,
         ge=1,
@@ -193,8 +199,11 @@ class WorkerSettings(ProcessSettings):
             raise ValueError(f"{self.tp} ranks need a GPU each, and device {self.device} is one; cuda is all")
         if self.device == "cpu" and self.attention == "in-place":
             raise ValueError("attention in-place needs a GPU, and device is cpu")
-        if self.decode_graphs == "on" and self.attention == "gather":
-            raise ValueError("decode_graphs need attention in place")
+        for name, wanted in (("decode_graphs", self.decode_graphs), ("prefill_graphs", self.prefill_graphs)):
+            if wanted == "on" and self.attention == "gather":
+                raise ValueError(f"{name} need attention in place")
+        if self.prefill_graphs == "on" and self.device == "cpu":
+            raise ValueError("prefill_graphs need a GPU, and device is cpu")
         if self.decode_graphs == "on" and self.device == "cpu" and self.tp > 1:
             raise ValueError(f"{self.tp} ranks need a GPU each for decode_graphs, and device is cpu")
         return self

@@ -1,4 +1,4 @@
-"""``python -m bench.gpu``: decode steps on the first GPU, gathered and in place, with graphs and without.
+"""``python -m bench.gpu``: steps on the first GPU, gathered and in place, with graphs and without.
 
 Without a GPU it says so, and ends with the status of a benchmark for which this machine lacks something.
 """
@@ -9,20 +9,23 @@ import argparse
 import sys
 
 from bench.gpu.limit import copy_bytes_per_s, step_bytes
-from bench.gpu.result import plots, table
-from bench.gpu.steps import Cell, measure
+from bench.gpu.result import chunks_table, plots, table
+from bench.gpu.steps import Cell, Chunk, measure, measure_chunks
 from bench.gpu.ways import BLOCK_SIZE, WAYS, load_ways
 from bench.models.sized import SIZES, model_folder
+from bench.performance.page import markdown_table
 from bench.report.arguments import at_least, new_file
 from bench.report.lacking import LACKING, lacks_gpu
 from bench.report.model import Report
 
 BATCHES = (1, 8, 32, 128)
 CONTEXTS = (1024, 4096, 16_384, 32_000)
+CHUNKS = ((16, 0), (128, 0), (512, 0), (1024, 0), (2048, 0), (16, 16_000), (128, 16_000), (1024, 16_000))
 ABOUT = (
-    "A decode step of the {model} model (random weights, bfloat16) on {device}: the forward pass, sampling and the "
+    "A step of the {model} model (random weights, bfloat16) on {device}: the forward pass, sampling and the "
     "wait for the GPU. *Gathered* copies keys and values of every layer together before each attention; *in place* "
-    "reads the blocks where they are; *graphs* start the whole step by one call. No two sequences share a block."
+    "reads the blocks where they are; *graphs* start the whole step by one call, as far as the GPU computes it faster "
+    "than the host can start it. No two sequences share a block."
 )
 LIMIT = (
     "*Limit* is the time in which the GPU moves the bytes that a step has to read: every weight once, and the keys and "
@@ -39,8 +42,7 @@ def main() -> int:
     import torch
 
     report = _measure(given.model, given.runs, torch.cuda.get_device_name(0))
-    for row in (report.tables[0].columns, *report.tables[0].rows):
-        print(" | ".join(row))
+    print("\n\n".join(map(markdown_table, report.tables)))
     if given.report is not None:
         report.write(given.report)
     return 0
@@ -51,12 +53,14 @@ def _measure(model: str, runs: int, device: str) -> Report:
     ranks = load_ways(model_folder(SIZES[model]), max(BATCHES))
     cells = [Cell(rows, tokens) for tokens in CONTEXTS for rows in BATCHES]
     measure(ranks, cells, runs, BLOCK_SIZE)
+    chunks = [Chunk(*each) for each in CHUNKS]
+    measure_chunks(ranks, chunks, runs, BLOCK_SIZE)
     limits_ms = [step_bytes(SIZES[model], cell) / bytes_per_s * 1e3 for cell in cells]
     return Report(
-        title="Decode steps on a GPU",
+        title="Steps on a GPU",
         command=f"python -m bench.gpu --model {model} --runs {runs}",
         about=[ABOUT.format(model=model, device=device), LIMIT.format(gb_per_s=bytes_per_s / 1e9)],
-        tables=[table(cells, list(WAYS), limits_ms)],
+        tables=[table(cells, list(WAYS), limits_ms), chunks_table(chunks, list(WAYS))],
         plots=list(plots(cells, list(WAYS))),
     )
 

@@ -11,7 +11,7 @@ from bench.report.spread import spread
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from bench.gpu.steps import Cell
+    from bench.gpu.steps import Cell, Chunk
 
 
 def table(cells: Sequence[Cell], ways: Sequence[str], limits_ms: Sequence[float]) -> Table:
@@ -39,6 +39,19 @@ def _row(cell: Cell, ways: Sequence[str], limit_ms: float) -> list[str]:
     gains = [[a / b for a, b in zip(first, other, strict=True)] for other in others]
     nearness = spread([limit_ms / one for one in cell.steps_ms[ways[-1]]])
     return [*batch, spread(first), *map(spread, others), *map(spread, gains), f"{limit_ms:.2f}", nearness]
+
+
+def chunks_table(chunks: Sequence[Chunk], ways: Sequence[str]) -> Table:
+    """A row for each chunk: each way, and how much faster it is than the first, run by run."""
+    first, *others = ways
+    columns = ["tokens", "cached tokens before", *(f"{way}, ms" for way in ways)]
+    columns += [f"{first} / {way}" for way in others]
+    rows = []
+    for chunk in chunks:
+        found = [chunk.steps_ms[way] for way in ways]
+        gains = [[a / b for a, b in zip(found[0], other, strict=True)] for other in found[1:]]
+        rows.append([f"{chunk.num_tokens:,}", f"{chunk.num_cached:,}", *map(spread, found), *map(spread, gains)])
+    return Table("One chunk of a prompt", columns, rows)
 
 
 def plots(cells: Sequence[Cell], ways: Sequence[str]) -> Iterator[Plot]:

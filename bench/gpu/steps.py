@@ -1,4 +1,4 @@
-"""Decode steps of so many sequences with so long a context."""
+"""Decode steps of so many sequences with so long a context, and steps that compute a chunk of a prompt."""
 
 from __future__ import annotations
 
@@ -32,6 +32,42 @@ class Cell:
     def blocks_per_row(self, block_size: int) -> int:
         """Blocks that a row has at the end of a run."""
         return -(-(self.num_tokens + STEPS) // block_size)
+
+
+@dataclass
+class Chunk:
+    """What was measured of one chunk of a prompt, behind ``num_cached`` tokens of the cache: as in ``Cell``."""
+
+    num_tokens: int
+    num_cached: int
+    steps_ms: dict[str, list[float]] = field(default_factory=dict)
+
+    @property
+    def end(self) -> int:
+        """The context length after the chunk."""
+        return self.num_cached + self.num_tokens
+
+
+def measure_chunks(ranks: Mapping[str, LoadedRank], chunks: Sequence[Chunk], runs: int, block_size: int) -> None:
+    """Fill the chunks, in turns. Each rank has room for the longest."""
+    for chunk in chunks:
+        for rank in ranks.values():
+            _chunk_ms(rank, chunk, block_size)
+        for _ in range(runs):
+            for name, rank in ranks.items():
+                chunk.steps_ms.setdefault(name, []).append(_chunk_ms(rank, chunk, block_size))
+
+
+def _chunk_ms(rank: LoadedRank, chunk: Chunk, block_size: int) -> float:
+    """The median of some steps, each of which samples a token."""
+    blocks = list(range(-(-chunk.end // block_size)))
+    taken_ms = []
+    for number in range(STEPS):
+        started = [NewSequence(0, [7] * chunk.end, [], GREEDY, blocks)]
+        rows = [Row(0, chunk.num_cached, chunk.num_tokens, [], sample=True)]
+        taken_ms.append(rank.runner.execute(Step(number, [], [0] if number else [], started, rows)).seconds * 1e3)
+    rank.runner.execute(Step(STEPS, [], [0], [], []))
+    return median(taken_ms)
 
 
 def measure(ranks: Mapping[str, LoadedRank], cells: Sequence[Cell], runs: int, block_size: int) -> None:

@@ -1,4 +1,4 @@
-"""The ranks that are compared: one model, loaded once for each way to compute a decode step."""
+"""The ranks that are compared: one model, loaded once for each way to compute a step."""
 
 from __future__ import annotations
 
@@ -51,6 +51,7 @@ def _spec(folder: Path, name: str, max_num_seqs: int, cache_bytes: int) -> RankS
         dtype="bfloat16",
         attention=attention,
         decode_graphs=graphs,
+        prefill_graphs=graphs,
         max_num_seqs=max_num_seqs,
         block_size=BLOCK_SIZE,
         kv_cache_bytes=cache_bytes,

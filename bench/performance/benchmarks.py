@@ -31,7 +31,7 @@ BENCHMARKS = (
     Benchmark("block_reads", "block reads beside plain copies"),
     Benchmark("handshakes", "what a prefill engine that is gone costs the others"),
     Benchmark("engine", "the engine beside vLLM", timeout_s=7200, takes_vllm=True),
-    Benchmark("gpu", "decode steps on a GPU, with and without a gather, with and without graphs"),
+    Benchmark("gpu", "steps on a GPU, with and without a gather, with and without graphs"),
     Benchmark("policies", "placement policies on real workers"),
     Benchmark("placement", "placement policies on simulated workers"),
     Benchmark("scale", "a simulated cluster of a thousand workers"),

@@ -80,7 +80,9 @@ def test_an_engine_has_at_least_one_rank_and_no_more_than_a_hand_off_may_name(tp
     [
         ({"device": "cpu", "attention": "in-place"}, "needs a GPU"),
         ({"device": "cpu", "tp": 2, "decode_graphs": "on"}, "need a GPU each"),
-        ({"attention": "gather", "decode_graphs": "on"}, "need attention in place"),
+        ({"attention": "gather", "decode_graphs": "on"}, "decode_graphs need attention in place"),
+        ({"attention": "gather", "prefill_graphs": "on"}, "prefill_graphs need attention in place"),
+        ({"device": "cpu", "prefill_graphs": "on"}, "prefill_graphs need a GPU"),
     ],
 )
 def test_what_is_not_possible_is_refused_at_once(wrong: dict[str, Any], reason: str) -> None:
@@ -92,6 +94,12 @@ def test_what_is_not_possible_is_refused_at_once(wrong: dict[str, Any], reason: 
 def test_a_prefill_worker_records_no_decode_graphs_unless_it_is_told(role: Role, expected: str) -> None:
     assert rank_spec(WorkerSettings(model="m", role=role), "engine").decode_graphs == expected
     assert rank_spec(WorkerSettings(model="m", role=role, decode_graphs="on"), "engine").decode_graphs == "on"
+
+
+@pytest.mark.parametrize("role", list(Role))
+def test_steps_with_chunks_are_recorded_on_every_worker(role: Role) -> None:
+    spec = rank_spec(WorkerSettings(model="m", role=role, max_num_batched_tokens=512), "engine")
+    assert (spec.prefill_graphs, spec.max_num_batched_tokens) == ("auto", 512)
 
 
 def test_every_rank_is_told_how_many_there_are() -> None:

@@ -16,13 +16,13 @@ from workers.rank.sampling.sampler import sample
 from workers.rank.sequences import RankSequence, SequenceTable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Sequence
 
     from core.protocol.steps import Row
     from workers.rank.cache.attention import Attend
     from workers.rank.cache.kv_cache import KVCache
     from workers.rank.grammar.library import GrammarLibrary
-    from workers.rank.graphs.decode_graphs import DecodeGraphs
+    from workers.rank.graphs.port import StepGraphs
     from workers.rank.loading.model import ModelShard
     from workers.transfer.versions import VersionTable
 
@@ -37,13 +37,14 @@ class Runner:
         versions: VersionTable,
         *,
         with_logprobs: bool = True,
-        graphs: DecodeGraphs | None = None,
+        graphs: Sequence[StepGraphs] = (),
         grammars: GrammarLibrary | None = None,
     ) -> None:
         """``with_logprobs``: whether results have logprobs; those of one rank per engine are enough.
 
         ``grammars``: what sequences with a grammar follow.
-        ``graphs`` compute the decode steps that fit; None: all steps are computed one operation at a time.
+        ``graphs``: the first for which a step fits computes it; a step that fits for none is computed one operation at
+        a time.
         """
         self._graphs = graphs
         self._with_logprobs = with_logprobs
@@ -101,17 +102,14 @@ class Runner:
         ]
         self._cache.clear(tail_blocks(places, self._cache.shape.block_size))
         scores_some = any(row.score_from for row in rows)
-        if self._graphs is not None and self._graphs.fits(places) and not scores_some:
-            inputs = [sequence.tokens[row.start] for row, sequence in zip(rows, sequences, strict=True)]
-            logits = self._graphs.run(places, inputs)
+        graphs = None if scores_some else next((one for one in self._graphs if one.fits(places)), None)
+        if graphs is not None:
+            logits = graphs.run(places, _inputs(rows, sequences, range(len(rows))))
             wanted = [i for i, row in enumerate(rows) if row.sample]
             return logits if len(wanted) == len(rows) else logits[wanted], []
         batch = Batch(places, self._cache.shape, self._cache.device)
-        ids: list[int] = []
-        for i in batch.order:
-            ids += sequences[i].tokens[rows[i].start : rows[i].start + rows[i].num_tokens]
         wanted = [batch.last_tokens[i] for i, row in enumerate(rows) if row.sample]
-        token_ids = torch.tensor(ids, device=self._cache.device)
+        token_ids = torch.tensor(_inputs(rows, sequences, batch.order), device=self._cache.device)
         compute = partial(self._logits, self._model.attention(self._cache, batch), token_ids, batch.positions)
         with self._model.adapters.selection.running(batch):
             if not scores_some:
@@ -133,3 +131,11 @@ class Runner:
         """The logits of the tokens at these places of the token axis."""
         wanted = torch.tensor(places, dtype=torch.int64, device=self._cache.device)
         return self._model.logits(attend, token_ids, positions, wanted)
+
+
+def _inputs(rows: Sequence[Row], sequences: Sequence[RankSequence], order: Iterable[int]) -> list[int]:
+    """The tokens of the rows, one row after the other in this order."""
+    ids: list[int] = []
+    for i in order:
+        ids += sequences[i].tokens[rows[i].start : rows[i].start + rows[i].num_tokens]
+    return ids

@@ -14,14 +14,12 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from workers.rank.gpu.programs import gate_program, rms_norm_program, rotate_program, store_program
-from workers.rank.in_place.programs import attend_program, merge_program
+from workers.rank.in_place.port import TOKENS_PER_TILE
+from workers.rank.in_place.programs import attend_program, attend_ragged_program, merge_program
 from workers.rank.in_place.triton_kernel import TileSizes, tile_sizes
 
 ITEM_SIZES = {"bf16": 2, "fp16": 2, "fp32": 4}
 NUMBERS = (
-    "window",
-    "num_tokens",
-    "tiles_per_row",
     "query_head_stride",
     "query_token_stride",
     "block_stride",
@@ -30,23 +28,30 @@ NUMBERS = (
     "table_stride",
     "out_split_stride",
 )
-#: Compute capability, dtype, head size, query heads for each KV head, tokens of a row, splits, window.
+#: Compute capability, dtype, head size, query heads for each KV head, tokens of a row (0: any), splits, window.
 CASES = (
     (80, "bf16", 128, 4, 1, 8, False),
     (80, "fp32", 256, 7, 100, 1, False),
     (90, "bf16", 128, 4, 100, 1, True),
     (90, "fp16", 64, 1, 1, 1, False),
+    (90, "bf16", 128, 4, 0, 4, False),
+    (80, "fp32", 256, 7, 0, 1, True),
 )
 
 
 def compile_attend(
     capability: int, dtype: str, head_dim: int, shared: int, num_tokens: int, splits: int, is_windowed: bool
 ) -> Any:
-    """What Triton makes of ``attend_program``, with the sizes that the kernel would choose."""
-    sizes: TileSizes = tile_sizes(num_tokens, shared, head_dim, ITEM_SIZES[dtype])
+    """What Triton makes of ``attend_program``, with the sizes that the kernel would choose; without ``num_tokens`` of
+    ``attend_ragged_program``.
+    """
+    sizes: TileSizes = tile_sizes(num_tokens or TOKENS_PER_TILE, shared, head_dim, ITEM_SIZES[dtype])
+    program, rows = (attend_program, "ends") if num_tokens else (attend_ragged_program, "tiles")
+    counts = ("num_tokens", "tiles_per_row") if num_tokens else ("programs_per_tile",)
     out = "fp32" if splits > 1 else dtype
-    signature = {"query": f"*{dtype}", "blocks": f"*{dtype}", "tables": "*i32", "ends": "*i32", "out": f"*{out}"}
-    signature |= {"sums": "*fp32", "maxima": "*fp32", "scaling": "fp32", **dict.fromkeys(NUMBERS, "i32")}
+    signature = {"query": f"*{dtype}", "blocks": f"*{dtype}", "tables": "*i32", rows: "*i32", "out": f"*{out}"}
+    signature |= {"sums": "*fp32", "maxima": "*fp32", "scaling": "fp32"}
+    signature |= dict.fromkeys(("window", *counts, *NUMBERS), "i32")
     constants = {
         "SHARED": shared,
         "NUM_HEADS": 8 * shared,
@@ -60,7 +65,7 @@ def compile_attend(
     }
     # All pointers are aligned to 16 bytes, as torch's are.
     aligned = {(index,): [["tt.divisibility", 16]] for index in range(7)}
-    source = ASTSource(attend_program, signature | dict.fromkeys(constants, "constexpr"), constants, aligned)
+    source = ASTSource(program, signature | dict.fromkeys(constants, "constexpr"), constants, aligned)
     return triton.compile(source, target=GPUTarget("cuda", capability, 32), options={"num_stages": 2})
 
 

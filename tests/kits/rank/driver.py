@@ -14,6 +14,8 @@ from transformers import AutoModelForCausalLM
 from core.protocol.steps import NewSequence, PromptScores, Row, Sampled, SamplingParams, Step, StepResult
 from workers.rank.cache.kv_cache import KVCache
 from workers.rank.graphs.decode_graphs import DecodeGraphs
+from workers.rank.graphs.prefill_graphs import PrefillGraphs
+from workers.rank.in_place.port import RaggedKernel
 from workers.rank.loading.model import ModelShard, load_model
 from workers.rank.runner import Runner
 from workers.rank_protocol.spec import RankSpec
@@ -23,10 +25,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from workers.rank.graphs.port import Recorder
+    from workers.rank.graphs.port import Recorder, StepGraphs
 
 GREEDY = SamplingParams(temperature=0.0)
 NUM_BLOCKS = 256
+PREFILL_ROWS = 5
 
 
 def load(
@@ -135,15 +138,22 @@ class Driver(Planner):
         seed: int = 0,
         recorder: Recorder | None = None,
         sizes: Sequence[int] = (1, 2, 4, 8),
+        prefill_sizes: Sequence[int] = (),
     ) -> None:
-        """With a recorder, decode steps of at most ``sizes[-1]`` rows are graphs."""
+        """With a recorder, decode steps of at most ``sizes[-1]`` rows are graphs, and all of at most
+        ``prefill_sizes[-1]`` tokens and ``PREFILL_ROWS`` rows.
+        """
         super().__init__(model.cache_shape.block_size, num_blocks, seed)
         self.cache = KVCache(model.cache_shape, num_blocks, model.device, with_spare=recorder is not None)
         self.versions = VersionTable(num_blocks)
-        graphs = None
+        graphs: list[StepGraphs] = []
         if recorder is not None:
             assert model.kernel is not None
-            graphs = DecodeGraphs(model, model.kernel, self.cache, recorder, sizes)
+            graphs.append(DecodeGraphs(model, model.kernel, self.cache, recorder, sizes))
+        if recorder is not None and prefill_sizes:
+            assert isinstance(model.kernel, RaggedKernel)
+            of_chunks = PrefillGraphs(model, model.kernel, self.cache, recorder, prefill_sizes, PREFILL_ROWS)
+            graphs.append(of_chunks)
         self.runner = Runner(model, self.cache, self.versions, graphs=graphs)
 
     def run(self, jobs: list[Job]) -> list[list[int]]:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 if TYPE_CHECKING:
-    from workers.rank.in_place.port import Kernel, PagedRows
+    from workers.rank.in_place.port import PagedRows, RaggedKernel, RaggedRows
 
 
 class PlainKernel:
@@ -27,15 +27,33 @@ class PlainKernel:
         for token in range(query.shape[1]):
             row, number = divmod(token, rows.num_tokens)
             stop = int(rows.ends[row]) - rows.num_tokens + number + 1
-            first = 0 if window is None else max(0, stop - window)
-            positions = torch.arange(first, stop)
-            table = rows.tables[row].to(torch.int64)
-            found = blocks[table[positions // blocks.shape[3]], :, :, positions % blocks.shape[3]].float()
-            keys, values = (
-                found[:, :, kind].repeat_interleave(query.shape[0] // blocks.shape[1], dim=1) for kind in (0, 1)
-            )
-            scores = torch.einsum("hd,khd->hk", query[:, token].float(), keys) * scaling
-            out[token] = torch.einsum("hk,khd->hd", scores.softmax(-1), values).to(out.dtype)
+            out[token] = _attended(query[:, token], blocks, rows.tables[row], stop, scaling, window)
+
+    def attend_ragged(
+        self,
+        query: torch.Tensor,
+        blocks: torch.Tensor,
+        rows: RaggedRows,
+        scaling: float,
+        window: int | None,
+        out: torch.Tensor,
+    ) -> None:
+        for row, first, num_tokens, start in rows.tiles.tolist():
+            for number in range(num_tokens):
+                mine, stop = query[:, first + number], start + number + 1
+                out[first + number] = _attended(mine, blocks, rows.tables[row], stop, scaling, window)
+
+
+def _attended(
+    query: torch.Tensor, blocks: torch.Tensor, table: torch.Tensor, stop: int, scaling: float, window: int | None
+) -> torch.Tensor:
+    """The attention ``[head, head_dim]`` of one token to those before ``stop``."""
+    first = 0 if window is None else max(0, stop - window)
+    positions = torch.arange(first, stop)
+    found = blocks[table.to(torch.int64)[positions // blocks.shape[3]], :, :, positions % blocks.shape[3]].float()
+    keys, values = (found[:, :, kind].repeat_interleave(query.shape[0] // blocks.shape[1], dim=1) for kind in (0, 1))
+    scores = torch.einsum("hd,khd->hk", query.float(), keys) * scaling
+    return torch.einsum("hk,khd->hd", scores.softmax(-1), values).to(query.dtype)
 
 
 def needs_triton(device: str) -> None:
@@ -47,7 +65,7 @@ def needs_triton(device: str) -> None:
     pytest.importorskip("triton", reason="needs Triton: pip install triton")
 
 
-def triton_kernel(num_processors: int, device: str) -> Kernel:
+def triton_kernel(num_processors: int, device: str) -> RaggedKernel:
     """The kernel of GPUs. See ``needs_triton``."""
     needs_triton(device)
     from workers.rank.in_place.triton_kernel import TritonKernel

@@ -8,7 +8,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from workers.rank.graphs.cpu_recorder import CpuRecorder
+from workers.rank.graphs.recorders.cpu_recorder import CpuRecorder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,7 +51,7 @@ class CountingRecorder(CpuRecorder):
 def recorder_for(device: str) -> Recorder:
     if device == "cpu":
         return PlainRecorder()
-    from workers.rank.graphs.cuda_recorder import CudaRecorder
+    from workers.rank.graphs.recorders.cuda_recorder import CudaRecorder
 
     return CudaRecorder(torch.device("cuda", 0))
 

@@ -192,17 +192,27 @@ def _adapter_runs(rows: list[BatchRow]) -> tuple[AdapterRun, ...]:
     return tuple(runs)
 
 
+def row_slots(row: BatchRow, shape: CacheShape) -> NDArray[np.int64]:
+    """For each token of a row, the slot of layer 0's K of the first KV head."""
+    positions = np.arange(row.start, row.end)
+    first = row.start // shape.block_size
+    table = np.array(row.block_ids[first : (row.end - 1) // shape.block_size + 1], dtype=np.int64)
+    pieces = table[positions // shape.block_size - first] * shape.pieces_per_block
+    slots: NDArray[np.int64] = pieces * shape.block_size + positions % shape.block_size
+    return slots
+
+
+def head_slots(shape: CacheShape) -> NDArray[np.int64]:
+    """How far the slots of each KV head are from those of the first one."""
+    slots: NDArray[np.int64] = np.arange(shape.num_kv_heads) * (shape.pieces_per_head * shape.block_size)
+    return slots
+
+
 def _slots(rows: list[BatchRow], shape: CacheShape) -> NDArray[np.int64]:
     """The slot of layer 0's K for every (head, token), as an array of ``kv_head * token`` numbers."""
-    starts = []
-    for row in rows:
-        positions = np.arange(row.start, row.end)
-        first = row.start // shape.block_size
-        table = np.array(row.block_ids[first : (row.end - 1) // shape.block_size + 1], dtype=np.int64)
-        pieces = table[positions // shape.block_size - first] * shape.pieces_per_block
-        starts.append(pieces * shape.block_size + positions % shape.block_size)
-    heads = np.arange(shape.num_kv_heads) * (shape.pieces_per_head * shape.block_size)
-    return (heads[:, None] + np.concatenate(starts)[None, :]).ravel()
+    tokens: NDArray[np.int64] = np.concatenate([row_slots(row, shape) for row in rows])
+    slots: NDArray[np.int64] = head_slots(shape)[:, None] + tokens[None, :]
+    return slots.ravel()
 
 
 def _to(device: torch.device, array: NDArray[np.generic]) -> torch.Tensor:

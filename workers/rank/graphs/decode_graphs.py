@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from workers.rank.cache.batch import NO_ADAPTER, BatchRow
-from workers.rank.graphs.inputs import DecodeInputs
+from workers.rank.cache.batch import NO_ADAPTER, BatchRow, head_slots
+from workers.rank.graphs.decode_inputs import DecodeInputs
 from workers.rank.graphs.port import RecordError
 from workers.rank.graphs.sizes import fitting
-from workers.rank.in_place.attention import InPlaceAttention
+from workers.rank.in_place.attention import EqualRows, InPlaceAttention
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -53,9 +53,7 @@ class DecodeGraphs:
         self._recorder = recorder
         self._sizes = sizes
         self._inputs = DecodeInputs(cache, sizes[-1], model.max_model_len)
-        self._head_slots = torch.arange(cache.shape.num_kv_heads, device=cache.device)[:, None] * (
-            cache.shape.pieces_per_head * cache.shape.block_size
-        )
+        self._head_slots = torch.from_numpy(head_slots(cache.shape)).to(cache.device)[:, None]
         #: Whether steps with rows of adapters are recorded, beside those without.
         self._adapts = recorder.is_quick and model.adapters.have_programs()
         one = self._compute(_Kind(sizes[0]))
@@ -137,7 +135,7 @@ class DecodeGraphs:
     def _compute(self, kind: _Kind) -> torch.Tensor:
         step = self._inputs.step(kind.size)
         slots = (self._head_slots + step.slots).flatten()
-        attend = InPlaceAttention(self._kernel, self._cache, slots, [step.paged])
+        attend = InPlaceAttention(self._cache, slots, EqualRows(self._kernel, [step.paged]))
         selection = self._model.adapters.selection
         with selection.numbered(step.adapters) if kind.adapted else nullcontext():
             return self._model.logits(attend, step.token_ids, step.positions)

@@ -1,9 +1,16 @@
-"""What records the work of a step to replay it."""
+"""What records the work of a step to replay it, and what computes steps by such recordings."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import torch
+
+    from workers.rank.cache.batch import BatchRow
 
 #: Does on the device what it did when it was recorded, with what is in the same tensors now.
 Replay = Callable[[], None]
@@ -27,3 +34,15 @@ class Recorder(Protocol):
         """
 
     def __call__(self, work: Callable[[], None]) -> Replay: ...
+
+
+class StepGraphs(Protocol):
+    """Graphs for steps of some kind."""
+
+    def fits(self, rows: Sequence[BatchRow]) -> bool:
+        """Whether there is a graph for a step of these rows."""
+
+    def run(self, rows: Sequence[BatchRow], token_ids: Sequence[int]) -> torch.Tensor:
+        """Compute a step that fits; returns the logits ``[row, vocabulary]`` of the last token of each row, which the
+        next step overwrites. ``token_ids``: those of all rows, one row after the other.
+        """

@@ -1,4 +1,4 @@
-"""For which numbers of rows there are graphs."""
+"""For which numbers of rows and tokens there are graphs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
 #: A larger decode step keeps the device busy for longer than Python takes to start it.
 MAX_ROWS = 256
+MAX_TOKENS = 2048
 
 
 def graph_sizes(max_rows: int, *, is_quick: bool = False) -> Sequence[int]:
@@ -24,7 +25,14 @@ def graph_sizes(max_rows: int, *, is_quick: bool = False) -> Sequence[int]:
     return [size for size in steps if size < most] + [most]
 
 
-def fitting(sizes: Sequence[int], num_rows: int) -> int | None:
-    """The smallest of the ascending ``sizes`` that has room for the rows; None if there is none."""
-    index = bisect_left(sizes, num_rows)
+def prefill_sizes(max_tokens: int) -> Sequence[int]:
+    """16, 32, then multiples of 64 to 512, of 128 to 1,024, of 256 to 2,048; ``max_tokens`` is the last, if below."""
+    most = min(max_tokens, MAX_TOKENS)
+    steps = [16, 32, *range(64, 512, 64), *range(512, 1024, 128), *range(1024, MAX_TOKENS, 256)]
+    return [size for size in steps if size < most] + [most]
+
+
+def fitting(sizes: Sequence[int], number: int) -> int | None:
+    """The smallest of the ascending ``sizes`` that has room for so many; None if there is none."""
+    index = bisect_left(sizes, number)
     return sizes[index] if index < len(sizes) else None

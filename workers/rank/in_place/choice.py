@@ -8,7 +8,7 @@ import torch
 
 from workers.rank.cache.attention import PagedAttention
 from workers.rank.gpu import support as gpu
-from workers.rank.in_place.attention import InPlaceAttention
+from workers.rank.in_place.attention import EqualRows, InPlaceAttention
 from workers.rank.in_place.rows import paged_rows
 from workers.rank.native.support import is_available
 from workers.rank_protocol.errors import ModelLoadError
@@ -52,4 +52,4 @@ def attention_of(kernel: Kernel | None, cache: KVCache, batch: Batch) -> Attend:
     """The attention of one forward pass."""
     if kernel is None:
         return PagedAttention(cache, batch)
-    return InPlaceAttention(kernel, cache, batch.slots, paged_rows(batch, cache.device))
+    return InPlaceAttention(cache, batch.slots, EqualRows(kernel, paged_rows(batch, cache.device)))

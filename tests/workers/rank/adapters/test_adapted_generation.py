@@ -14,7 +14,7 @@ from tests.kits.rank.recorders import CountingRecorder, PlainRecorder
 from workers.rank.adapters import native_parts
 from workers.rank.adapters.factors import Factors
 from workers.rank.adapters.low_rank import LowRank, Selection
-from workers.rank.graphs.cpu_recorder import CpuRecorder
+from workers.rank.graphs.recorders.cpu_recorder import CpuRecorder
 from workers.rank.native.support import has_tiles, is_available
 from workers.rank_protocol.errors import StepError
 

@@ -14,7 +14,7 @@ from tests.kits.rank.recorders import StrictRecorder, WaitedError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from workers.rank.in_place.port import PagedRows
+    from workers.rank.in_place.port import PagedRows, RaggedRows
     from workers.rank.loading.model import ModelShard
 
 
@@ -25,20 +25,23 @@ class NoKernel:
         self,
         query: torch.Tensor,
         blocks: torch.Tensor,
-        rows: PagedRows,
+        rows: PagedRows | RaggedRows,
         scaling: float,
         window: int | None,
         out: torch.Tensor,
     ) -> None:
         out.zero_()
 
+    attend_ragged = __call__
+
 
 @pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3", "mistral", "qwen3_mixed", "gpt2", "mixtral"])
-def test_decode_steps_wait_for_nothing(architecture: str, model_of: Callable[..., ModelShard]) -> None:
+def test_steps_wait_for_nothing(architecture: str, model_of: Callable[..., ModelShard]) -> None:
     model = replace(model_of(architecture), kernel=NoKernel())
     recorder = StrictRecorder()
-    Driver(model, recorder=recorder, sizes=(1, 2)).run([Job(prompt(3, n), 3) for n in range(2)])
-    assert (recorder.num_recordings, recorder.num_replays) == (2, 2)
+    driver = Driver(model, recorder=recorder, sizes=(1, 2), prefill_sizes=(4, 8))
+    driver.run([Job(prompt(3, n), 3) for n in range(2)])
+    assert (recorder.num_recordings, recorder.num_replays) == (4, 3)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,8 @@ from tests.kits.rank.kernels import PlainKernel
 from tests.kits.rank.recorders import PlainRecorder
 from workers.rank.cache.kv_cache import KVCache
 from workers.rank.device import RankDevice
+from workers.rank.graphs.decode_graphs import DecodeGraphs
+from workers.rank.graphs.prefill_graphs import PrefillGraphs
 from workers.rank.graphs.setup import record_graphs
 from workers.rank_protocol.errors import ModelLoadError
 from workers.rank_protocol.spec import RankSpec
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from workers.rank.graphs.port import Recorder, Replay
     from workers.rank.loading.model import ModelShard
 
-SPEC = RankSpec(model="m", engine_id="e", max_num_seqs=3)
+SPEC = RankSpec(model="m", engine_id="e", max_num_seqs=3, max_num_batched_tokens=40)
 
 
 class FailingRecorder:
@@ -50,26 +52,59 @@ def cache(model: ModelShard) -> KVCache:
     return KVCache(model.cache_shape, 4, torch.device("cpu"), with_spare=True)
 
 
-def test_graphs_for_every_number_of_rows_are_recorded_at_the_start(model: ModelShard, cache: KVCache) -> None:
+def test_graphs_for_every_size_are_recorded_at_the_start(model: ModelShard, cache: KVCache) -> None:
     recorder, said = PlainRecorder(), list[str]()
 
     def make(device: torch.device) -> Recorder:
         return recorder
 
     graphs = record_graphs(SPEC, model, cache, said.append, make)
-    assert repr(graphs) == "<DecodeGraphs of 1, 2, 3 rows>"
-    assert recorder.num_recordings == 3
+    assert repr(graphs) == "[<DecodeGraphs of 1, 2, 3 rows>, <PrefillGraphs of 16, 32, 40 tokens>]"
+    assert recorder.num_recordings == 6
     assert said[0].startswith("recorded decode graphs for up to 3 rows in ")
+    assert said[1].startswith("recorded prefill graphs for up to 40 tokens in ")
+
+
+@pytest.mark.parametrize("kind", ["decode", "prefill"])
+def test_each_kind_can_be_left_out(kind: str, model: ModelShard, cache: KVCache) -> None:
+    (graphs,) = record_graphs(with_fields(SPEC, **{f"{kind}_graphs": "off"}), model, cache, print, _plain_recorder)
+    assert isinstance(graphs, PrefillGraphs if kind == "decode" else DecodeGraphs)
+
+
+def test_on_a_cpu_steps_with_chunks_are_not_recorded(model: ModelShard, cache: KVCache) -> None:
+    on_cpu = replace(model, rank_device=RankDevice(torch.device("cpu")))
+    assert [type(one) for one in record_graphs(SPEC, on_cpu, cache, print, _plain_recorder)] == [DecodeGraphs]
+    with pytest.raises(ModelLoadError, match=r"^prefill graphs are wanted, but they need a GPU"):
+        record_graphs(with_fields(SPEC, prefill_graphs="on"), on_cpu, cache, print, _plain_recorder)
+
+
+def test_what_keeps_the_device_busy_is_not_worth_a_graph(
+    model: ModelShard, cache: KVCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PrefillGraphs, "_is_worth_it", lambda graphs, size: size not in {256, 1024})
+    spec = with_fields(SPEC, max_num_batched_tokens=5000)
+    (_, graphs) = record_graphs(spec, model, cache, print, _plain_recorder)
+    assert repr(graphs) == "<PrefillGraphs of 16, 32, 64, 128 tokens>"
 
 
 def test_one_rank_goes_on_without(model: ModelShard, cache: KVCache) -> None:
     said: list[str] = []
-    assert record_graphs(SPEC, model, cache, said.append, FailingRecorder) is None
-    (line,) = said
-    assert line.startswith("decoding without graphs, because steps cannot be recorded: operation not permitted")
+    assert record_graphs(SPEC, model, cache, said.append, FailingRecorder) == []
+    why = "steps are computed without graphs, because they cannot be recorded: operation not permitted"
+    assert [line.partition(" when")[0] for line in said] == [f"decode {why}", f"prefill {why}"]
 
 
-@pytest.mark.parametrize("spec", [with_fields(SPEC, decode_graphs="on"), with_fields(SPEC, num_ranks=2)])
-def test_several_ranks_or_who_asked_for_graphs_do_not(spec: RankSpec, model: ModelShard, cache: KVCache) -> None:
-    with pytest.raises(ModelLoadError, match=r"^decode steps cannot be recorded as graphs: operation not permitted"):
+@pytest.mark.parametrize("kind", ["decode", "prefill"])
+@pytest.mark.parametrize("several", [True, False])
+def test_several_ranks_or_who_asked_for_graphs_do_not(
+    kind: str, *, several: bool, model: ModelShard, cache: KVCache
+) -> None:
+    other = "prefill" if kind == "decode" else "decode"
+    wanted = {f"{kind}_graphs": "auto" if several else "on", f"{other}_graphs": "off"}
+    spec = with_fields(SPEC, num_ranks=2 if several else 1, **wanted)
+    with pytest.raises(ModelLoadError, match=f"^{kind} steps cannot be recorded as graphs: operation not permitted"):
         record_graphs(spec, model, cache, print, FailingRecorder)
+
+
+def _plain_recorder(device: torch.device) -> Recorder:
+    return PlainRecorder()

@@ -20,10 +20,12 @@ from workers.rank_protocol.spec import RankSpec
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+    from typing import Literal
+
+    Setting = Literal["auto", "on", "off"]
 
 CPU = torch.device("cpu")
 SPEC = RankSpec(model="m", engine_id="e")
-ON = with_fields(SPEC, decode_graphs="on")
 GPU = RankDevice(torch.device("cuda", 0))
 
 
@@ -87,12 +89,15 @@ def test_on_cpus_only_a_single_rank_has_graphs() -> None:
         wants_graphs(with_fields(several, decode_graphs="on"), RankDevice(CPU), PlainKernel())
 
 
-def test_graphs_need_attention_in_place() -> None:
+@pytest.mark.parametrize("kind", ["decode", "prefill"])
+def test_graphs_need_attention_in_place(kind: str) -> None:
     assert wants_graphs(SPEC, GPU, PlainKernel())
     assert not wants_graphs(SPEC, GPU, None)
-    with pytest.raises(ModelLoadError, match="they need attention in-place"):
-        wants_graphs(ON, GPU, None)
+    with pytest.raises(ModelLoadError, match=f"^{kind} graphs are wanted, but they need attention in-place"):
+        wants_graphs(with_fields(SPEC, **{f"{kind}_graphs": "on"}), GPU, None)
 
 
-def test_no_graphs_where_they_are_off() -> None:
-    assert not wants_graphs(with_fields(SPEC, decode_graphs="off"), GPU, PlainKernel())
+@pytest.mark.parametrize(("decode", "prefill"), [("off", "auto"), ("auto", "off"), ("off", "off")])
+def test_each_kind_can_be_off(decode: Setting, prefill: Setting) -> None:
+    spec = with_fields(SPEC, decode_graphs=decode, prefill_graphs=prefill)
+    assert wants_graphs(spec, GPU, PlainKernel()) == (spec.decode_graphs != "off" or spec.prefill_graphs != "off")

@@ -28,7 +28,7 @@ def test_programs_compile_and_fit(tmp_path: Path) -> None:
         check=True,
     )
     cases = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(cases) == 17
+    assert len(cases) == 19
     for case in cases:
         assert case["shared_bytes"] <= MAX_SHARED_BYTES, case
         assert case["uses_matrix_units"] == ("bf16'" in case["name"] or "fp16'" in case["name"]), case

@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from core.protocol.steps import SamplingParams
-from tests.kits.rank.driver import Driver, Job, prompt
+from tests.kits.rank.driver import PREFILL_ROWS, Driver, Job, prompt
 from tests.kits.rank.kernels import PlainKernel, triton_kernel
 from tests.kits.rank.recorders import PlainRecorder, recorder_for
-from workers.rank.graphs.cpu_recorder import CpuRecorder
+from workers.rank.graphs.recorders.cpu_recorder import CpuRecorder
 from workers.rank.native.support import is_available
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from tests.kits.rank.driver import Reference
     from workers.rank.graphs.port import Recorder
@@ -30,12 +30,24 @@ if TYPE_CHECKING:
 ARCHITECTURES = ["llama", "qwen3_mixed", "gpt2"]
 
 
-class Way:
-    """A kernel, and what records decode steps, if they are recorded."""
+#: Steps of one token more than a size, and of one less, are among those of the jobs below.
+PREFILL_SIZES = (1, 8, 20, 64)
 
-    def __init__(self, kernel: Kernel, recorder: Recorder | None, device: str, models: Models) -> None:
+
+class Way:
+    """A kernel, and what records steps, if they are recorded: those of decode rows, and all others up to a size."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        recorder: Recorder | None,
+        device: str,
+        models: Models,
+        prefill_sizes: Sequence[int] = (),
+    ) -> None:
         self._kernel = kernel
         self._recorder = recorder
+        self._prefill_sizes = prefill_sizes
         self._device = device
         self._models = models
 
@@ -46,10 +58,11 @@ class Way:
         return not isinstance(self._recorder, CpuRecorder) or is_available(getattr(torch, dtype))
 
     def driver(self, architecture: str, dtype: str = "float32") -> Driver:
-        return Driver(self.model(architecture, dtype), recorder=self._recorder, sizes=(1, 2, 4))
+        model = self.model(architecture, dtype)
+        return Driver(model, recorder=self._recorder, sizes=(1, 2, 4), prefill_sizes=self._prefill_sizes)
 
 
-@pytest.fixture(params=["steps", "graphs", "calls"])
+@pytest.fixture(params=["steps", "graphs", "all graphs", "calls"])
 def way(request: pytest.FixtureRequest, device: str, model_of: Models) -> Way:
     """The plain kernel on a CPU, the product's own on a GPU; and that of CPUs with what records there."""
     if request.param == "calls":
@@ -59,7 +72,8 @@ def way(request: pytest.FixtureRequest, device: str, model_of: Models) -> Way:
 
         return Way(NativeKernel(), CpuRecorder(), device, model_of)
     kernel = PlainKernel() if device == "cpu" else triton_kernel(132, device)
-    return Way(kernel, recorder_for(device) if request.param == "graphs" else None, device, model_of)
+    recorder = None if request.param == "steps" else recorder_for(device)
+    return Way(kernel, recorder, device, model_of, PREFILL_SIZES if request.param == "all graphs" else ())
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -71,11 +85,15 @@ def test_greedy_equals_generate(architecture: str, way: Way, reference_of: Refer
     assert got == [reference_of(architecture).generate(job.prompt, job.num_new) for job in jobs]
 
 
-@pytest.mark.parametrize("recorder", [None, PlainRecorder()], ids=["steps", "graphs"])
+@pytest.mark.parametrize(
+    ("recorder", "sizes"),
+    [(None, ()), (PlainRecorder(), ()), (PlainRecorder(), (8, 40))],
+    ids=["steps", "graphs", "all"],
+)
 def test_the_kernel_of_gpus_in_a_whole_model(
-    recorder: Recorder | None, model_of: Models, reference_of: References
+    recorder: Recorder | None, sizes: Sequence[int], model_of: Models, reference_of: References
 ) -> None:
-    way = Way(triton_kernel(1, "cpu"), recorder, "cpu", model_of)
+    way = Way(triton_kernel(1, "cpu"), recorder, "cpu", model_of, sizes)
     jobs = [Job(prompt(n, 0), 3, chunk=20) for n in (3, 34)]
     got = way.driver("qwen3_mixed").run(jobs)
     assert got == [reference_of("qwen3_mixed").generate(job.prompt, job.num_new) for job in jobs]
@@ -155,3 +173,21 @@ def test_only_steps_of_single_tokens_are_graphs(device: str, model_of: Models) -
     driver.run([Job(prompt(4, n), 3) for n in range(3)])
     assert recorder.num_replays == 5, "no graph has three rows"
     assert recorder.num_recordings == 2, "nothing is recorded while it serves"
+
+
+def test_steps_with_chunks_are_graphs_up_to_the_largest_size(device: str, model_of: Models) -> None:
+    if device != "cpu":
+        pytest.skip("counted on a CPU")
+    recorder = PlainRecorder()
+    model = replace(model_of("llama"), kernel=PlainKernel())
+    driver = Driver(model, recorder=recorder, sizes=(1, 2), prefill_sizes=(8, 16))
+    assert recorder.num_recordings == 4
+    driver.run([Job(prompt(25, 1), 2, chunk=16)])
+    assert recorder.num_replays == 3, "two chunks, and a row that decodes"
+    driver.run([Job(prompt(17, 1), 1, chunk=17)])
+    assert recorder.num_replays == 3, "no graph has 17 tokens"
+    driver.run([Job(prompt(3, n), 1, chunk=3) for n in range(5)])
+    assert recorder.num_replays == 4, "five prompts of three tokens at once"
+    driver.run([Job(prompt(2, n), 1) for n in range(PREFILL_ROWS + 1)])
+    assert recorder.num_replays == 4, "no graph has as many rows"
+    assert recorder.num_recordings == 4, "nothing is recorded while it serves"

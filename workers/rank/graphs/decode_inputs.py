@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from workers.rank.cache.batch import NO_ADAPTER
+from workers.rank.graphs.mirror import Mirror
 from workers.rank.in_place.port import PagedRows
 from workers.rank.in_place.rows import fill_tables
 
@@ -79,18 +80,3 @@ class DecodeInputs:
         token_ids, positions, slots, adapters = self._numbers.device[:, :size]
         paged = PagedRows(0, 1, self._tables.device[:size], self._ends.device[:size], self._max_model_len)
         return DecodeStep(token_ids, positions, slots, adapters, paged)
-
-
-class Mirror:
-    """A tensor on the device, and memory of the host from which its first lines are copied; on a CPU both are one."""
-
-    def __init__(self, sizes: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> None:
-        self.device = torch.zeros(sizes, dtype=dtype, device=device)
-        # Memory that the GPU reads by itself, so that a copy does not wait.
-        self._staged = torch.zeros(sizes, dtype=dtype, pin_memory=True) if device.type == "cuda" else self.device
-        self.host = self._staged.numpy()
-
-    def copy(self, num_lines: int) -> None:
-        """Copy them. The host's memory may be changed again when the device has done its work so far."""
-        if self._staged is not self.device:
-            self.device[:num_lines].copy_(self._staged[:num_lines], non_blocking=True)

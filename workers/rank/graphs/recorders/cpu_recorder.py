@@ -8,8 +8,8 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from workers.rank.graphs.port import RecordError
-from workers.rank.graphs.straight_line import function_of
-from workers.rank.graphs.tape import Tape
+from workers.rank.graphs.recorders.straight_line import function_of
+from workers.rank.graphs.recorders.tape import Tape
 from workers.rank.native.program import listening
 
 if TYPE_CHECKING:

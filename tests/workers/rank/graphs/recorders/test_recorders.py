@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.kits.rank.recorders import recorder_for
-from workers.rank.graphs.cpu_recorder import CpuRecorder
+from workers.rank.graphs.recorders.cpu_recorder import CpuRecorder
 
 if TYPE_CHECKING:
     from workers.rank.graphs.port import Recorder

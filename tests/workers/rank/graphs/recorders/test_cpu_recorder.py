@@ -15,12 +15,12 @@ from tests.kits.rank.kernels import PlainKernel
 from tests.kits.rank.recorders import CountingRecorder
 from workers.rank.cache.kv_cache import KVCache
 from workers.rank.graphs import decode_graphs
-from workers.rank.graphs.cpu_recorder import CpuRecorder
 from workers.rank.graphs.decode_graphs import DecodeGraphs
 from workers.rank.graphs.port import RecordError
+from workers.rank.graphs.recorders.cpu_recorder import CpuRecorder
+from workers.rank.graphs.recorders.straight_line import function_of
+from workers.rank.graphs.recorders.tape import Tape
 from workers.rank.graphs.setup import record_graphs
-from workers.rank.graphs.straight_line import function_of
-from workers.rank.graphs.tape import Tape
 from workers.rank.native.support import is_available
 from workers.rank_protocol.spec import RankSpec
 
@@ -179,7 +179,7 @@ def test_the_trial_fits_models_of_any_length(max_model_len: int, model_of: Calla
     said: list[str] = []
     spec = RankSpec(model="m", engine_id="e", max_num_seqs=300)
     graphs = record_graphs(spec, model, KVCache(model.cache_shape, 1, CPU, with_spare=True), said.append)
-    assert repr(graphs).startswith("<DecodeGraphs of 1, 2, 3, 4")
+    assert repr(graphs).startswith("[<DecodeGraphs of 1, 2, 3, 4")
     (line,) = said
     assert line.startswith("decode steps of up to 256 rows are recorded as they come, the first ones in ")
 
@@ -188,8 +188,9 @@ def test_a_model_that_chooses_experts_does_without(model_of: Callable[..., Model
     model = replace(model_of("mixtral"), kernel=PlainKernel())
     said: list[str] = []
     cache = KVCache(model.cache_shape, 4, CPU, with_spare=True)
-    assert record_graphs(RankSpec(model="m", engine_id="e"), model, cache, said.append) is None
-    assert said[0].startswith("decoding without graphs, because steps cannot be recorded: the result of aten")
+    assert record_graphs(RankSpec(model="m", engine_id="e"), model, cache, said.append) == []
+    why = "decode steps are computed without graphs, because they cannot be recorded: the result of aten"
+    assert said[0].startswith(why)
 
 
 def test_numbers_that_were_read_unseen_are_found_by_the_trial(model_of: Callable[..., ModelShard]) -> None:
