@@ -42,28 +42,6 @@ def _openmp_limit() -> int:
         return sys.maxsize
 
 
-#: Names of mallopt's parameters, in glibc's malloc.h.
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-#: The largest that glibc takes, for pieces that it asks of the system one by one.
-_MAX_MMAP_THRESHOLD_BYTES = 32 << 20
-_KEPT_BYTES = 1 << 30
-
-
-def keep_memory() -> bool:
-    """Have the allocator keep memory that is free, which the next layer needs again; False if it is not glibc's.
-
-    Otherwise it gives the results of large operations back to the system, which clears them for each new one: a tenth
-    of the time of a prefill.
-    """
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except AttributeError:
-        return False
-    # Both, as setting one ends glibc's own adjustment of the other.
-    done = mallopt(_M_MMAP_THRESHOLD, _MAX_MMAP_THRESHOLD_BYTES), mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
-    return all(done)
-
-
 def exit_now(status: int) -> NoReturn:
     """Exit without the interpreter's clean-up, which takes a second of CPU time for torch alone.
 
