@@ -163,6 +163,12 @@ class WorkerSettings(ProcessSettings):
         description="DANGEROUS, for tests only: serve blocks that were read without comparing their versions.",
     )
 
+    @field_validator("decode_graphs", "prefill_graphs", mode="before")
+    @classmethod
+    def _word_again(cls, value: object) -> object:
+        """A bare ``on`` or ``off`` in YAML is no word."""
+        return ("on" if value else "off") if isinstance(value, bool) else value
+
     @field_validator("model")
     @classmethod
     def _without_tilde(cls, model: str) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from msgspec.structs import replace
 
 from core.protocol.handshake import Compatibility, RankMetadata, Shard
@@ -94,6 +95,13 @@ def test_what_is_not_possible_is_refused_at_once(wrong: dict[str, Any], reason: 
 def test_a_prefill_worker_records_no_decode_graphs_unless_it_is_told(role: Role, expected: str) -> None:
     assert rank_spec(WorkerSettings(model="m", role=role), "engine").decode_graphs == expected
     assert rank_spec(WorkerSettings(model="m", role=role, decode_graphs="on"), "engine").decode_graphs == "on"
+
+
+@pytest.mark.parametrize("kind", ["decode_graphs", "prefill_graphs"])
+@pytest.mark.parametrize("word", ["auto", "on", "off"])
+def test_words_that_yaml_takes_for_others_are_words(kind: str, word: str) -> None:
+    in_file = yaml.safe_load(f"{kind}: {word}")
+    assert getattr(WorkerSettings(model="m", **in_file), kind) == word
 
 
 @pytest.mark.parametrize("role", list(Role))

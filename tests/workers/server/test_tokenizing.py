@@ -40,6 +40,7 @@ async def test_far_more_tokens_are_refused() -> None:
             answer = await worker.http.post(path, json=body)
             error = answer.json()["error"]
             assert (answer.status_code, error["param"], error["code"]) == (400, param, "too_many_tokens")
+            assert error["message"].count(" tokens") == 1 and f"; at most {most} are taken here" in error["message"]
         assert (await worker.http.post("/detokenize", json={"tokens": [5] * most})).status_code == 200
 
 

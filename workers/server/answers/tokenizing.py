@@ -107,7 +107,7 @@ class Tokenizing:
         try:
             yield
         except TooManyTokensError as error:
-            raise self._too_many(param, str(error)) from None
+            raise self._too_many(param, error.how_many) from None
 
     def _too_many(self, param: str, num: str) -> BadRequestError:
         return BadRequestError(
