@@ -1,4 +1,4 @@
-"""The graphs of a rank: which one computes a step, and what each of them computes."""
+"""The graphs of decode steps: which one computes a step, and what each of them computes."""
 
 from __future__ import annotations
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from workers.rank.in_place.port import RaggedKernel
     from workers.rank.loading.model import ModelShard
 
-#: Sizes that are tried, and the largest. The device has more to do than the host if it ends so much later, as a part of
-#: what the host took.
+#: Sizes that are tried, beside the largest. A step keeps the device busy for longer than the host if the device ends
+#: later than the host by more than this part of the time that the host took.
 TRIED = frozenset({128, 256, 512, 1024, 2048})
 LATER = 0.1
 
@@ -45,8 +45,8 @@ class PrefillGraphs:
         """Record all sizes that are worth it: those for which the host takes longer to start a step than the device to
         compute it. Others are better computed one operation at a time, as nothing has to be filled up then.
 
-        ``cache`` has a spare block; ``sizes`` ascend; no step has more than ``max_rows`` rows. All ranks do this at the
-        same time. Raises RuntimeError if steps cannot be recorded.
+        ``cache`` has a spare block; ``sizes`` ascend; steps of more than ``max_rows`` rows do not fit. All ranks do
+        this at the same time. Raises RuntimeError if steps cannot be recorded.
         """
         self._model = model
         self._kernel = kernel
@@ -71,9 +71,12 @@ class PrefillGraphs:
         return self._sizes[-1]
 
     def fits(self, rows: Sequence[BatchRow]) -> bool:
-        """Whether there is a graph for a step of these rows. There is none for rows of adapters."""
+        """Whether there is a graph for a step of these rows. There is none for rows of adapters, nor where each row has
+        one token: that is for ``DecodeGraphs``, which may be off.
+        """
         return (
-            len(rows) <= self._max_rows
+            any(row.num_tokens > 1 for row in rows)
+            and len(rows) <= self._max_rows
             and sum(row.num_tokens for row in rows) <= self.max_tokens
             and all(row.adapter == NO_ADAPTER for row in rows)
         )
@@ -116,6 +119,7 @@ class PrefillGraphs:
 
     def _filled(self, size: int) -> Callable[[], None]:
         """The work of a step, whose inputs are now rows in the spare block: those of another size would not fit."""
+        self._wait()  # for what still reads the inputs of the size before
         self._inputs.fill([], [], size)
 
         def work() -> None:

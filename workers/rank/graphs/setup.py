@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def wants_graphs(spec: RankSpec, rank_device: RankDevice, kernel: Kernel | None) -> bool:
-    """Whether to record graphs of any kind. Raises ModelLoadError if what has to be ``on`` is not possible."""
+    """Whether to record graphs of any kind. Raises ModelLoadError if what is set to ``on`` is not possible."""
     # Both are looked at, since each may raise.
     return any([_wants_decode(spec, rank_device, kernel), _wants_prefill(spec, rank_device, kernel)])
 

@@ -191,3 +191,13 @@ def test_steps_with_chunks_are_graphs_up_to_the_largest_size(device: str, model_
     driver.run([Job(prompt(2, n), 1) for n in range(PREFILL_ROWS + 1)])
     assert recorder.num_replays == 4, "no graph has as many rows"
     assert recorder.num_recordings == 4, "nothing is recorded while it serves"
+
+
+def test_rows_that_only_decode_are_no_graphs_of_prefill(device: str, model_of: Models) -> None:
+    if device != "cpu":
+        pytest.skip("counted on a CPU")
+    recorder = PlainRecorder()
+    model = replace(model_of("llama"), kernel=PlainKernel())
+    driver = Driver(model, recorder=recorder, sizes=(1,), prefill_sizes=(16,))
+    driver.run([Job(prompt(5, n), 4) for n in range(2)])
+    assert recorder.num_replays == 1, "both prompts at once; three steps of two rows, for which nothing is recorded"
