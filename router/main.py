@@ -66,7 +66,7 @@ FIRST_NEWS_S = 2.0
 
 #: Free memory that a router keeps, and the largest piece that it has from its heap: a long prompt and its encoding are
 #: made for each request. Without this a request of 100 KB took 5 to 10 % more CPU time (docs/hot-path.md).
-KEPT_BYTES, MAX_PIECE_BYTES = 64 << 20, 4 << 20
+KEPT_BYTES, KEPT_PIECE_BYTES = 64 << 20, 4 << 20
 
 
 def run(settings: RouterSettings) -> int:
@@ -74,7 +74,7 @@ def run(settings: RouterSettings) -> int:
     set_up_logging(settings.log_level, settings.log_format, QUIET)
     failpoints.arm(os.environ)
     raise_descriptor_limit()
-    keep_memory(KEPT_BYTES, MAX_PIECE_BYTES)
+    keep_memory(KEPT_BYTES, KEPT_PIECE_BYTES)
     pipe = StatusPipe(settings.status_fd)
     try:
         tls = load_tls(settings)

@@ -9,7 +9,7 @@ from bench.report.model import Line, Plot, Table
 from bench.report.spread import spread
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from bench.gpu.steps import Cell, Chunk
 
@@ -35,10 +35,14 @@ def _row(cell: Cell, ways: Sequence[str], limit_ms: float) -> list[str]:
     batch = [str(cell.num_rows), f"{cell.num_tokens:,}"]
     if not cell.steps_ms:
         return [*batch, "no room in the cache", *["-"] * (2 * len(ways) - 2), f"{limit_ms:.2f}", "-"]
-    first, *others = (cell.steps_ms[way] for way in ways)
-    gains = [[a / b for a, b in zip(first, other, strict=True)] for other in others]
     nearness = spread([limit_ms / one for one in cell.steps_ms[ways[-1]]])
-    return [*batch, spread(first), *map(spread, others), *map(spread, gains), f"{limit_ms:.2f}", nearness]
+    return [*batch, *_times_and_gains(cell.steps_ms, ways), f"{limit_ms:.2f}", nearness]
+
+
+def _times_and_gains(steps_ms: Mapping[str, Sequence[float]], ways: Sequence[str]) -> list[str]:
+    first, *others = (steps_ms[way] for way in ways)
+    gains = [[a / b for a, b in zip(first, other, strict=True)] for other in others]
+    return [spread(first), *map(spread, others), *map(spread, gains)]
 
 
 def chunks_table(chunks: Sequence[Chunk], ways: Sequence[str]) -> Table:
@@ -46,11 +50,9 @@ def chunks_table(chunks: Sequence[Chunk], ways: Sequence[str]) -> Table:
     first, *others = ways
     columns = ["tokens", "cached tokens before", *(f"{way}, ms" for way in ways)]
     columns += [f"{first} / {way}" for way in others]
-    rows = []
-    for chunk in chunks:
-        found = [chunk.steps_ms[way] for way in ways]
-        gains = [[a / b for a, b in zip(found[0], other, strict=True)] for other in found[1:]]
-        rows.append([f"{chunk.num_tokens:,}", f"{chunk.num_cached:,}", *map(spread, found), *map(spread, gains)])
+    rows = [
+        [f"{chunk.num_tokens:,}", f"{chunk.num_cached:,}", *_times_and_gains(chunk.steps_ms, ways)] for chunk in chunks
+    ]
     return Table("One chunk of a prompt", columns, rows)
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING
 
 from core.protocol.steps import NewSequence, Row, SamplingParams, Step
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from workers.rank.main import LoadedRank
 
@@ -51,11 +52,7 @@ class Chunk:
 def measure_chunks(ranks: Mapping[str, LoadedRank], chunks: Sequence[Chunk], runs: int, block_size: int) -> None:
     """Fill the chunks, in turns. Each rank has room for the longest."""
     for chunk in chunks:
-        for rank in ranks.values():
-            _chunk_ms(rank, chunk, block_size)
-        for _ in range(runs):
-            for name, rank in ranks.items():
-                chunk.steps_ms.setdefault(name, []).append(_chunk_ms(rank, chunk, block_size))
+        _in_turns(ranks, chunk.steps_ms, runs, partial(_chunk_ms, chunk=chunk, block_size=block_size))
 
 
 def _chunk_ms(rank: LoadedRank, chunk: Chunk, block_size: int) -> float:
@@ -73,12 +70,18 @@ def _chunk_ms(rank: LoadedRank, chunk: Chunk, block_size: int) -> float:
 def measure(ranks: Mapping[str, LoadedRank], cells: Sequence[Cell], runs: int, block_size: int) -> None:
     """Fill the cells, in turns. A cell for which a way has no blocks stays empty."""
     for cell in _fitting(ranks, cells, block_size):
-        for rank in ranks.values():
-            # The first time, Triton compiles and memory is allocated.
-            _step_ms(rank, cell, block_size)
-        for _ in range(runs):
-            for name, rank in ranks.items():
-                cell.steps_ms.setdefault(name, []).append(_step_ms(rank, cell, block_size))
+        _in_turns(ranks, cell.steps_ms, runs, partial(_step_ms, cell=cell, block_size=block_size))
+
+
+def _in_turns(
+    ranks: Mapping[str, LoadedRank], steps_ms: dict[str, list[float]], runs: int, time_ms: Callable[[LoadedRank], float]
+) -> None:
+    for rank in ranks.values():
+        # The first time, Triton compiles and memory is allocated.
+        time_ms(rank)
+    for _ in range(runs):
+        for name, rank in ranks.items():
+            steps_ms.setdefault(name, []).append(time_ms(rank))
 
 
 def _fitting(ranks: Mapping[str, LoadedRank], cells: Sequence[Cell], block_size: int) -> Iterator[Cell]:

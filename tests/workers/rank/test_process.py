@@ -1,12 +1,33 @@
-"""What a rank asks of OpenMP."""
+"""What a rank asks of the system's allocator, and of OpenMP."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import subprocess
 import sys
 
 import pytest
+
+#: Prints the pages that 20 results of 8 MB cost once the first is free.
+PROGRAM = """
+import resource, torch
+from core.process.allocator import MAX_PIECE_BYTES, keep_memory
+from workers.rank.main import KEPT_BYTES
+assert keep_memory(KEPT_BYTES, MAX_PIECE_BYTES)
+torch.ones(2_000_000)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(20):
+    torch.ones(2_000_000)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="needs glibc")
+def test_memory_that_is_free_is_not_given_back() -> None:
+    shown = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
+    assert int(shown.stdout) < 10_000, "20 times 2,000 pages if the system gets them back"
 
 
 @pytest.mark.parametrize(
