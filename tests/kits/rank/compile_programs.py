@@ -14,7 +14,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from workers.rank.gpu.programs import gate_program, rms_norm_program, rotate_program, store_program
-from workers.rank.in_place.port import TOKENS_PER_TILE
+from workers.rank.in_place.port import TILE_NUMBERS, TOKENS_PER_TILE
 from workers.rank.in_place.programs import attend_program, attend_ragged_program, merge_program
 from workers.rank.in_place.triton_kernel import TileSizes, tile_sizes
 
@@ -63,6 +63,8 @@ def compile_attend(
         "NUM_SPLITS": splits,
         "WINDOWED": is_windowed,
     }
+    if not num_tokens:
+        constants["TILE_NUMBERS"] = TILE_NUMBERS
     # All pointers are aligned to 16 bytes, as torch's are.
     aligned = {(index,): [["tt.divisibility", 16]] for index in range(7)}
     source = ASTSource(program, signature | dict.fromkeys(constants, "constexpr"), constants, aligned)

@@ -7,6 +7,7 @@ of decode steps are recorded, and repeated one after the other, for any number o
 
 ``decode_graphs``   computes steps of rows of one token; their inputs are ``decode_inputs``
 ``prefill_graphs``  computes steps with chunks of prompts, on a GPU; their inputs are ``prefill_inputs``
+``trial``           what steps with chunks have to show before they are recorded
 ``mirror``          tensors that graphs read; what fills up a step writes to a spare block
 ``sizes``           for which numbers of rows and tokens there are graphs
 ``port``            what records work, and what computes steps by recordings; ``recorders`` records

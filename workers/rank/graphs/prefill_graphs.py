@@ -8,24 +8,28 @@ from typing import TYPE_CHECKING
 import torch
 
 from workers.rank import distributed
-from workers.rank.cache.batch import NO_ADAPTER, head_slots
+from workers.rank.cache.batch import NO_ADAPTER, Batch, BatchRow, head_slots
+from workers.rank.graphs.port import RecordError
 from workers.rank.graphs.prefill_inputs import PrefillInputs
 from workers.rank.graphs.sizes import fitting
-from workers.rank.in_place.attention import AnyRows, InPlaceAttention
+from workers.rank.graphs.trial import ComparedRows, StepTime, is_bound_by_host, largest_worth_it
+from workers.rank.in_place.attention import AnyRows, EqualRows, InPlaceAttention
+from workers.rank.in_place.rows import paged_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from workers.rank.cache.batch import BatchRow
     from workers.rank.cache.kv_cache import KVCache
     from workers.rank.graphs.port import Recorder
+    from workers.rank.in_place.attention import Rows
     from workers.rank.in_place.port import RaggedKernel
     from workers.rank.loading.model import ModelShard
 
-#: Sizes that are tried, beside the largest. A step keeps the device busy for longer than the host if the device ends
-#: later than the host by more than this part of the time that the host took.
+#: Sizes that are tried, beside the largest, and how often each of them is.
 TRIED = frozenset({128, 256, 512, 1024, 2048})
-LATER = 0.1
+NUM_TRIALS = 3
+#: The tokens of the step that shows whether the attention is right; less if the cache has less room.
+NUM_COMPARED = 128
 
 
 class PrefillGraphs:
@@ -45,8 +49,9 @@ class PrefillGraphs:
         """Record all sizes that are worth it: those for which the host takes longer to start a step than the device to
         compute it. Others are better computed one operation at a time, as nothing has to be filled up then.
 
-        ``cache`` has a spare block; ``sizes`` ascend; steps of more than ``max_rows`` rows do not fit. All ranks do
-        this at the same time. Raises RuntimeError if steps cannot be recorded.
+        ``cache`` has a spare block, and nothing in the others; ``sizes`` ascend; steps of more than ``max_rows`` rows
+        do not fit. All ranks do this at the same time. Raises RecordError if the attention of these steps is not that
+        of others, on all ranks at once; RuntimeError if steps cannot be recorded.
         """
         self._model = model
         self._kernel = kernel
@@ -57,6 +62,7 @@ class PrefillGraphs:
         self._inputs.fill([], [], sizes[0])
         one = self._compute(sizes[0])
         self._logits = torch.empty((max_rows, one.shape[1]), dtype=one.dtype, device=one.device)
+        self._compare(sizes)
         most = self._most_worth_it(sizes)
         self._sizes = [size for size in sizes if size <= most]
         # The largest comes first, as the others find its memory then.
@@ -91,27 +97,57 @@ class PrefillGraphs:
         self._replays[size]()
         return self._logits[: len(rows)]
 
+    def _compare(self, sizes: Sequence[int]) -> None:
+        """Raises RecordError unless each layer's attention is what it is in steps that are not recorded.
+
+        Two rows are computed from their beginning and then go on, one of them by a chunk.
+        """
+        size = fitting(sizes, NUM_COMPARED) or sizes[-1]
+        block_size, per_row = self._cache.shape.block_size, self._cache.num_blocks // 2
+        end = min(size // 2, per_row * block_size, self._model.max_model_len)
+        middle = end // 2
+        if middle:
+            first, second = range(per_row), range(per_row, 2 * per_row)
+            are_alike = [
+                self._compared(rows, size)
+                for rows in (
+                    [BatchRow(0, end - 1, first), BatchRow(0, middle, second)],
+                    [BatchRow(end - 1, 1, first), BatchRow(middle, end - middle, second)],
+                )
+            ]
+            if not distributed.minimum(all(are_alike), self._cache.device):
+                raise RecordError("the kernel's attention for rows of any length is wrong")
+
+    def _compared(self, rows: Sequence[BatchRow], size: int) -> bool:
+        batch = Batch(rows, self._cache.shape, self._cache.device)
+        ordered = [rows[index] for index in batch.order]
+        token_ids = [1 + number % (self._model.vocab_size - 1) for number in range(batch.num_tokens)]
+        self._wait()
+        self._inputs.fill(ordered, token_ids, size)
+        found = AnyRows(self._kernel, self._inputs.step(size).rows)
+        expected = EqualRows(self._kernel, paged_rows(batch, self._cache.device))
+        compared = ComparedRows(found, expected, batch.num_tokens)
+        self._compute(size, compared)
+        return compared.are_alike
+
     def _most_worth_it(self, sizes: Sequence[int]) -> int:
-        """The largest size that is worth a graph, by trying some; the sizes below the first of these always are."""
-        tried = [size for size in sizes if size in TRIED or size == sizes[-1]]
-        # All of them, whatever was found, since the other ranks take part in each.
-        are_worth_it = [self._is_worth_it(size) for size in tried]
-        most = max(sizes[0], tried[0] - 1)
-        for size, is_worth_it in zip(tried, are_worth_it, strict=True):
-            if not is_worth_it:
-                break
-            most = size
-        return distributed.minimum(most, self._cache.device)
+        # All that are tried, whatever was found, since the other ranks take part in each.
+        tried = {size: self._is_worth_it(size) for size in sizes if size in TRIED or size == sizes[-1]}
+        return distributed.minimum(largest_worth_it(sizes, tried), self._cache.device)
 
     def _is_worth_it(self, size: int) -> bool:
         work = self._filled(size)
         work()  # the first time programs are compiled and memory is allocated
+        return is_bound_by_host([self._timed(work) for _ in range(NUM_TRIALS)])
+
+    def _timed(self, work: Callable[[], None]) -> StepTime:
+        distributed.minimum(0, self._cache.device)  # the ranks begin together
         self._wait()
         began_s = time.perf_counter()
         work()
         started_s = time.perf_counter()
         self._wait()
-        return time.perf_counter() - started_s < LATER * (started_s - began_s)
+        return StepTime(started_s - began_s, time.perf_counter() - started_s)
 
     def _wait(self) -> None:
         if self._cache.device.type == "cuda":
@@ -127,8 +163,9 @@ class PrefillGraphs:
 
         return work
 
-    def _compute(self, size: int) -> torch.Tensor:
+    def _compute(self, size: int, rows: Rows | None = None) -> torch.Tensor:
+        """``rows``: those of the step if none are given."""
         step = self._inputs.step(size)
         slots = (self._head_slots + step.slots).flatten()
-        attend = InPlaceAttention(self._cache, slots, AnyRows(self._kernel, step.rows))
+        attend = InPlaceAttention(self._cache, slots, rows or AnyRows(self._kernel, step.rows))
         return self._model.logits(attend, step.token_ids, step.positions, step.last_tokens)

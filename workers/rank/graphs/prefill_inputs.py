@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from workers.rank.cache.batch import row_slots
 from workers.rank.graphs.mirror import Mirror
-from workers.rank.in_place.port import TOKENS_PER_TILE, RaggedRows
+from workers.rank.in_place.port import TILE_NUMBERS, TOKENS_PER_TILE, RaggedRows
 from workers.rank.in_place.rows import fill_tables
 
 if TYPE_CHECKING:
@@ -20,9 +19,6 @@ if TYPE_CHECKING:
 
     from workers.rank.cache.batch import BatchRow
     from workers.rank.cache.kv_cache import KVCache
-
-#: What a line of ``RaggedRows.tiles`` has.
-TILE_NUMBERS = 4
 
 
 @dataclass(frozen=True)
@@ -47,7 +43,8 @@ class PrefillInputs:
     """
 
     def __init__(self, cache: KVCache, max_tokens: int, max_rows: int, max_model_len: int) -> None:
-        self._shape = cache.shape
+        self._block_size = cache.shape.block_size
+        self._slots_per_block = cache.shape.pieces_per_block * cache.shape.block_size
         self._max_rows = max_rows
         self._max_model_len = max_model_len
         self._spare_tokens = min(TOKENS_PER_TILE, max_model_len)
@@ -55,13 +52,9 @@ class PrefillInputs:
         self._numbers = Mirror((3, max_tokens), torch.int64, cache.device)
         self._last_tokens = Mirror((max_rows,), torch.int64, cache.device)
         #: The first line is that of rows that fill up a step, and never changes.
-        self._tables = Mirror((1 + max_rows, -(-max_model_len // cache.shape.block_size)), torch.int32, cache.device)
+        self._tables = Mirror((1 + max_rows, -(-max_model_len // self._block_size)), torch.int32, cache.device)
         self._tables.host[0] = cache.spare_block
         self._tiles = Mirror((self._num_tiles(max_tokens), TILE_NUMBERS), torch.int32, cache.device)
-        slots_per_block = cache.shape.pieces_per_block * cache.shape.block_size
-        spare = np.arange(max_tokens) % self._spare_tokens
-        self._spare_slots = cache.spare_block * slots_per_block + spare % cache.shape.block_size
-        self._spare_positions = spare
         self.fill([], [], max_tokens)
 
     def num_rows(self, size: int) -> int:
@@ -74,28 +67,37 @@ class PrefillInputs:
 
     def fill(self, rows: Sequence[BatchRow], token_ids: Sequence[int], size: int) -> None:
         """Write the inputs of ``rows``, whose tokens are ``token_ids``, and fill them up to ``size`` tokens."""
-        numbers, tiles, count = self._numbers.host, self._tiles.host, len(token_ids)
-        numbers[0, :count] = token_ids
-        token = tile = 0
-        for number, row in enumerate(rows):
-            end = token + row.num_tokens
-            numbers[1, token:end] = np.arange(row.start, row.end)
-            numbers[2, token:end] = row_slots(row, self._shape)
-            self._last_tokens.host[number] = end - 1
-            tile += _cut(tiles[tile:], number + 1, token, row.num_tokens, row.start)
-            token = end
-        fill_tables(self._tables.host[1 : 1 + len(rows)], rows)
-        numbers[0, count:size] = 0
-        numbers[1, count:size] = self._spare_positions[: size - count]
-        numbers[2, count:size] = self._spare_slots[: size - count]
-        for first in range(count, size, self._spare_tokens):
-            tile += _cut(tiles[tile:], 0, first, min(self._spare_tokens, size - first), 0)
-        tiles[tile : self._num_tiles(size)] = 0
-        self._last_tokens.host[len(rows) :] = 0
+        # Arrays for all rows at once, since a step may have hundreds; the spare rows come behind the others.
+        count = len(rows)
+        full, rest = divmod(size - len(token_ids), self._spare_tokens)
+        spare = [self._spare_tokens] * full + [rest] * (rest > 0)
+        lines = np.array([*range(1, 1 + count), *[0] * len(spare)])
+        lengths = np.array([*[row.num_tokens for row in rows], *spare])
+        starts = np.array([*[row.start for row in rows], *[0] * len(spare)])
+        ends = lengths.cumsum()
+        fill_tables(self._tables.host[1 : 1 + count], rows)
+        numbers = self._numbers.host[:, :size]
+        numbers[0, : len(token_ids)] = token_ids
+        numbers[0, len(token_ids) :] = 0
+        row, offset = _each_of(lengths)
+        numbers[1] = starts[row] + offset
+        block, slot = np.divmod(numbers[1], self._block_size)
+        numbers[2] = self._tables.host[lines[row], block].astype(np.int64) * self._slots_per_block + slot
+        self._last_tokens.host[:count] = ends[:count] - 1
+        self._last_tokens.host[count:] = 0
+        row, offset = _each_of(-(-lengths // TOKENS_PER_TILE))
+        offset *= TOKENS_PER_TILE
+        tiles = self._tiles.host
+        tiles[len(row) : self._num_tiles(size)] = 0
+        tiles = tiles[: len(row)]
+        tiles[:, 0] = lines[row]
+        tiles[:, 1] = (ends - lengths)[row] + offset
+        tiles[:, 2] = np.minimum(lengths[row] - offset, TOKENS_PER_TILE)
+        tiles[:, 3] = starts[row] + offset
         for mirror, num_lines in (
             (self._numbers, 3),
             (self._last_tokens, self.num_rows(size)),
-            (self._tables, 1 + len(rows)),
+            (self._tables, 1 + count),
             (self._tiles, self._num_tiles(size)),
         ):
             mirror.copy(num_lines)
@@ -108,12 +110,7 @@ class PrefillInputs:
         return PrefillStep(token_ids, positions, slots, self._last_tokens.device[: self.num_rows(size)], rows)
 
 
-def _cut(tiles: NDArray[np.int32], row: int, first_token: int, num_tokens: int, start: int) -> int:
-    """Write the tiles of a row; returns how many."""
-    offsets = np.arange(0, num_tokens, TOKENS_PER_TILE)
-    mine = tiles[: len(offsets)]
-    mine[:, 0] = row
-    mine[:, 1] = first_token + offsets
-    mine[:, 2] = np.minimum(num_tokens - offsets, TOKENS_PER_TILE)
-    mine[:, 3] = start + offsets
-    return len(offsets)
+def _each_of(counts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """For each thing of groups that have so many: the number of its group, and its number in there."""
+    group = np.repeat(np.arange(len(counts)), counts)
+    return group, np.arange(len(group)) - (counts.cumsum() - counts)[group]

@@ -6,7 +6,10 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import torch
+
 from workers.rank.graphs.decode_graphs import DecodeGraphs
+from workers.rank.graphs.port import RecordError
 from workers.rank.graphs.prefill_graphs import PrefillGraphs
 from workers.rank.graphs.recorders.cpu_recorder import CpuRecorder
 from workers.rank.graphs.recorders.cuda_recorder import CudaRecorder
@@ -16,8 +19,6 @@ from workers.rank_protocol.errors import ModelLoadError, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    import torch
 
     from workers.rank.cache.kv_cache import KVCache
     from workers.rank.device import RankDevice
@@ -84,6 +85,8 @@ def record_graphs(
         with _recording("decode", spec.decode_graphs, spec, progress):
             graphs.append(DecodeGraphs(model, kernel, cache, recorder, sizes))
             progress(_recorded(sizes[-1], time.monotonic() - began_s, is_quick=recorder.is_quick))
+        if not graphs:
+            recorder = make_recorder(cache.device)  # the other one may have stopped in the middle
     if _wants_prefill(spec, model.rank_device, kernel):
         assert isinstance(kernel, RaggedKernel), "asked for"
         began_s = time.monotonic()
@@ -105,12 +108,15 @@ def _recorded(num_rows: int, seconds: float, *, is_quick: bool) -> str:
 
 @contextmanager
 def _recording(kind: str, setting: str, spec: RankSpec, progress: Callable[[str], None]) -> Iterator[None]:
-    """What cannot be recorded is an error where graphs were asked for, and where there are several ranks: the others
-    would wait for one that goes on without.
+    """What cannot be recorded is an error where graphs were asked for, and where the other ranks would wait for one
+    that goes on without.
     """
     try:
         yield
     except RuntimeError as error:
-        if setting == "on" or spec.num_ranks > 1:
-            raise ModelLoadError(f"{kind} steps cannot be recorded as graphs: {one_line(error)}") from error
-        progress(f"{kind} steps are computed without graphs, because they cannot be recorded: {one_line(error)}")
+        why = one_line(error)
+        if isinstance(error, torch.OutOfMemoryError):
+            why += f" (a smaller --gpu-memory-fraction leaves more memory; --{kind}-graphs off takes less)"
+        if setting == "on" or (spec.num_ranks > 1 and not isinstance(error, RecordError)):
+            raise ModelLoadError(f"{kind} steps cannot be recorded as graphs: {why}") from error
+        progress(f"{kind} steps are computed without graphs, because they cannot be recorded: {why}")

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 
 #: The most tokens of a tile of ``RaggedRows``. With four heads for each KV head, as many queries as a program computes.
 TOKENS_PER_TILE = 16
+#: The numbers in a line of ``RaggedRows.tiles``.
+TILE_NUMBERS = 4
 
 
 @dataclass(frozen=True)
@@ -40,10 +42,10 @@ class PagedRows:
 class RaggedRows:
     """Rows of any number of tokens, one row after the other from the beginning of the token axis, cut into tiles.
 
-    ``tiles`` ``[tile, 4]`` (int32) has for each tile: the row, its first token on the token axis, how many tokens it
-    has (at most ``TOKENS_PER_TILE``, and none if there are fewer tiles than lines), and the position of the first one.
-    Every token is in one tile. ``tables`` ``[row, block]`` and ``max_end`` are those of ``PagedRows``; both tensors are
-    read on the device, so that a captured kernel computes what is in them when it is replayed.
+    ``tiles`` ``[tile, TILE_NUMBERS]`` (int32) has for each tile: the row, its first token on the token axis, how many
+    tokens it has (at most ``TOKENS_PER_TILE``, and none if there are fewer tiles than lines), and the position of the
+    first one. Every token is in one tile. ``tables`` ``[row, block]`` and ``max_end`` are those of ``PagedRows``; both
+    tensors are read on the device, so that a captured kernel computes what is in them when it is replayed.
     """
 
     tiles: torch.Tensor

@@ -197,9 +197,10 @@ def attend_ragged_program(
     BLOCK_D: tl.constexpr,
     NUM_SPLITS: tl.constexpr,
     WINDOWED: tl.constexpr,
+    TILE_NUMBERS: tl.constexpr,
 ):
     """Rows of any number of tokens, cut into tiles: see ``RaggedRows``."""
-    tile = tiles + tl.program_id(0) // programs_per_tile * 4
+    tile = tiles + tl.program_id(0) // programs_per_tile * TILE_NUMBERS
     _attend(
         query,
         blocks,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 import triton
 
-from workers.rank.in_place.port import TOKENS_PER_TILE
+from workers.rank.in_place.port import TILE_NUMBERS, TOKENS_PER_TILE
 from workers.rank.in_place.programs import attend_program, attend_ragged_program, merge_program
 from workers.rank.in_place.splits import few_splits, num_splits
 
@@ -112,6 +112,7 @@ class TritonKernel:
             (rows.tables, rows.tiles),
             (programs_per_tile,),
             _Call(query, blocks, scaling, window, out, sizes, splits),
+            TILE_NUMBERS=TILE_NUMBERS,
         )
 
     def _start(
@@ -121,8 +122,9 @@ class TritonKernel:
         rows: tuple[torch.Tensor, torch.Tensor],
         counts: tuple[int, ...],
         call: _Call,
+        **constants: int,
     ) -> None:
-        """Start so many programs for each KV head and split. ``rows``, ``counts``: what is the program's own."""
+        """Start so many programs for each KV head and split. ``rows``, ``counts``, ``constants``: the program's own."""
         query, blocks, out = call.query, call.blocks, call.out
         num_heads, num_tokens, _ = query.shape
         num_kv_heads, head_dim = blocks.shape[1], blocks.shape[4]
@@ -154,6 +156,7 @@ class TritonKernel:
             BLOCK_D=call.sizes.dims,
             NUM_SPLITS=call.splits,
             WINDOWED=call.window is not None,
+            **constants,
             num_stages=2,
         )
         if call.splits > 1:

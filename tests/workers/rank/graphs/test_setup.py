@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from workers.rank.graphs.port import Recorder, Replay
+    from workers.rank.in_place.port import RaggedRows
     from workers.rank.loading.model import ModelShard
 
 SPEC = RankSpec(model="m", engine_id="e", max_num_seqs=3, max_num_batched_tokens=40)
@@ -78,6 +79,43 @@ def test_on_a_cpu_steps_with_chunks_are_not_recorded(model: ModelShard, cache: K
         record_graphs(with_fields(SPEC, prefill_graphs="on"), on_cpu, cache, print, _plain_recorder)
 
 
+class WrongKernel(PlainKernel):
+    """A kernel whose rows of any length miss their first token, once they have earlier ones."""
+
+    def attend_ragged(
+        self,
+        query: torch.Tensor,
+        blocks: torch.Tensor,
+        rows: RaggedRows,
+        scaling: float,
+        window: int | None,
+        out: torch.Tensor,
+    ) -> None:
+        tiles = rows.tiles.clone()
+        tiles[:, 3] -= (tiles[:, 3] > 0).to(torch.int32)
+        super().attend_ragged(query, blocks, replace(rows, tiles=tiles), scaling, window, out)
+
+
+@pytest.mark.parametrize("num_ranks", [1, 2])
+def test_a_wrong_attention_is_not_recorded(num_ranks: int, model: ModelShard, cache: KVCache) -> None:
+    """All ranks know it, so they need not end."""
+    spec, said = with_fields(SPEC, num_ranks=num_ranks), list[str]()
+    wrong = replace(model, kernel=WrongKernel())
+    assert [type(one) for one in record_graphs(spec, wrong, cache, said.append, _plain_recorder)] == [DecodeGraphs]
+    why = "because they cannot be recorded: the kernel's attention for rows of any length is wrong"
+    assert said[1] == f"prefill steps are computed without graphs, {why}"
+    with pytest.raises(ModelLoadError, match=r"^prefill steps cannot be recorded as graphs: the kernel's attention"):
+        record_graphs(with_fields(spec, prefill_graphs="on"), wrong, cache, print, _plain_recorder)
+
+
+@pytest.mark.parametrize("num_blocks", [1, 2, 3])
+def test_small_caches_are_enough(num_blocks: int, model: ModelShard) -> None:
+    """The attention is compared as far as there is room for it."""
+    small = KVCache(model.cache_shape, num_blocks, torch.device("cpu"), with_spare=True)
+    (_, graphs) = record_graphs(SPEC, model, small, print, _plain_recorder)
+    assert repr(graphs) == "<PrefillGraphs of 16, 32, 40 tokens>"
+
+
 def test_what_keeps_the_device_busy_is_not_worth_a_graph(
     model: ModelShard, cache: KVCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,6 +130,26 @@ def test_one_rank_goes_on_without(model: ModelShard, cache: KVCache) -> None:
     assert record_graphs(SPEC, model, cache, said.append, FailingRecorder) == []
     why = "steps are computed without graphs, because they cannot be recorded: operation not permitted"
     assert [line.partition(" when")[0] for line in said] == [f"decode {why}", f"prefill {why}"]
+
+
+def test_after_a_failure_another_recorder_is_made(model: ModelShard, cache: KVCache) -> None:
+    recorders: list[Recorder] = [FailingRecorder(cache.device), PlainRecorder()]
+
+    def make(device: torch.device) -> Recorder:
+        return recorders.pop(0)
+
+    assert [type(one) for one in record_graphs(SPEC, model, cache, print, make)] == [PrefillGraphs]
+
+
+def test_who_lacks_memory_is_told_what_helps(model: ModelShard, cache: KVCache) -> None:
+    class Full(PlainRecorder):
+        def __call__(self, work: Callable[[], None]) -> Replay:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+    with pytest.raises(ModelLoadError, match=r"2\.00 GiB \(a smaller --gpu-memory-fraction .*; --prefill-graphs off "):
+        record_graphs(
+            with_fields(SPEC, decode_graphs="off", prefill_graphs="on"), model, cache, print, lambda device: Full()
+        )
 
 
 @pytest.mark.parametrize("kind", ["decode", "prefill"])
