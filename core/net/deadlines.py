@@ -6,7 +6,7 @@ most timeouts of a process have one of a few lengths, so those of one length are
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 #: Delays remembered. Beyond this number, those that nobody waits for are forgotten.
-MAX_DELAYS = 64
+MAX_DELAYS: Final = 64
 
 
 class Timers(Protocol):

@@ -5,7 +5,7 @@ Paths that a key or token guards are not checked for the name.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from core.net.access.hosts import hosts_of
 from core.net.access.sites import is_from_other_site
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from router.settings import RouterSettings
 
 #: Paths that need an API key, or the admin token. The page ``/dashboard`` is open, but shows nothing without the token.
-_WITH_KEYS = ("/v1/", *ENDPOINTS, "/openapi.json", "/docs")
-_WITH_ADMIN_TOKEN = ("/admin", "/dashboard")
+_WITH_KEYS: Final = ("/v1/", *ENDPOINTS, "/openapi.json", "/docs")
+_WITH_ADMIN_TOKEN: Final = ("/admin", "/dashboard")
 
-_OTHER_SITE = (
+_OTHER_SITE: Final = (
     "Pages of other sites may not use this API: add the page's origin to the setting cors_origins "
     "(BATON_ROUTER_CORS_ORIGINS)."
 )
-_NO_ADMIN = "The admin API does not answer pages of other sites."
+_NO_ADMIN: Final = "The admin API does not answer pages of other sites."
 
 
 class Doors:

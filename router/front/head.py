@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from core.protocol.errors import BadRequestError
 from router.queue.priorities import HEADER
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from router.queue.priorities import PriorityClasses
 
-_PRIORITY = HEADER.encode()
+_PRIORITY: Final = HEADER.encode()
 
 
 def key_in(path: str, headers: Mapping[bytes, bytes]) -> bytes | None:

@@ -44,9 +44,18 @@ def reference_routes(app: FastAPI, keys: BearerKeys, *, has_keys: bool, has_admi
 
     @api.get("/openapi.json", dependencies=[Depends(keys.guard)])
     async def document() -> Response:
-        return JSONResponse(_with_keys(app.openapi(), has_keys=has_keys, has_admin_token=has_admin_token))
+        shown = _with_keys(_without_enums_texts(app.openapi()), has_keys=has_keys, has_admin_token=has_admin_token)
+        return JSONResponse(shown)
 
     return api
+
+
+def _without_enums_texts(document: dict[str, Any]) -> dict[str, Any]:
+    """Without the docstrings of enums, which compiled ones do not have; each field says what its values mean."""
+    for schema in document["components"]["schemas"].values():
+        if "enum" in schema:
+            schema.pop("description", None)
+    return document
 
 
 def _with_keys(document: dict[str, Any], *, has_keys: bool, has_admin_token: bool) -> dict[str, Any]:

@@ -10,14 +10,15 @@ from __future__ import annotations
 import secrets
 from bisect import bisect_right
 from itertools import pairwise
+from typing import Final
 
 from xxhash import xxh3_64_intdigest
 
 #: About 128 tokens of text, eight blocks of 16: smaller chunks cost more time than the extra matches save.
-CHUNK_BYTES = 512
-PARTS = 16
+CHUNK_BYTES: Final = 512
+PARTS: Final = 16
 #: Text after this many bytes is ignored.
-MAX_BYTES = 256 * 1024
+MAX_BYTES: Final = 256 * 1024
 
 
 def _ends() -> tuple[int, ...]:
@@ -28,11 +29,11 @@ def _ends() -> tuple[int, ...]:
 
 
 #: Bytes of the first so many chunks of any prompt that has so many.
-NUM_BYTES = (0, *_ends())
-_PARTS = tuple(slice(*ends) for ends in pairwise(NUM_BYTES))
+NUM_BYTES: Final = (0, *_ends())
+_PARTS: Final = tuple(slice(*ends) for ends in pairwise(NUM_BYTES))
 #: Size of each chunk, bytes; a prompt has at most as many chunks as this has numbers.
-SIZES = tuple(end - start for start, end in pairwise(NUM_BYTES))
-_SECRET = secrets.randbits(64)
+SIZES: Final = tuple(end - start for start, end in pairwise(NUM_BYTES))
+_SECRET: Final = secrets.randbits(64)
 
 
 def num_chunks_in(num_bytes: int) -> int:

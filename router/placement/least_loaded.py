@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from router.pool import Worker
 
 #: Numbers the picks of all policies, since several may pick among the same workers.
-_turns = itertools.count(1)
+_turns: Final = itertools.count(1)
 
 
 class LeastLoaded:

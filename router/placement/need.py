@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from core.protocol.errors import BadRequestError
 
 if TYPE_CHECKING:
@@ -14,15 +12,24 @@ if TYPE_CHECKING:
     from router.pool import Worker
 
 
-class Need(msgspec.Struct, frozen=True):
-    """Room for a prompt and one token. A worker that does not report its blocks counts as having enough."""
+class Need:
+    """Room for a prompt and one token. A worker that does not report its blocks counts as having enough.
 
-    num_tokens: int
-    #: True: P counted the tokens, or the client sent token ids. False: an estimate, which may be too high, so at most
-    #: half of a worker's blocks are required.
-    exact: bool
-    #: The worker that already holds the prompt's blocks; None: none does.
-    source: Worker | None = None
+    ``exact``: P counted the tokens, or the client sent token ids. Else ``num_tokens`` is an estimate, which may be too
+    high, so at most half of a worker's blocks are required. ``source``: the worker that already holds the prompt's
+    blocks; None: none does.
+    """
+
+    __slots__ = ("exact", "num_tokens", "source")
+
+    def __init__(self, num_tokens: int, *, exact: bool, source: Worker | None = None) -> None:
+        self.num_tokens = num_tokens
+        self.exact = exact
+        self.source = source
+
+    def __repr__(self) -> str:
+        about = "" if self.exact else "about "
+        return f"<Need for {about}{self.num_tokens} tokens>"
 
     def blocks_on(self, worker: Worker) -> int:
         """Number of blocks needed on a worker; 0 if the block size is not known."""

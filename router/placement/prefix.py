@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from router.placement.chunks import NUM_BYTES
 from router.placement.least_loaded import LeastLoaded, take_turn
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 # cache_threshold 0.3, balance_rel_threshold 1.5, balance_abs_threshold 64 requests. SGLang's 64 is for engines of any
 # size; Baton's report their limit, so here it is a fraction: 64 of vLLM's default of 256 sequences (max_num_seqs).
 #: The smallest fraction of a prompt that counts as a match; shorter prefixes are soon on all workers anyway.
-LEAST_MATCH = 0.3
+LEAST_MATCH: Final = 0.3
 #: A worker is too busy if the fraction of its limit in use exceeds the lowest one by more than MAX_GAP (or by more than
 #: MAX_GAP_REQUESTS, if its limit is large, or assumed because the worker does not report one),
-MAX_GAP = 0.25
-MAX_GAP_REQUESTS = 64
+MAX_GAP: Final = 0.25
+MAX_GAP_REQUESTS: Final = 64
 #: and is also more than this many times the lowest.
-MAX_RATIO = 1.5
+MAX_RATIO: Final = 1.5
 #: Text remembered per worker, bytes: about two million tokens.
-MAX_BYTES = 8 << 20
+MAX_BYTES: Final = 8 << 20
 
 
 class Prefix:

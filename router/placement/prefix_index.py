@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from router.placement.chunks import CHUNK_BYTES, NUM_BYTES, num_chunks_in
 from router.placement.prefix_holders import PrefixHolders
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
 #: Parts in which a worker's prefixes are kept and forgotten. A prompt that is larger than a part is one by itself.
-GENERATIONS = 4
+GENERATIONS: Final = 4
 
 
 class PrefixIndex:

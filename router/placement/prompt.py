@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
-
-import msgspec
+from typing import TYPE_CHECKING, Final
 
 from router.placement.chunks import NUM_BYTES, chunk_hashes
 from router.placement.need import Need
@@ -16,24 +14,40 @@ if TYPE_CHECKING:
     from router.pool import Worker
 
 #: Bytes of text in a token, roughly, in English and with today's vocabularies.
-BYTES_PER_TOKEN = 4
+BYTES_PER_TOKEN: Final = 4
 
 
 def _nothing() -> bytes:
     return b""
 
 
-class Prompt(msgspec.Struct):
+class Prompt:
     """What a policy may know about a request before prefill. ``num_bytes``: size of the prompt's text."""
 
-    model: str
-    num_bytes: int
-    #: Returns the canonical bytes of the prompt: prompts with equal beginnings have bytes with equal beginnings.
-    text: Callable[[], bytes] = _nothing
-    #: Number of tokens, if the prompt came as token ids.
-    num_ids: int | None = None
-    _chunks: tuple[int, ...] | None = None
-    _text_bytes: int = 0
+    __slots__ = ("_chunks", "_text_bytes", "model", "num_bytes", "num_ids", "text")
+
+    def __init__(
+        self, model: str, num_bytes: int, text: Callable[[], bytes] = _nothing, num_ids: int | None = None
+    ) -> None:
+        """``num_ids``: number of tokens, if the prompt came as token ids."""
+        self.model = model
+        self.num_bytes = num_bytes
+        #: Returns the canonical bytes of the prompt: prompts with equal beginnings have bytes with equal beginnings.
+        self.text = text
+        self.num_ids = num_ids
+        self._chunks: tuple[int, ...] | None = None
+        self._text_bytes = 0
+
+    def __repr__(self) -> str:
+        return f"<Prompt of {self.num_bytes} bytes for {self.model}>"
+
+    @classmethod
+    def hashed(cls, model: str, num_bytes: int, num_ids: int, chunks: tuple[int, ...]) -> Prompt:
+        """One of which only the hashes of its chunks are known, and how long it is."""
+        prompt = cls(model, num_bytes, num_ids=num_ids)
+        prompt._chunks = chunks
+        prompt._text_bytes = num_bytes
+        return prompt
 
     @property
     def chunks(self) -> tuple[int, ...]:
@@ -61,13 +75,18 @@ class Prompt(msgspec.Struct):
         return Need(self.num_tokens, exact=self.num_ids is not None)
 
 
-class Prefilled(msgspec.Struct, frozen=True):
-    """What a policy may know about a request after prefill. ``source`` holds its blocks; None: no worker does."""
+class Prefilled:
+    """What a policy may know about a request after prefill. ``source`` holds its blocks; None: no worker does.
 
-    prompt: Prompt
-    source: Worker | None
-    #: The prompt's number of tokens as P counted them; 0: P did not report it, or there was no P.
-    num_tokens: int
+    ``num_tokens``: the prompt's number of tokens as P counted them; 0: P did not report it, or there was no P.
+    """
+
+    __slots__ = ("num_tokens", "prompt", "source")
+
+    def __init__(self, prompt: Prompt, source: Worker | None, num_tokens: int) -> None:
+        self.prompt = prompt
+        self.source = source
+        self.num_tokens = num_tokens
 
     @property
     def need(self) -> Need:

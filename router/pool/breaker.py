@@ -11,10 +11,11 @@ sent anyway: the breaker never excludes the last worker. A request that succeeds
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
 #: Seconds from opening to the first probe; doubled by every failure up to the maximum, reset when it closes.
-FIRST_PAUSE_S = 0.5
-MAX_PAUSE_S = 30.0
+FIRST_PAUSE_S: Final = 0.5
+MAX_PAUSE_S: Final = 30.0
 
 
 class BreakerState(StrEnum):
@@ -36,7 +37,7 @@ class BreakerEvent(StrEnum):
 
 
 #: An event that a state does not list changes nothing.
-TABLE: dict[BreakerState, dict[BreakerEvent, BreakerState]] = {
+TABLE: Final[dict[BreakerState, dict[BreakerEvent, BreakerState]]] = {
     BreakerState.CLOSED: {BreakerEvent.FAILED_OFTEN: BreakerState.OPEN},
     BreakerState.OPEN: {
         BreakerEvent.PROBE_ANSWERED: BreakerState.HALF_OPEN,

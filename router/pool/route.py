@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from core.protocol.errors import ApiError, UnavailableError, no_such_model
 from core.protocol.worker import Role
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from router.pool.worker import Worker
 
 #: Most routes remembered, one per model name asked for.
-MAX_ROUTES = 256
+MAX_ROUTES: Final = 256
 
 
 @dataclass(frozen=True, slots=True)

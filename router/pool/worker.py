@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from core.protocol.worker import Role, WorkerLoad
 from core.protocol.worker_address import WorkerAddress
@@ -11,7 +12,7 @@ from router.pool.engine_kind import EngineKind
 from router.pool.model_card import ModelFacts
 
 #: Failures in a row that open a worker's breaker, unless the settings say otherwise.
-BREAKER_FAILURES = 5
+BREAKER_FAILURES: Final = 5
 
 
 @dataclass(slots=True, eq=False)

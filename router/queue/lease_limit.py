@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from router.pool import EngineKind
 
 if TYPE_CHECKING:
@@ -17,12 +15,15 @@ if TYPE_CHECKING:
     from router.pool import Worker, WorkerPool
 
 
-class _Ours(msgspec.Struct):
+class _Ours:
     """Blocks of one worker under leases of this router: now, and when ``load`` was reported."""
 
-    load: WorkerLoad
-    num_held: int = 0
-    num_held_at_load: int = 0
+    __slots__ = ("load", "num_held", "num_held_at_load")
+
+    def __init__(self, load: WorkerLoad) -> None:
+        self.load = load
+        self.num_held = 0
+        self.num_held_at_load = 0
 
 
 class LeaseLimit:

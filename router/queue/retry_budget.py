@@ -7,8 +7,10 @@ could not migrate the streams of one dead worker.
 
 from __future__ import annotations
 
+from typing import Final
+
 #: Length of the counted window in seconds, in steps of one second.
-WINDOW_S = 10
+WINDOW_S: Final = 10
 
 
 class RetryBudget:

@@ -7,7 +7,7 @@ request may have caused, and by the retry budget of all requests together. Past 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from core.protocol.errors import ApiError, UpstreamError
 from router.request.failure_table import CountsAs, Failure, Leg, Next, row_of
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from router.request.failure_table import FailureRow
 
 #: After this many failed reads of P's blocks, P is taken to be broken.
-MAX_FAILED_READS = 2
+MAX_FAILED_READS: Final = 2
 #: A stream that has since got this many tokens further did not cause a worker's death: otherwise the next worker would
 #: have died at the same token. At most two tokens were computed and not sent when a worker was killed (measured: 94
 #: streams, 8 deaths), and a worker may hold back a few tokens whose text is not complete.
-CLEARED_AFTER_TOKENS = 8
+CLEARED_AFTER_TOKENS: Final = 8
 #: Seconds to wait before each further attempt of a leg that a worker aborted. The first wait is short, for a late abort
 #: of an earlier attempt. Their sum is longer than workers refuse a router that was taken for dead: ``REFUSE_GONE_S``
 #: after the last call about that router, which comes within ``TELL_GONE_S`` (both in ``core.protocol.router``).
 ABORT_WAITS_S: tuple[float, ...] = (0.1, 0.3, 0.6, 1.0, 1.6)
 #: Most requests never fail, so they share one set.
-_NOBODY: frozenset[Worker] = frozenset()
+_NOBODY: Final[frozenset[Worker]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 #: OpenAI's header for it, under which the router also sends it back.
-HEADER = b"x-client-request-id"
+HEADER: Final = b"x-client-request-id"
 #: The headers that a client may use; the first wins. In an answer the second one has the router's own id.
-_GIVEN = (HEADER, b"x-request-id")
+_GIVEN: Final = (HEADER, b"x-request-id")
 #: Printable ASCII; the length limit is OpenAI's.
-_CLIENT_ID = re.compile(rb"[ -~]{1,512}")
+_CLIENT_ID: Final = re.compile(rb"[ -~]{1,512}")
 
 
 def client_id(headers: Mapping[bytes, bytes]) -> str:

@@ -6,13 +6,13 @@ type. All that is left out or misread here is a worse choice of a worker, never 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
 #: The fields that a worker puts before the prompt, or that part the cached blocks of clients (a salt, or OpenAI's key).
 #: Their order differs between chat templates, so prompts that differ in one of them may share more than their bytes do.
-_BEFORE = (
+_BEFORE: Final = (
     "cache_salt",
     "prompt_cache_key",
     "chat_template",
@@ -23,17 +23,17 @@ _BEFORE = (
     "instructions",
 )
 #: The fields that may have the prompt, in the order in which they are looked for.
-_PROMPTS = ("messages", "prompt", "input")
+_PROMPTS: Final = ("messages", "prompt", "input")
 #: What a part of a message counts for that is no text, bytes. An image of a million pixels is about a thousand tokens
 #: in the common models; its own size says nothing, since an address is short and a file is compressed.
-MEDIA_BYTES = 4096
+MEDIA_BYTES: Final = 4096
 #: A text that no model reads as text, such as an image in base64, is represented by samples if it has more characters:
 #: to read megabytes for each request would be slow.
-_MAX_PLAIN_CHARS = 512
+_MAX_PLAIN_CHARS: Final = 512
 _NUM_SAMPLES, _SAMPLE_CHARS = 8, 48
 #: How deep in a part such a text is looked for: ``{"image_url": {"url": ...}}`` needs 2, an image in the result of one
 #: of Anthropic's tools 4.
-_MAX_DEPTH = 4
+_MAX_DEPTH: Final = 4
 
 
 def prompt_text(body: dict[str, Any]) -> bytes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from core.net.answers import EVENT_STREAM, JSON, header_lines, retry_after
 from router.request.client_id import HEADER as CLIENT_ID
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 LAST_WRITE_S = 1.0
 
 
-_STREAM_LINES = header_lines(EVENT_STREAM)
+_STREAM_LINES: Final = header_lines(EVENT_STREAM)
 
 
 class Reply(Protocol):

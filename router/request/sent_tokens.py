@@ -13,24 +13,25 @@ its worker computes. Clients are not sent such events.
 from __future__ import annotations
 
 import re
+from typing import Final
 
 import orjson
 
 from router.upstream.events import DONE_EVENT, END, MAX_EVENT_BYTES, EventTooLarge
 
 #: The header that asks a worker for these lines.
-ASK_NAMES = ("x-baton-token-ids", "1")
+ASK_NAMES: Final = ("x-baton-token-ids", "1")
 #: Bytes of the lines of one stream, about a million tokens. A longer stream cannot be continued.
 MAX_IDS_BYTES = 8 << 20
 #: Larger than any token id. A worker might send numbers that JSON cannot hold.
-_NO_TOKEN = 1 << 31
+_NO_TOKEN: Final = 1 << 31
 #: Bytes kept of a stream's first events, for ``created``.
-_MAX_HEAD_BYTES = 1024
-_COLON = ord(":")
-_LAST_WORDS = b":end"
-_CACHED_KEY = b'cached_tokens"'
-_CACHED = re.compile(rb'cached_tokens":\s*(\d+)')
-_CREATED = re.compile(rb'"created":\s*(\d+)')
+_MAX_HEAD_BYTES: Final = 1024
+_COLON: Final = ord(":")
+_LAST_WORDS: Final = b":end"
+_CACHED_KEY: Final = b'cached_tokens"'
+_CACHED: Final = re.compile(rb'cached_tokens":\s*(\d+)')
+_CREATED: Final = re.compile(rb'"created":\s*(\d+)')
 
 
 class SentTokens:

@@ -13,6 +13,7 @@ An event that the table does not list raises IllegalEvent and changes nothing.
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
 
 class State(StrEnum):
@@ -64,9 +65,9 @@ class IllegalEvent(Exception):
         self.event = event
 
 
-_ENDS = {Event.FAILED: State.FAILED, Event.ABORTED: State.ABORTED}
+_ENDS: Final = {Event.FAILED: State.FAILED, Event.ABORTED: State.ABORTED}
 
-TABLE: dict[State, dict[Event, State]] = {
+TABLE: Final[dict[State, dict[Event, State]]] = {
     State.QUEUED: {
         Event.PREFILL_SENT: State.PREFILLING,
         Event.DECODE_SENT: State.READING,
@@ -106,6 +107,6 @@ TABLE: dict[State, dict[Event, State]] = {
 }
 
 #: Events of a leg that is tried again, because it failed or P's blocks are gone.
-RETRIES = frozenset({Event.PREFILL_AGAIN, Event.DECODE_AGAIN})
+RETRIES: Final = frozenset({Event.PREFILL_AGAIN, Event.DECODE_AGAIN})
 
-LIVE = tuple(state for state, events in TABLE.items() if events)
+LIVE: Final = tuple(state for state, events in TABLE.items() if events)

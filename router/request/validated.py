@@ -5,7 +5,7 @@ Where both kinds serve a model the strict rules hold, because either kind may ge
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from router.request.endpoints import Endpoint
 
 #: The paths that take a request for workers.
-PATHS = frozenset({CHAT_PATH, COMPLETIONS_PATH, *ENDPOINTS})
+PATHS: Final = frozenset({CHAT_PATH, COMPLETIONS_PATH, *ENDPOINTS})
 #: Fields of ``/v1/responses`` that refer to a store: each vLLM server has its own.
-_STORED = ("previous_response_id", "background")
+_STORED: Final = ("previous_response_id", "background")
 
 
 def validated(pool: WorkerPool, path: str, raw: bytes, body: dict[str, Any]) -> ClientRequest:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from core.net.client.errors import CallError, ConnectionLost
 from core.process.failpoints import hit
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 #: For requests about their prompts, which no cache helps: hundreds of them may share a beginning.
-_LEAST_LOADED = LeastLoaded()
+_LEAST_LOADED: Final = LeastLoaded()
 
 
 class NoReader(Exception):

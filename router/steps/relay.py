@@ -6,7 +6,7 @@ may follow.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from core.net.answers import JSON
 from core.net.client.errors import CallError
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 #: Most events in a chunk of the client's answer, not counting those without content that open it: some clients show
 #: what a chunk has in one piece.
-EVENTS_IN_A_CHUNK = 4
+EVENTS_IN_A_CHUNK: Final = 4
 #: The content type of an answer that is no JSON, such as embeddings as bytes; vLLM's header ``metadata`` describes it.
-_BYTES = b"application/octet-stream"
+_BYTES: Final = b"application/octet-stream"
 
 
 async def relay(services: Services, request: Exchange, first: bytes) -> bool:

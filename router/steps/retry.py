@@ -8,7 +8,7 @@ Or the abort of an earlier attempt came late. No worker has failed in either cas
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from core.net.client.errors import ConnectError
 from core.protocol.errors import ApiError, UpstreamError
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from router.steps.failures import StreamBroken
 
 #: In order: D could not read P's blocks; the abort was asked for; the worker takes no new requests.
-_NOT_ITS_FAULT = frozenset({READ_FAILED, ABORTED, "draining"})
-_WITHOUT_ENGINE = frozenset({ENGINE_DEAD, ENGINE_GONE})
+_NOT_ITS_FAULT: Final = frozenset({READ_FAILED, ABORTED, "draining"})
+_WITHOUT_ENGINE: Final = frozenset({ENGINE_DEAD, ENGINE_GONE})
 
 
 def after_prefill(services: Services, request: Exchange, worker: Worker, error: CallError | TryAnother) -> Decision:

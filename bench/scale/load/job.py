@@ -34,4 +34,4 @@ class Job(msgspec.Struct, frozen=True):
         ids = self.prefix_ids
         ends = NUM_BYTES[1 : num_chunks_in(num_bytes) + 1]
         chunks = tuple(ids[(end - 1) // _PREFIX_BYTES] * _ENDS + end for end in ends)
-        return Prompt(MODEL, num_bytes, num_ids=self.num_tokens, _chunks=chunks, _text_bytes=num_bytes)
+        return Prompt.hashed(MODEL, num_bytes, self.num_tokens, chunks)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from core.protocol.errors import PermissionDeniedError
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 #: Value of the setting that accepts every name.
-ANY = "*"
+ANY: Final = "*"
 #: RFC 9110: an IPv6 address is in brackets, and a port may follow.
-_HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\[\]:@/?#\s]+))(?::\d{0,5})?")
+_HOST: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\[\]:@/?#\s]+))(?::\d{0,5})?")
 #: Accepted headers that are remembered; others are parsed each time.
-_MAX_KNOWN = 256
+_MAX_KNOWN: Final = 256
 
-REFUSED = (
+REFUSED: Final = (
     "No token guards this path, so it is served under this machine's own names only, such as localhost and 127.0.0.1. "
     "If the name in your request's Host header is yours, add it to the setting allowed_hosts (BATON_ALLOWED_HOSTS)."
 )

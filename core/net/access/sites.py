@@ -6,12 +6,12 @@ answer: sending a request is enough to do harm.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_OURS = frozenset({b"same-origin", b"none"})
+_OURS: Final = frozenset({b"same-origin", b"none"})
 
 
 def is_from_other_site(headers: Mapping[bytes, bytes]) -> bool:

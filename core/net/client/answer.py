@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from core.net.client.errors import AnswerTooLarge, CallError, CallTimeout, ConnectionLost
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from core.net.deadlines import Timeout
 
 #: Bytes of an answer that may wait for its reader before the connection is paused.
-HIGH_WATER_BYTES = 256 << 10
+HIGH_WATER_BYTES: Final = 256 << 10
 
 
 class Source(Protocol):

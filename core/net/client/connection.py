@@ -7,7 +7,7 @@ must never be taken for the answer to the next one.
 from __future__ import annotations
 
 import asyncio
-from typing import TypeAlias, cast
+from typing import Final, TypeAlias, cast
 
 import httptools
 
@@ -19,15 +19,15 @@ from core.net.sockets import set_tcp_options
 
 #: How the kernel notices a server that vanished without closing (host or network down): the kernel probes a silent
 #: connection after 15 s, then every 5 s, and gives up when what was sent has not been acknowledged for 30 s.
-_TCP_OPTIONS = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_USER_TIMEOUT": 30_000}
+_TCP_OPTIONS: Final = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_USER_TIMEOUT": 30_000}
 #: A body in pieces, of which none is empty: so a long one that several requests have in common is never copied.
 Pieces: TypeAlias = "tuple[bytes | memoryview, ...]"
 #: Requests of fewer bytes are joined before they are written: a system call for one piece costs less than for several.
-_JOINED_BYTES = 16 << 10
+_JOINED_BYTES: Final = 16 << 10
 #: What stands for the headers that say where an answer ends.
-_FRAME = ""
+_FRAME: Final = ""
 #: The headers that matter, and for those that an answer keeps the names of its attributes.
-_KEPT = {
+_KEPT: Final = {
     b"content-length": _FRAME,
     b"transfer-encoding": _FRAME,
     b"retry-after": "retry_after",
@@ -35,7 +35,7 @@ _KEPT = {
     b"metadata": "metadata",
 }
 #: Bytes of status line and headers, of trailers, and of anything else that comes without a byte of a body.
-MAX_HEAD_BYTES = 64 << 10
+MAX_HEAD_BYTES: Final = 64 << 10
 
 
 class _NotDue(Exception):

@@ -11,7 +11,7 @@ import asyncio
 import functools
 import logging
 import ssl
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from core.net.client.connection import Connection
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("baton.net")
 
 #: A connection that was idle for longer is not used again: uvicorn closes one after 5 s by default.
-MAX_IDLE_S = 4.0
+MAX_IDLE_S: Final = 4.0
 #: A kept connection that breaks within this many seconds of writing a request had been closed before: noticing that
 #: takes one round trip. Later, the server may be at work on the request.
 STALE_S = 0.1

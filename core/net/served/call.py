@@ -6,7 +6,7 @@ the interface to whoever answers. What the connection asks of either is the same
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from uvicorn.protocols.http.flow_control import FlowControl
 
 
-_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 #: The line of an answer that is the last one of its connection.
-CLOSE = b"connection: close\r\n"
-_CHUNKED = b"transfer-encoding: chunked\r\n\r\n"
-_LAST_CHUNK = b"0\r\n\r\n"
+CLOSE: Final = b"connection: close\r\n"
+_CHUNKED: Final = b"transfer-encoding: chunked\r\n\r\n"
+_LAST_CHUNK: Final = b"0\r\n\r\n"
 
 
 class Calls(Protocol):

@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import socket
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote_to_bytes
 
 import httptools
@@ -36,19 +36,19 @@ if TYPE_CHECKING:
     from core.net.served.connections import Connections
 
 #: The key of ``scope["state"]`` with the function that closes the request's connection at once.
-DROP = "drop"
+DROP: Final = "drop"
 #: The key with the function to call for an answer that has a deadline of its own: it is then not closed for being
 #: unread.
-HAS_DEADLINE = "has_deadline"
+HAS_DEADLINE: Final = "has_deadline"
 #: Requests that a client may send before the one before them is answered.
-MAX_PIPELINED = 16
+MAX_PIPELINED: Final = 16
 #: Bytes of an answered request that are read and thrown away; then the connection is closed.
-LINGER_BYTES = 4 << 20
+LINGER_BYTES: Final = 4 << 20
 #: Headers that are looked at as they come.
-_LOOKED_AT = frozenset({b"host", b"expect", b"transfer-encoding"})
+_LOOKED_AT: Final = frozenset({b"host", b"expect", b"transfer-encoding"})
 #: ``tcpi_bytes_acked`` in Linux's ``struct tcp_info``: 64 bits. The fill of buffers is no measure: TLS has a buffer of
 #: its own, and the system's takes more only when a third of it is free.
-_ACKED = slice(120, 128)
+_ACKED: Final = slice(120, 128)
 
 
 class _Patient(asyncio.Transport):

@@ -7,20 +7,20 @@ Building all of them blocks the event loop for a second or two.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
 from core.protocol.errors import BadRequestError
 
 #: Text parts for each message that is allowed, counted over all messages together.
-PARTS_PER_MESSAGE = 4
+PARTS_PER_MESSAGE: Final = 4
 #: Objects, arrays and keys for each message. A message with all of OpenAI's fields has 12, each part at most 6.
-NODES_PER_MESSAGE = 36
+NODES_PER_MESSAGE: Final = 36
 #: Objects, arrays and keys outside messages: ``logit_bias`` alone may have 1024 keys.
-MORE_NODES = 4096
+MORE_NODES: Final = 4096
 
-_TOO_MANY = "array_above_max_length"
+_TOO_MANY: Final = "array_above_max_length"
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from router.request.bodies import ClientBody
 
 #: Fields that differ between P's body and D's.
-_PER_LEG = frozenset(
+_PER_LEG: Final = frozenset(
     {"stream", "stream_options", "max_tokens", "max_completion_tokens", "min_tokens", "seed", "kv_transfer_params"}
 )
-_DROPPED = _PER_LEG | NO_EFFECT
+_DROPPED: Final = _PER_LEG | NO_EFFECT
 #: The fields that limit the number of new tokens.
-LIMITS = ("max_tokens", "max_completion_tokens")
+LIMITS: Final = ("max_tokens", "max_completion_tokens")
 
 
 def prefill_body(body: ClientBody, *, hand_off: bool, resume: bytes | None = None, num_readers: int = 1) -> Pieces:

@@ -8,7 +8,7 @@ tell whether the text of the last one is complete; so the next event with one id
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
@@ -16,14 +16,14 @@ from router.request.sent_tokens import SentTokens
 from router.upstream.events import DONE_EVENT, END, EventTooLarge
 
 #: Everything that the router asked for and a client did not: removed from its events.
-_ASKED_FOR = re.compile(rb',"(?:prompt_)?token_ids":(?:\[[0-9,]*\]|null)')
-_IDS = re.compile(rb'"token_ids":\[([0-9,]*)\]')
-_PROMPT_IDS = re.compile(rb'"prompt_token_ids":(\[[0-9,]+\])')
-_FINISHED = re.compile(rb'"finish_reason":"')
-_TEXT = re.compile(rb'"(?:delta":\{(?:"role":"assistant",)?"content|text)":"(?!")')
+_ASKED_FOR: Final = re.compile(rb',"(?:prompt_)?token_ids":(?:\[[0-9,]*\]|null)')
+_IDS: Final = re.compile(rb'"token_ids":\[([0-9,]*)\]')
+_PROMPT_IDS: Final = re.compile(rb'"prompt_token_ids":(\[[0-9,]+\])')
+_FINISHED: Final = re.compile(rb'"finish_reason":"')
+_TEXT: Final = re.compile(rb'"(?:delta":\{(?:"role":"assistant",)?"content|text)":"(?!")')
 #: A delta with anything but text: what parsers of reasoning and tools put there.
-_PARSED = re.compile(rb'"(?:reasoning|reasoning_content|tool_calls|function_call|refusal|audio)":[^n]')
-_CREATED = re.compile(rb'"created":(\d+)')
+_PARSED: Final = re.compile(rb'"(?:reasoning|reasoning_content|tool_calls|function_call|refusal|audio)":[^n]')
+_CREATED: Final = re.compile(rb'"created":(\d+)')
 
 
 class VllmTokens(SentTokens):
