@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from router.metrics.metrics import Metrics
@@ -34,47 +33,76 @@ if TYPE_CHECKING:
     from router.vllm_leases.vllm_leases import VllmLeases
 
 
-@dataclass(slots=True)
 class Services:
     """Everything shared by the requests of one router."""
 
-    settings: RouterSettings
-    upstream: Upstream
-    pool: WorkerPool
-    prefill_queue: WorkerQueue
-    held_queue: WorkerQueue
-    pick_prefill: PickPrefill
-    pick_decode: PickDecode
-    leases: LeaseRenewer
-    #: What differs between the engines behind the workers.
-    engines: Engines
-    #: The leases on vLLM's prefill workers, and their side channels.
-    vllm_leases: VllmLeases
-    internal_calls: InternalCalls
-    prefill_aborts: PrefillAborts
-    lease_limit: LeaseLimit
-    #: Releases what requests hold: places on workers, leases, answers that will not be read.
-    releaser: Releaser
-    liveness: Liveness
-    skip_prefill: SkipPrefillRule
-    priorities: PriorityClasses
-    #: Bounds per request: prefills, decodes, migrations, worker deaths. ``retry_budget`` bounds all requests together.
-    limits: Limits
-    retry_budget: RetryBudget
-    readiness: Readiness
-    #: Bounds the bytes of all bodies that this process holds, on both ports.
-    body_budget: BodyBudget
-    #: Timeouts of which there are many, all of a few lengths.
-    timeouts: Timeouts
-    #: The other routers.
-    peers: PeerRouters
-    #: Ends requests and leases that dead routers have left on workers.
-    cleanup: Cleanup
-    #: The header with the internal token; empty if there is no token.
-    worker_headers: tuple[tuple[str, str], ...] = ()
-    active: ActiveRequests = field(default_factory=ActiveRequests)
-    ended: EndedRequests = field(default_factory=EndedRequests)
-    metrics: Metrics = field(default_factory=Metrics)
+    def __init__(
+        self,
+        *,
+        settings: RouterSettings,
+        upstream: Upstream,
+        pool: WorkerPool,
+        prefill_queue: WorkerQueue,
+        held_queue: WorkerQueue,
+        pick_prefill: PickPrefill,
+        pick_decode: PickDecode,
+        leases: LeaseRenewer,
+        engines: Engines,
+        vllm_leases: VllmLeases,
+        internal_calls: InternalCalls,
+        prefill_aborts: PrefillAborts,
+        lease_limit: LeaseLimit,
+        releaser: Releaser,
+        liveness: Liveness,
+        skip_prefill: SkipPrefillRule,
+        priorities: PriorityClasses,
+        limits: Limits,
+        retry_budget: RetryBudget,
+        readiness: Readiness,
+        body_budget: BodyBudget,
+        timeouts: Timeouts,
+        peers: PeerRouters,
+        cleanup: Cleanup,
+        worker_headers: tuple[tuple[str, str], ...],
+    ) -> None:
+        self.settings = settings
+        self.upstream = upstream
+        self.pool = pool
+        self.prefill_queue = prefill_queue
+        self.held_queue = held_queue
+        self.pick_prefill = pick_prefill
+        self.pick_decode = pick_decode
+        self.leases = leases
+        #: What differs between the engines behind the workers.
+        self.engines = engines
+        #: The leases on vLLM's prefill workers, and their side channels.
+        self.vllm_leases = vllm_leases
+        self.internal_calls = internal_calls
+        self.prefill_aborts = prefill_aborts
+        self.lease_limit = lease_limit
+        #: Releases what requests hold: places on workers, leases, answers that will not be read.
+        self.releaser = releaser
+        self.liveness = liveness
+        self.skip_prefill = skip_prefill
+        self.priorities = priorities
+        #: Bounds per request: prefills, decodes, migrations, worker deaths. ``retry_budget`` bounds all requests
+        #: together.
+        self.limits = limits
+        self.retry_budget = retry_budget
+        self.readiness = readiness
+        #: Bounds the bytes of all bodies that this process holds, on both ports.
+        self.body_budget = body_budget
+        #: Timeouts of which there are many, all of a few lengths.
+        self.timeouts = timeouts
+        #: The other routers.
+        self.peers = peers
+        #: Ends requests and leases that dead routers have left on workers.
+        self.cleanup = cleanup
+        #: The header with the internal token; empty if there is no token.
+        self.worker_headers = worker_headers
+        self.active = ActiveRequests()
+        self.ended = EndedRequests()
+        self.metrics = Metrics()
 
     @property
     def router_id(self) -> str:

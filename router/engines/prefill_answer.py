@@ -2,93 +2,49 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import orjson
 
 from core.protocol.errors import UpstreamError
 from core.protocol.handoff import HandOffSummary
+from router.engines.answer_body import (
+    NULL,
+    UsageSoFar,
+    decoded_answer,
+    decoded_summary,
+    decoded_usage,
+)
 from router.upstream.events import DONE_EVENT
 
 if TYPE_CHECKING:
     from core.net.client.connection import Pieces
     from router.request.client_request import ClientRequest
 
-_T = TypeVar("_T")
-_NULL = (b"", b"null")
 #: The reasons for an end after which nothing comes.
-_COMPLETE = ("stop", "tool_calls")
-
-
-class _Message(msgspec.Struct):
-    content: str | None = None
-    reasoning_content: str | None = None
-    #: As in a chunk. Empty: there are none.
-    tool_calls: msgspec.Raw = msgspec.Raw(b"")
-
-    def delta(self) -> dict[str, Any]:
-        """The parts that have come, for a chunk."""
-        parts: dict[str, Any] = {"reasoning_content": self.reasoning_content, "content": self.content}
-        calls = bytes(self.tool_calls)
-        if calls not in _NULL:
-            parts["tool_calls"] = orjson.Fragment(calls)
-        return {name: part for name, part in parts.items() if part}
-
-
-class _Choice(msgspec.Struct):
-    index: int = 0
-    text: str = ""
-    message: _Message | None = None
-    logprobs: msgspec.Raw = msgspec.Raw(b"null")
-    finish_reason: str | None = None
-    #: Empty: P has not said one.
-    stop_reason: msgspec.Raw = msgspec.Raw(b"")
-    token_ids: msgspec.Raw = msgspec.Raw(b"[]")
-    prompt_token_ids: msgspec.Raw = msgspec.Raw(b"null")
-
-
-class _Answer(msgspec.Struct):
-    id: str
-    model: str
-    choices: list[_Choice]
-    created: Annotated[int, msgspec.Meta(ge=0, le=2**53)] = 0
-    system_fingerprint: str | None = None
-    usage: msgspec.Raw = msgspec.Raw(b"null")
-    kv_transfer_params: msgspec.Raw = msgspec.Raw(b"null")
-    prompt_token_ids: msgspec.Raw = msgspec.Raw(b"null")
-
-
-class _Counts(msgspec.Struct):
-    """The usage so far, as every chunk of a stream may have it."""
-
-    prompt_tokens: int
-    completion_tokens: int
-    total_tokens: int
-
-
-_answer_decoder = msgspec.json.Decoder(_Answer)
-_counts_decoder = msgspec.json.Decoder(_Counts)
-_summary_decoder = msgspec.json.Decoder(HandOffSummary)
+_COMPLETE: Final = ("stop", "tool_calls")
 
 
 class PrefillAnswer:
     """A decoded answer of P. Raises ValueError (also as msgspec.DecodeError) for a body that is not such an answer."""
 
     __slots__ = ("_answer", "_body", "_choice", "_hand_off", "kv_transfer_params", "summary")
+    #: For the compiler.
+    __deletable__ = ("_answer", "_choice")
 
     def __init__(self, body: bytes, *, hand_off: bool) -> None:
         """``hand_off``: P was asked to keep its blocks."""
         self._body = body
         self._hand_off = hand_off
-        self._answer = _decode(_answer_decoder, body)
+        self._answer = decoded_answer(body)
         if not self._answer.choices:
             raise ValueError("no choices")
         self._choice = self._answer.choices[0]
         raw = bytes(self._answer.kv_transfer_params)
         #: As P sent them, byte for byte. None when P holds no blocks.
-        self.kv_transfer_params: bytes | None = None if raw in _NULL else raw
-        self.summary = HandOffSummary() if self.kv_transfer_params is None else _decode(_summary_decoder, raw)
+        self.kv_transfer_params: bytes | None = None if raw in NULL else raw
+        self.summary = HandOffSummary() if self.kv_transfer_params is None else decoded_summary(raw)
         if self.summary.remote_num_tokens < 0:
             raise ValueError("less than no tokens")
 
@@ -127,12 +83,11 @@ class PrefillAnswer:
         """The usage so far, for chunks that have it; None if P has not said it."""
         if not asked.usage_in_chunks:
             return None
-        try:
-            counts = _counts_decoder.decode(self._answer.usage)
-        except msgspec.DecodeError:
+        counts = decoded_usage(self._answer.usage)
+        if counts is None:
             return None
         num_new = 0 if at_start else counts.completion_tokens
-        return msgspec.json.encode(_Counts(counts.prompt_tokens, num_new, counts.prompt_tokens + num_new))
+        return msgspec.json.encode(UsageSoFar(counts.prompt_tokens, num_new, counts.prompt_tokens + num_new))
 
     def _chunk(self, asked: ClientRequest, choices: list[dict[str, Any]], usage: bytes | None = None) -> bytes:
         chunk: dict[str, Any] = {
@@ -168,7 +123,7 @@ class PrefillAnswer:
     @property
     def shows_text(self) -> bool:
         """Whether the first token has text or logprobs for the client; part of a character is no text yet."""
-        return bool(self._parts) or bytes(self._choice.logprobs) not in _NULL
+        return bool(self._parts) or bytes(self._choice.logprobs) not in NULL
 
     def _text_event(self, asked: ClientRequest, *, begun: bool) -> bytes:
         parts = self._parts or {"content": ""}
@@ -208,13 +163,3 @@ class PrefillAnswer:
         except (orjson.JSONDecodeError, orjson.JSONEncodeError):
             # A part that the router does not read is nested too deeply, or has half of a surrogate pair.
             raise UpstreamError("A prefill worker's answer was not understood.") from None
-
-
-def _decode(decoder: msgspec.json.Decoder[_T], data: bytes) -> _T:
-    """Decode JSON. Raises ValueError, also if a part that the decoder skips is not UTF-8: others would refuse that."""
-    if not data.isascii():
-        data.decode()  # UnicodeDecodeError is a ValueError
-    try:
-        return decoder.decode(data)
-    except RecursionError:
-        raise ValueError("nested too deeply") from None

@@ -27,7 +27,7 @@ from router.front.head import check_content_type, key_in, priority_in, timeout_s
 from router.request.bodies import ClientBody
 from router.request.choices.whole import WholeRequest
 from router.request.snapshot import facts
-from router.request.validated import PATHS, validated, with_priority
+from router.request.validated import PATHS, set_priority, validated
 from router.steps.admission import check_choices, check_queue, check_requests, make_room
 from router.steps.choices import new_whole, run_choices
 from router.steps.exit import settle
@@ -177,7 +177,7 @@ class HotCalls:
             asked = validated(services.pool, call.path, raw, body)
         else:
             asked, body = translation.asked, translation.body
-        asked = with_priority(asked, arrival.priority, body)
+        set_priority(asked, arrival.priority, body)
         services.pool.route(asked.model)
         num = 1
         if asked.choices is not None:

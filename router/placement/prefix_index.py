@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
@@ -71,7 +70,11 @@ class PrefixIndex:
         sent = self._sent.get(key)
         if sent is None or not chunks:
             return 0
-        return max([one.longest(chunks) for one in sent.generations if chunks[0] in one.chunks], default=0)
+        most = 0
+        for one in sent.generations:
+            if chunks[0] in one.chunks:
+                most = max(most, one.longest(chunks))
+        return most
 
     def forget(self, key: str) -> None:
         """Forget a worker that left."""
@@ -93,8 +96,14 @@ class _Generation:
 
     def longest(self, chunks: Sequence[int]) -> int:
         """The number of chunks, from the first on, that are known. Ask only if the first one is."""
-        known = self.chunks
-        return bisect_left(chunks, True, key=lambda chunk: chunk not in known)
+        known, most, too_many = self.chunks, 1, len(chunks) + 1
+        while too_many - most > 1:
+            middle = (most + too_many) // 2
+            if chunks[middle - 1] in known:
+                most = middle
+            else:
+                too_many = middle
+        return most
 
 
 class _Sent:

@@ -2,56 +2,88 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-import msgspec
-
-from core.protocol.openai.choices import Choices
 from core.protocol.openai.requests import COMPLETION_MAX_TOKENS
 from router.request.endpoints import ENDPOINTS
 
 if TYPE_CHECKING:
+    from core.protocol.openai.choices import Choices
     from core.protocol.openai.plain import MoreChat, MoreCompletion, Plain
     from core.protocol.openai.requests import ChatRequest, CompletionRequest
 
     Validated = ChatRequest | CompletionRequest | Plain
 
 
-CHAT_PATH = "/v1/chat/completions"
-COMPLETIONS_PATH = "/v1/completions"
+CHAT_PATH: Final = "/v1/chat/completions"
+COMPLETIONS_PATH: Final = "/v1/completions"
 
 
-class ClientRequest(msgspec.Struct, frozen=True):
-    """What the router acts on; all other fields of a body are passed on unread."""
+class ClientRequest:
+    """What the router acts on; all other fields of a body are passed on unread. Only what validates it changes it."""
 
-    chat: bool
-    model: str
-    stream: bool
-    include_usage: bool
-    #: Most new tokens. None: as many as fit.
-    max_new_tokens: int | None
-    priority: int
-    user: str
-    #: Path at which workers serve the request.
-    path: str = CHAT_PATH
-    #: Whether one worker can prefill it and another decode it. False: one worker does everything.
-    splits: bool = True
-    #: Whether its stream ends with ``data: [DONE]``. False: with the end of the HTTP answer.
-    ends_with_done: bool = True
-    #: Whether only its worker judges its body: the worker's answers, also errors, are then passed on as they are.
-    passed_on: bool = False
-    #: Whether every chunk of its stream has the usage so far.
-    usage_in_chunks: bool = False
-    #: Whether its stream has the ids of prompt and tokens.
-    token_ids: bool = False
-    #: What it asks for more than one answer of; None: it asks for one.
-    choices: Choices | None = None
-    #: Whether it asks for the logprobs of a completion.
-    logprobs: bool = False
-    #: Whether its answer is about its prompt (an echo, logprobs of the prompt): a worker that prefills does it all.
-    is_about_prompt: bool = False
-    #: Path at which the client asked; empty: ``path``. Another one: request and answer are translated (``dialects``).
-    asked_at: str = ""
+    __slots__ = (
+        "asked_at",
+        "chat",
+        "choices",
+        "ends_with_done",
+        "include_usage",
+        "is_about_prompt",
+        "logprobs",
+        "max_new_tokens",
+        "model",
+        "passed_on",
+        "path",
+        "priority",
+        "splits",
+        "stream",
+        "token_ids",
+        "usage_in_chunks",
+        "user",
+    )
+
+    def __init__(
+        self,
+        *,
+        chat: bool,
+        model: str,
+        stream: bool,
+        include_usage: bool,
+        max_new_tokens: int | None,
+        priority: int,
+        user: str,
+        path: str = CHAT_PATH,
+        passed_on: bool = False,
+    ) -> None:
+        self.chat = chat
+        self.model = model
+        self.stream = stream
+        self.include_usage = include_usage
+        #: Most new tokens. None: as many as fit.
+        self.max_new_tokens = max_new_tokens
+        self.priority = priority
+        self.user = user
+        #: Path at which workers serve the request.
+        self.path = path
+        #: Whether only its worker judges its body: the worker's answers, also errors, are then passed on as they are.
+        self.passed_on = passed_on
+        #: Path at which the client asked; empty: ``path``. Another one: request and answer are translated
+        #: (``dialects``).
+        self.asked_at = ""
+        #: Whether one worker can prefill it and another decode it. False: one worker does everything.
+        self.splits = True
+        #: Whether its stream ends with ``data: [DONE]``. False: with the end of the HTTP answer.
+        self.ends_with_done = True
+        #: Whether every chunk of its stream has the usage so far.
+        self.usage_in_chunks = False
+        #: Whether its stream has the ids of prompt and tokens.
+        self.token_ids = False
+        #: What it asks for more than one answer of; None: it asks for one.
+        self.choices: Choices | None = None
+        #: Whether it asks for the logprobs of a completion.
+        self.logprobs = False
+        #: Whether its answer is about its prompt (an echo, logprobs of the prompt): a worker that prefills does it all.
+        self.is_about_prompt = False
 
     @property
     def endpoint(self) -> str:
@@ -69,11 +101,11 @@ class ClientRequest(msgspec.Struct, frozen=True):
         """The field ``object`` in the events of a stream."""
         return "chat.completion.chunk" if self.chat else "text_completion"
 
-    @classmethod
-    def of(cls, request: Validated, *, chat: bool) -> ClientRequest:
+    @staticmethod
+    def of(request: Validated, *, chat: bool) -> ClientRequest:
         """Make one from a validated body."""
         wanted = request.max_new_tokens
-        return cls(
+        return ClientRequest(
             chat=chat,
             model=request.model,
             stream=request.stream,
@@ -84,14 +116,7 @@ class ClientRequest(msgspec.Struct, frozen=True):
             path=CHAT_PATH if chat else COMPLETIONS_PATH,
         )
 
-    def showing(self, request: ChatRequest | CompletionRequest | MoreChat | MoreCompletion) -> ClientRequest:
-        """The same with what a stream of ``request`` shows beside its text."""
-        if not (request.usage_in_chunks or request.return_token_ids):
-            return self
-        return msgspec.structs.replace(
-            self, usage_in_chunks=request.usage_in_chunks, token_ids=request.return_token_ids
-        )
-
-    def about_prompt(self) -> ClientRequest:
-        """The same for an answer that is about its prompt."""
-        return msgspec.structs.replace(self, splits=False, is_about_prompt=True)
+    def show(self, request: ChatRequest | CompletionRequest | MoreChat | MoreCompletion) -> None:
+        """Note what a stream of ``request`` shows beside its text."""
+        self.usage_in_chunks = request.usage_in_chunks
+        self.token_ids = request.return_token_ids

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
 from core.protocol.errors import BadRequestError, NotFoundError
 from core.protocol.excerpts import excerpt
 from core.protocol.openai.choices import take_choices
@@ -43,31 +41,34 @@ def validated(pool: WorkerPool, path: str, raw: bytes, body: dict[str, Any]) -> 
     found = plain(body, chat=chat)
     if found is not None:
         asked = ClientRequest.of(found, chat=chat)
-        return asked.showing(found) if isinstance(found, MoreChat | MoreCompletion) else asked
+        if isinstance(found, MoreChat | MoreCompletion):
+            asked.show(found)
+        return asked
     # A client's parameters are dropped, not refused: some clients send back what another router answered.
     body.pop("kv_transfer_params", None)
     choices = take_choices(body, chat=chat)
     request = validate(ChatRequest, body) if chat else validate(CompletionRequest, body)
     simplify(request, body)
-    asked = ClientRequest.of(request, chat=chat).showing(request)
+    asked = ClientRequest.of(request, chat=chat)
+    asked.show(request)
     if request.is_about_prompt:
-        asked = asked.about_prompt()
-    if choices is None:
-        return asked
-    return msgspec.structs.replace(asked, choices=choices, logprobs=request.num_logprobs is not None)
+        asked.splits, asked.is_about_prompt = False, True
+    if choices is not None:
+        asked.choices, asked.logprobs = choices, request.num_logprobs is not None
+    return asked
 
 
-def with_priority(asked: ClientRequest, priority: int | None, body: dict[str, Any]) -> ClientRequest:
-    """The request with the priority from its header; None: it has no header.
+def set_priority(asked: ClientRequest, priority: int | None, body: dict[str, Any]) -> None:
+    """Give the request the priority from its header; None: it has no header.
 
     Baton's engines also order by it. vLLM is told nothing, because it refuses a priority unless it is started with
     ``--scheduling-policy priority``; a client that knows that puts the priority into the body.
     """
     if priority is None or priority == asked.priority:
-        return asked
+        return
     if not asked.passed_on:
         body["priority"] = priority
-    return msgspec.structs.replace(asked, priority=priority)
+    asked.priority = priority
 
 
 def _for_vllm(path: str, raw: bytes, body: dict[str, Any]) -> ClientRequest:
@@ -79,7 +80,8 @@ def _for_vllm(path: str, raw: bytes, body: dict[str, Any]) -> ClientRequest:
     prompt = body.get("prompt")
     if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str | list):
         body["prompt"] = prompt[0]  # means the same, and is one prompt for everybody who looks
-    return msgspec.structs.replace(asked, splits=why_whole(body) is None)
+    asked.splits = why_whole(body) is None
+    return asked
 
 
 def _at(endpoint: Endpoint, pool: WorkerPool, raw: bytes, body: dict[str, Any]) -> ClientRequest:
@@ -87,7 +89,7 @@ def _at(endpoint: Endpoint, pool: WorkerPool, raw: bytes, body: dict[str, Any]) 
     check_depth(raw, body)
     asked = _asked(validate_passed_on(endpoint.body, body), endpoint.path)
     if not asked.model:
-        asked = msgspec.structs.replace(asked, model=_the_model(pool, endpoint))
+        asked.model = _the_model(pool, endpoint)
     if not (pool.route(asked.model).is_vllm or endpoint.is_everywhere):
         raise NotFoundError(
             f"'{endpoint.path}' is for models that only vLLM servers serve, and '{excerpt(asked.model)}' is none.",
@@ -97,8 +99,9 @@ def _at(endpoint: Endpoint, pool: WorkerPool, raw: bytes, body: dict[str, Any]) 
     if endpoint is RESPONSES:
         _check_not_stored(body)
     strip(body)
-    streams = endpoint.streams and asked.stream
-    return msgspec.structs.replace(asked, stream=streams, splits=False, ends_with_done=False)
+    asked.stream = endpoint.streams and asked.stream
+    asked.splits = asked.ends_with_done = False
+    return asked
 
 
 def _asked(fields: PassedOn, path: str) -> ClientRequest:

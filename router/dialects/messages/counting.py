@@ -48,10 +48,10 @@ class CountTranslation:
             priority=0,
             user="",
             path=TOKENIZE.path,
-            splits=False,
             passed_on=True,
-            asked_at=COUNT_TOKENS.path,
         )
+        self.asked.splits = False
+        self.asked.asked_at = COUNT_TOKENS.path
 
     def whole(self, answer: bytes) -> bytes:
         """See ``Translation``."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import orjson
 
 from core.protocol.errors import BadRequestError
@@ -29,8 +28,9 @@ class MessageTranslation:
         self.body = chat_of(request)
         with NAMES.applied():
             chat = validate(ChatRequest, self.body)
-        asked = ClientRequest.of(chat, chat=True).showing(chat)
-        self.asked = msgspec.structs.replace(asked, asked_at=MESSAGES.path)
+        self.asked = ClientRequest.of(chat, chat=True)
+        self.asked.show(chat)
+        self.asked.asked_at = MESSAGES.path
         self.hides_reasoning = request.thinking is not None and request.thinking.display == "omitted"
         self._message = MessageObject(request.model, request_id)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import orjson
 
 from core.protocol.errors import BadRequestError
@@ -46,7 +45,8 @@ class ResponseTranslation:
         self.body = chat_of(request)
         with NAMES.applied():
             chat = validate(ChatRequest, self.body)
-        self.asked = msgspec.structs.replace(ClientRequest.of(chat, chat=True), asked_at=RESPONSES.path)
+        self.asked = ClientRequest.of(chat, chat=True)
+        self.asked.asked_at = RESPONSES.path
         self._response = ResponseObject(request, body, request_id)
 
     def whole(self, answer: bytes) -> bytes:

@@ -4,29 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from router.engines.prefill_answer import PrefillAnswer
+from router.engines.vllm.prompt_ids import prompt_ids_of
 from router.vllm_leases.notices import check_lease_id
 from router.vllm_leases.remote_engine import RemoteEngine
 
 if TYPE_CHECKING:
     from router.engines.port import PrefillLeg
     from router.request.client_request import ClientRequest
-
-
-class _Choice(msgspec.Struct):
-    prompt_token_ids: msgspec.Raw = msgspec.Raw(b"")
-
-
-class _Prompt(msgspec.Struct):
-    """Where the prompt's token ids are: beside the choices of a chat, in the only choice of a completion."""
-
-    choices: list[_Choice]
-    prompt_token_ids: msgspec.Raw = msgspec.Raw(b"")
-
-
-_decoder = msgspec.json.Decoder(_Prompt)
 
 
 class VllmAnswer(PrefillAnswer):
@@ -39,10 +24,8 @@ class VllmAnswer(PrefillAnswer):
         super().__init__(body, hand_off=leg.hand_off)
         #: When P was asked, by the clock of the leases, ms.
         self.asked_ms = leg.asked_ms
-        prompt = _decoder.decode(body)
-        ids = bytes(prompt.prompt_token_ids or prompt.choices[0].prompt_token_ids)
         #: JSON list of the prompt's token ids; empty: P did not send them.
-        self.prompt_token_ids = ids if ids[:1] == b"[" else b""
+        self.prompt_token_ids = prompt_ids_of(body)
         #: The engine that holds the blocks; None: P holds none.
         self.where = self._engine()
 
