@@ -100,6 +100,7 @@ class Services:
         self.cleanup = cleanup
         #: The header with the internal token; empty if there is no token.
         self.worker_headers = worker_headers
+        self._trusts_static_workers = settings.trust_static_workers
         self.active = ActiveRequests()
         self.ended = EndedRequests()
         self.metrics = Metrics()
@@ -117,4 +118,4 @@ class Services:
         """
         if worker.kind is EngineKind.VLLM:
             return ()
-        return self.worker_headers if worker.engine_id or self.settings.trust_static_workers else ()
+        return self.worker_headers if worker.engine_id or self._trusts_static_workers else ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 Header = tuple[bytes, bytes]
 
-JSON = b"application/json"
+JSON: Final = b"application/json"
 #: Headers of a stream of events. The last one keeps nginx from buffering events, which would reach clients late.
-EVENT_STREAM: tuple[Header, ...] = (
+EVENT_STREAM: Final[tuple[Header, ...]] = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),

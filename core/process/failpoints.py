@@ -19,20 +19,19 @@ import os
 import re
 import signal
 import time
-from dataclasses import dataclass, field
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
 logger = logging.getLogger(__name__)
 
-VARIABLE = "BATON_FAILPOINTS"
+VARIABLE: Final = "BATON_FAILPOINTS"
 #: What follows a name: the action and ``@N``; a sleep of some hours at most.
-_WHAT = re.compile(r"(?:(kill|stop)|sleep:([0-9]{1,7}))(?:@([1-9][0-9]{0,8}))?")
+_WHAT: Final = re.compile(r"(?:(kill|stop)|sleep:([0-9]{1,7}))(?:@([1-9][0-9]{0,8}))?")
 #: Each name, with what is true at that line. The first part of a name is the kind of process that reaches it.
-FAILPOINTS: dict[str, str] = {
+FAILPOINTS: Final[dict[str, str]] = {
     "worker.grant.before": "P has pinned the blocks of a hand-off; no store has heard of the lease",
     "worker.grant.after": "the lease is granted; the router has not been told",
     "rank.read.before": "D has blocks for a read; nothing is posted",
@@ -50,18 +49,22 @@ class FailpointError(ValueError):
     """``BATON_FAILPOINTS`` cannot be understood. The message is one line for people."""
 
 
-@dataclass
 class Armed:
     """What one failpoint does. ``on_hit``: at which hit; 0: at every hit."""
 
-    action: str
-    sleep_ms: float = 0.0
-    on_hit: int = 0
-    hits: Iterator[int] = field(default_factory=lambda: count(1), repr=False, compare=False)
+    def __init__(self, action: str, sleep_ms: float = 0.0, on_hit: int = 0) -> None:
+        self.action = action
+        self.sleep_ms = sleep_ms
+        self.on_hit = on_hit
+        self._hits = count(1)
+
+    def __repr__(self) -> str:
+        sleep = f":{self.sleep_ms:g}" if self.action == "sleep" else ""
+        return f"{self.action}{sleep}@{self.on_hit}" if self.on_hit else f"{self.action}{sleep}"
 
     def come_by(self, name: str) -> None:
         """A thread has reached the line: act, if this hit counts."""
-        if self.on_hit and next(self.hits) != self.on_hit:
+        if self.on_hit and next(self._hits) != self.on_hit:
             return
         logger.warning("failpoint %s: %s", name, self.action)
         if self.action == "sleep":

@@ -7,7 +7,7 @@ never allowed, because the API uses no cookies; a page sends its key itself.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from core.net.answers import header_lines
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
     from starlette.types import Message, Send
 
-ANY = "*"
+ANY: Final = "*"
 #: Headers of answers that scripts may read, in addition to those that they always may.
-EXPOSED = b"x-request-id, request-id, x-client-request-id, retry-after"
+EXPOSED: Final = b"x-request-id, request-id, x-client-request-id, retry-after"
 #: Seconds that a browser may remember a preflight; Chromium's own limit is two hours.
-MAX_AGE_S = 7200
+MAX_AGE_S: Final = 7200
 #: A list of header names, in the form that browsers send.
-_NAMES = re.compile(rb"[0-9A-Za-z!#$%&'*+.^_`|~-]+(?:\s*,\s*[0-9A-Za-z!#$%&'*+.^_`|~-]+)*")
-_MAX_NAMES_BYTES = 2048
+_NAMES: Final = re.compile(rb"[0-9A-Za-z!#$%&'*+.^_`|~-]+(?:\s*,\s*[0-9A-Za-z!#$%&'*+.^_`|~-]+)*")
+_MAX_NAMES_BYTES: Final = 2048
 
 
 class Cors:

@@ -13,7 +13,7 @@ from router.engines.baton.answer import PlainAnswer
 from router.engines.baton.bodies import LIMITS, common, decode_body, seed_of
 from router.engines.baton.engine import BatonEngine
 from router.engines.leg_body import closed, whole
-from router.engines.port import DecodeLeg, PrefillLeg
+from router.engines.legs import DecodeLeg, PrefillLeg
 
 if TYPE_CHECKING:
     from core.net.client.errors import CallError
@@ -43,7 +43,7 @@ class PlainEngine(BatonEngine):
             tail["kv_transfer_params"] = ASK_PREFILL
         if fields.get("min_tokens"):
             tail["min_tokens"] = 1
-        return PrefillLeg(closed(request.body.encoded(common), tail | seed_of(request.body)), hand_off)
+        return PrefillLeg(closed(request.body.encoded(common), tail | seed_of(request.body)), hand_off=hand_off)
 
     def decoded(self, data: bytes, *, hand_off: bool) -> PrefillAnswer:
         """Only "stop" says that the first token is the last one; "length" says that one token was asked for."""
@@ -52,9 +52,10 @@ class PlainEngine(BatonEngine):
     def decode_leg(self, request: Exchange, prefilled: PrefillAnswer | None) -> DecodeLeg:
         """P's parameters are passed on unchanged."""
         if not request.asked.splits:
-            return DecodeLeg((), whole(request.body.fields), False)
+            return DecodeLeg((), whole(request.body.fields), names_tokens=False)
         params = None if prefilled is None else prefilled.params()
-        return DecodeLeg((), decode_body(request.body, params), False, once=params is not None and not request.lease)
+        once = params is not None and not request.lease
+        return DecodeLeg((), decode_body(request.body, params), names_tokens=False, once=once)
 
     def keeps_blocks(self, request: Exchange, error: CallError | ApiError) -> bool:
         """Without a lease, only a D that never had the parameters leaves P's blocks alone: others may free them."""

@@ -2,42 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from core.leases.store import LeaseState
-    from core.net.client.connection import Pieces
     from core.net.client.errors import CallError
     from core.protocol.errors import ApiError
+    from router.engines.legs import DecodeLeg, PrefillLeg
     from router.engines.prefill_answer import PrefillAnswer
     from router.pool import Worker
     from router.renewal.port import HeldLease
     from router.request.client_request import ClientRequest
     from router.request.exchange import Exchange
-
-
-class DecodeLeg(NamedTuple):
-    """What D is sent. ``names_tokens``: D is asked for the ids of its tokens, so that another worker can continue.
-
-    ``once``: it must not be sent again when the connection breaks. Where several servers share an address, a second one
-    might read blocks that P has freed, because the first one had read them.
-    """
-
-    headers: tuple[tuple[str, str], ...]
-    body: bytes | Pieces
-    names_tokens: bool
-    once: bool = False
-
-
-class PrefillLeg(NamedTuple):
-    """What P is sent. ``hand_off``: P is asked to keep the blocks for a D."""
-
-    body: bytes | Pieces
-    hand_off: bool
-    #: When it was made, by the clock of the engine's leases, ms: the prefill ends later. None: no lease counts from it.
-    asked_ms: int | None = None
 
 
 class Engine(Protocol):

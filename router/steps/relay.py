@@ -136,7 +136,7 @@ class _Pump:
         if not data:
             return True
         self.last = data
-        if LOOKS_FAILED in data and self.failed is None:
+        if data.find(LOOKS_FAILED) >= 0 and self.failed is None:  # ``in`` would first try to read a number in it
             self._look_for_error(data)
         # Nearly every event is one token; the others (role, usage, end) are too few to matter.
         num_events = data.count(END)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 #: What an event ends with.
-END = b"\n\n"
+END: Final = b"\n\n"
 #: The last event of an answer.
-DONE_EVENT = b"data: [DONE]\n\n"
+DONE_EVENT: Final = b"data: [DONE]\n\n"
 #: How the line of an event with its data begins. A space may follow.
-DATA = b"data:"
+DATA: Final = b"data:"
 #: Largest event of a worker's stream, bytes, unless ``max_event_bytes`` says otherwise.
-MAX_EVENT_BYTES = 1 << 20
+MAX_EVENT_BYTES: Final = 1 << 20
 
 
 def data_of(event: bytes) -> bytes | None:

@@ -5,9 +5,11 @@ A token is a chunk. Here it costs two searches and a slice; the parser takes thr
 
 from __future__ import annotations
 
-_LINE_END = b"\r\n"
+from typing import Final
+
+_LINE_END: Final = b"\r\n"
 #: What stands before a chunk, and the bytes of that chunk with the line's end behind it. An event is seldom larger.
-_SIZES = {b"%x" % size: size + len(_LINE_END) for size in range(1, 4096)}
+_SIZES: Final = {b"%x" % size: size + len(_LINE_END) for size in range(1, 4096)}
 
 
 def whole_chunks(data: bytes) -> bytes | None:

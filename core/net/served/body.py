@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from core.protocol.errors import (
     ApiError,
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from starlette.types import Message, Receive
 
 #: Not ``isdigit``, which accepts superscripts. 2**64 has twenty digits, and ``int`` refuses thousands of them.
-_LENGTH = re.compile(rb"[0-9]{1,20}")
+_LENGTH: Final = re.compile(rb"[0-9]{1,20}")
 #: Values of ``Content-Encoding`` that change nothing.
-_PLAIN = frozenset({b"", b"identity"})
+_PLAIN: Final = frozenset({b"", b"identity"})
 #: Methods for whose requests a body has no meaning.
-_WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS"})
+_WITHOUT_BODY: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 #: Seconds for ``Retry-After``: most bodies have arrived in less.
-_RETRY_AFTER_S = 1.0
+_RETRY_AFTER_S: Final = 1.0
 
 
 class ClientGoneError(Exception):
@@ -73,15 +73,15 @@ class BodyReader:
     ) -> None:
         """Call ``on_part``, which may raise, with each part. Raises as ``Body.read``."""
         self.check_announced(headers)
-        timeout = asyncio.timeout(timeout_s)
-        self._timeouts.add(timeout)
         try:
-            async with timeout:
-                await _parts(receive, on_part)
+            async with asyncio.timeout(timeout_s) as timeout:
+                self._timeouts.add(timeout)
+                try:
+                    await _parts(receive, on_part)
+                finally:
+                    self._timeouts.discard(timeout)
         except TimeoutError:
             raise (shutting_down() if self._closing else too_late()) from None
-        finally:
-            self._timeouts.discard(timeout)
 
     def close(self) -> None:
         """End the reads that are under way with UnavailableError; later reads work as usual."""

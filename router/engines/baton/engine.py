@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from router.engines.baton.answer import BatonAnswer, ReaderAnswer
 from router.engines.baton.bodies import decode_body, prefill_body
 from router.engines.leg_body import whole
-from router.engines.port import DecodeLeg, PrefillLeg
+from router.engines.legs import DecodeLeg, PrefillLeg
 from router.engines.stored_lease import hold, may_have_read
 from router.request.sent_tokens import ASK_NAMES
 
@@ -41,7 +41,7 @@ class BatonEngine:
         sent = request.sent_tokens
         resume = sent.resume() if sent.begun else None
         body = prefill_body(request.body, hand_off=hand_off, resume=resume, num_readers=request.num_readers)
-        return PrefillLeg(body, hand_off)
+        return PrefillLeg(body, hand_off=hand_off)
 
     def prefill_answer(self, data: bytes, leg: PrefillLeg) -> PrefillAnswer:
         """Another request's lease is refused: both would renew it, and the first to finish would release it."""
@@ -74,12 +74,12 @@ class BatonEngine:
     def decode_leg(self, request: Exchange, prefilled: PrefillAnswer | None) -> DecodeLeg:
         """A D without P's blocks continues a migrated stream after the tokens that the client has."""
         if request.asked.passed_on and not request.asked.splits:
-            return DecodeLeg((), whole(request.body.fields), False)
+            return DecodeLeg((), whole(request.body.fields), names_tokens=False)
         params = None if prefilled is None else prefilled.params()
         if prefilled is None and request.sent_tokens.begun:
             params = (b'{"resume":%b}' % request.sent_tokens.resume(),)
         names = request.asked.stream
-        return DecodeLeg((ASK_NAMES,) if names else (), decode_body(request.body, params), names)
+        return DecodeLeg((ASK_NAMES,) if names else (), decode_body(request.body, params), names_tokens=names)
 
     def num_opening_events(self, request: Exchange) -> int:
         """A chat begins with its role, unless the client has been sent it before."""

@@ -10,7 +10,7 @@ from router.vllm_leases.notices import check_lease_id
 from router.vllm_leases.remote_engine import RemoteEngine
 
 if TYPE_CHECKING:
-    from router.engines.port import PrefillLeg
+    from router.engines.legs import PrefillLeg
     from router.request.client_request import ClientRequest
 
 

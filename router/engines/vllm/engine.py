@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from core.net.client.errors import ConnectError
 from router.engines.leg_body import whole
-from router.engines.port import DecodeLeg, PrefillLeg
+from router.engines.legs import DecodeLeg, PrefillLeg
 from router.engines.stored_lease import StoredLease, hold, may_have_read
 from router.engines.vllm.answer import VllmAnswer
 from router.engines.vllm.bodies import decode_body, prefill_body
@@ -56,7 +56,8 @@ class VllmEngine:
 
     def prefill_leg(self, request: Exchange, *, hand_off: bool) -> PrefillLeg:
         """A stream that broke is prefilled with the tokens that the client has."""
-        return PrefillLeg(prefill_body(request.body, self._token_ids(request)), hand_off, self._leases.now_ms())
+        body = prefill_body(request.body, self._token_ids(request))
+        return PrefillLeg(body, hand_off=hand_off, asked_ms=self._leases.now_ms())
 
     def prefill_answer(self, data: bytes, leg: PrefillLeg) -> PrefillAnswer:
         """P's answer. Another request's lease is refused: each would release the other's blocks."""
@@ -96,7 +97,7 @@ class VllmEngine:
     def decode_leg(self, request: Exchange, prefilled: PrefillAnswer | None) -> DecodeLeg:
         """D gets P's parameters unchanged, and the prompt as token ids if P has told them."""
         if not request.asked.splits:
-            return DecodeLeg((), whole(request.body.fields), False)
+            return DecodeLeg((), whole(request.body.fields), names_tokens=False)
         sent = request.sent_tokens
         params = None if prefilled is None else prefilled.kv_transfer_params
         token_ids = self._token_ids(request)
@@ -107,7 +108,9 @@ class VllmEngine:
         names = self._names_tokens(request)
         num_sent = sent.num_sure if isinstance(sent, VllmTokens) and sent.begun else 0
         body = decode_body(request.body, params, token_ids, names_tokens=names, num_sent=num_sent)
-        return DecodeLeg((), body, names, once=params is not None and not isinstance(request.lease, StoredLease))
+        return DecodeLeg(
+            (), body, names_tokens=names, once=params is not None and not isinstance(request.lease, StoredLease)
+        )
 
     def num_opening_events(self, request: Exchange) -> int:
         """A chat begins with its role every time, which may come before an error."""

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from router.engines.port import PrefillLeg
+from router.engines.legs import PrefillLeg
 from router.engines.vllm.answer import VllmAnswer
 from router.request.client_request import ClientRequest
 
@@ -30,7 +30,7 @@ PARAMS: dict[str, Any] = {
 def answer(params: dict[str, Any] | None, finish: str = "length", **fields: Any) -> VllmAnswer:
     choice = {"index": 0, "message": {"role": "assistant", "content": "a"}, "finish_reason": finish}
     body = {"id": "chatcmpl-x", "model": "m", "created": 5, "choices": [choice], "kv_transfer_params": params, **fields}
-    return VllmAnswer(orjson.dumps(body), PrefillLeg(b"", True, 0))
+    return VllmAnswer(orjson.dumps(body), PrefillLeg(b"", hand_off=True, asked_ms=0))
 
 
 def asked(max_new_tokens: int) -> ClientRequest:

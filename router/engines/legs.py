@@ -1,0 +1,41 @@
+"""What P and D are sent for a request."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from core.net.client.connection import Pieces
+
+
+class PrefillLeg:
+    """What P is sent. ``hand_off``: P is asked to keep the blocks for a D.
+
+    ``asked_ms``: when it was made, by the clock of the engine's leases, ms: the prefill ends later. None: no lease
+    counts from it.
+    """
+
+    __slots__ = ("asked_ms", "body", "hand_off")
+
+    def __init__(self, body: bytes | Pieces, *, hand_off: bool, asked_ms: int | None = None) -> None:
+        self.body = body
+        self.hand_off = hand_off
+        self.asked_ms = asked_ms
+
+
+class DecodeLeg:
+    """What D is sent. ``names_tokens``: D is asked for the ids of its tokens, so that another worker can continue.
+
+    ``once``: it must not be sent again when the connection breaks. Where several servers share an address, a second one
+    might read blocks that P has freed, because the first one had read them.
+    """
+
+    __slots__ = ("body", "headers", "names_tokens", "once")
+
+    def __init__(
+        self, headers: tuple[tuple[str, str], ...], body: bytes | Pieces, *, names_tokens: bool, once: bool = False
+    ) -> None:
+        self.headers = headers
+        self.body = body
+        self.names_tokens = names_tokens
+        self.once = once
