@@ -136,7 +136,7 @@ class _Pump:
         if not data:
             return True
         self.last = data
-        if data.find(LOOKS_FAILED) >= 0 and self.failed is None:  # ``in`` would first try to read a number in it
+        if data.find(LOOKS_FAILED) >= 0 and self.failed is None:  # ``in`` would first look for a number
             self._look_for_error(data)
         # Nearly every event is one token; the others (role, usage, end) are too few to matter.
         num_events = data.count(END)

@@ -6,15 +6,19 @@ that has been sent no more than that can still be given to another worker, and i
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
 from router.upstream.events import END, data_of
 
-_EVENT = b"event:"
+_EVENT: Final = b"event:"
+#: Before the text of a choice, as engines write it. In a text its quotes would be escaped.
+_CONTENT_KEY: Final = b'"content":"'
+_TEXT_KEY: Final = b'"text":"'
+_QUOTE: Final = ord('"')
 #: The events of ``/v1/responses`` and ``/v1/messages`` that come before the first content.
-_OPENING = frozenset(
+_OPENING: Final = frozenset(
     {
         b"response.created",
         b"response.queued",
@@ -28,19 +32,26 @@ _OPENING = frozenset(
     }
 )
 #: What a choice has with its first token, at the latest with its last event.
-_CONTENT = ("text", "logprobs", "finish_reason")
+_CONTENT: Final = ("text", "logprobs", "finish_reason")
 
 
 def has_content(events: bytes) -> bool:
     """Whether any of these whole events has text, part of a tool call and so on, or ends the answer."""
+    if events.find(_EVENT) < 0 and (_has_text(events, _CONTENT_KEY) or _has_text(events, _TEXT_KEY)):
+        return True  # nearly always, and no JSON has been decoded
     return any(_has_content(event) for event in events.split(END) if event)
+
+
+def _has_text(events: bytes, key: bytes) -> bool:
+    at = events.find(key)
+    return at >= 0 and events[at + len(key)] != _QUOTE
 
 
 def _has_content(event: bytes) -> bool:
     lines = event.split(b"\n")
-    name = next((line[len(_EVENT) :].strip() for line in lines if line.startswith(_EVENT)), None)
-    if name is not None:
-        return name not in _OPENING
+    for line in lines:
+        if line.startswith(_EVENT):
+            return line[len(_EVENT) :].strip() not in _OPENING
     data = data_of(event)
     return data is not None and _is_content(data)
 

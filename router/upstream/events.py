@@ -23,7 +23,10 @@ MAX_EVENT_BYTES: Final = 1 << 20
 
 def data_of(event: bytes) -> bytes | None:
     """The data of one event; None: it has none, as a comment. Workers send it in one line."""
-    return next((line[len(DATA) :].strip() for line in event.split(b"\n") if line.startswith(DATA)), None)
+    for line in event.split(b"\n"):
+        if line.startswith(DATA):
+            return line[len(DATA) :].strip()
+    return None
 
 
 def with_data(event: bytes, data: bytes) -> bytes:
