@@ -191,19 +191,19 @@ class Connection(HttpToolsProtocol):
         if self._ignores:
             return
         if not self._in_head:
-            self._take_body(data[end:])
+            self._take_body(memoryview(data)[end:])  # not a copy, as of a long prompt
         elif self._num_bytes > self._max_bytes:  # still the same head: for a later one the count began at 0
             self._refuse(self._too_large())
         else:
             self._feed(data[end:])
 
-    def _take_body(self, data: bytes) -> None:
+    def _take_body(self, data: bytes | memoryview) -> None:
         self._quiet_bytes += len(data)
         self._feed(data)
         if self._quiet_bytes > self._max_bytes and not self._in_head and not self._ignores:
             self._refuse(BadRequestError("A chunk of the body has no end to its size.", code="invalid_http"))
 
-    def _feed(self, data: bytes) -> None:
+    def _feed(self, data: bytes | memoryview) -> None:
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as offer:
@@ -215,7 +215,7 @@ class Connection(HttpToolsProtocol):
             return
         self._feed_without_offers(data, end)
 
-    def _feed_without_offers(self, data: bytes, end: int) -> None:
+    def _feed_without_offers(self, data: bytes | memoryview, end: int) -> None:
         """Go on after the ``end`` of a head that offers another protocol, as if it had not: no protocol is changed here
         (RFC 9110, 7.8).
 
@@ -238,7 +238,7 @@ class Connection(HttpToolsProtocol):
             else:
                 return
 
-    def _refuse_unparsed(self, error: httptools.HttpParserError, data: bytes) -> None:
+    def _refuse_unparsed(self, error: httptools.HttpParserError, data: bytes | memoryview) -> None:
         """Refuse what the parser, or a method that it called, did not take. ``data``: what it was fed."""
         if isinstance(error, httptools.HttpParserCallbackError):
             cause = error.__context__
@@ -246,7 +246,7 @@ class Connection(HttpToolsProtocol):
                 raise error
             self._refuse(cause if isinstance(cause, ApiError) else _not_http())
         elif isinstance(error, httptools.HttpParserInvalidMethodError) and self._num_bytes == len(data):
-            self._refuse(unknown_method(data) or _not_http())
+            self._refuse(unknown_method(bytes(data)) or _not_http())
         else:
             self._refuse(_not_http())
 
