@@ -23,8 +23,6 @@ from router.upstream.events import DONE_EVENT, END, MAX_EVENT_BYTES, EventTooLar
 ASK_NAMES: Final = ("x-baton-token-ids", "1")
 #: Bytes of the lines of one stream, about a million tokens. A longer stream cannot be continued.
 MAX_IDS_BYTES = 8 << 20
-#: The first byte of events of which some may be only comments; empty if there are no events.
-_BEGINS_ODDLY: Final = frozenset({b"", b":", b"\n"})
 #: Larger than any token id. A worker might send numbers that JSON cannot hold.
 _NO_TOKEN: Final = 1 << 31
 #: Bytes kept of a stream's first events, for ``created``.
@@ -179,8 +177,16 @@ def has_token(events: bytes) -> bool:
 
 def num_shown(events: bytes) -> int:
     """The number of these whole events that are not only comments."""
-    begins = events[:1]
-    # Not ``in``, which first tries to read a number in the bytes, at the price of an exception.
-    if begins not in _BEGINS_ODDLY and events.find(b"\n:") < 0 and events.find(b"\n\n\n") < 0:
-        return events.count(END)
+    num = begin = 0
+    while begin < len(events):
+        end = events.find(b"\n", begin)
+        if end == begin or events[begin] == _COLON or events[end + 1 : end + 2] != b"\n":
+            return _num_shown(events)
+        num += 1  # nearly always: one line that is no comment
+        begin = end + len(END)
+    return num
+
+
+def _num_shown(events: bytes) -> int:
+    """Of any events."""
     return sum(not all(line[:1] == b":" for line in event.split(b"\n")) for event in events.split(END) if event)

@@ -138,15 +138,15 @@ class _Pump:
         self.last = data
         if data.find(LOOKS_FAILED) >= 0 and self.failed is None:  # ``in`` would first look for a number
             self._look_for_error(data)
-        # Nearly every event is one token; the others (role, usage, end) are too few to matter.
-        num_events = data.count(END)
         if self._sent is not None:
-            data = self._sent.take(data, num_events)
-        if num_events > 1 or data[:1] == b":":
-            num_events = num_shown(data)
-            if data and not num_events:  # only comment lines, which show that the worker still computes
-                return self._reply.put(data, content=False)
-        return self._put(data, num_events) if data else True
+            data = self._sent.take(data, data.count(END))
+            if not data:
+                return True
+        # Nearly every event is one token; the others (role, usage, end) are too few to matter.
+        num_events = num_shown(data)
+        if not num_events:  # only comment lines, which show that the worker still computes
+            return self._reply.put(data, content=False)
+        return self._put(data, num_events)
 
     def _put(self, data: bytes, num_events: int) -> bool:
         request, reply = self._request, self._reply

@@ -22,6 +22,8 @@ _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 #: The line of an answer that is the last one of its connection.
 CLOSE: Final = b"connection: close\r\n"
 _CHUNKED: Final = b"transfer-encoding: chunked\r\n\r\n"
+#: What stands before a chunk of so many bytes. A token's event is seldom larger.
+_SIZE_LINES: Final = [b"%x\r\n" % size for size in range(4096)]
 _LAST_CHUNK: Final = b"0\r\n\r\n"
 
 
@@ -249,7 +251,9 @@ class HttpCall:
         if self.disconnected:
             return True
         if data:  # an empty chunk would be the end
-            self.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+            size = len(data)
+            line = _SIZE_LINES[size] if size < len(_SIZE_LINES) else b"%x\r\n" % size
+            self.transport.write(b"".join((line, data, b"\r\n")))
         return not self._flow.write_paused
 
     def end(self) -> None:
