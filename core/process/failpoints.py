@@ -59,7 +59,7 @@ class Armed:
         self._hits = count(1)
 
     def __repr__(self) -> str:
-        sleep = f":{self.sleep_ms:g}" if self.action == "sleep" else ""
+        sleep = f":{self.sleep_ms:.0f}" if self.action == "sleep" else ""
         return f"{self.action}{sleep}@{self.on_hit}" if self.on_hit else f"{self.action}{sleep}"
 
     def come_by(self, name: str) -> None:

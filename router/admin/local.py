@@ -51,7 +51,7 @@ class LocalState(BaseModel):
 class AbortFilter(StrictBody):
     """Which requests to abort: those that match every field given. ``{"all": true}`` for all of them."""
 
-    state: State | None = None
+    state: State | None = Field(None, description="Where the request is.")
     worker: Text | None = Field(None, description="Id of the prefill or decode worker, or its beginning.")
     model: Text | None = None
     user: Text | None = None

@@ -38,7 +38,7 @@ class NewWorker(StrictBody):
     url: Text = Field(
         description="host:port or base URL; of a vLLM server vllm+http(s)://host:port, as in the settings."
     )
-    role: Role
+    role: Role = Field(description="What the worker is for.")
 
     @field_validator("url")
     @classmethod

@@ -23,8 +23,8 @@ class WorkerView(BaseModel):
 
     id: str
     url: str
-    role: Role
-    kind: EngineKind = Field(description="Which engine it is.")
+    role: Role = Field(description="What the worker is for.")
+    kind: EngineKind = Field(description="Which engine it is; plain: it speaks OpenAI's API, and no more is known.")
     version: str = Field(description="The engine's version, where it tells one.")
     problem: str = Field(description="What is wrong with it, and what to change; empty: nothing is known to be.")
     side_channel: str = Field(description="Where vLLM's NIXL side channel is asked for its compatibility hash.")

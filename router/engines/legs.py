@@ -22,6 +22,9 @@ class PrefillLeg:
         self.hand_off = hand_off
         self.asked_ms = asked_ms
 
+    def __repr__(self) -> str:
+        return "<PrefillLeg with hand-off>" if self.hand_off else "<PrefillLeg>"
+
 
 class DecodeLeg:
     """What D is sent. ``names_tokens``: D is asked for the ids of its tokens, so that another worker can continue.
@@ -39,3 +42,6 @@ class DecodeLeg:
         self.body = body
         self.names_tokens = names_tokens
         self.once = once
+
+    def __repr__(self) -> str:
+        return f"<DecodeLeg, names tokens: {self.names_tokens}, once: {self.once}>"

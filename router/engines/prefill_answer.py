@@ -30,7 +30,7 @@ class PrefillAnswer:
     """A decoded answer of P. Raises ValueError (also as msgspec.DecodeError) for a body that is not such an answer."""
 
     __slots__ = ("_answer", "_body", "_choice", "_hand_off", "kv_transfer_params", "summary")
-    #: For the compiler.
+    #: mypyc allows ``del`` only of these.
     __deletable__ = ("_answer", "_choice")
 
     def __init__(self, body: bytes, *, hand_off: bool) -> None:

@@ -51,7 +51,7 @@ def reference_routes(app: FastAPI, keys: BearerKeys, *, has_keys: bool, has_admi
 
 
 def _without_enums_texts(document: dict[str, Any]) -> dict[str, Any]:
-    """Without the docstrings of enums, which compiled ones do not have; each field says what its values mean."""
+    """Without the docstrings of enums: a compiled one has a filler there. What its values mean, its fields say."""
     for schema in document["components"]["schemas"].values():
         if "enum" in schema:
             schema.pop("description", None)

@@ -43,7 +43,7 @@ class Prompt:
 
     @classmethod
     def hashed(cls, model: str, num_bytes: int, num_ids: int, chunks: tuple[int, ...]) -> Prompt:
-        """One of which only the hashes of its chunks are known, and how long it is."""
+        """One of which only the hashes of its chunks are known, and how long it is: those of the simulation."""
         prompt = cls(model, num_bytes, num_ids=num_ids)
         prompt._chunks = chunks
         prompt._text_bytes = num_bytes
@@ -87,6 +87,9 @@ class Prefilled:
         self.prompt = prompt
         self.source = source
         self.num_tokens = num_tokens
+
+    def __repr__(self) -> str:
+        return f"<Prefilled: {self.num_tokens} tokens on {self.source}>"
 
     @property
     def need(self) -> Need:

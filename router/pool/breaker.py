@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Final
 
 #: Seconds from opening to the first probe; doubled by every failure up to the maximum, reset when it closes.
-FIRST_PAUSE_S: Final = 0.5
+FIRST_PAUSE_S = 0.5
 MAX_PAUSE_S: Final = 30.0
 
 

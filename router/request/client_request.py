@@ -20,7 +20,10 @@ COMPLETIONS_PATH: Final = "/v1/completions"
 
 
 class ClientRequest:
-    """What the router acts on; all other fields of a body are passed on unread. Only what validates it changes it."""
+    """What the router acts on; all other fields of a body are passed on unread.
+
+    It is changed only while it is made: by what validates or translates a body, and by the header with the priority.
+    """
 
     __slots__ = (
         "asked_at",
@@ -84,6 +87,9 @@ class ClientRequest:
         self.logprobs = False
         #: Whether its answer is about its prompt (an echo, logprobs of the prompt): a worker that prefills does it all.
         self.is_about_prompt = False
+
+    def __repr__(self) -> str:
+        return f"<ClientRequest at {self.endpoint} for {self.model}>"
 
     @property
     def endpoint(self) -> str:

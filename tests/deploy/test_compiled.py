@@ -49,8 +49,38 @@ def test_it_awaits_nothing_while_it_handles_an_exception(path: str) -> None:
 def test_no_exception_loses_its_attributes(path: str) -> None:
     """Compiled, it would have those of its base class, which is not compiled."""
     for node in ast.walk(ast.parse((ROOT / path).read_text())):
-        if isinstance(node, ast.ClassDef) and {ast.unparse(base) for base in node.bases} & {"Exception", "ApiError"}:
+        if isinstance(node, ast.ClassDef) and any(map(_is_exception, node.bases)):
             assert not [line for line in node.body if isinstance(line, ast.Assign | ast.AnnAssign)], node.name
+
+
+def _is_exception(base: ast.expr) -> bool:
+    return ast.unparse(base).endswith(("Exception", "Error"))
+
+
+@pytest.mark.parametrize("path", MODULES)
+def test_no_constant_is_a_tuple_of_floats(path: str) -> None:
+    """Compiled, it would seem not to be set."""
+    for name, value in _finals(path):
+        if isinstance(value, ast.Tuple):
+            assert not any(isinstance(one, ast.Constant) and isinstance(one.value, float) for one in value.elts), name
+
+
+def test_no_test_replaces_a_constant_that_is_compiled_in() -> None:
+    constants = {name for path in MODULES for name, _ in _finals(path)}
+    for file in (ROOT / "tests").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".setattr") and len(node.args) > 1:
+                names = {one.value for one in node.args[:2] if isinstance(one, ast.Constant)}
+                assert not {str(name).rpartition(".")[2] for name in names} & constants, (file.name, node.lineno)
+
+
+def _finals(path: str) -> list[tuple[str, ast.expr]]:
+    """The module's constants, and what each of them is."""
+    return [
+        (ast.unparse(node.target), node.value)
+        for node in ast.parse((ROOT / path).read_text()).body
+        if isinstance(node, ast.AnnAssign) and node.value and ast.unparse(node.annotation).startswith("Final")
+    ]
 
 
 @pytest.mark.parametrize("path", MODULES)

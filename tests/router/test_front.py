@@ -234,6 +234,7 @@ async def test_a_request_still_coming_at_sigterm_does_not_begin(cluster: Cluster
     assert cluster.workers[0].bodies == []
 
 
+@pytest.mark.interpreted
 async def test_a_bug_is_answered_in_our_shape_and_logged(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -191,7 +191,7 @@ class Connection(HttpToolsProtocol):
         if self._ignores:
             return
         if not self._in_head:
-            self._take_body(memoryview(data)[end:])  # not a copy, as of a long prompt
+            self._take_body(memoryview(data)[end:])  # a view: to copy a long prompt would cost
         elif self._num_bytes > self._max_bytes:  # still the same head: for a later one the count began at 0
             self._refuse(self._too_large())
         else:

@@ -61,11 +61,20 @@ class WaitedError(Exception):
 
 
 class StrictRecorder(PlainRecorder):
-    """Refuses, without a GPU, work that needs the values of a tensor, or brings values from the host."""
+    """Refuses, without a GPU, work that needs the values of a tensor, or brings values from the host.
+
+    ``watches``: it looks at what is done now.
+    """
+
+    watches = False
 
     def __call__(self, work: Callable[[], None]) -> Replay:
-        with _Watch():
-            work()
+        self.watches = True
+        try:
+            with _Watch():
+                work()
+        finally:
+            self.watches = False
         return super().__call__(work)
 
 

@@ -17,7 +17,7 @@ Replay = Callable[[], None]
 
 
 class RecordError(RuntimeError):
-    """The work cannot be recorded, on any of the ranks: they have agreed on it, or there is only one."""
+    """The work cannot be recorded. It is raised on all ranks at once, or there is only one."""
 
 
 class Recorder(Protocol):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 #: Sizes that are tried, beside the largest, and how often each of them is.
 TRIED = frozenset({128, 256, 512, 1024, 2048})
 NUM_TRIALS = 3
-#: The tokens of the step that shows whether the attention is right; less if the cache has less room.
+#: The most tokens of a step in which the attention is compared; less if the cache has less room.
 NUM_COMPARED = 128
 
 
@@ -103,20 +103,18 @@ class PrefillGraphs:
         Two rows are computed from their beginning and then go on, one of them by a chunk.
         """
         size = fitting(sizes, NUM_COMPARED) or sizes[-1]
-        block_size, per_row = self._cache.shape.block_size, self._cache.num_blocks // 2
-        end = min(size // 2, per_row * block_size, self._model.max_model_len)
-        middle = end // 2
-        if middle:
-            first, second = range(per_row), range(per_row, 2 * per_row)
-            are_alike = [
-                self._compared(rows, size)
-                for rows in (
-                    [BatchRow(0, end - 1, first), BatchRow(0, middle, second)],
-                    [BatchRow(end - 1, 1, first), BatchRow(middle, end - middle, second)],
-                )
-            ]
-            if not distributed.minimum(all(are_alike), self._cache.device):
-                raise RecordError("the kernel's attention for rows of any length is wrong")
+        block_size = self._cache.shape.block_size
+        end = min(size // 2, self._cache.num_blocks // 2 * block_size, self._model.max_model_len)
+        middle, num_blocks = end // 2, -(-end // block_size)
+        if not middle:
+            return
+        first, second = range(num_blocks), range(num_blocks, 2 * num_blocks)
+        beginnings = [BatchRow(0, end - 1, first), BatchRow(0, middle, second)]
+        others = [BatchRow(end - 1, 1, first), BatchRow(middle, end - middle, second)]
+        steps = [beginnings, others] if self._max_rows > 1 else [[row] for row in (*beginnings, *others)]
+        are_alike = [self._compared(rows, size) for rows in steps]
+        if not distributed.minimum(all(are_alike), self._cache.device):
+            raise RecordError("the kernel's attention for rows of any length is wrong")
 
     def _compared(self, rows: Sequence[BatchRow], size: int) -> bool:
         batch = Batch(rows, self._cache.shape, self._cache.device)

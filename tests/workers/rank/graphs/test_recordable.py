@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from tests.kits.rank.driver import Driver, Job, prompt
+from tests.kits.rank.kernels import PlainKernel
 from tests.kits.rank.recorders import StrictRecorder, WaitedError
-from workers.rank.graphs.prefill_graphs import PrefillGraphs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,30 +19,41 @@ if TYPE_CHECKING:
     from workers.rank.loading.model import ModelShard
 
 
-class NoKernel:
-    """A kernel that finds nothing: the product's own only starts programs."""
+class QuietKernel(PlainKernel):
+    """Finds nothing while a recording is watched: the product's own kernel only starts programs, this one reads."""
+
+    def __init__(self, recorder: StrictRecorder) -> None:
+        self._recorder = recorder
 
     def __call__(
         self,
         query: torch.Tensor,
         blocks: torch.Tensor,
-        rows: PagedRows | RaggedRows,
+        rows: PagedRows,
         scaling: float,
         window: int | None,
         out: torch.Tensor,
     ) -> None:
-        out.zero_()
+        if not self._recorder.watches:
+            super().__call__(query, blocks, rows, scaling, window, out)
 
-    attend_ragged = __call__
+    def attend_ragged(
+        self,
+        query: torch.Tensor,
+        blocks: torch.Tensor,
+        rows: RaggedRows,
+        scaling: float,
+        window: int | None,
+        out: torch.Tensor,
+    ) -> None:
+        if not self._recorder.watches:
+            super().attend_ragged(query, blocks, rows, scaling, window, out)
 
 
 @pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3", "mistral", "qwen3_mixed", "gpt2", "mixtral"])
-def test_steps_wait_for_nothing(
-    architecture: str, model_of: Callable[..., ModelShard], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(PrefillGraphs, "_compare", lambda graphs, sizes: None)  # this kernel finds nothing
-    model = replace(model_of(architecture), kernel=NoKernel())
+def test_steps_wait_for_nothing(architecture: str, model_of: Callable[..., ModelShard]) -> None:
     recorder = StrictRecorder()
+    model = replace(model_of(architecture), kernel=QuietKernel(recorder))
     driver = Driver(model, recorder=recorder, sizes=(1, 2), prefill_sizes=(4, 8))
     driver.run([Job(prompt(3, n), 3) for n in range(2)])
     assert (recorder.num_recordings, recorder.num_replays) == (4, 3)

@@ -108,12 +108,21 @@ def test_a_wrong_attention_is_not_recorded(num_ranks: int, model: ModelShard, ca
         record_graphs(with_fields(spec, prefill_graphs="on"), wrong, cache, print, _plain_recorder)
 
 
-@pytest.mark.parametrize("num_blocks", [1, 2, 3])
-def test_small_caches_are_enough(num_blocks: int, model: ModelShard) -> None:
-    """The attention is compared as far as there is room for it."""
-    small = KVCache(model.cache_shape, num_blocks, torch.device("cpu"), with_spare=True)
-    (_, graphs) = record_graphs(SPEC, model, small, print, _plain_recorder)
+@pytest.mark.parametrize("num_rows", [1, 3])
+@pytest.mark.parametrize("num_blocks", [1, 2, 3, 4, 1024])
+def test_caches_of_any_size_are_enough(num_blocks: int, num_rows: int, model: ModelShard) -> None:
+    """The attention is compared as far as there is room for it. The largest has several contexts of the model."""
+    assert num_blocks < 1024 or num_blocks * model.cache_shape.block_size > 3 * model.max_model_len
+    made = KVCache(model.cache_shape, num_blocks, torch.device("cpu"), with_spare=True)
+    spec = with_fields(SPEC, max_num_seqs=num_rows)
+    (_, graphs) = record_graphs(spec, model, made, print, _plain_recorder)
     assert repr(graphs) == "<PrefillGraphs of 16, 32, 40 tokens>"
+
+
+@pytest.mark.parametrize("num_rows", [1, 3])
+def test_a_wrong_attention_is_found_in_a_single_row(num_rows: int, model: ModelShard, cache: KVCache) -> None:
+    spec, wrong = with_fields(SPEC, max_num_seqs=num_rows), replace(model, kernel=WrongKernel())
+    assert [type(one) for one in record_graphs(spec, wrong, cache, print, _plain_recorder)] == [DecodeGraphs]
 
 
 def test_what_keeps_the_device_busy_is_not_worth_a_graph(

@@ -30,7 +30,7 @@ class CudaRecorder:
         self._warm_up(work)
         graph = torch.cuda.CUDAGraph()
         # Other threads of the process may use CUDA meanwhile, so only this one is watched for calls that do not fit.
-        # A recording that fails would leave its stream as the current one: the outer stream is so again in any case.
+        # The outer context makes the stream of before the current one again, also after a recording that has failed.
         with (
             torch.cuda.stream(torch.cuda.current_stream(self._device)),
             torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"),
