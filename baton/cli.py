@@ -351,9 +351,10 @@ def _print_version(ctx: click.Context, _: click.Parameter, is_wanted: bool) -> N
         return
     import platform
 
-    from core.process.version import version
+    from core.process.version import is_compiled, version
 
-    click.echo(f"baton {version()} (Python {platform.python_version()}, {platform.system()} {platform.machine()})")
+    python = f"Python {platform.python_version()}, {platform.system()} {platform.machine()}"
+    click.echo(f"baton {version()} ({python}{', compiled' if is_compiled() else ''})")
     ctx.exit()
 
 

@@ -133,6 +133,20 @@ def _as_text(value: Any) -> Any:
     return ",".join(value) if value else None
 
 
+#: Variables of the build, of ``docker compose`` and of the tests, which may be exported where processes start.
+OF_TOOLS = (
+    "BATON_COMPILE",
+    "BATON_COMPILED",
+    "BATON_DECODE_GPUS",
+    "BATON_DECODE_TP",
+    "BATON_FUZZ",
+    "BATON_FUZZ_SEED",
+    "BATON_GPU_MEMORY_FRACTION",
+    "BATON_PREFILL_GPUS",
+    "BATON_PREFILL_TP",
+)
+
+
 def unknown_keys(model: type[Settings], document: Document) -> list[str]:
     """Keys in the file's section of this model that are no settings."""
     return [
@@ -175,7 +189,7 @@ def _wrong_failpoints(environ: Mapping[str, str]) -> list[str]:
 
 def _known_variables(model: type[Settings]) -> set[str]:
     # Those of vLLM servers may be in the same environment; `baton up` gives each of its servers its own.
-    known = {CONFIG_VARIABLE, failpoints.VARIABLE, *ConnectorSettings.variables()}
+    known = {CONFIG_VARIABLE, failpoints.VARIABLE, *OF_TOOLS, *ConnectorSettings.variables()}
     for each in (model, *(settings_model(section) for section in MODELS)):
         for name in each.model_fields:
             known.add(variable(each.section, name))

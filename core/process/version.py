@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from importlib import metadata
+from importlib import metadata, util
 
 
 @functools.cache
@@ -13,3 +13,9 @@ def version() -> str:
         return metadata.version("baton-serve")
     except metadata.PackageNotFoundError:
         return "unknown"
+
+
+def is_compiled() -> bool:
+    """Whether the hot modules of this router are compiled."""
+    found = util.find_spec("core.net.deadlines")
+    return found is not None and not str(found.origin).endswith(".py")

@@ -21,9 +21,7 @@ class RequestView(BaseModel):
         None, description="What its client calls it: `x-client-request-id` or `x-request-id`."
     )
     router: str = Field(description="Id of the router that has it.")
-    state: State = Field(
-        description="queued for a P, prefilling, held for a D, read by D, decoding; or how it ended."
-    )
+    state: State = Field(description="queued for a P, prefilling, held for a D, read by D, decoding; or how it ended.")
     age_ms: float = Field(description="Since it arrived, milliseconds.")
     endpoint: str
     model: str

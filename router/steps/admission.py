@@ -31,14 +31,16 @@ def check_requests(services: Services, num_bodies: int) -> None:
 
 def check_choices(services: Services, choices: Choices) -> None:
     """Raise BadRequestError if a request asks for too many answers, RateLimitError if it does now."""
-    num, limit = choices.num_computed, services.settings.max_choices
+    num, settings = choices.num_computed, services.settings
+    limit = min(settings.max_choices, settings.max_requests)
     if num > limit:
+        name = "max_choices" if limit == settings.max_choices else "max_requests"
         raise BadRequestError(
-            f"At most {limit} answers in a request (the router's setting max_choices), and this one asks for {num}.",
+            f"At most {limit} answers in a request (the router's setting {name}), and this one asks for {num}.",
             param="prompt" if choices.prompts else "n" if choices.best_of == choices.n else "best_of",
             code="too_many_choices",
         )
-    if services.active.num_choices + num > services.settings.max_requests:
+    if services.active.num_choices + num > settings.max_requests:
         raise RateLimitError("Too many requests are running.", retry_after_s=retry_after_s(services))
 
 

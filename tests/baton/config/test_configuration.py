@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pytest
 from pydantic import Field, SecretStr, ValidationError, model_validator
 
-from baton.config.configuration import ConfigurationError, Document, load
+from baton.config.configuration import OF_TOOLS, ConfigurationError, Document, load
 from baton.config.sources import read_document, read_secret_files
 from core.process.settings import ProcessSettings
 from router.settings import RouterSettings
@@ -105,6 +105,11 @@ def test_a_wrong_setting_is_one_line_that_says_where(
     (problem,) = problems(flags, environ, **sections)
     assert problem.startswith(line)
     assert "\n" not in problem
+
+
+@pytest.mark.parametrize("name", OF_TOOLS)
+def test_a_variable_of_a_tool_is_no_setting_and_may_be_exported(name: str) -> None:
+    assert build({"size": "3"}, {name: "1"}).size == 3
 
 
 @pytest.mark.parametrize(

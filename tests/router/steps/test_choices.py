@@ -372,6 +372,19 @@ class TestBounds:
         await eventually(cluster.is_idle)
 
 
+class TestFewerRequestsThanChoices:
+    @pytest.fixture
+    def settings(self) -> RouterSettings:
+        return make_settings(max_choices=4, max_requests=3)
+
+    async def test_what_can_never_run_is_not_asked_to_come_again(self, cluster: Cluster) -> None:
+        await trio(cluster)
+        response = await cluster.post(body_of(TEXT, n=4), TEXT)
+        assert (response.status_code, response.json()["error"]["code"]) == (400, "too_many_choices")
+        assert "max_requests" in response.json()["error"]["message"]
+        assert (await cluster.post(body_of(TEXT, n=3), TEXT)).status_code == 200
+
+
 async def test_states_of_a_whole_are_those_of_its_slowest_choice(cluster: Cluster) -> None:
     _, d = await trio(cluster, "prefill", "decode", limit=1)
     hang = Hang()

@@ -130,6 +130,14 @@ def test_missing_tensors_are_not_made_up(tmp_path: Path) -> None:
         load(folder)
 
 
+def test_graphs_that_are_not_possible_are_refused_before_weights_are_loaded(folder_of: Callable[[str], Path]) -> None:
+    said: list[str] = []
+    spec = RankSpec(model=str(folder_of("llama")), engine_id="e", device="cpu", prefill_graphs="on")
+    with pytest.raises(ModelLoadError, match=r"^prefill graphs are wanted, but they need a GPU$"):
+        load_model(spec, said.append)
+    assert not said
+
+
 def test_model_length(folder_of: Callable[[str], Path]) -> None:
     spec = RankSpec(model=str(folder_of("llama")), engine_id="e", device="cpu", max_model_len=100)
     assert load_model(spec, lambda _: None).max_model_len == 100

@@ -98,6 +98,8 @@ def load_model(spec: RankSpec, progress: Callable[[str], None]) -> ModelShard:
         check_split(config, spec.num_ranks)
     max_model_len = _max_model_len(spec, config)
     rank_device = assign_device(spec)
+    if spec.prefill_graphs == "on" and rank_device.device.type == "cpu":  # said before minutes of loading
+        raise ModelLoadError("prefill graphs are wanted, but they need a GPU")
     if spec.num_ranks > 1:
         distributed.join(spec, rank_device)
     if rank_device.device.type == "cuda":
