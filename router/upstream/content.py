@@ -44,7 +44,8 @@ def has_content(events: bytes) -> bool:
 
 def _has_text(events: bytes, key: bytes) -> bool:
     at = events.find(key)
-    return at >= 0 and events[at + len(key)] != _QUOTE
+    end = at + len(key)
+    return at >= 0 and end < len(events) and events[end] != _QUOTE
 
 
 def _has_content(event: bytes) -> bool:
