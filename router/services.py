@@ -100,6 +100,7 @@ class Services:
         self.cleanup = cleanup
         #: The header with the internal token; empty if there is no token.
         self.worker_headers = worker_headers
+        #: Looked at for each call to a worker, and a setting is slow to look at.
         self._trusts_static_workers = settings.trust_static_workers
         self.active = ActiveRequests()
         self.ended = EndedRequests()

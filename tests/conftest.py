@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
 from baton.processes.embedded_redis import EmbeddedRedis
+from core.process.version import is_compiled
 from tests.kits.certificates import Authority
-from tests.kits.compiled import are_compiled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,7 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip what is marked ``gpu`` or ``interpreted`` before any of its fixtures is made."""
-    if item.get_closest_marker("interpreted") is not None and are_compiled():
+    if item.get_closest_marker("interpreted") is not None and is_compiled():
         pytest.skip("the hot modules are compiled")
     if item.get_closest_marker("gpu") is not None:
         import torch

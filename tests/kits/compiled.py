@@ -13,8 +13,3 @@ def is_compiled(module: str) -> bool:
     spec = find_spec(module)
     assert spec is not None and spec.origin is not None, module
     return spec.origin.endswith(SUFFIXES)
-
-
-def are_compiled() -> bool:
-    """Whether the modules that pyproject.toml lists are compiled; one of them answers for all."""
-    return is_compiled("core.net.deadlines")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -15,7 +15,6 @@ from tests.kits.rank.recorders import StrictRecorder, WaitedError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from workers.rank.in_place.port import PagedRows, RaggedRows
     from workers.rank.loading.model import ModelShard
 
 
@@ -25,29 +24,13 @@ class QuietKernel(PlainKernel):
     def __init__(self, recorder: StrictRecorder) -> None:
         self._recorder = recorder
 
-    def __call__(
-        self,
-        query: torch.Tensor,
-        blocks: torch.Tensor,
-        rows: PagedRows,
-        scaling: float,
-        window: int | None,
-        out: torch.Tensor,
-    ) -> None:
+    def __call__(self, *arguments: Any, **named: Any) -> None:
         if not self._recorder.watches:
-            super().__call__(query, blocks, rows, scaling, window, out)
+            super().__call__(*arguments, **named)
 
-    def attend_ragged(
-        self,
-        query: torch.Tensor,
-        blocks: torch.Tensor,
-        rows: RaggedRows,
-        scaling: float,
-        window: int | None,
-        out: torch.Tensor,
-    ) -> None:
+    def attend_ragged(self, *arguments: Any, **named: Any) -> None:
         if not self._recorder.watches:
-            super().attend_ragged(query, blocks, rows, scaling, window, out)
+            super().attend_ragged(*arguments, **named)
 
 
 @pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3", "mistral", "qwen3_mixed", "gpt2", "mixtral"])
