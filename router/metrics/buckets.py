@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-
 
 class Buckets:
     """A histogram: counts per bucket, and the sum of values (``total``)."""
@@ -17,7 +15,15 @@ class Buckets:
 
     def observe(self, value: float) -> None:
         """Count one value."""
-        self.counts[bisect_left(self.bounds, value)] += 1
+        bounds = self.bounds
+        low, high = 0, len(bounds)
+        while low < high:  # what bisect_left does, which compiled code would have to call with objects
+            middle = (low + high) // 2
+            if bounds[middle] < value:
+                low = middle + 1
+            else:
+                high = middle
+        self.counts[low] += 1
         self.total += value
 
     def cumulative(self) -> list[tuple[str, float]]:

@@ -28,6 +28,9 @@ _NO_TOKEN: Final = 1 << 31
 #: Bytes kept of a stream's first events, for ``created``.
 _MAX_HEAD_BYTES: Final = 1024
 _COLON: Final = ord(":")
+_NEWLINE: Final = ord("\n")
+#: Bytes of the line of one token, at most.
+_LINE_BYTES: Final = 16
 _LAST_WORDS: Final = b":end"
 _CACHED_KEY: Final = b'cached_tokens"'
 _CACHED: Final = re.compile(rb'cached_tokens":\s*(\d+)')
@@ -110,6 +113,22 @@ class SentTokens:
         self._first_events = b"" if self.created else first[:_MAX_HEAD_BYTES]
         # If a stream begins with tokens without text, ``created`` comes only with a later event.
         self._quick_bytes = MAX_IDS_BYTES if self.created or num_shown(first) else 0
+
+    def line_bytes(self, data: bytes) -> int:
+        """How many bytes a line with tokens at the beginning of ``data`` has, with its end; 0: ``take`` has to look."""
+        if data[0] != _COLON or len(self._ids) >= self._quick_bytes or self._last_words:
+            return 0
+        for at in range(1, min(len(data), _LINE_BYTES)):
+            byte = data[at]
+            if byte == _NEWLINE:
+                return at + 1
+            if not ord("0") <= byte <= _COLON:
+                break
+        return 0
+
+    def note_line(self, line: bytes) -> None:
+        """Note the tokens of an event of which the client is sent the rest."""
+        self._ids += line
 
     def take(self, data: bytes, num_events: int) -> bytes:
         """Note the tokens of whole events; returns what to send the client now. Raises EventTooLarge."""

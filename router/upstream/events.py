@@ -90,6 +90,10 @@ class EventCutter:
             raise self._too_large()
         return whole
 
+    def may_be_one(self, data: bytes) -> bool:
+        """Whether ``data`` begins where an event begins, and is not too large for one."""
+        return not self._partial and len(data) <= self._max_bytes
+
     def rest(self) -> bytes:
         """The bytes that have come of the next event."""
         return bytes(self._partial)

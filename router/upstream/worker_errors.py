@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
@@ -21,7 +21,7 @@ _BAD_TOKEN = frozenset({401, 403})
 _CANNOT = frozenset({404, 405, 501})
 
 #: Every error event contains this; in the text of an answer its quotes would be escaped.
-LOOKS_FAILED = b'"error"'
+LOOKS_FAILED: Final = b'"error"'
 
 #: Most characters of a worker's message that are passed on.
 MAX_TEXT_CHARS = 2000

@@ -253,7 +253,7 @@ class HttpCall:
         if data:  # an empty chunk would be the end
             size = len(data)
             line = _SIZE_LINES[size] if size < len(_SIZE_LINES) else b"%x\r\n" % size
-            self.transport.write(b"".join((line, data, b"\r\n")))
+            self.transport.write(line + data + b"\r\n")  # cheaper than a join, as a token's event is short
         return not self._flow.write_paused
 
     def end(self) -> None:

@@ -9,11 +9,11 @@
 #define CHAT_CHUNK "data: {\"id\":\"chatcmpl-" ID "\",\"object\":\"chat.completion.chunk\",\"created\":1764000000," \
                    "\"model\":\"stub\",\"choices\":[{\"index\":0,\"delta\":{%s},\"logprobs\":null,\"finish_reason\":%s}]}\n\n"
 #define TEXT_CHUNK "data: {\"id\":\"cmpl-" ID "\",\"object\":\"text_completion\",\"created\":1764000000," \
-                   "\"model\":\"stub\",\"choices\":[{\"index\":0,\"text\":\" tok\",\"logprobs\":null,\"finish_reason\":%s," \
+                   "\"model\":\"stub\",\"choices\":[{\"index\":0,\"text\":\"%s\",\"logprobs\":null,\"finish_reason\":%s," \
                    "\"stop_reason\":null}],\"usage\":null}\n\n"
 
 /* A real prompt has about four bytes a token, and sixteen tokens a block. */
-enum { BYTES_PER_TOKEN = 4, BYTES_PER_BLOCK = 64, MIN_BLOCKS = 3, MAX_BLOCKS = 4096, TOKEN_BYTES = 4 };
+enum { BYTES_PER_TOKEN = 4, BYTES_PER_BLOCK = 64, MIN_BLOCKS = 3, MAX_BLOCKS = 4096, TOKEN_BYTES = 4, NUM_TEXTS = 8 };
 
 typedef struct {
     char bytes[640];
@@ -24,7 +24,9 @@ static const char STREAM_HEAD[] = "HTTP/1.1 200 OK\r\nserver: stub\r\ncontent-ty
                                   "transfer-encoding: chunked\r\n\r\n";
 static const char STREAM_END[] = "e\r\ndata: [DONE]\n\n\r\n";
 static const char LAST_CHUNK[] = "0\r\n\r\n";
-static Text token_chunks[2][2], role_chunk; /* [chat][last] */
+/* The tokens of a stream differ in text and length, as those of a model do. */
+static const char *const texts[NUM_TEXTS] = {" tok", " toka", " tokab", " tok b", " tok,", " tokabcd", " tok.", " tokabc"};
+static Text token_chunks[NUM_TEXTS][2][2], role_chunk; /* [text][chat][last] */
 static char block_ids[65536];
 static size_t block_ids_end[MAX_BLOCKS + 1];
 
@@ -34,13 +36,15 @@ static void frame(Text *chunk, const char *event) {
 
 /* Makes all that is the same in every answer. */
 void prepare_answers(void) {
-    char event[512];
-    for (int last = 0; last < 2; last++) {
+    char event[512], delta[64];
+    for (int each = 0; each < NUM_TEXTS * 2; each++) {
+        int text = each / 2, last = each % 2;
         const char *finish_reason = last ? "\"length\"" : "null";
-        snprintf(event, sizeof event, TEXT_CHUNK, finish_reason);
-        frame(&token_chunks[false][last], event);
-        snprintf(event, sizeof event, CHAT_CHUNK, "\"content\":\" tok\"", finish_reason);
-        frame(&token_chunks[true][last], event);
+        snprintf(event, sizeof event, TEXT_CHUNK, texts[text], finish_reason);
+        frame(&token_chunks[text][false][last], event);
+        snprintf(delta, sizeof delta, "\"content\":\"%s\"", texts[text]);
+        snprintf(event, sizeof event, CHAT_CHUNK, delta, finish_reason);
+        frame(&token_chunks[text][true][last], event);
     }
     snprintf(event, sizeof event, CHAT_CHUNK, "\"role\":\"assistant\",\"content\":\"\"", "null");
     frame(&role_chunk, event);
@@ -106,7 +110,7 @@ void send_token(Connection *connection) {
         if (connection->chat) send_bytes(connection, role_chunk.bytes, role_chunk.length);
     }
     bool last = --connection->tokens_left <= 0;
-    const Text *chunk = &token_chunks[connection->chat][last];
+    const Text *chunk = &token_chunks[connection->tokens_left % NUM_TEXTS][connection->chat][last];
     send_bytes(connection, chunk->bytes, chunk->length);
     counters.tokens++;
     if (!last) return;
