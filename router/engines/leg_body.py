@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from core.net.client.connection import Pieces
 
 
@@ -25,15 +27,16 @@ def whole(fields: dict[str, Any]) -> bytes:
     return orjson.dumps(fields)
 
 
-def closed(common: memoryview, tail: dict[str, Any], **raw: Pieces) -> Pieces:
+def closed(common: memoryview, tail: dict[str, Any], raw: Sequence[tuple[bytes, Pieces]] = ()) -> Pieces:
     """``common``, from ``opened``, with ``tail`` and with the fields of ``raw``, whose values are JSON already."""
     pieces: list[bytes | memoryview] = [common]
     comma = b"," if len(common) > 1 else b""
     if tail:
         pieces.append(comma + orjson.dumps(tail)[1:-1])
         comma = b","
-    for name, value in raw.items():
-        pieces += (b'%b"%b":' % (comma, name.encode()), *value)
+    for name, value in raw:
+        pieces.append(b'%b"%b":' % (comma, name))
+        pieces += value
         comma = b","
     pieces.append(b"}")
     return tuple(pieces)

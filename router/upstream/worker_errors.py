@@ -99,7 +99,7 @@ def may_try_another(error: ApiError) -> bool:
 
 def error_event(events: bytes) -> ApiError | None:
     """The first error among the events of a stream, in OpenAI's envelope or as ``"object": "error"``."""
-    if LOOKS_FAILED not in events:
+    if events.find(LOOKS_FAILED) < 0:  # ``in`` would first look for a number
         return None
     for line in events.split(b"\n"):
         if line.startswith(DATA) and LOOKS_FAILED in line:

@@ -111,7 +111,9 @@ class HttpClient:
         try:
             origin = self._origins.get(base_url) or self._add_origin(base_url)
             pieces = body if isinstance(body, tuple) else (body,)
-            body_bytes = sum(map(len, pieces))
+            body_bytes = 0
+            for piece in pieces:
+                body_bytes += len(piece)
             head = origin.head(method, path, headers, body_bytes)
         except ValueError:
             raise ConnectError("the worker's address is none") from None

@@ -287,8 +287,9 @@ class Connection(HttpToolsProtocol):
         name, value = name.lower(), value.strip()
         if name in _LOOKED_AT:
             self._look_at(name, value)
-        self.headers.append((name, value))
-        if len(self.headers) > self._max_lines:
+        headers = self.headers  # an attribute of uvicorn's, which takes long to look up
+        headers.append((name, value))
+        if len(headers) > self._max_lines:
             raise self._too_large()
 
     def _look_at(self, name: bytes, value: bytes) -> None:
@@ -354,13 +355,15 @@ class Connection(HttpToolsProtocol):
 
     def _new_call(self, path: str) -> HttpCall:
         assert self._calls is not None
-        is_old = self.parser.get_http_version() < "1.1"
-        return (OldCall if is_old else HttpCall)(
+        headers = dict(self.headers)
+        if self.parser.get_http_version() < "1.1":
+            return OldCall(self, self._calls, path, headers, keep_alive=False, waits_for_100=self.expect_100_continue)
+        return HttpCall(
             self,
             self._calls,
             path,
-            dict(self.headers),
-            keep_alive=not is_old and bool(self.parser.should_keep_alive()),
+            headers,
+            keep_alive=bool(self.parser.should_keep_alive()),
             waits_for_100=self.expect_100_continue,
         )
 

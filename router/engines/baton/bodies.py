@@ -46,8 +46,8 @@ def decode_body(body: ClientBody, kv_transfer_params: Pieces | None) -> Pieces:
     """The body for D: the client's body, and where P's blocks are. None: the worker prefills by itself."""
     fields = body.fields
     tail = {name: fields[name] for name in _PER_LEG if name != "kv_transfer_params" and fields.get(name) is not None}
-    raw = {} if kv_transfer_params is None else {"kv_transfer_params": kv_transfer_params}
-    return closed(body.encoded(common), tail | seed_of(body), **raw)
+    raw = () if kv_transfer_params is None else ((b"kv_transfer_params", kv_transfer_params),)
+    return closed(body.encoded(common), tail | seed_of(body), raw)
 
 
 def common(body: ClientBody) -> memoryview:

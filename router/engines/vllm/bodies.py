@@ -74,17 +74,17 @@ def _with_prompt(body: ClientBody, tail: dict[str, Any], params: bytes | None, t
 
     A chat has no field for token ids; vLLM takes them beside the parameters of the hand-off.
     """
-    raw: dict[str, Pieces] = {}
+    raw: list[tuple[bytes, Pieces]] = []
     if "prompt" in body.fields:
         if token_ids:
-            raw["prompt"] = (token_ids,)
+            raw.append((b"prompt", (token_ids,)))
         else:
             tail = {**tail, "prompt": body.fields["prompt"]}
     elif token_ids:
         params = b'%b"prompt_token_ids":%b}' % (b"{" if params is None else params.rstrip()[:-1] + b",", token_ids)
     if params is not None:
-        raw["kv_transfer_params"] = (params,)
-    return closed(body.encoded(_common), tail, **raw)
+        raw.append((b"kv_transfer_params", (params,)))
+    return closed(body.encoded(_common), tail, raw)
 
 
 def _common(body: ClientBody) -> memoryview:
