@@ -29,6 +29,9 @@ _NO_TOKEN: Final = 1 << 31
 _MAX_HEAD_BYTES: Final = 1024
 _COLON: Final = ord(":")
 _NEWLINE: Final = ord("\n")
+_ZERO: Final = ord("0")
+_NINE: Final = ord("9")
+_COMMA: Final = ord(",")
 #: Bytes of the line of one token, at most.
 _LINE_BYTES: Final = 16
 _LAST_WORDS: Final = b":end"
@@ -122,7 +125,7 @@ class SentTokens:
             byte = data[at]
             if byte == _NEWLINE:
                 return at + 1
-            if not ord("0") <= byte <= _COLON:
+            if not (_ZERO <= byte <= _NINE or byte == _COMMA):
                 break
         return 0
 

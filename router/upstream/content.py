@@ -44,8 +44,12 @@ def has_content(events: bytes) -> bool:
 
 def _has_text(events: bytes, key: bytes) -> bool:
     at = events.find(key)
-    end = at + len(key)
-    return at >= 0 and end < len(events) and events[end] != _QUOTE
+    while at >= 0:  # the first may be an empty one, beside a role
+        end = at + len(key)
+        if end < len(events) and events[end] != _QUOTE:
+            return True
+        at = events.find(key, end)
+    return False
 
 
 def _has_content(event: bytes) -> bool:

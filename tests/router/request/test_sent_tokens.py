@@ -62,6 +62,39 @@ def test_every_cut_shows_the_same(
     assert seen.can_continue()
 
 
+@pytest.mark.parametrize(
+    ("event", "num_bytes"),
+    [
+        (text(7), 3),
+        (text(131072, 3), 10),
+        (b":\n" + text(7), 2),
+        (b"data: a\n\n", 0),
+        (b":end\ndata: a\n\n", 0),
+        (b": 7\ndata: a\n\n", 0),
+        (text(*range(100, 120)), 0),
+        (b":7", 0),
+    ],
+)
+def test_a_line_of_tokens_is_known_by_its_digits(event: bytes, num_bytes: int) -> None:
+    seen = SentTokens()
+    seen.leg(text(1), named=True, opens=False)
+    assert seen.line_bytes(event) == num_bytes
+    if num_bytes:
+        seen.note_line(event[: num_bytes - 1])
+        other = SentTokens()
+        assert other.take(event, event.count(END)) == event[num_bytes:]
+        assert seen.ids() == other.ids()
+
+
+def test_a_line_is_looked_at_while_its_stream_has_last_words_or_shown_nothing() -> None:
+    seen = SentTokens()
+    seen.leg(silent(1), named=True, opens=False)
+    assert seen.line_bytes(text(7)) == 0, "created is still to be found"
+    seen.leg(text(1), named=True, opens=False)
+    seen.take(b":end\n" + text(7), 1)
+    assert seen.line_bytes(text(7)) == 0, "it is held until all of them have come"
+
+
 def test_tokens_without_text_are_named_and_not_shown() -> None:
     seen = SentTokens()
     seen.leg(text(1), named=True, opens=False)

@@ -38,6 +38,7 @@ OPENING = [
 ]
 CONTENT = [
     chunk(delta={"content": "a"}),
+    chunk(delta={"role": "assistant", "content": ""}) + chunk(delta={"content": "a"}),
     chunk(delta={"reasoning": "a"}),
     chunk(delta={"tool_calls": [{"index": 0}]}),
     chunk(delta={}, finish_reason="stop"),
