@@ -183,11 +183,13 @@ def _add_public(app: FastAPI, services: Services, keys: BearerKeys) -> None:
             response.status_code = 503
         return state
 
+    @app.head("/version", include_in_schema=False)
     @app.get("/version", tags=["process"])
     async def version_page() -> Version:
         """The version of this software."""
         return Version(version=version())
 
+    @app.head("/ping", include_in_schema=False)
     @app.get("/ping", tags=["process"], response_class=Response)
     @app.post("/ping", tags=["process"], response_class=Response)
     async def ping() -> Response:

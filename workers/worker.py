@@ -26,6 +26,7 @@ from core.net.served.config import internal_port, public_port
 from core.net.served.port import HttpPort
 from core.net.sockets import base_url, port_of
 from core.net.tls import internal_tls
+from core.process.version import version
 from core.protocol.status import Progress as ProgressStatus
 from core.protocol.steps import Progress
 from core.protocol.worker import AdapterRecord, WorkerLoad, WorkerRecord
@@ -247,7 +248,15 @@ class WorkerProcess:
         settings, ready = self._settings, readies[0]
         access = Access(settings.internal_token)
         self._health = WorkerHealth(engine.load)
-        identity = self._identity(ready, engine_config(settings, ready).max_total_tokens)
+        most = engine_config(settings, ready).max_total_tokens
+        if most < ready.max_model_len:
+            logger.warning(
+                "a prompt and its answer may have %d tokens, as many as fit into the cache, though the model takes %d: "
+                "raise --num-blocks for more",
+                most,
+                ready.max_model_len,
+            )
+        identity = self._identity(ready, most)
         record = self._record(ready, identity)
         self._announcer = presence(
             self._stores.registry,
@@ -346,6 +355,7 @@ class WorkerProcess:
             root=identity.root,
             created=identity.created,
             adapters=tuple(identity.adapters.values()),
+            version=version(),
         )
 
     def _on_rank_message(self, rank: int, event: FromRank) -> None:

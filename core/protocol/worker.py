@@ -5,9 +5,9 @@ added has a default.
 
 History
 -------
-1: first version. Added since: ``WorkerRecord.tp``, ``weights_fingerprint``, ``root``, ``created`` and ``adapters``;
-   what ``WorkerLoad`` says of remote engines (``peer...``). A router that does not know ``adapters`` sends the worker
-   requests for its model only.
+1: first version. Added since: ``WorkerRecord.tp``, ``weights_fingerprint``, ``root``, ``created``,
+   ``adapters`` and ``version``; what ``WorkerLoad`` says of remote engines (``peer...``). A router that does not know
+   ``adapters`` sends the worker requests for its model only.
 2: where there is an internal token, an announcement is numbered, and signed with a key made of the token
    (``core/registry/signature.py``). Readers of version 1 skip both; a router of version 2 with a token accepts only
    what is signed. Going from 1 to 2, workers are replaced first, then routers.
@@ -67,6 +67,8 @@ class WorkerRecord(msgspec.Struct, kw_only=True, frozen=True):
     #: When the model was loaded, Unix seconds, for people; 0: unknown.
     created: int = 0
     adapters: tuple[AdapterRecord, ...] = ()
+    #: Of Baton; empty: unknown.
+    version: str = ""
 
 
 class WorkerLoad(msgspec.Struct, kw_only=True, frozen=True):

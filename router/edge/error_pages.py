@@ -24,6 +24,8 @@ def _invalid(error: RequestValidationError) -> ApiError:
     first = error.errors()[0]
     if first["type"] == "json_invalid":  # its ``loc`` is only an offset in the text
         return BadRequestError("We could not parse the JSON body of your request.", code="invalid_json")
+    if first["type"] == "missing" and first["loc"] == ("body",):
+        return BadRequestError("This request needs a JSON object as its body.", code="invalid_value")
     where = excerpt(".".join(str(part) for part in first["loc"] if part != "body"))
     message = first["msg"].removeprefix("Value error, ")
     return BadRequestError(f"{message}.", param=where or None, code="invalid_value")

@@ -359,6 +359,7 @@ class WorkerPool:
                 breaker=Breaker(self._breaker_failures),
                 num_blocks=record.num_blocks,
                 block_size=record.block_size,
+                version=record.version,
             )
             self._know(worker)
             self._routes.forget()

@@ -179,6 +179,8 @@ async def test_pages_for_probes(stack: Stack) -> None:
     assert version == {"version": health["version"]}
     for method in ("GET", "POST"):
         assert (await stack.http.request(method, f"{stack.router.url}/ping")).status_code == 200
+    workers = (await stack.http.get(f"{stack.router.url}/admin/workers")).json()["workers"]
+    assert {worker["version"] for worker in workers} == {version["version"]}, "workers are of the same build"
     await stack.until_gone()
     assert (await stack.http.get(f"{stack.router.url}/load")).json() == {"server_load": 0}
     card = (await stack.http.get(f"{stack.router.url}/v1/models/{MODEL}")).json()

@@ -81,6 +81,19 @@ class TestAll:
             None
         ] * 6
 
+    async def test_what_others_send_stays_on_its_line(self, cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+        await cluster.add("prefill")
+        d = await cluster.add("decode")
+        d.script.append(Refuse(400, {"error": {"message": "broke\n2026 E forged \x1b[2J"}}))
+        with caplog.at_level(logging.INFO, "baton.router"):
+            await cluster.post(chat(stream=True))
+            record = await only_record(cluster, caplog)
+        assert as_json(record)["error"] == "broke\n2026 E forged \x1b[2J"
+        text = TextFormatter().format(record)
+        assert "forged" in text
+        assert "\n" not in text
+        assert "\x1b" not in text
+
 
 async def test_a_failed_request_is_logged_in_any_case(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
     await cluster.add("prefill")
@@ -97,18 +110,14 @@ async def test_a_failed_request_is_logged_in_any_case(cluster: Cluster, caplog: 
     assert line["error"]
 
 
-async def test_what_others_send_stays_on_its_line(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
-    await cluster.add("prefill")
-    d = await cluster.add("decode")
-    d.script.append(Refuse(400, {"error": {"message": "broke\n2026 E forged \x1b[2J"}}))
+async def test_what_a_client_sent_wrongly_is_no_line(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    p = await cluster.add("prefill")
+    await cluster.add("decode")
+    p.script.append(Refuse(400, {"error": {"message": "temperature is no number"}}))
     with caplog.at_level(logging.INFO, "baton.router"):
-        await cluster.post(chat(stream=True))
-        record = await only_record(cluster, caplog)
-    assert as_json(record)["error"] == "broke\n2026 E forged \x1b[2J"
-    text = TextFormatter().format(record)
-    assert "forged" in text
-    assert "\n" not in text
-    assert "\x1b" not in text
+        assert (await cluster.post(chat())).status_code == 400
+        await eventually(lambda: not cluster.services.active)
+    assert [record for record in caplog.records if record.name == "baton.router"] == []
 
 
 def test_a_fact_does_not_replace_what_every_line_has() -> None:

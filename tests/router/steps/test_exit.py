@@ -183,6 +183,11 @@ async def test_a_bug_in_a_policy_hits_who_asked_for_a_place_and_nobody_else(clus
 async def test_an_abort_with_a_filter_needs_a_filter(cluster: Cluster) -> None:
     response = await cluster.client.post("/admin/abort", json={})
     assert (response.status_code, response.json()["error"]["code"]) == (400, "empty_filter")
+    response = await cluster.client.post("/admin/abort")
+    assert (response.status_code, response.json()["error"]["message"]) == (
+        400,
+        "This request needs a JSON object as its body.",
+    )
     response = await cluster.client.post("/admin/abort", json={"sate": "held"})
     assert (response.status_code, response.json()["error"]["param"]) == (400, "sate")
     response = await cluster.client.post("/admin/abort", content=b"{", headers={"content-type": "application/json"})
