@@ -32,7 +32,7 @@ _NEWLINE: Final = ord("\n")
 _ZERO: Final = ord("0")
 _NINE: Final = ord("9")
 _COMMA: Final = ord(",")
-#: Bytes of the line of one token, at most.
+#: The longest line of tokens that ``line_bytes`` reads, bytes, with its end.
 _LINE_BYTES: Final = 16
 _LAST_WORDS: Final = b":end"
 _CACHED_KEY: Final = b'cached_tokens"'

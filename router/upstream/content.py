@@ -44,11 +44,12 @@ def has_content(events: bytes) -> bool:
 
 def _has_text(events: bytes, key: bytes) -> bool:
     at = events.find(key)
-    while at >= 0:  # the first may be an empty one, beside a role
+    while at >= 0:
         end = at + len(key)
         if end < len(events) and events[end] != _QUOTE:
             return True
-        at = events.find(key, end)
+        end = events.find(END, end)  # it is an empty one, beside a role; the next event may have more
+        at = events.find(key, end) if end >= 0 else -1
     return False
 
 

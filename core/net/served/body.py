@@ -100,7 +100,7 @@ class BodyReader:
                 param="content-encoding",
             )
         announced = headers.get(b"content-length", b"0")
-        if len(announced) > _MAX_DIGITS or not announced.isdigit():  # of bytes, only ASCII's digits are some
+        if len(announced) > _MAX_DIGITS or not announced.isdigit():  # for bytes, it accepts only ASCII digits
             raise BadRequestError("Invalid content-length.")
         if int(announced) > self.limit_bytes:
             raise self._too_large()

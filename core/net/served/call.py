@@ -252,8 +252,10 @@ class HttpCall:
             return True
         if data:  # an empty chunk would be the end
             size = len(data)
-            line = _SIZE_LINES[size] if size < len(_SIZE_LINES) else b"%x\r\n" % size
-            self.transport.write(line + data + b"\r\n")  # cheaper than a join, as a token's event is short
+            if size < len(_SIZE_LINES):
+                self.transport.write(_SIZE_LINES[size] + data + b"\r\n")  # for so few bytes cheaper than a join
+            else:
+                self.transport.write(b"%x\r\n%b\r\n" % (size, data))
         return not self._flow.write_paused
 
     def end(self) -> None:

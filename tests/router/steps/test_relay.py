@@ -63,8 +63,13 @@ class Chunks:
         return True
 
 
-async def pump(chunks: list[bytes], *, lost: bool = False, **settings: int) -> tuple[bool | None, list[bytes], int]:
-    """What became of it (None: it broke off), what the client was sent, and the number of tokens."""
+async def pump(
+    chunks: list[bytes], *, lost: bool = False, seen: SentTokens | None = None, **settings: int
+) -> tuple[bool | None, list[bytes], int]:
+    """What became of it (None: it broke off), what the client was sent, and the number of tokens.
+
+    ``seen``: notes the tokens that the chunks name.
+    """
     sent: list[bytes] = []
     answer = Chunks(chunks[1:], lost=lost)
 
@@ -86,7 +91,7 @@ async def pump(chunks: list[bytes], *, lost: bool = False, **settings: int) -> t
         reply=SimpleNamespace(put=put, drain=drain, started=True, first_content_s=None),
         num_tokens=0,
         num_chunks=0,
-        sent_tokens=SentTokens(),
+        sent_tokens=seen or SentTokens(),
     )
     try:
         return await relay._pump(services, request, chunks[0]) is None, sent, request.num_tokens
@@ -136,6 +141,44 @@ async def test_whole_events_are_not_copied() -> None:
     data = token("a")
     _, sent, _ = await pump([data, DONE])
     assert sent[0] is data
+
+
+@pytest.mark.interpreted
+@given(
+    st.lists(st.tuples(st.integers(0, 2**17), st.sampled_from(["a", "bc", "error", '"', ""])), max_size=8),
+    st.sets(st.integers(1, 10), max_size=10),
+    st.sets(st.integers(1, 400), max_size=3),
+)
+def test_however_it_is_cut_its_tokens_are_noted(told: list[tuple[int, str]], ends: set[int], cuts: set[int]) -> None:
+    events = [b":%d\n%b" % (number, token(text)) for number, text in told]
+    stream = b"".join(events)
+    places = {
+        0,
+        len(stream),
+        *(len(b"".join(events[:end])) for end in ends),
+        *(cut for cut in cuts if cut < len(stream)),
+    }
+    chunks = [stream[begin:end] for begin, end in pairwise(sorted(places))] or [b""]
+    seen = SentTokens()
+    seen.leg(b":5\n" + token("x"), named=True, opens=False)
+    _, sent, num_tokens = asyncio.run(pump(chunks, seen=seen))
+    assert b"".join(sent) == b"".join(token(text) for _, text in told)
+    assert (num_tokens, seen.ids()) == (len(told), [number for number, _ in told])
+
+
+@pytest.mark.interpreted
+async def test_what_looks_like_the_last_event_may_be_the_end_of_another_one() -> None:
+    part = token("b")[:-10]
+    _, sent, _ = await pump([token("a"), part, token("c"), DONE])
+    assert sent == [token("a"), part + token("c"), DONE]
+
+
+@pytest.mark.interpreted
+async def test_an_event_like_the_others_may_be_too_large() -> None:
+    event = b'data: {"id":"' + b"i" * 970 + b'","choices":[{"text":"%b"}]}\n\n'
+    assert len(event % b"a") <= 1024 < len(event % (b"b" * 20))
+    ended, sent, _ = await pump([event % b"a", event % b"bc", event % (b"b" * 20), DONE], max_event_bytes=1024)
+    assert (ended, sent) == (None, [event % b"a", event % b"bc"])
 
 
 @pytest.mark.interpreted

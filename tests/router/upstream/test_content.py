@@ -26,6 +26,7 @@ OPENING = [
     chunk(delta={}),
     chunk(text=""),
     chunk(delta={"role": 'as"content":"written"'}),
+    b'data: {"choices":[{"index":0,"delta":{"role":"assistant","content":""}}],"x":{"content":"y"}}\n\n',
     named("message_start", message={"content": "a"}),
     named("response.created", response={"text": "a"}),
     b": keep-alive\n\n",
