@@ -223,6 +223,20 @@ class TestFewRequests:
             caller.writer.close()
         cluster.check_idle()
 
+    @pytest.mark.parametrize("name", ["localhost", "elsewhere.example"])
+    async def test_requests_that_were_refused_for_their_chunks_do_not(self, cluster: Cluster, name: str) -> None:
+        await ready(cluster)
+        for _ in range(4):
+            reader, writer = await asyncio.open_connection("127.0.0.1", int(cluster.url.rpartition(":")[2]))
+            head = f"POST /v1/completions HTTP/1.1\r\nhost: {name}\r\ntransfer-encoding: chunked\r\n\r\n"
+            writer.write(head.encode() + b"zz\r\n{")
+            assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
+            writer.close()
+        assert cluster.front.calls.num_arriving == 0
+        assert (await cluster.post(chat())).status_code == 200
+        cluster.check_idle()
+        assert not cluster.services.metrics.refused
+
 
 async def test_a_request_still_coming_at_sigterm_does_not_begin(cluster: Cluster) -> None:
     await ready(cluster)

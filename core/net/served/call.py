@@ -163,7 +163,12 @@ class HttpCall:
             self._look()
 
     def _look(self) -> None:
-        """Begin. Not earlier: who is refused after its whole request has come keeps the connection."""
+        """Begin. Not earlier: who is refused after its whole request has come keeps the connection.
+
+        A call that is gone, as one whose chunks were no HTTP, never begins: nobody would be told of its end.
+        """
+        if self.disconnected:
+            return
         self._has_begun = True
         calls = self._calls
         calls.begin(self)

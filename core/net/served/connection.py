@@ -44,8 +44,10 @@ HAS_DEADLINE: Final = "has_deadline"
 MAX_PIPELINED: Final = 16
 #: Bytes of an answered request that are read and thrown away; then the connection is closed.
 LINGER_BYTES: Final = 4 << 20
+#: Headers with a key. Who checks a request before it comes here might take another one of two.
+_KEYS: Final = frozenset({b"authorization", b"x-api-key"})
 #: Headers that are looked at as they come.
-_LOOKED_AT: Final = frozenset({b"host", b"expect", b"transfer-encoding"})
+_LOOKED_AT: Final = frozenset({b"host", b"expect", b"transfer-encoding"}) | _KEYS
 #: ``tcpi_bytes_acked`` in Linux's ``struct tcp_info``: 64 bits. The fill of buffers is no measure: TLS has a buffer of
 #: its own, and the system's takes more only when a third of it is free.
 _ACKED: Final = slice(120, 128)
@@ -300,6 +302,10 @@ class Connection(HttpToolsProtocol):
                 self._host = value
         elif name == b"transfer-encoding":
             check_transfer_coding(value)
+        elif name in _KEYS:
+            for before, _ in self.headers:
+                if before == name:
+                    raise BadRequestError("A request has one key.", code="invalid_http")
         elif value.lower() == b"100-continue":  # clients of HTTP/1.0 would take the 100 for their answer
             self.expect_100_continue = self.parser.get_http_version() >= "1.1"
 

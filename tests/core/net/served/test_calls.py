@@ -108,6 +108,23 @@ async def test_that_the_client_left_is_told_also_if_it_has_asked_for_more(behind
         assert served.app.calls[0].disconnected
 
 
+@pytest.mark.parametrize("body", [b"zz\r\n{", b"4\r\nabcdzz", b"4\r\nabcd\r\nzz\r\n"])
+async def test_what_is_refused_before_it_began_never_begins(body: bytes) -> None:
+    async with serving() as served:
+        _, answer = await served.ask(HEAD + b"transfer-encoding: chunked\r\n\r\n" + body)
+        assert (answer.status, served.app.calls, served.app.waited) == (400, [], [])
+
+
+async def test_what_is_refused_behind_another_one_never_begins() -> None:
+    async with serving() as served:
+        caller = await served.connect()
+        await caller.send(HELD + b"abcd" + HEAD + b"transfer-encoding: chunked\r\n\r\nzz\r\n{")
+        await served.app.until_asked(1)
+        served.app.go_on.set()
+        await caller.reader.read()
+        assert (len(served.app.calls), served.app.waited) == (1, [])
+
+
 async def test_that_the_client_left_amid_its_body_is_told() -> None:
     async with serving() as served:
         caller = await served.connect()
