@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 from urllib.parse import quote
 
@@ -23,7 +24,7 @@ from tests.kits.fuzz.profile import (
     with_long_text,
 )
 from tests.kits.fuzz.served import Served
-from tests.kits.router.cluster import chat
+from tests.kits.router.cluster import chat, eventually
 
 PATHS = ("/v1/chat/completions", "/v1/completions")
 #: A body in each dialect, with something of everything.
@@ -94,6 +95,46 @@ INTERNAL = (
 @pytest.fixture(scope="module")
 def served(stage: Stage) -> Served:
     return Served(stage)
+
+
+#: Requests for workers, one after another on a connection, with bodies of both kinds.
+ALMOST = b"".join(
+    b"POST %b HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n%b" % (path.encode(), body)
+    for path, body in (
+        (
+            PATHS[1],
+            b'transfer-encoding: chunked\r\n\r\n1d;a="b"\r\n{"model":"m","prompt":"hello"\r\n1\r\n}\r\n0\r\n\r\n',
+        ),
+        (PATHS[0], b'content-length: 63\r\n\r\n{"model":"m","messages":[{"role":"user","content":"hi"}],"n":1}'),
+        (
+            PATHS[1],
+            b'expect: 100-continue\r\nconnection: close\r\ncontent-length: 29\r\n\r\n{"model":"m","prompt":"bye" }',
+        ),
+    )
+)
+
+
+#: The same in pieces, to be put together in any order, and some that fit nowhere.
+PIECES = [part + end for end in (b"\r\n\r\n", b"\r\n") for part in ALMOST.split(end)] + [b"zz\r\n", b"{", b"\r\n"]
+
+
+def test_almost_requests_are_made_of_requests(served: Served) -> None:
+    assert served.say([ALMOST], leaves=False).count(b"HTTP/1.1 200 ") == 3
+
+
+@fuzz(150)
+@given(
+    data=mutated(ALMOST) | st.lists(st.sampled_from(PIECES), max_size=8).map(b"".join),
+    cuts=st.lists(st.integers(0, len(ALMOST)), max_size=4),
+)
+def test_of_almost_requests_nothing_is_left(served: Served, data: bytes, cuts: list[int]) -> None:
+    ends = [0, *sorted(cut for cut in cuts if cut < len(data)), len(data)]
+    said = served.say([data[start:end] for start, end in itertools.pairwise(ends)])
+    assert said == b"" or said.startswith(b"HTTP/1.1 ")
+    assert b"internal_error" not in said
+    assert served.cluster.front.calls.num_arriving == 0, "at once, not when it times out"
+    served.stage.run(eventually(served.cluster.is_idle))
+    tried["almost requests for workers"] += 1
 
 
 @fuzz(40)
