@@ -165,13 +165,11 @@ def _add_public(app: FastAPI, services: Services, keys: BearerKeys) -> None:
 
     missing = MissingWorkers(services.settings.missing_file)
 
-    @app.head("/health", include_in_schema=False)
     @app.get("/health", tags=["process"])
     async def health() -> Health:
         """200 while the process serves."""
         return _health(services, missing)
 
-    @app.head("/ready", include_in_schema=False)
     @app.get("/ready", tags=["process"], responses={503: {"model": Health}})
     async def ready(response: Response) -> Health:
         """For load balancers: 200 while at least one model can be served, else 503. A router that has just started also
@@ -183,13 +181,11 @@ def _add_public(app: FastAPI, services: Services, keys: BearerKeys) -> None:
             response.status_code = 503
         return state
 
-    @app.head("/version", include_in_schema=False)
     @app.get("/version", tags=["process"])
     async def version_page() -> Version:
         """The version of this software."""
         return Version(version=version())
 
-    @app.head("/ping", include_in_schema=False)
     @app.get("/ping", tags=["process"], response_class=Response)
     @app.post("/ping", tags=["process"], response_class=Response)
     async def ping() -> Response:

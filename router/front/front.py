@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("baton.router")
 
+#: Pages whose answers have no end, so that one without a body would have none either.
+_ENDLESS = frozenset({"/admin/live"})
+
 
 class Front:
     """The public port: ``calls`` answers requests for workers, and the rest is ASGI, passed on to ``app``."""
@@ -55,6 +58,9 @@ class Front:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        if scope["method"] == "HEAD" and scope["path"] not in _ENDLESS:
+            # Every page that has GET has HEAD (RFC 9110, 9.1). The port knows that it was HEAD, and sends no body.
+            scope = {**scope, "method": "GET"}
         method, path, headers = scope["method"], scope["path"], dict(scope["headers"])
         if self._doors.cors and is_api(path):
             send = self._doors.cors.opened(send, headers.get(b"origin"))

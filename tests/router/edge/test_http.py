@@ -96,6 +96,20 @@ class TestHead:
         await ready(cluster)
         assert [await self.status(cluster, path) for path in ("/health", "/ready", "/ping", "/version")] == [200] * 4
 
+    @pytest.mark.parametrize(
+        "path", ["/", "/metrics", "/load", "/openapi.json", "/docs", "/v1/models", "/admin/workers"]
+    )
+    async def test_every_page_has_it(self, cluster: Cluster, path: str) -> None:
+        whole = await cluster.client.get(path)
+        answer = await cluster.client.head(path)
+        assert (answer.status_code, answer.content) == (200, b"") and whole.content
+        assert answer.headers["content-type"] == whole.headers["content-type"]
+        assert (await cluster.client.get("/health")).status_code == 200, "on the same connection"
+
+    @pytest.mark.parametrize(("path", "status"), [("/admin/abort", 405), ("/admin/live", 405), ("/nowhere", 404)])
+    async def test_other_paths_do_not(self, cluster: Cluster, path: str, status: int) -> None:
+        assert await self.status(cluster, path) == status
+
     async def status(self, cluster: Cluster, path: str) -> int:
         answer = await cluster.client.head(path)
         assert answer.content == b""
