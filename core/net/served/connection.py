@@ -316,7 +316,10 @@ class Connection(HttpToolsProtocol):
             return
         if self._chunk_bytes > self._max_bytes:
             self._check_size()
-        if self._num_hosts != 1 and (self._num_hosts or self.parser.get_http_version() != "1.0"):
+        version = self.parser.get_http_version()
+        if version not in ("1.1", "1.0"):
+            raise _not_http()
+        if self._num_hosts != 1 and (self._num_hosts or version != "1.0"):
             raise BadRequestError("A request has one Host header.", code="invalid_host")
         if len(self.pipeline) >= MAX_PIPELINED:
             raise BadRequestError("Too many requests without waiting for an answer.", code="invalid_http")
@@ -328,7 +331,7 @@ class Connection(HttpToolsProtocol):
         if path is None:
             self._begin_cycle()
         else:
-            self.cycle = self._new_call(path)
+            self.cycle = self._new_call(path, is_old=version == "1.0")
         self._in_head = False
         self._quiet_bytes = self._num_late_lines = 0
         self._goes_on = self.cycle.keep_alive
@@ -359,10 +362,10 @@ class Connection(HttpToolsProtocol):
                 return None
         return url.decode("ascii")
 
-    def _new_call(self, path: str) -> HttpCall:
+    def _new_call(self, path: str, *, is_old: bool) -> HttpCall:
         assert self._calls is not None
         headers = dict(self.headers)
-        if self.parser.get_http_version() < "1.1":
+        if is_old:
             return OldCall(self, self._calls, path, headers, keep_alive=False, waits_for_100=self.expect_100_continue)
         return HttpCall(
             self,

@@ -27,6 +27,8 @@ BAD = {
     "http/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     "a url that is none": b"GET echo HTTP/1.1\r\nhost: a\r\n\r\n",
     "connect": b"CONNECT a:1 HTTP/1.1\r\nhost: a\r\n\r\n",
+    "HTTP/2 in words": b"GET /echo HTTP/2.0\r\nhost: x\r\n\r\n",
+    "HTTP/0.9": b"GET /echo HTTP/0.9\r\nhost: x\r\n\r\n",
     "two keys": HEAD + b"content-length: 0\r\nauthorization: a\r\nx: y\r\nAuthorization: a\r\n\r\n",
     "two keys of another kind": HEAD + b"content-length: 0\r\nx-api-key: a\r\nX-Api-Key: b\r\n\r\n",
     "two lengths": HEAD + b"content-length: 1\r\ncontent-length: 1\r\n\r\n",
