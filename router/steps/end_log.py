@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from core.process.log import FACTS
-from router.request.states import LIVE, State
+from router.request.states import LIVE
 
 if TYPE_CHECKING:
     from router.request.facts import RequestFacts
@@ -14,17 +14,12 @@ if TYPE_CHECKING:
 log = logging.getLogger("baton.router")
 
 
-def is_worth_a_warning(facts: RequestFacts) -> bool:
-    """Whether the request failed, and not for what its client sent: else clients could make the log grow."""
-    return facts.state is State.FAILED and (facts.error is None or facts.error.status >= 500)
-
-
-def log_end(facts: RequestFacts) -> None:
+def log_end(facts: RequestFacts, *, is_warning: bool) -> None:
     """Log the end. ``!r`` keeps text from clients and workers on one line."""
     fields = _fields(facts)
     spent = "".join(f", {phase} {fields[f'{phase}_ms']} ms" for phase in LIVE if fields[f"{phase}_ms"] is not None)
     log.log(
-        logging.WARNING if is_worth_a_warning(facts) else logging.INFO,
+        logging.WARNING if is_warning else logging.INFO,
         "request %s %s after %.1f ms on %s and %s, %s%s, model %r%s%s%s%s%s%s%s",
         facts.id,
         facts.state,

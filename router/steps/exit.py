@@ -14,7 +14,7 @@ from core.process.failpoints import hit
 from router.request.choices.whole import WholeRequest
 from router.request.snapshot import facts_at_end
 from router.request.states import Event, State
-from router.steps.end_log import is_worth_a_warning, log_end
+from router.steps.end_log import log_end
 
 if TYPE_CHECKING:
     from core.protocol.errors import ApiError
@@ -57,7 +57,9 @@ def settle(services: Services, request: Exchange | WholeRequest, error: ApiError
     if not isinstance(request, WholeRequest):
         request.vacate()  # last, because it wakes requests that wait for room
     services.ended.add(now_s, facts, time.time())
-    if is_worth_a_warning(facts) or services.settings.log_requests:
-        log_end(facts)
+    # Not for what its client sent: else clients could make the log grow.
+    is_warning = facts.state is State.FAILED and (facts.error is None or facts.error.status >= 500)
+    if is_warning or services.settings.log_requests:
+        log_end(facts, is_warning=is_warning)
     if request.trace is not None:
         request.trace.end(facts)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.net.served.config import HeadLimits, PortConfig
-from tests.kits.fuzz.profile import Stage, fuzz, mutated, tried
-from tests.kits.port import GET, Caller, Served, serving
+from tests.kits.fuzz.profile import Stage, cut, fuzz, mutated, tried
+from tests.kits.port import GET, Caller, Served, all_said, serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,12 +47,7 @@ class Port:
     async def _say(self, pieces: list[bytes]) -> bytes:
         caller = await self.served.connect()
         try:
-            for piece in pieces:
-                await caller.send(piece)
-            caller.writer.write_eof()
-            return await caller.reader.read()
-        except OSError:  # it has closed
-            return b""
+            return await all_said(caller, pieces)
         finally:
             self._forget(caller)
 
@@ -85,8 +79,7 @@ def port(stage: Stage) -> Iterator[Port]:
 )
 def test_almost_requests(port: Port, data: bytes, cuts: list[int]) -> None:
     with Errors() as errors:
-        ends = [0, *sorted(cut for cut in cuts if cut < len(data)), len(data)]
-        said = port.say([data[start:end] for start, end in itertools.pairwise(ends)])
+        said = port.say(cut(data, cuts))
         assert said == b"" or said.startswith(b"HTTP/1.1 ")
         assert b" 500 " not in said
         assert port.ask() == 200

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 from urllib.parse import quote
 
@@ -18,6 +17,7 @@ from tests.kits.fuzz.profile import (
     Stage,
     check_error,
     check_excerpts,
+    cut,
     fuzz,
     mutated,
     tried,
@@ -128,8 +128,7 @@ def test_almost_requests_are_made_of_requests(served: Served) -> None:
     cuts=st.lists(st.integers(0, len(ALMOST)), max_size=4),
 )
 def test_of_almost_requests_nothing_is_left(served: Served, data: bytes, cuts: list[int]) -> None:
-    ends = [0, *sorted(cut for cut in cuts if cut < len(data)), len(data)]
-    said = served.say([data[start:end] for start, end in itertools.pairwise(ends)])
+    said = served.say(cut(data, cuts))
     assert said == b"" or said.startswith(b"HTTP/1.1 ")
     assert b"internal_error" not in said
     assert served.cluster.front.calls.num_arriving == 0, "at once, not when it times out"

@@ -15,7 +15,7 @@ from core.net.served.port import HttpPort
 from core.net.sockets import bind, port_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterable
 
     from starlette.types import Receive, Scope, Send
 
@@ -189,6 +189,22 @@ class Caller:
         """Until the other side has closed; fails if it says anything more."""
         with contextlib.suppress(ConnectionError):
             assert await self.reader.read() == b""
+
+
+async def all_said(caller: Caller, pieces: Iterable[bytes], *, leaves: bool = True) -> bytes:
+    """Send bytes in these pieces; returns all that is answered, up to the end of the connection, which has to come.
+
+    ``leaves``: the caller closes its half then.
+    """
+    try:
+        for piece in pieces:
+            await caller.send(piece)
+            await asyncio.sleep(0.001)  # so that it comes as a piece
+        if leaves:
+            caller.writer.write_eof()
+        return await caller.reader.read()
+    except OSError:  # it has closed
+        return b""
 
 
 @dataclass

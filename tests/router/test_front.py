@@ -47,7 +47,7 @@ class Caller:
 
 
 async def call(cluster: Cluster, path: str, length: int, *headers: str, sent: bytes = b"") -> Caller:
-    reader, writer = await asyncio.open_connection("127.0.0.1", int(cluster.url.rpartition(":")[2]))
+    reader, writer = await cluster.connect()
     head = [
         f"POST {path} HTTP/1.1",
         "host: localhost",
@@ -227,7 +227,7 @@ class TestFewRequests:
     async def test_requests_that_were_refused_for_their_chunks_do_not(self, cluster: Cluster, name: str) -> None:
         await ready(cluster)
         for _ in range(4):
-            reader, writer = await asyncio.open_connection("127.0.0.1", int(cluster.url.rpartition(":")[2]))
+            reader, writer = await cluster.connect()
             head = f"POST /v1/completions HTTP/1.1\r\nhost: {name}\r\ntransfer-encoding: chunked\r\n\r\n"
             writer.write(head.encode() + b"zz\r\n{")
             assert (await reader.read()).startswith(b"HTTP/1.1 400 ")

@@ -7,6 +7,7 @@ is printed, and ``BATON_FUZZ_SEED`` repeats it.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import secrets
 from collections import Counter
@@ -21,7 +22,7 @@ from core.protocol.excerpts import MAX_CHARS
 from tests.kits.patience import PATIENCE_S
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator
+    from collections.abc import Callable, Coroutine, Iterable, Iterator
     from types import TracebackType
 
 T = TypeVar("T")
@@ -144,6 +145,12 @@ def mutated(valid: bytes) -> st.SearchStrategy[bytes]:
 
     places = st.lists(st.tuples(st.integers(0, len(valid) - 1), st.integers(0, 255)), max_size=4)
     return st.tuples(places, st.integers(0, 2 * len(valid))).map(change)
+
+
+def cut(data: bytes, places: Iterable[int]) -> list[bytes]:
+    """The data in pieces; places behind its end are none."""
+    ends = [0, *sorted(place for place in places if place < len(data)), len(data)]
+    return [data[start:end] for start, end in itertools.pairwise(ends)]
 
 
 #: With characters that no terminal should be sent.

@@ -15,6 +15,7 @@ from router.internal.group_metrics import metrics_state_routes
 from router.peers.listener import PeerFront
 from tests.kits.fuzz.profile import BUSY, Stage, check_error, tried
 from tests.kits.patience import PATIENCE_S
+from tests.kits.port import Caller, all_said
 from tests.kits.router.cluster import Cluster, eventually, make_settings
 from tests.kits.router.vllm_server import add_vllm
 
@@ -54,27 +55,16 @@ class Served:
         return self.stage.run(client.request(method, path, content=body, headers=headers))
 
     def say(self, pieces: list[bytes], *, leaves: bool = True) -> bytes:
-        """Bytes on a connection of their own; returns all that is answered, up to its end, which has to come.
-
-        ``leaves``: the client closes its half then.
-        """
+        """``all_said`` on a connection of its own."""
         return self.stage.run(self._say(pieces, leaves))
 
     async def _say(self, pieces: list[bytes], leaves: bool) -> bytes:
-        reader, writer = await asyncio.open_connection("127.0.0.1", int(self.cluster.url.rpartition(":")[2]))
+        caller = Caller(*await self.cluster.connect())
         try:
             async with asyncio.timeout(PATIENCE_S):
-                for piece in pieces:
-                    writer.write(piece)
-                    await writer.drain()
-                    await asyncio.sleep(0.001)  # so that it comes as a piece
-                if leaves:
-                    writer.write_eof()
-                return await reader.read()
-        except OSError:  # it has closed
-            return b""
+                return await all_said(caller, pieces, leaves=leaves)
         finally:
-            writer.close()
+            caller.writer.close()
 
     def tried(self, area: str, answer: httpx.Response) -> None:
         tried[area] += 1

@@ -184,9 +184,13 @@ class Cluster:
     async def post(self, body: dict[str, Any], path: str = "/v1/chat/completions", **kwargs: Any) -> httpx.Response:
         return await self.client.post(path, json=body, **kwargs)
 
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A connection of a client, for bytes."""
+        return await asyncio.open_connection("127.0.0.1", int(self.url.rpartition(":")[2]))
+
     async def open(self, body: dict[str, Any], path: str = "/v1/chat/completions") -> asyncio.StreamWriter:
         """Send a request on a connection of its own and do not read; closing the writer is the client leaving."""
-        reader, writer = await asyncio.open_connection("127.0.0.1", int(self.url.rpartition(":")[2]))
+        reader, writer = await self.connect()
         raw = json.dumps(body).encode()
         head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
         head += f"content-length: {len(raw)}\r\n\r\n"

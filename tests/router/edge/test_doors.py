@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -212,7 +211,7 @@ class TestCorsAndKeys:
         check_opened(answer, "*")
 
     async def test_a_page_reads_that_there_are_too_many(self, cluster: Cluster) -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", int(cluster.url.rpartition(":")[2]))
+        reader, writer = await cluster.connect()
         writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer k\r\n")
         writer.write(b"content-length: 99\r\nexpect: 100-continue\r\n\r\n")
         assert (await reader.readline()).split()[1] == b"100"  # its body is being read

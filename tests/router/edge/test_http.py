@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gzip
 import json
 from typing import TYPE_CHECKING
@@ -28,13 +27,9 @@ async def ready(cluster: Cluster) -> None:
     await cluster.add("decode")
 
 
-async def connect(cluster: Cluster) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    return await asyncio.open_connection("127.0.0.1", int(cluster.url.rpartition(":")[2]))
-
-
 async def said(cluster: Cluster, sent: bytes) -> tuple[bytes, bytes]:
     """Head and body of an answer that ends with its connection."""
-    reader, writer = await connect(cluster)
+    reader, writer = await cluster.connect()
     writer.write(sent)
     head, _, body = (await reader.read()).partition(b"\r\n\r\n")
     writer.close()
@@ -56,7 +51,7 @@ class TestOffers:
         await ready(cluster)
         raw = json.dumps(body)
         sent = f"POST {path} HTTP/1.1\r\nhost: localhost\r\n{OFFER}content-length: {len(raw)}\r\n\r\n{raw}".encode()
-        reader, writer = await connect(cluster)
+        reader, writer = await cluster.connect()
         for pieces in ([sent], [sent[:-5], sent[-5:]], [sent[:30], sent[30:]]):  # on one connection
             for piece in pieces:
                 writer.write(piece)
