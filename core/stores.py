@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
+from core.leases.in_redis.store import RedisLeaseStore
 from core.leases.memory_store import MemoryLeaseStore
-from core.leases.redis_store import RedisLeaseStore
 from core.protocol.token_keys import announcement_key
 from core.registry.memory_registry import MemoryRegistry
 from core.registry.redis_registry import RedisRegistry

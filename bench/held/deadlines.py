@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import redis
 
-from core.leases.redis_store import leases_key
+from core.leases.in_redis.keys import leases_key
 
 #: Seconds between two looks.
 LOOK_S = 0.1

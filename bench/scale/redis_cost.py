@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from baton.processes.embedded_redis import EmbeddedRedis
 from core.leases.ids import new_id
-from core.leases.redis_store import RedisLeaseStore
+from core.leases.in_redis.store import RedisLeaseStore
 from core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
 from core.registry.announcement import WORKERS
 from core.registry.redis_registry import RedisRegistry

@@ -4,8 +4,7 @@ P's main process (``workers.leases``) and the router's renewal thread (``router.
 
 ``store``         the port: grant, renew, release, reap; ``ids`` checks ids and durations
 ``model``         what a store does, as a table without I/O; ``memory_store`` wraps that table
-``redis_store``   the port in Redis, by the scripts in ``scripts/``; ``redis_wakeups`` subscribes to releases,
-                  ``redis_errors`` maps the errors of redis-py
+``in_redis``      the port in Redis
 ``holder``        the leases that one P has granted; ``holder_state`` is the state machine of one of them
 ``renewal``       the leases that one router keeps alive: what it renews, and when
 """

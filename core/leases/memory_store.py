@@ -11,9 +11,9 @@ from core.leases.model import LeaseTable
 from core.process.clock import monotonic_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from core.leases.store import LeaseStatus
+    from core.leases.store import LeaseStatus, LeaseStoreError
 
 
 class MemoryLeaseStore:
@@ -35,11 +35,21 @@ class MemoryLeaseStore:
         with self._changed:
             return self._table(engine_id, lease_ids).renew(lease_ids, duration_ms, self._clock())
 
+    def renew_all(
+        self, leases: Mapping[str, Sequence[str]], duration_ms: int
+    ) -> dict[str, list[LeaseStatus] | LeaseStoreError]:
+        return {engine_id: self.renew(engine_id, lease_ids, duration_ms) for engine_id, lease_ids in leases.items()}
+
     def release(self, engine_id: str, lease_ids: Sequence[str]) -> None:
         with self._changed:
             if self._table(engine_id, lease_ids).release(lease_ids, self._clock()):
                 self._wakes[engine_id] += 1
                 self._changed.notify_all()
+
+    def release_all(self, leases: Mapping[str, Sequence[str]]) -> dict[str, LeaseStoreError]:
+        for engine_id, lease_ids in leases.items():
+            self.release(engine_id, lease_ids)
+        return {}
 
     def reap(self, engine_id: str, lease_ids: Sequence[str], done: Sequence[str]) -> list[LeaseStatus]:
         with self._changed:

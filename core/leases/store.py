@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 
 class LeaseState(StrEnum):
@@ -31,8 +31,11 @@ class LeaseState(StrEnum):
     UNKNOWN = "unknown"
 
 
-class LeaseStatus(msgspec.Struct, frozen=True):
-    """One lease as the store sees it. ``remaining_ms`` is 0 unless the lease is held."""
+class LeaseStatus(msgspec.Struct, frozen=True, gc=False):
+    """One lease as the store sees it. ``remaining_ms`` is 0 unless the lease is held.
+
+    The garbage collector may ignore it, since it holds no containers: else each round of renewals would start one.
+    """
 
     lease_id: str
     state: LeaseState
@@ -76,10 +79,25 @@ class LeaseStore(Protocol):
         An ended or unknown lease is not brought back.
         """
 
+    def renew_all(
+        self, leases: Mapping[str, Sequence[str]], duration_ms: int
+    ) -> dict[str, list[LeaseStatus] | LeaseStoreError]:
+        """Router: ``renew`` the leases of many engines at once, by engine.
+
+        An engine whose leases the store refuses to renew has the error in the place of its answers. Raises
+        LeaseStoreError if there is no answer for any engine.
+        """
+
     def release(self, engine_id: str, lease_ids: Sequence[str]) -> None:
         """Router: set the deadline to now and wake P. Ended leases stay as they are.
 
         An unknown lease is remembered as released for a minute, so that a grant that comes later does not hold it.
+        """
+
+    def release_all(self, leases: Mapping[str, Sequence[str]]) -> dict[str, LeaseStoreError]:
+        """Router: ``release`` the leases of many engines at once; returns the errors of those that the store refused.
+
+        Raises LeaseStoreError if there is no answer for any engine.
         """
 
     def reap(self, engine_id: str, lease_ids: Sequence[str], done: Sequence[str]) -> list[LeaseStatus]:

@@ -1,8 +1,8 @@
 """The router's side of the leases: a thread that renews and releases, however busy the event loop is.
 
 The loop and the thread share a lock that is held only for pure code (``core.leases.renewal``), never during I/O: a slow
-Redis stalls only this thread. When Redis does not answer at all, the other engines' renewals of that round are
-postponed instead of each waiting for its own timeout.
+Redis stalls only this thread. The leases of all engines are renewed in one exchange: while the loop is busy, the thread
+waits for the interpreter after each, and with one exchange for each of many engines leases ran out.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Protocol
 
 from core.leases.ids import check_duration, check_id
 from core.leases.renewal import TrackedLeases
-from core.leases.store import LeaseState, LeaseStoreError, LeaseStoreUnreachableError
+from core.leases.store import LeaseState, LeaseStoreError
 from core.process.clock import monotonic_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from core.leases.renewal import EngineWork, LeaseOver
-    from core.leases.store import LeaseStore
+    from core.leases.store import LeaseStatus, LeaseStore
 
 logger = logging.getLogger(__name__)
 
@@ -201,42 +201,76 @@ class LeaseClient:
         return None
 
     def _do(self, works: list[EngineWork]) -> None:
-        for index, work in enumerate(works):
-            try:
-                self._ask(work)
-            except LeaseStoreUnreachableError as error:
-                self._note_silence(error)
-                self._put_off(works[index:])
+        """Send all of it in two round trips: while the loop is busy, each costs a wait for the interpreter."""
+        left = {work.engine_id: work for work in works}
+        try:
+            self._release(left)
+            self._renew(left)
+        except LeaseStoreError as error:
+            self._note_silence(error)
+            self._put_off(left)
+        except Exception:
+            if len(left) > 1:  # each alone, so that what one engine's leases meet does not end those of others
+                for work in left.values():
+                    self._do([work])
                 return
-            except LeaseStoreError as error:  # this engine's keys are broken; those of other engines may not be
-                self._note_refusal(work.engine_id, error)
-                self._put_off([work])
-            except Exception:
-                logger.exception("the leases of engine %s met a bug; they are tried again", work.engine_id)
-                self._counts["bug"] += 1
-                self._put_off([work])
+            logger.exception("the leases of engine %s met a bug; they are tried again", *left)
+            self._counts["bug"] += 1
+            self._put_off(left)
 
-    def _ask(self, work: EngineWork) -> None:
-        if work.release:
-            self._store.release(work.engine_id, work.release)
-            with self._changed:
-                self._book.released(work.engine_id, work.release)
-            self._counts["release_sent"] += len(work.release)
-        if work.renew:
-            sent_ms = self._clock()
-            answers = self._store.renew(work.engine_id, work.renew, self._duration_ms)
-            for state, num in Counter(status.state for status in answers).items():
-                self._counts[f"answered_{state}"] += num
-            with self._changed:
-                over = self._book.answered(work.engine_id, answers, sent_ms, self._clock())
-            self._tell(over)
+    def _release(self, left: dict[str, EngineWork]) -> None:
+        """Send the releases. Engines that were refused, or need nothing more, are no longer ``left``."""
+        works = [work for work in left.values() if work.release]
+        if not works:
+            return
+        errors = self._store.release_all({work.engine_id: work.release for work in works})
         self._silent = False
-        self._refused.discard(work.engine_id)
+        for work in works:
+            error = errors.get(work.engine_id)
+            if error is None:
+                self._note_released(work)
+            else:
+                self._refuse(work.engine_id, error)
+            if error is not None or not work.renew:
+                del left[work.engine_id]
 
-    def _put_off(self, works: list[EngineWork]) -> None:
+    def _note_released(self, work: EngineWork) -> None:
+        with self._changed:
+            self._book.released(work.engine_id, work.release)
+        self._counts["release_sent"] += len(work.release)
+        if not work.renew:
+            self._refused.discard(work.engine_id)
+
+    def _renew(self, left: dict[str, EngineWork]) -> None:
+        """Send the renewals. Engines whose answer is noted, whatever it is, are no longer ``left``."""
+        if not left:
+            return
+        sent_ms = self._clock()
+        answers = self._store.renew_all({work.engine_id: work.renew for work in left.values()}, self._duration_ms)
+        self._silent = False
+        for engine_id, answer in answers.items():
+            if isinstance(answer, LeaseStoreError):  # this engine's keys are broken; those of other engines may not be
+                self._refuse(engine_id, answer)
+            else:
+                self._note_answer(engine_id, answer, sent_ms)
+            del left[engine_id]
+
+    def _note_answer(self, engine_id: str, answer: list[LeaseStatus], sent_ms: int) -> None:
+        for state, num in Counter(status.state for status in answer).items():
+            self._counts[f"answered_{state}"] += num
+        with self._changed:
+            over = self._book.answered(engine_id, answer, sent_ms, self._clock())
+        self._tell(over)
+        self._refused.discard(engine_id)
+
+    def _refuse(self, engine_id: str, error: LeaseStoreError) -> None:
+        self._note_refusal(engine_id, error)
+        self._put_off([engine_id])
+
+    def _put_off(self, engine_ids: Iterable[str]) -> None:
         with self._changed:
             now_ms = self._clock()
-            over = [one for work in works for one in self._book.failed(work.engine_id, now_ms)]
+            over = [one for engine_id in engine_ids for one in self._book.failed(engine_id, now_ms)]
         self._tell(over)
         self._counts["store_error"] += 1
 

@@ -76,7 +76,11 @@ def test_everything_of_our_packages_is_in_it_and_nothing_else(wheel: zipfile.Zip
 
 @pytest.mark.parametrize(
     "file",
-    ["baton/demo/model/model.safetensors", "core/leases/scripts/grant.lua", "router/dashboard/page/dashboard.html"],
+    [
+        "baton/demo/model/model.safetensors",
+        "core/leases/in_redis/lua/grant.lua",
+        "router/dashboard/page/dashboard.html",
+    ],
 )
 def test_it_has_more_than_code(wheel: zipfile.ZipFile, file: str) -> None:
     assert wheel.read(file) == (ROOT / file).read_bytes()

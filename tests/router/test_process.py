@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 import redis
 
-from core.leases.redis_store import RedisLeaseStore
+from core.leases.in_redis.store import RedisLeaseStore
 from core.leases.store import LeaseState
 from core.protocol.status import Failed, Ready
 from tests.kits.patience import PATIENCE_S

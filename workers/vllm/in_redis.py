@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from core.leases.redis_store import RedisLeaseStore
+from core.leases.in_redis.store import RedisLeaseStore
 from core.registry.announcement import VLLM_SERVERS
 from core.registry.redis_registry import RedisRegistry
 from workers.vllm.engine_load import EngineLoad

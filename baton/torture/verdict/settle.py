@@ -16,7 +16,7 @@ import redis
 
 from baton.cluster.cluster import POLL_S
 from baton.cluster.process import VllmSpec
-from core.leases.redis_store import leases_key
+from core.leases.in_redis.keys import leases_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

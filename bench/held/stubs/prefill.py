@@ -21,7 +21,7 @@ from bench.held.stubs.granter import Granter
 from bench.held.stubs.lines import commands, say
 from core.leases.holder_state import NotHeldError
 from core.leases.ids import new_id
-from core.leases.redis_store import RedisLeaseStore
+from core.leases.in_redis.store import RedisLeaseStore
 from core.protocol.worker import Role, WorkerLoad
 
 if TYPE_CHECKING:

@@ -251,6 +251,43 @@ def test_engines_do_not_see_each_other(harness: Harness) -> None:
     assert states(store.renew("e1", ["a"], DURATION_MS)) == [HELD]
 
 
+def test_the_leases_of_many_engines_are_renewed_at_once(harness: Harness) -> None:
+    store = harness.store
+    many = [f"l{index}" for index in range(1203)]
+    store.grant("e1", many, DURATION_MS)
+    store.grant("e2", ["held", "done", "released"], DURATION_MS)
+    store.reap("e1", [], [many[700]])
+    store.reap("e2", [], ["done"])
+    store.release("e2", ["released"])
+    asked = {"e1": many, "e2": ["unknown", "held", "done", "released"], "e3": ["unknown"], "e4": []}
+    answers = store.renew_all(asked, 2 * DURATION_MS)
+    found = {engine_id: states(answer) for engine_id, answer in answers.items() if isinstance(answer, list)}
+    assert found == {
+        "e1": [HELD] * 700 + [DONE] + [HELD] * 502,
+        "e2": [UNKNOWN, HELD, DONE, RELEASED],
+        "e3": [UNKNOWN],
+        "e4": [],
+    }
+    assert all([status.lease_id for status in answers[engine_id]] == list(ids) for engine_id, ids in asked.items())
+    assert store.renew_all({}, DURATION_MS) == {}
+
+
+def test_the_leases_of_many_engines_are_released_at_once(harness: Harness) -> None:
+    store = harness.store
+    ear = store.wakeups("e2")
+    store.grant("e1", ["a", "b"], DURATION_MS)
+    store.grant("e2", ["a"], DURATION_MS)
+    assert store.release_all({"e1": ["b"], "e2": ["a"], "e3": ["a"]}) == {}
+    assert ear.wait(10)
+    assert [states(store.reap(*asked, [])) for asked in (("e1", ["a", "b"]), ("e2", ["a"]), ("e3", ["a"]))] == [
+        [HELD, RELEASED],
+        [RELEASED],
+        [RELEASED],
+    ]
+    assert store.release_all({}) == {}
+    ear.close()
+
+
 def test_batches_larger_than_one_script_call(harness: Harness) -> None:
     ids = [f"l{index}" for index in range(1203)]
     store = harness.store

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from core.leases.redis_store import RedisLeaseStore
+from core.leases.in_redis.store import RedisLeaseStore
 from core.leases.store import LeaseStoreError
 from core.net.tls import Files, server_context
 from core.registry.announcement import WORKERS

@@ -190,7 +190,7 @@ LEASES = (
     Mutation(
         "renewal-revives",
         "a lease that was released can be renewed",
-        (Change("core/leases/scripts/renew.lua", "elseif score < 0 then", "elseif false then"),),
+        (Change("core/leases/in_redis/lua/renew.lua", "elseif score < 0 then", "elseif false then"),),
         (_CONTRACT + "test_released_lease_is_due_at_once_and_cannot_be_held_again",),
     ),
     Mutation(
@@ -198,7 +198,7 @@ LEASES = (
         "a release that reaches the store before the grant is forgotten, so that the grant holds the lease",
         (
             Change(
-                "core/leases/scripts/release.lua",
+                "core/leases/in_redis/lua/release.lua",
                 "redis.call('SET', KEYS[i - 2], 'released', 'PX', ARGV[2], 'NX') and true or found",
                 "found",
             ),
@@ -210,14 +210,16 @@ LEASES = (
         "a lease's deadline is counted by the clock of the machine that grants it, not by the clock of Redis",
         (
             Change(
-                "core/leases/redis_store.py",
-                "numbers = _run(self._grant, keys, [duration_ms, DEAD_ENGINE_MARGIN_MS, *batch])",
+                "core/leases/in_redis/store.py",
+                "numbers = self._grant.run(keys, [duration_ms, DEAD_ENGINE_MARGIN_MS, *batch])",
                 "import time\n\n            "
                 "now_ms = int(time.time() * 1000)\n            "
-                "numbers = _run(self._grant, keys, [now_ms + duration_ms, DEAD_ENGINE_MARGIN_MS, *batch])",
+                "numbers = self._grant.run(keys, [now_ms + duration_ms, DEAD_ENGINE_MARGIN_MS, *batch])",
             ),
             Change(
-                "core/leases/scripts/grant.lua", "local deadline = now + ARGV[1]", "local deadline = tonumber(ARGV[1])"
+                "core/leases/in_redis/lua/grant.lua",
+                "local deadline = now + ARGV[1]",
+                "local deadline = tonumber(ARGV[1])",
             ),
         ),
         (_CONTRACT + "test_granted_lease_is_held_for_its_duration",),
@@ -225,7 +227,7 @@ LEASES = (
     Mutation(
         "outcome-overwritten",
         "an outcome that was told may change: a late end of a lease that was read says expired",
-        (Change("core/leases/scripts/reap.lua", "outcome, 'PX', ARGV[1], 'NX')", "outcome, 'PX', ARGV[1])"),),
+        (Change("core/leases/in_redis/lua/reap.lua", "outcome, 'PX', ARGV[1], 'NX')", "outcome, 'PX', ARGV[1])"),),
         (_CONTRACT + "test_an_outcome_that_was_told_is_final",),
     ),
     Mutation(

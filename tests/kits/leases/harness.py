@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 import redis
 
+from core.leases.in_redis.store import RedisLeaseStore
 from core.leases.memory_store import MemoryLeaseStore
-from core.leases.redis_store import RedisLeaseStore
 
 if TYPE_CHECKING:
     from core.leases.store import LeaseStore

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import httpx
 
-from core.leases.redis_store import RedisLeaseStore
+from core.leases.in_redis.store import RedisLeaseStore
 from core.process.parent_death import die_with_parent
 from core.protocol.status import Ready, decode
 from core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus

@@ -10,7 +10,8 @@ import pytest
 import redis
 from fastapi import FastAPI
 
-from core.leases.redis_store import RedisLeaseStore, leases_key
+from core.leases.in_redis.keys import leases_key
+from core.leases.in_redis.store import RedisLeaseStore
 from router.admin.lease_view import LeaseListing
 from router.admin.leases import lease_routes
 from router.edge.error_pages import use_our_errors

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 import pytest
 import redis
 
+from core.leases.in_redis.keys import leases_key
+from core.leases.in_redis.store import RedisLeaseStore
 from core.leases.memory_store import MemoryLeaseStore
-from core.leases.redis_store import RedisLeaseStore, leases_key
 from core.leases.renewal import AlreadyTrackedError, TrackedLeases
 from core.leases.store import LeaseState, LeaseStoreError
 from router.renewal import lease_client
@@ -23,7 +24,7 @@ from router.renewal.lease_client import LeaseClient
 from tests.kits.patience import PATIENCE_S
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
     from baton.processes.embedded_redis import EmbeddedRedis
     from core.leases.renewal import EngineWork
@@ -265,11 +266,62 @@ async def test_engines_that_are_gone_do_not_keep_silence_over_the_next_one(
     assert lines == ["the leases of engine first", "the leases of engine second"]
 
 
+class CountingStore(WatchedStore):
+    """Counts the exchanges."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.exchanges: list[tuple[str, set[str]]] = []
+
+    def renew_all(
+        self, leases: Mapping[str, Sequence[str]], duration_ms: int
+    ) -> dict[str, list[LeaseStatus] | LeaseStoreError]:
+        self.exchanges.append(("renew", set(leases)))
+        return super().renew_all(leases, duration_ms)
+
+    def release_all(self, leases: Mapping[str, Sequence[str]]) -> dict[str, LeaseStoreError]:
+        self.exchanges.append(("release", set(leases)))
+        return super().release_all(leases)
+
+
+async def test_the_leases_of_all_engines_are_renewed_in_one_exchange() -> None:
+    store, engines = CountingStore(), {f"e{number}" for number in range(8)}
+    async with renewing(store) as client:
+        for engine_id in engines:
+            store.grant(engine_id, ["a"], 60_000)
+            client.track(engine_id, "a", never)
+        assert store.wait_for(len(engines)), "this call blocks the loop"
+        for engine_id in engines:
+            client.release(engine_id, "a")
+        await eventually(lambda: client.counters()["release_sent"] == len(engines))
+    assert ("renew", engines) in store.exchanges
+    assert sum(len(asked) for verb, asked in store.exchanges if verb == "release") == len(engines)
+    assert sum(verb == "release" for verb, _ in store.exchanges) <= 2, "the thread may have woken after the first"
+
+
+async def test_a_release_that_is_refused_is_tried_again_and_keeps_nobody_waiting(redis_url: str) -> None:
+    store = RedisLeaseStore(redis_url)
+    store.grant("good", ["a", "b"], 60_000)
+    with redis.Redis.from_url(redis_url) as foreign:
+        foreign.set(leases_key("broken"), "x")
+        async with renewing(store) as client:
+            client.track("good", "b", never)
+            client.release("broken", "a")
+            client.release("good", "a")
+            await eventually(lambda: client.counters()["store_error"] >= 2)
+            assert client.counters()["release_sent"] == 1
+            assert client.counters()["answered_held"] >= 1
+            foreign.delete(leases_key("broken"))
+            await eventually(lambda: client.counters()["release_sent"] == 2)
+
+
 class RefusingStore(MemoryLeaseStore):
     """Answers, but cannot renew anything."""
 
-    def renew(self, engine_id: str, lease_ids: Sequence[str], duration_ms: int) -> list[LeaseStatus]:
-        raise LeaseStoreError("its keys are broken")
+    def renew_all(
+        self, leases: Mapping[str, Sequence[str]], duration_ms: int
+    ) -> dict[str, list[LeaseStatus] | LeaseStoreError]:
+        return {engine_id: LeaseStoreError("its keys are broken") for engine_id in leases}
 
 
 class BuggyStore(WatchedStore):

@@ -12,8 +12,8 @@ import pytest
 import redis
 
 from core.leases.holder_state import DuplicateLeaseError
+from core.leases.in_redis.store import RedisLeaseStore
 from core.leases.memory_store import MemoryLeaseStore
-from core.leases.redis_store import RedisLeaseStore
 from core.leases.store import LeaseState, LeaseStoreError
 from tests.kits.patience import PATIENCE_S
 from workers.leases.keeper import LeaseKeeper

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from core.leases.in_redis.store import RedisLeaseStore
 from core.leases.memory_store import MemoryLeaseStore
-from core.leases.redis_store import RedisLeaseStore
 from core.leases.store import LeaseState, LeaseStore
 from tests.kits.patience import PATIENCE_S
 from workers.vllm.leases import SchedulerLeases

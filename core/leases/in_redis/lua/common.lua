@@ -1,4 +1,4 @@
--- redis_store.py puts this before each script of this folder.
+-- lua_script.py puts this before each script of this folder.
 --
 -- The sorted set of an engine: member = lease id, score = deadline in ms of this server's clock. A lease that was
 -- released and not yet reaped has -(time of the release) instead: it sorts first, is due, and cannot be renewed.

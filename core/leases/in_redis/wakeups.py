@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import redis
 
-from core.leases.redis_errors import lease_store_errors
+from core.leases.in_redis.errors import lease_store_errors
 
 if TYPE_CHECKING:
     from redis.client import PubSub

@@ -29,10 +29,15 @@ def lease_store_errors() -> Iterator[None]:
     """Raise LeaseStoreError instead of any exception of redis-py inside the block."""
     try:
         yield
-    except UNREACHABLE as error:
-        raise LeaseStoreUnreachableError(f"Redis cannot be reached: {_one_line(error)}") from error
-    except REFUSED as error:
-        raise LeaseStoreError(f"Redis answered an error: {_one_line(error)}") from error
+    except UNREACHABLE + REFUSED as error:
+        raise as_lease_store_error(error) from error
+
+
+def as_lease_store_error(error: Exception) -> LeaseStoreError:
+    """The error of the port that stands for an error of redis-py."""
+    if isinstance(error, UNREACHABLE):
+        return LeaseStoreUnreachableError(f"Redis cannot be reached: {_one_line(error)}")
+    return LeaseStoreError(f"Redis answered an error: {_one_line(error)}")
 
 
 def _one_line(error: Exception) -> str:

@@ -14,9 +14,10 @@ import redis
 from redis import exceptions
 
 from core.leases.ids import MAX_DURATION_MS
+from core.leases.in_redis.errors import REFUSED, UNREACHABLE, lease_store_errors
+from core.leases.in_redis.keys import MAX_BATCH, leases_key, outcome_keys
+from core.leases.in_redis.store import RedisLeaseStore
 from core.leases.model import DEAD_ENGINE_MARGIN_MS, OUTCOME_MEMORY_MS
-from core.leases.redis_errors import REFUSED, UNREACHABLE, lease_store_errors
-from core.leases.redis_store import MAX_BATCH, RedisLeaseStore, leases_key, outcome_keys
 from core.leases.store import LeaseState, LeaseStoreError, LeaseStoreUnreachableError
 
 if TYPE_CHECKING:
@@ -130,6 +131,34 @@ def test_an_outcome_that_is_none_of_ours_spoils_no_batch(
     assert [status.state for status in ask[verb]()] == [LeaseState.UNKNOWN, LeaseState.HELD]
     store.grant(ENGINE, ["a"], 60_000)
     assert len(store.held(ENGINE)) == 2
+
+
+def test_an_engine_with_broken_keys_spoils_no_other_ones_answers(store: RedisLeaseStore, client: redis.Redis) -> None:
+    ids = [f"a{number}" for number in range(MAX_BATCH + 1)]
+    for engine_id in ("first", "last"):
+        store.grant(engine_id, ids, 60_000)
+        store.reap(engine_id, [], ids[-1:])
+    client.set(leases_key("broken"), "not a set")
+    answers = store.renew_all({"first": ids, "broken": ids, "last": ids}, 60_000)
+    refused = store.release_all({"first": ids[:1], "broken": ids, "last": ids[:1]})
+    for error in (answers.pop("broken"), refused.pop("broken")):
+        assert isinstance(error, LeaseStoreError)
+        assert not isinstance(error, LeaseStoreUnreachableError)
+        assert "WRONGTYPE" in str(error)
+    assert refused == {}
+    assert [store.held(engine_id)[0].state for engine_id in answers] == [LeaseState.RELEASED] * 2
+    for answer in answers.values():
+        assert isinstance(answer, list)
+        assert [status.state for status in answer] == [LeaseState.HELD] * MAX_BATCH + [LeaseState.DONE]
+
+
+def test_many_calls_of_a_script_that_redis_has_forgotten(store: RedisLeaseStore, client: redis.Redis) -> None:
+    engines = {f"e{number}": ["a"] for number in range(3)}
+    for engine_id in engines:
+        store.grant(engine_id, ["a"], 60_000)
+    client.script_flush()
+    assert {str(answer) for answer in store.release_all(engines).values()} == set()
+    assert [store.held(engine_id)[0].state for engine_id in engines] == [LeaseState.RELEASED] * 3
 
 
 def test_members_that_are_no_ids_are_left_out_with_one_line(
