@@ -90,6 +90,9 @@ class TrackedLeases:
         #: Leases that are due within this time are renewed together with those that are due now, so that an engine is
         #: asked twice in an interval at most, and usually once.
         self._slack_ms = renew_interval_ms // 2
+        #: Engines that are due within this time are asked together with one that is due now, so that the store is asked
+        #: eight times in an interval at most, however many engines there are. A lease is renewed so much too early.
+        self._together_ms = renew_interval_ms // 8
         self._engines: dict[str, _Engine] = {}
 
     def __len__(self) -> int:
@@ -142,6 +145,9 @@ class TrackedLeases:
         """Returns what to send now. The caller then calls ``released`` and ``answered``, or ``failed``, for each
         engine.
         """
+        next_ms = self.next_work_ms()
+        if next_ms is None or next_ms > now_ms:
+            return []
         works = (self._engine_work(engine_id, engine, now_ms) for engine_id, engine in self._engines.items())
         return [work for work in works if work is not None]
 
@@ -186,7 +192,8 @@ class TrackedLeases:
 
     def _engine_work(self, engine_id: str, engine: _Engine, now_ms: int) -> EngineWork | None:
         next_ms = _next_ms(engine)
-        if next_ms is None or next_ms > now_ms:
+        together_ms = 0 if engine.silent_since_ms is not None else self._together_ms
+        if next_ms is None or next_ms > now_ms + together_ms:
             return None
         until_ms, again_ms = now_ms + self._slack_ms, now_ms + self._interval_ms
         renew, engine.due_ms = [], again_ms

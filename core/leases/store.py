@@ -34,7 +34,8 @@ class LeaseState(StrEnum):
 class LeaseStatus(msgspec.Struct, frozen=True, gc=False):
     """One lease as the store sees it. ``remaining_ms`` is 0 unless the lease is held.
 
-    The garbage collector may ignore it, since it holds no containers: else each round of renewals would start one.
+    The garbage collector may ignore it, since it holds no containers: else each round of renewals would start a
+    collection.
     """
 
     lease_id: str
@@ -82,10 +83,10 @@ class LeaseStore(Protocol):
     def renew_all(
         self, leases: Mapping[str, Sequence[str]], duration_ms: int
     ) -> dict[str, list[LeaseStatus] | LeaseStoreError]:
-        """Router: ``renew`` the leases of many engines at once, by engine.
+        """Router: ``renew`` the leases of many engines at once; returns the answers by engine.
 
         An engine whose leases the store refuses to renew has the error in the place of its answers. Raises
-        LeaseStoreError if there is no answer for any engine.
+        LeaseStoreError if the store answers for no engine.
         """
 
     def release(self, engine_id: str, lease_ids: Sequence[str]) -> None:
@@ -97,7 +98,7 @@ class LeaseStore(Protocol):
     def release_all(self, leases: Mapping[str, Sequence[str]]) -> dict[str, LeaseStoreError]:
         """Router: ``release`` the leases of many engines at once; returns the errors of those that the store refused.
 
-        Raises LeaseStoreError if there is no answer for any engine.
+        Raises LeaseStoreError if the store answers for no engine.
         """
 
     def reap(self, engine_id: str, lease_ids: Sequence[str], done: Sequence[str]) -> list[LeaseStatus]:

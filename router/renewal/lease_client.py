@@ -1,8 +1,8 @@
 """The router's side of the leases: a thread that renews and releases, however busy the event loop is.
 
 The loop and the thread share a lock that is held only for pure code (``core.leases.renewal``), never during I/O: a slow
-Redis stalls only this thread. The leases of all engines are renewed in one exchange: while the loop is busy, the thread
-waits for the interpreter after each, and with one exchange for each of many engines leases ran out.
+Redis stalls only this thread. The leases of all engines that are due are renewed in one exchange, because the thread
+waits for the interpreter after each while the loop is busy.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from collections import Counter
 from typing import TYPE_CHECKING, Protocol
 
 from core.leases.ids import check_duration, check_id
-from core.leases.renewal import TrackedLeases
+from core.leases.renewal import EngineWork, TrackedLeases
 from core.leases.store import LeaseState, LeaseStoreError
 from core.process.clock import monotonic_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from core.leases.renewal import EngineWork, LeaseOver
+    from core.leases.renewal import LeaseOver
     from core.leases.store import LeaseStatus, LeaseStore
 
 logger = logging.getLogger(__name__)
@@ -201,53 +201,67 @@ class LeaseClient:
         return None
 
     def _do(self, works: list[EngineWork]) -> None:
-        """Send all of it in two round trips: while the loop is busy, each costs a wait for the interpreter."""
         left = {work.engine_id: work for work in works}
         try:
-            self._release(left)
-            self._renew(left)
+            try:
+                self._send(left)
+            except LeaseStoreError:
+                raise
+            except Exception:
+                logger.exception("the renewal of leases met a bug; each engine's leases are tried alone")
+                self._counts["bug"] += 1
+                self._send_each(left)
         except LeaseStoreError as error:
             self._note_silence(error)
             self._put_off(left)
-        except Exception:
-            if len(left) > 1:  # each alone, so that what one engine's leases meet does not end those of others
-                for work in left.values():
-                    self._do([work])
-                return
-            logger.exception("the leases of engine %s met a bug; they are tried again", *left)
-            self._counts["bug"] += 1
-            self._put_off(left)
+
+    def _send_each(self, left: dict[str, EngineWork]) -> None:
+        """Send each engine's alone, so that a bug that one engine's leases meet does not end those of others.
+
+        Raises LeaseStoreError.
+        """
+        for engine_id, work in list(left.items()):
+            try:
+                self._send({engine_id: work})
+            except LeaseStoreError:
+                raise
+            except Exception:
+                logger.exception("the leases of engine %s met a bug; they are tried again", engine_id)
+                self._put_off([engine_id])
+            del left[engine_id]
+
+    def _send(self, left: dict[str, EngineWork]) -> None:
+        """Send the releases, and then the renewals. What the store has answered is no longer ``left``.
+
+        Raises LeaseStoreError if there is no answer to the rest.
+        """
+        self._release(left)
+        self._renew(left)
+        self._silent = False
 
     def _release(self, left: dict[str, EngineWork]) -> None:
-        """Send the releases. Engines that were refused, or need nothing more, are no longer ``left``."""
-        works = [work for work in left.values() if work.release]
-        if not works:
+        releases = {work.engine_id: work.release for work in left.values() if work.release}
+        if not releases:
             return
-        errors = self._store.release_all({work.engine_id: work.release for work in works})
-        self._silent = False
-        for work in works:
-            error = errors.get(work.engine_id)
-            if error is None:
-                self._note_released(work)
+        errors = self._store.release_all(releases)
+        for engine_id, lease_ids in releases.items():
+            renew = left.pop(engine_id).renew
+            if error := errors.get(engine_id):
+                self._refuse(engine_id, error)
+                continue
+            with self._changed:
+                self._book.released(engine_id, lease_ids)
+            self._counts["release_sent"] += len(lease_ids)
+            if renew:
+                left[engine_id] = EngineWork(engine_id, [], renew)
             else:
-                self._refuse(work.engine_id, error)
-            if error is not None or not work.renew:
-                del left[work.engine_id]
-
-    def _note_released(self, work: EngineWork) -> None:
-        with self._changed:
-            self._book.released(work.engine_id, work.release)
-        self._counts["release_sent"] += len(work.release)
-        if not work.renew:
-            self._refused.discard(work.engine_id)
+                self._refused.discard(engine_id)
 
     def _renew(self, left: dict[str, EngineWork]) -> None:
-        """Send the renewals. Engines whose answer is noted, whatever it is, are no longer ``left``."""
         if not left:
             return
         sent_ms = self._clock()
         answers = self._store.renew_all({work.engine_id: work.renew for work in left.values()}, self._duration_ms)
-        self._silent = False
         for engine_id, answer in answers.items():
             if isinstance(answer, LeaseStoreError):  # this engine's keys are broken; those of other engines may not be
                 self._refuse(engine_id, answer)
@@ -277,7 +291,7 @@ class LeaseClient:
     def _note_silence(self, error: LeaseStoreError) -> None:
         """Log one line, and no further one until the store answers again."""
         if not self._silent:
-            logger.warning("the lease store does not answer, leases cannot be renewed: %s", error)
+            logger.warning("leases cannot be renewed: %s", error)
         self._silent = True
 
     def _note_refusal(self, engine_id: str, error: LeaseStoreError) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from redis.exceptions import NoScriptError
 
 from core.leases.in_redis.errors import as_lease_store_error, lease_store_errors
-from core.leases.store import LeaseStoreError, LeaseStoreUnreachableError
+from core.leases.store import LeaseStoreError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,16 +41,13 @@ class LuaScript:
     def run_all(self, calls: Sequence[Call]) -> list[list[Any] | LeaseStoreError]:
         """Run it for each of the calls, in one round trip; returns the answers, or errors, in the order of the calls.
 
-        Raises LeaseStoreError if Redis does not answer.
+        Raises LeaseStoreError if there are no answers, mostly because Redis cannot be reached.
         """
         answers = self._send(calls)
-        unknown = [number for number, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
-        if unknown:
+        if any(isinstance(answer, NoScriptError) for answer in answers):
             with lease_store_errors():
                 self._client.script_load(self._script.script)
-            again = self._send([calls[number] for number in unknown])
-            for number, answer in zip(unknown, again, strict=True):
-                answers[number] = answer
+            answers = self._send(calls)  # all of them: a script may be run twice
         return [_answer(answer) for answer in answers]
 
     def _send(self, calls: Sequence[Call]) -> list[Any]:
@@ -69,11 +66,8 @@ def script_text(name: str) -> str:
 
 
 def _answer(answer: Any) -> list[Any] | LeaseStoreError:
-    """Raises LeaseStoreUnreachableError, for an error that says that Redis cannot answer anything now."""
-    if not isinstance(answer, Exception):
-        return answer if isinstance(answer, list) else []
-    error = as_lease_store_error(answer)
-    if isinstance(error, LeaseStoreUnreachableError):
-        raise error from answer
-    error.__cause__ = answer
-    return error
+    if isinstance(answer, Exception):
+        error = as_lease_store_error(answer)
+        error.__cause__ = answer
+        return error
+    return answer if isinstance(answer, list) else []

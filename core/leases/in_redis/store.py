@@ -77,11 +77,17 @@ class RedisLeaseStore:
         calls = [Call([leases_key(one.engine_id)], [*times, ",".join(map(check_id, one.lease_ids))]) for one in asked]
         for batch, answer in zip(asked, self._renew.run_all(calls), strict=True):
             batch.take(answer)
-        with_gone = [batch for batch in asked if batch.gone]
-        calls = [Call(outcome_keys(batch.engine_id, batch.gone_ids), []) for batch in with_gone]
-        for batch, answer in zip(with_gone, self._outcomes.run_all(calls), strict=True):
-            batch.take_outcomes(answer)
+        self._ask_outcomes([batch for batch in asked if batch.gone])
         return renewed_statuses(leases, asked)
+
+    def _ask_outcomes(self, asked: Sequence[RenewedBatch]) -> None:
+        calls = [Call(outcome_keys(batch.engine_id, batch.gone_ids), []) for batch in asked]
+        try:
+            answers = self._outcomes.run_all(calls)
+        except LeaseStoreError as error:  # the leases of the other batches have been renewed all the same
+            answers = [error] * len(asked)
+        for batch, answer in zip(asked, answers, strict=True):
+            batch.take_outcomes(answer)
 
     def release(self, engine_id: str, lease_ids: Sequence[str]) -> None:
         for error in self.release_all({engine_id: lease_ids}).values():

@@ -18,7 +18,8 @@ from core.leases.in_redis.keys import leases_key
 from core.leases.in_redis.store import RedisLeaseStore
 from core.leases.memory_store import MemoryLeaseStore
 from core.leases.renewal import AlreadyTrackedError, TrackedLeases
-from core.leases.store import LeaseState, LeaseStoreError
+from core.leases.store import LeaseState, LeaseStoreError, LeaseStoreUnreachableError
+from core.process.clock import monotonic_ms
 from router.renewal import lease_client
 from router.renewal.lease_client import LeaseClient
 from tests.kits.patience import PATIENCE_S
@@ -70,8 +71,10 @@ class SilentStore(MemoryLeaseStore):
 
 
 @asynccontextmanager
-async def renewing(store: LeaseStore, settings: Settings | None = None) -> AsyncIterator[LeaseClient]:
-    client = LeaseClient(store, settings or Settings())
+async def renewing(
+    store: LeaseStore, settings: Settings | None = None, clock: Callable[[], int] = monotonic_ms
+) -> AsyncIterator[LeaseClient]:
+    client = LeaseClient(store, settings or Settings(), clock=clock)
     errors: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
     try:
@@ -266,37 +269,92 @@ async def test_engines_that_are_gone_do_not_keep_silence_over_the_next_one(
     assert lines == ["the leases of engine first", "the leases of engine second"]
 
 
-class CountingStore(WatchedStore):
-    """Counts the exchanges."""
+class WitnessStore(MemoryLeaseStore):
+    """Knows which engines each exchange was about, and fails for some of them in the ways of ``failures``."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.exchanges: list[tuple[str, set[str]]] = []
+        self.exchanges: list[tuple[str, list[str]]] = []
+        self.failures: dict[str, Exception] = {}
+        #: Raised for an exchange about one engine.
+        self.alone: Exception | None = None
 
     def renew_all(
         self, leases: Mapping[str, Sequence[str]], duration_ms: int
     ) -> dict[str, list[LeaseStatus] | LeaseStoreError]:
-        self.exchanges.append(("renew", set(leases)))
+        self.exchanges.append(("renew", list(leases)))
+        if self.alone and len(leases) == 1:
+            raise self.alone
+        for engine_id in leases:
+            if failure := self.failures.get(engine_id):
+                raise failure
         return super().renew_all(leases, duration_ms)
 
     def release_all(self, leases: Mapping[str, Sequence[str]]) -> dict[str, LeaseStoreError]:
-        self.exchanges.append(("release", set(leases)))
+        self.exchanges.append(("release", list(leases)))
         return super().release_all(leases)
 
 
+class Watch:
+    """A clock that stands still until it is set, so that all that was tracked meanwhile is due at the same time."""
+
+    def __init__(self) -> None:
+        self.now_ms = 1_000
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+
+ENGINES = [f"e{number}" for number in range(8)]
+
+
 async def test_the_leases_of_all_engines_are_renewed_in_one_exchange() -> None:
-    store, engines = CountingStore(), {f"e{number}" for number in range(8)}
-    async with renewing(store) as client:
-        for engine_id in engines:
+    store, watch = WitnessStore(), Watch()
+    async with renewing(store, clock=watch) as client:
+        for engine_id in ENGINES:
             store.grant(engine_id, ["a"], 60_000)
             client.track(engine_id, "a", never)
-        assert store.wait_for(len(engines)), "this call blocks the loop"
-        for engine_id in engines:
-            client.release(engine_id, "a")
-        await eventually(lambda: client.counters()["release_sent"] == len(engines))
-    assert ("renew", engines) in store.exchanges
-    assert sum(len(asked) for verb, asked in store.exchanges if verb == "release") == len(engines)
-    assert sum(verb == "release" for verb, _ in store.exchanges) <= 2, "the thread may have woken after the first"
+        watch.now_ms += 5
+        await eventually(lambda: client.counters()["answered_held"] == len(ENGINES))
+        assert store.exchanges == [("renew", ENGINES)]
+        with client._changed:  # so that the thread finds all of them at once
+            for engine_id in ENGINES:
+                client.release(engine_id, "a")
+        await eventually(lambda: client.counters()["release_sent"] == len(ENGINES))
+    assert store.exchanges == [("renew", ENGINES), ("release", ENGINES)]
+
+
+async def test_a_bug_in_the_renewals_of_many_engines_repeats_no_release() -> None:
+    store, watch = WitnessStore(), Watch()
+    store.failures["e3"] = KeyError("bug")
+    async with renewing(store, clock=watch) as client:
+        for engine_id in ENGINES:
+            store.grant(engine_id, ["kept", "left"], 60_000)
+            client.track(engine_id, "kept", never)
+        with client._changed:  # so that the thread finds all of it at once
+            watch.now_ms += 5
+            for engine_id in ENGINES:
+                client.release(engine_id, "left")
+        await eventually(lambda: client.counters()["answered_held"] == len(ENGINES) - 1)
+        assert client.counters()["release_sent"] == len(ENGINES)
+    assert [verb for verb, _ in store.exchanges] == ["release", "renew"] + ["renew"] * len(ENGINES)
+
+
+async def test_when_the_store_is_silent_no_engine_is_asked_after_the_first() -> None:
+    """Also after a bug, when each is asked alone: else each would wait for its own timeout."""
+    store, watch = WitnessStore(), Watch()
+    store.failures["e3"] = KeyError("bug")
+    store.alone = LeaseStoreUnreachableError("away")
+    async with renewing(store, clock=watch) as client:
+        for engine_id in ENGINES:
+            client.track(engine_id, "a", never)
+        watch.now_ms += 5
+        await eventually(lambda: client.counters()["store_error"] == 1)
+        assert store.exchanges == [("renew", ENGINES), ("renew", ["e0"])]
+        store.failures.clear()
+        watch.now_ms += 20
+        await eventually(lambda: client.counters()["answered_unknown"] == len(ENGINES))
+        assert store.exchanges[2:] == [("renew", ENGINES)], "all of them were put off"
 
 
 async def test_a_release_that_is_refused_is_tried_again_and_keeps_nobody_waiting(redis_url: str) -> None:
@@ -308,9 +366,8 @@ async def test_a_release_that_is_refused_is_tried_again_and_keeps_nobody_waiting
             client.track("good", "b", never)
             client.release("broken", "a")
             client.release("good", "a")
-            await eventually(lambda: client.counters()["store_error"] >= 2)
+            await eventually(lambda: client.counters()["store_error"] >= 2 and client.counters()["answered_held"] >= 1)
             assert client.counters()["release_sent"] == 1
-            assert client.counters()["answered_held"] >= 1
             foreign.delete(leases_key("broken"))
             await eventually(lambda: client.counters()["release_sent"] == 2)
 
@@ -324,23 +381,20 @@ class RefusingStore(MemoryLeaseStore):
         return {engine_id: LeaseStoreError("its keys are broken") for engine_id in leases}
 
 
-class BuggyStore(WatchedStore):
-    """Fails for one engine with what is no store error."""
-
-    def renew(self, engine_id: str, lease_ids: Sequence[str], duration_ms: int) -> list[LeaseStatus]:
-        if engine_id == "buggy":
-            raise KeyError("bug")
-        return super().renew(engine_id, lease_ids, duration_ms)
-
-
 async def test_a_bug_in_one_engines_renewal_does_not_end_the_others(caplog: pytest.LogCaptureFixture) -> None:
-    store = BuggyStore()
+    store, watch = WitnessStore(), Watch()
+    store.failures["buggy"] = KeyError("bug")
     store.grant(ENGINE, ["a"], 60_000)
-    async with renewing(store) as client:
+    async with renewing(store, clock=watch) as client:
         client.track("buggy", "b", never)
         client.track(ENGINE, "a", never)
-        await eventually(lambda: client.counters()["answered_held"] >= 3 and client.counters()["bug"] >= 2)
-    assert any(record.exc_info for record in caplog.records)
+        for num_renewals in range(1, 4):
+            watch.now_ms += 20
+            await eventually(lambda num=num_renewals: client.counters()["answered_held"] == num)
+        assert client.counters()["bug"] == 3
+    assert ("renew", ["buggy", ENGINE]) in store.exchanges, "they were asked together"
+    assert any("engine buggy met a bug" in record.getMessage() for record in caplog.records)
+    assert all(record.exc_info for record in caplog.records)
 
 
 async def test_a_bug_in_the_thread_itself_does_not_end_it(monkeypatch: pytest.MonkeyPatch) -> None:

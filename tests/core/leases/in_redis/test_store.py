@@ -18,7 +18,7 @@ from core.leases.in_redis.errors import REFUSED, UNREACHABLE, lease_store_errors
 from core.leases.in_redis.keys import MAX_BATCH, leases_key, outcome_keys
 from core.leases.in_redis.store import RedisLeaseStore
 from core.leases.model import DEAD_ENGINE_MARGIN_MS, OUTCOME_MEMORY_MS
-from core.leases.store import LeaseState, LeaseStoreError, LeaseStoreUnreachableError
+from core.leases.store import LeaseState, LeaseStatus, LeaseStoreError, LeaseStoreUnreachableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -150,6 +150,20 @@ def test_an_engine_with_broken_keys_spoils_no_other_ones_answers(store: RedisLea
     for answer in answers.values():
         assert isinstance(answer, list)
         assert [status.state for status in answer] == [LeaseState.HELD] * MAX_BATCH + [LeaseState.DONE]
+
+
+def test_leases_were_renewed_though_nobody_says_what_became_of_others(
+    store: RedisLeaseStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_answer(calls: object) -> list[object]:
+        raise LeaseStoreUnreachableError("away")
+
+    store.grant("e1", ["a"], 60_000)
+    store.grant("e2", ["a"], 60_000)
+    monkeypatch.setattr(store._outcomes, "run_all", no_answer)
+    answers = store.renew_all({"e1": ["a"], "e2": ["a", "gone"]}, 90_000)
+    assert answers["e1"] == [LeaseStatus("a", LeaseState.HELD, 90_000)]
+    assert isinstance(answers["e2"], LeaseStoreUnreachableError)
 
 
 def test_many_calls_of_a_script_that_redis_has_forgotten(store: RedisLeaseStore, client: redis.Redis) -> None:
