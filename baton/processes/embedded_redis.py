@@ -106,6 +106,11 @@ class EmbeddedRedis:
         """Whether the process is alive (it may be stopped by a signal)."""
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def exit_code(self) -> int | None:
+        """How the process has ended by itself, as ``subprocess.Popen.returncode`` says it; None if it has not."""
+        return None if self._process is None else self._process.poll()
+
     def start(self) -> None:
         """Start and wait until it accepts connections. Raises EmbeddedRedisError.
 

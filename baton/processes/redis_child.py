@@ -6,7 +6,7 @@ import asyncio
 import os
 from dataclasses import replace
 
-from baton.processes.child import ChildDiedError, ChildSpec
+from baton.processes.child import ChildDiedError, ChildSpec, exit_text
 from baton.processes.embedded_redis import EmbeddedRedis, EmbeddedRedisError
 from baton.processes.kept_child import Keeping, KeptChild
 from core.protocol.status import Ready
@@ -43,10 +43,11 @@ class RedisChild:
         return Ready(url=self._redis.url)
 
     async def ended(self) -> str:
-        """Wait until the server has ended; returns one line that says so."""
+        """Wait until the server has ended; returns one line that says how."""
         if self._redis.running:
             await _process_end(self._redis.pid)
-        return f"{NAME}: has ended"
+        code = self._redis.exit_code
+        return f"{NAME}: {'has ended' if code is None else exit_text(code)}"
 
     async def stop(self, timeout_s: float) -> None:
         """End the server, without regard to ``timeout_s``. The directory stays for the next life."""

@@ -105,15 +105,20 @@ class RedisRegistry(Generic[EntryT]):
         """
         view: RegistryView[EntryT] = RegistryView()
         last: list[EntryT] | None = None
+        is_away = False
         while True:
             try:
                 async with aclosing(self._follow(view)) as changes:
                     async for alive in changes:
+                        if is_away:
+                            logger.info("the registry answers again, the %ss are known", self._kind.name)
+                            is_away = False
                         if alive != last:
                             last = alive
                             yield alive
             except RegistryError as error:
                 logger.warning("the registry does not answer, the known %ss stay: %s", self._kind.name, error)
+                is_away = True
                 await self._until_back()
 
     async def close(self) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from core.protocol.errors import CancelledByAdminError
 from router.admin.bodies import StrictBody, Text
@@ -57,6 +58,12 @@ class AbortFilter(StrictBody):
     user: Text | None = None
     older_than_s: float | None = Field(None, ge=0, description="Age above which a request matches, seconds.")
     all: bool = False
+
+    @model_validator(mode="after")
+    def _check_all(self) -> Self:
+        if self.all and any(value is not None for name, value in self if name != "all"):
+            raise PydanticCustomError("not_all", '"all" does not combine with other fields: give one or the other')
+        return self
 
 
 def local_requests(services: Services) -> LocalRequests:

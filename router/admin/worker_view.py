@@ -8,6 +8,9 @@ from core.protocol.worker import Role
 from router.pool import EngineKind, Worker
 from router.pool.breaker import BreakerState
 
+#: The problem of a worker that announces itself and has not done so of late.
+OLD_NUMBERS = "It has announced nothing for some seconds, so its numbers are old. Can it and this router reach Redis?"
+
 
 class HandshakesView(BaseModel):
     """The state of a worker's connections to the engines it reads from."""
@@ -68,7 +71,7 @@ def view_worker(worker: Worker) -> WorkerView:
         role=worker.role,
         kind=worker.kind,
         version=worker.version,
-        problem=worker.problem,
+        problem=worker.problem or (OLD_NUMBERS if worker.load_is_old and worker.given is None else ""),
         side_channel="" if worker.side_channel is None else "{}:{}".format(*worker.side_channel),
         engine_id=worker.engine_id,
         models=None if worker.models is None else list(worker.models),

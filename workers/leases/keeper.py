@@ -247,6 +247,7 @@ class LeaseKeeper:
 
     def _note_granted(self, lease_ids: list[str], *, has_refused: bool) -> None:
         with self._changed:
+            self._note_reached()
             self._holder.granted(lease_ids, self._clock())
             if has_refused:  # a release came first; the reap that comes now says so and ends the lease
                 self._holder.sync_soon()
@@ -254,8 +255,13 @@ class LeaseKeeper:
 
     def _note_answers(self, work: Work, answers: Iterable[LeaseStatus]) -> None:
         with self._changed:
+            self._note_reached()
             ended = self._holder.answered(work, answers, self._clock())
         self._tell(ended)
+
+    def _note_reached(self) -> None:
+        if not self._holder.reachable:
+            logger.info("the lease store answers again")
 
     def _note_failure(self, error: LeaseStoreError) -> None:
         with self._changed:
@@ -264,6 +270,8 @@ class LeaseKeeper:
         self.stats.store_errors += 1
         if first:
             logger.warning("the lease store does not answer, leases are kept: %s", error)
+        if ended:
+            logger.warning("%d leases are given up: the lease store has been silent for too long", len(ended))
         self._tell(ended)
 
     def _fail(self, error: Exception) -> None:

@@ -165,7 +165,7 @@ def test_a_redis_that_dies_is_started_again_at_its_place(start_up: StartUp, mode
     up.until_ready()
     (socket_path,) = up.temporary.glob("baton-redis-*/redis.sock")
     os.kill(up.pid_of("redis-server"), signal.SIGKILL)
-    assert up.until_line("redis") == "redis: has ended; starting it again in 0.2 s\n"
+    assert up.until_line("redis") == "redis: was ended by SIGKILL; starting it again in 0.2 s\n"
     assert up.until_line("redis") == "redis: serves again, empty\n"
     with redis.Redis(unix_socket_path=str(socket_path)) as client:
         assert client.ping()

@@ -136,7 +136,10 @@ async def test_an_emptied_redis_makes_no_worker_vanish(own_redis: EmbeddedRedis)
     await workers.close()
 
 
-async def test_a_worker_that_died_while_redis_was_away_is_forgotten_after_its_ttl(own_redis: EmbeddedRedis) -> None:
+async def test_a_worker_that_died_while_redis_was_away_is_forgotten_after_its_ttl(
+    own_redis: EmbeddedRedis, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "core.registry")
     registry = RedisRegistry(own_redis.url, WORKERS)
     await registry.announce(worker("a"), 500)
     async with Watch(registry) as watch:
@@ -145,6 +148,8 @@ async def test_a_worker_that_died_while_redis_was_away_is_forgotten_after_its_tt
         own_redis.start()
         assert await watch.next() == []
     await registry.close()
+    lines = [record.getMessage().partition(",")[0] for record in caplog.records]
+    assert (lines[0], lines[-1]) == ("the registry does not answer", "the registry answers again")
 
 
 async def test_a_hung_redis_keeps_the_known_workers(own_redis: EmbeddedRedis) -> None:

@@ -190,6 +190,9 @@ async def test_an_abort_with_a_filter_needs_a_filter(cluster: Cluster) -> None:
     )
     response = await cluster.client.post("/admin/abort", json={"sate": "held"})
     assert (response.status_code, response.json()["error"]["param"]) == (400, "sate")
+    response = await cluster.client.post("/admin/abort", json={"all": True, "state": "held"})
+    assert response.status_code == 400
+    assert "does not combine" in response.json()["error"]["message"]
     response = await cluster.client.post("/admin/abort", content=b"{", headers={"content-type": "application/json"})
     error = response.json()["error"]
     assert (response.status_code, error["param"], error["code"]) == (400, None, "invalid_json")

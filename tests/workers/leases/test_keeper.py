@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 from contextlib import asynccontextmanager
@@ -91,6 +92,11 @@ async def eventually(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while not condition():  # noqa: ASYNC110  (what is asked for has no event that a test could see)
             await asyncio.sleep(0.005)
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """The beginnings of what the keeper wrote into the log."""
+    return [one.getMessage().partition(":")[0] for one in caplog.records if one.name == "workers.leases.keeper"]
 
 
 async def test_grant_returns_once_the_store_has_it(redis_url: str, router: RedisLeaseStore) -> None:
@@ -205,7 +211,9 @@ async def test_an_emptied_redis_is_noticed_and_the_lease_granted_again(own_redis
         router.close()
 
 
-async def test_without_redis_leases_are_kept_until_the_grace_is_over(own_redis: EmbeddedRedis) -> None:
+async def test_without_redis_leases_are_kept_until_the_grace_is_over(
+    own_redis: EmbeddedRedis, caplog: pytest.LogCaptureFixture
+) -> None:
     ends = Ends()
     async with keeping(own_redis.url, ends, duration_ms=SHORT_MS, redis_grace_ms=1_500) as keeper:
         await keeper.grant("a")
@@ -216,6 +224,7 @@ async def test_without_redis_leases_are_kept_until_the_grace_is_over(own_redis: 
         assert len(keeper) == 1
         assert (await ends.wait(2))[-1] == ("a", LeaseState.EXPIRED)
         assert keeper.stats.store_errors > 0
+    assert said(caplog) == ["the lease store does not answer, leases are kept", "1 leases are given up"]
 
 
 async def test_pressure_without_redis_gives_up_what_is_overdue(own_redis: EmbeddedRedis) -> None:
@@ -229,8 +238,9 @@ async def test_pressure_without_redis_gives_up_what_is_overdue(own_redis: Embedd
 
 
 async def test_a_hung_redis_delays_a_grant_only_shortly_and_a_release_is_heard_after_it(
-    own_redis: EmbeddedRedis,
+    own_redis: EmbeddedRedis, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO)
     ends = Ends()
     router = RedisLeaseStore(own_redis.url)
     async with keeping(own_redis.url, ends) as keeper:
@@ -244,6 +254,7 @@ async def test_a_hung_redis_delays_a_grant_only_shortly_and_a_release_is_heard_a
         router.release(ENGINE, ["a"])
         assert await ends.wait(1) == [("a", LeaseState.RELEASED)]
     router.close()
+    assert said(caplog) == ["the lease store does not answer, leases are kept", "the lease store answers again"]
 
 
 class Broken(MemoryLeaseStore):

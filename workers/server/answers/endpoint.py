@@ -68,7 +68,7 @@ class BodyEndpoint:
             async with client:
                 await self._answer(raw, client, Asked(request_id, _choice(scope), header(scope, HEADER) == ASKED))
         if client.gone:
-            logger.info("request %s: the client left", request_id)
+            logger.debug("request %s: the connection ended before the answer did", request_id)
 
     async def _run(self, body: dict[str, Any], client: ConnectedClient, asked: Asked) -> None:
         """Answer a body. Raises ApiError."""
