@@ -30,6 +30,7 @@ from router.queue.worker_queue import WorkerQueue
 from router.request.attempts import Limits
 from router.request.releaser import Releaser
 from router.services import Services
+from router.upstream.direct_releases import DirectReleases
 from router.upstream.internal_calls import InternalCalls
 from router.upstream.prefill_aborts import PrefillAborts
 from router.vllm_leases.vllm_leases import VllmLeases
@@ -99,11 +100,13 @@ def build_services(
         liveness=Liveness(upstream),
         internal_calls=calls,
         prefill_aborts=prefill_aborts,
+        direct_releases=DirectReleases(calls, pool.with_engine, leases.released_by_engine),
         peers=NoPeers(new_router_id()) if peers is None else peers,
         cleanup=Cleanup(calls, lambda: pool),
         worker_headers=() if token is None else (("x-baton-internal-token", token),),
     )
     services.peers.on_dead.append(services.cleanup.start)
+    leases.on_unsent.append(services.direct_releases.start)
     names = services.priorities.names
     services.metrics.waiting.update({(queue, name): 0 for queue in ("prefill", "held") for name in names})
     pool.on_static.append(lambda worker: _check_as_foreign(settings, upstream, worker))

@@ -177,6 +177,7 @@ async def serve(
         await probes.close()
         await vllm_workers.close()
         await services.prefill_aborts.close()
+        await services.direct_releases.close()
         await services.cleanup.close()
         await services.upstream.close()
         await leases.close()

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from router.request.attempts import Limits
     from router.request.releaser import Releaser
     from router.settings import RouterSettings
+    from router.upstream.direct_releases import DirectReleases
     from router.upstream.internal_calls import InternalCalls
     from router.upstream.port import Upstream
     from router.upstream.prefill_aborts import PrefillAborts
@@ -51,6 +52,7 @@ class Services:
         vllm_leases: VllmLeases,
         internal_calls: InternalCalls,
         prefill_aborts: PrefillAborts,
+        direct_releases: DirectReleases,
         lease_limit: LeaseLimit,
         releaser: Releaser,
         liveness: Liveness,
@@ -79,6 +81,7 @@ class Services:
         self.vllm_leases = vllm_leases
         self.internal_calls = internal_calls
         self.prefill_aborts = prefill_aborts
+        self.direct_releases = direct_releases
         self.lease_limit = lease_limit
         #: Releases what requests hold: places on workers, leases, answers that will not be read.
         self.releaser = releaser

@@ -159,9 +159,13 @@ class TrackedLeases:
         """Note that the store has confirmed these releases."""
         engine = self._answering(engine_id)
         if engine is not None:
-            for lease_id in lease_ids:
-                engine.releases.pop(lease_id, None)
-            self._forget_idle(engine_id)
+            self._forget_releases(engine_id, engine, lease_ids)
+
+    def released_elsewhere(self, engine_id: str, lease_ids: Iterable[str]) -> None:
+        """Note that these releases need not be sent any more. It says nothing of the store."""
+        engine = self._engines.get(engine_id)
+        if engine is not None:
+            self._forget_releases(engine_id, engine, lease_ids)
 
     def answered(self, engine_id: str, answers: Iterable[LeaseStatus], sent_ms: int, now_ms: int) -> list[LeaseOver]:
         """Take the answers to a renewal that was sent at ``sent_ms``; returns the leases that are over."""
@@ -236,6 +240,11 @@ class TrackedLeases:
             engine.leases.pop(lease_id, None)
         self._forget_idle(engine_id)
         return [LeaseOver(engine_id, lease_id, state) for lease_id, state in over]
+
+    def _forget_releases(self, engine_id: str, engine: _Engine, lease_ids: Iterable[str]) -> None:
+        for lease_id in lease_ids:
+            engine.releases.pop(lease_id, None)
+        self._forget_idle(engine_id)
 
     def _forget_idle(self, engine_id: str) -> None:
         engine = self._engines.get(engine_id)

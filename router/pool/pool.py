@@ -324,6 +324,10 @@ class WorkerPool:
         """The worker of that id, if it is known."""
         return self._workers.get(worker_id)
 
+    def with_engine(self, engine_id: str) -> Worker | None:
+        """The worker of that engine that has an internal port, if one is known."""
+        return next((one for one in self._workers.values() if one.engine_id == engine_id and one.internal_url), None)
+
     def knows(self, worker: Worker) -> bool:
         """Whether this very worker is known, and not another one under its id."""
         return self._workers.get(worker.worker_id) is worker

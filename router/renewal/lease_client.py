@@ -21,7 +21,7 @@ from core.leases.store import LeaseState, LeaseStoreError
 from core.process.clock import monotonic_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from core.leases.renewal import LeaseOver
     from core.leases.store import LeaseStatus, LeaseStore
@@ -73,6 +73,8 @@ class LeaseClient:
         self._stopping = False
         #: When the thread will look for work by itself, by ``clock``; in the past while it is awake.
         self._sleeps_until_ms = -math.inf
+        #: See ``LeaseRenewer``.
+        self.on_unsent: list[Callable[[str, Sequence[str]], None]] = []
         self._on_over: dict[tuple[str, str], Callable[[LeaseState], None]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, name="lease-renewal", daemon=True)
@@ -86,6 +88,7 @@ class LeaseClient:
             "lost": 0,
             "release_asked": 0,
             "release_sent": 0,
+            "release_direct": 0,
             "store_error": 0,
             "bug": 0,
         }
@@ -135,6 +138,14 @@ class LeaseClient:
             self._book.release(engine_id, lease_id, now_ms)
             self._wake(now_ms)
         self._counts["release_asked"] += 1
+        if self._silent:  # the thread may be waiting for the store
+            self._tell_unsent(engine_id, [lease_id])
+
+    def released_by_engine(self, engine_id: str, lease_ids: Sequence[str]) -> None:
+        """The engine itself has ended these leases, so the store need not be told."""
+        with self._changed:
+            self._book.released_elsewhere(engine_id, lease_ids)
+        self._counts["release_direct"] += len(lease_ids)
 
     def remaining_ms(self, engine_id: str, lease_id: str) -> int | None:
         """Milliseconds until the deadline that the last renewal confirmed; None if the lease is not tracked.
@@ -155,6 +166,7 @@ class LeaseClient:
             self._stopping = True
             self._changed.notify_all()
         self._on_over.clear()
+        self.on_unsent.clear()
         if self._thread.ident is not None:
             await asyncio.to_thread(self._thread.join)
 
@@ -213,7 +225,7 @@ class LeaseClient:
                 self._send_each(left)
         except LeaseStoreError as error:
             self._note_silence(error)
-            self._put_off(left)
+            self._put_off(list(left.values()))
 
     def _send_each(self, left: dict[str, EngineWork]) -> None:
         """Send each engine's alone, so that a bug that one engine's leases meet does not end those of others.
@@ -227,7 +239,7 @@ class LeaseClient:
                 raise
             except Exception:
                 logger.exception("the leases of engine %s met a bug; they are tried again", engine_id)
-                self._put_off([engine_id])
+                self._put_off([work])
             del left[engine_id]
 
     def _send(self, left: dict[str, EngineWork]) -> None:
@@ -237,25 +249,27 @@ class LeaseClient:
         """
         self._release(left)
         self._renew(left)
+        if self._silent:
+            logger.info("leases are renewed again")
         self._silent = False
 
     def _release(self, left: dict[str, EngineWork]) -> None:
-        releases = {work.engine_id: work.release for work in left.values() if work.release}
-        if not releases:
+        works = [work for work in left.values() if work.release]
+        if not works:
             return
-        errors = self._store.release_all(releases)
-        for engine_id, lease_ids in releases.items():
-            renew = left.pop(engine_id).renew
-            if error := errors.get(engine_id):
-                self._refuse(engine_id, error)
+        errors = self._store.release_all({work.engine_id: work.release for work in works})
+        for work in works:
+            del left[work.engine_id]
+            if error := errors.get(work.engine_id):
+                self._refuse(work, error)
                 continue
             with self._changed:
-                self._book.released(engine_id, lease_ids)
-            self._counts["release_sent"] += len(lease_ids)
-            if renew:
-                left[engine_id] = EngineWork(engine_id, [], renew)
+                self._book.released(work.engine_id, work.release)
+            self._counts["release_sent"] += len(work.release)
+            if work.renew:
+                left[work.engine_id] = EngineWork(work.engine_id, [], work.renew)
             else:
-                self._refused.discard(engine_id)
+                self._refused.discard(work.engine_id)
 
     def _renew(self, left: dict[str, EngineWork]) -> None:
         if not left:
@@ -264,7 +278,7 @@ class LeaseClient:
         answers = self._store.renew_all({work.engine_id: work.renew for work in left.values()}, self._duration_ms)
         for engine_id, answer in answers.items():
             if isinstance(answer, LeaseStoreError):  # this engine's keys are broken; those of other engines may not be
-                self._refuse(engine_id, answer)
+                self._refuse(left[engine_id], answer)
             else:
                 self._note_answer(engine_id, answer, sent_ms)
             del left[engine_id]
@@ -277,15 +291,18 @@ class LeaseClient:
         self._tell(over)
         self._refused.discard(engine_id)
 
-    def _refuse(self, engine_id: str, error: LeaseStoreError) -> None:
-        self._note_refusal(engine_id, error)
-        self._put_off([engine_id])
+    def _refuse(self, work: EngineWork, error: LeaseStoreError) -> None:
+        self._note_refusal(work.engine_id, error)
+        self._put_off([work])
 
-    def _put_off(self, engine_ids: Iterable[str]) -> None:
+    def _put_off(self, works: Sequence[EngineWork]) -> None:
         with self._changed:
             now_ms = self._clock()
-            over = [one for engine_id in engine_ids for one in self._book.failed(engine_id, now_ms)]
+            over = [one for work in works for one in self._book.failed(work.engine_id, now_ms)]
         self._tell(over)
+        for work in works:
+            if work.release:
+                self._call(self._tell_unsent, work.engine_id, work.release)
         self._counts["store_error"] += 1
 
     def _note_silence(self, error: LeaseStoreError) -> None:
@@ -304,13 +321,16 @@ class LeaseClient:
             logger.warning("the leases of engine %s cannot be renewed: %s", engine_id, error)
 
     def _tell(self, over: list[LeaseOver]) -> None:
-        assert self._loop is not None
         for one in over:
             self._counts["lost" if one.lost else "read"] += 1
             if one.lost:
                 logger.info("lease %s of engine %s is lost: %s", one.lease_id, one.engine_id, one.state)
-            with contextlib.suppress(RuntimeError):  # the loop is closed, so all requests are over
-                self._loop.call_soon_threadsafe(self._end, one)
+            self._call(self._end, one)
+
+    def _call(self, callback: Callable[..., None], *args: object) -> None:
+        assert self._loop is not None
+        with contextlib.suppress(RuntimeError):  # the loop is closed, so all requests are over
+            self._loop.call_soon_threadsafe(callback, *args)
 
     # On the loop again.
 
@@ -318,3 +338,7 @@ class LeaseClient:
         on_over = self._on_over.pop((over.engine_id, over.lease_id), None)
         if on_over is not None:  # else the lease was untracked while this call was queued
             on_over(over.state)
+
+    def _tell_unsent(self, engine_id: str, lease_ids: Sequence[str]) -> None:
+        for tell in self.on_unsent:
+            tell(engine_id, lease_ids)

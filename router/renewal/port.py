@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from core.leases.store import LeaseState
 
@@ -44,6 +44,9 @@ class HeldLease(Protocol):
 class LeaseRenewer(Protocol):
     """Keeps the leases of this router alive (``lease_client.py``). No method blocks."""
 
+    #: Called on the loop with an engine, and leases whose releases the store does not take, after each attempt.
+    on_unsent: list[Callable[[str, Sequence[str]], None]]
+
     def track(self, engine_id: str, lease_id: str, on_over: Callable[[LeaseState], None]) -> None:
         """Renew from now on. ``on_over`` is called on the loop when the lease is over: DONE (read) or lost."""
 
@@ -55,6 +58,9 @@ class LeaseRenewer(Protocol):
 
     def release(self, engine_id: str, lease_id: str) -> None:
         """Stop renewing, and tell P to free the blocks now."""
+
+    def released_by_engine(self, engine_id: str, lease_ids: Sequence[str]) -> None:
+        """The engine itself has ended these leases, so the store need not be told."""
 
     def remaining_ms(self, engine_id: str, lease_id: str) -> int | None:
         """Milliseconds until the deadline that the last renewal confirmed; None: not tracked, or not known."""

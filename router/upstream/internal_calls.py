@@ -32,11 +32,11 @@ class InternalCalls:
         self._headers = () if token is None else (("authorization", f"Bearer {token}"),)
         self._hello = None if token is None else WorkerHello(upstream, hello_key(token))
 
-    async def post(self, worker: WorkerIdentity, path: str, timeout_s: float) -> tuple[int, bytes]:
+    async def post(self, worker: WorkerIdentity, path: str, timeout_s: float, body: bytes = b"") -> tuple[int, bytes]:
         """Returns status and body of the answer. Raises CallError. ``timeout_s`` is for each step of the call."""
         if self._hello is not None and not await self._hello.proves(worker):
             raise UnprovenError("it did not prove that it knows the internal token")
-        answer = await self._upstream.request("POST", worker.internal_url, path, self._headers, b"", timeout_s)
+        answer = await self._upstream.request("POST", worker.internal_url, path, self._headers, body, timeout_s)
         try:
             return answer.status, await answer.read(_MAX_ANSWER_BYTES, timeout_s)
         finally:

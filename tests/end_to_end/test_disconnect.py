@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from baton.cluster.cluster import REDIS
 from baton.cluster.process import stopped
 from tests.kits.whole import reference
 from tests.kits.whole.stack import MODEL, Stack, eventually
@@ -57,6 +59,11 @@ async def leave_and_measure(stack: Stack, client: Client, *workers: str) -> floa
 
 async def has_pinned(stack: Stack, worker: str) -> bool:
     return bool((await stack.state(worker))["pinned"])
+
+
+async def told_p_itself(stack: Stack) -> bool:
+    """The router has released a lease without Redis."""
+    return await stack.metric(stack.router.url, "baton_router_leases_total", event="release_direct") == 1
 
 
 def report(capsys: pytest.CaptureFixture[str], state: str, elapsed_ms: float) -> None:
@@ -111,6 +118,29 @@ async def test_held(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
             second.leave()
             await stack.until_idle("prefill-0")
             report(capsys, "held", (time.perf_counter() - start) * 1e3)
+        assert [row["state"] for row in await stack.requests()] == ["decoding"]
+
+
+@pytest.mark.slow
+async def test_held_while_redis_hangs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """P hears of it from the router, not after its patience with Redis is over."""
+    async with (
+        Stack(tmp_path, worker_flags=FLAGS) as stack,
+        Client(stack, reference.prompt_of(100, seed=8)),
+    ):
+        await stack.until_state("decoding")
+        async with Client(stack, reference.prompt_of(500, seed=9)) as second:
+            await stack.until_state("held")
+            assert (await stack.state("prefill-0"))["leased"] > 0
+            stack.cluster.signal(REDIS, signal.SIGSTOP)
+            try:
+                start = time.perf_counter()
+                second.leave()
+                await stack.until_idle("prefill-0")
+                report(capsys, "held, and Redis hung", (time.perf_counter() - start) * 1e3)
+                await eventually(lambda: told_p_itself(stack))
+            finally:
+                stack.cluster.signal(REDIS, signal.SIGCONT)
         assert [row["state"] for row in await stack.requests()] == ["decoding"]
 
 

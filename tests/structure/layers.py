@@ -119,7 +119,18 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     "core.protocol": (
         ("openai",),
         ("choice", "errors", "handoff", "hello", "ids", "steps", "vllm_handshake", "vllm_server", "worker_address"),
-        ("addresses", "excerpts", "handshake", "id_syntax", "router", "scale", "status", "token_keys", "worker"),
+        (
+            "addresses",
+            "excerpts",
+            "handshake",
+            "id_syntax",
+            "releases",
+            "router",
+            "scale",
+            "status",
+            "token_keys",
+            "worker",
+        ),
     ),
     "core.net": (
         ("access", "error_pages", "vllm_handshakes"),

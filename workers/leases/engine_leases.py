@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from workers.engine.api import Engine
     from workers.leases.keeper import LeaseKeeper
 
@@ -31,6 +33,13 @@ class EngineLeases:
         """End the lease and unpin its blocks now; the keeper also ends it in the store."""
         if not self._keeper.drop(lease_id):
             self._engine.end_lease(lease_id)
+
+    def release(self, lease_ids: Iterable[str]) -> int:
+        """Drop these leases; returns how many of them there were."""
+        held = [lease_id for lease_id in lease_ids if self._engine.has_lease(lease_id)]
+        for lease_id in held:
+            self.drop(lease_id)
+        return len(held)
 
     def drop_request(self, request_id: str) -> bool:
         """Drop all leases of the request, in the store or not; False if there are none."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from core.protocol.openai.structured import Form
     from workers.engine.api import Engine
     from workers.engine.counters import EngineStats
@@ -46,6 +48,9 @@ class LeaseControl(Protocol):
 
     def drop(self, lease_id: str) -> None:
         """End a lease that no D will read: unpin its blocks now, and end it in the store too. Never raises."""
+
+    def release(self, lease_ids: Iterable[str]) -> int:
+        """Drop these leases; returns how many of them there were."""
 
     def drop_request(self, request_id: str) -> bool:
         """Drop all leases of the request; False if there are none."""

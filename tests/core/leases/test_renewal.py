@@ -169,6 +169,16 @@ def test_a_release_is_sent_at_once_and_forgotten_when_the_store_knows(book: Trac
     assert book.next_work_ms() is None
 
 
+def test_a_release_that_the_engine_confirmed_is_not_sent_and_says_nothing_of_the_store(book: TrackedLeases) -> None:
+    book.track("e", "b", NOW_MS)
+    book.release("e", "a", NOW_MS)
+    book.failed("e", NOW_MS)
+    book.released_elsewhere("e", ["a", "another"])
+    book.released_elsewhere("f", ["a"])
+    assert book.take_releases() == []
+    assert book.next_work_ms() == NOW_MS + RETRY_MS, "the store is silent all the same"
+
+
 def test_a_release_is_tried_for_a_duration(book: TrackedLeases) -> None:
     book.release("e", "a", NOW_MS)
     book.failed("e", NOW_MS + DURATION_MS - 1)

@@ -24,7 +24,7 @@ from tests.kits.router.stub_workers import StubWorker
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from core.leases.store import LeaseState, LeaseStore
     from router.request.ended import EndedRequest
@@ -41,6 +41,7 @@ class DirectLeases:
         self.answers = True
         self.released: list[str] = []
         self.untracked: list[str] = []
+        self.on_unsent: list[Callable[[str, Sequence[str]], None]] = []
 
     def track(self, engine_id: str, lease_id: str, on_over: Callable[[LeaseState], None]) -> None:
         self.tracked[lease_id] = on_over
@@ -56,6 +57,9 @@ class DirectLeases:
         self.tracked.pop(lease_id, None)
         self.released.append(lease_id)
         self.store.release(engine_id, [lease_id])
+
+    def released_by_engine(self, engine_id: str, lease_ids: Sequence[str]) -> None:
+        self.released += lease_ids
 
     def remaining_ms(self, engine_id: str, lease_id: str) -> int | None:
         return 4321 if lease_id in self.tracked and self.answers else None
@@ -174,6 +178,7 @@ class Cluster:
         await self._serving
         await self.probes.close()
         await self.services.prefill_aborts.close()
+        await self.services.direct_releases.close()
         await self.services.cleanup.close()
         await self.services.upstream.close()
         for worker in self.workers:

@@ -7,8 +7,10 @@ import json
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from aiohttp import web
 
+from core.protocol import releases
 from core.protocol.choice import HEADER, Choice, choice_in
 from core.protocol.handoff import lease_of_reader
 from core.protocol.hello import HELLO_PATH
@@ -137,6 +139,12 @@ class StubWorker:
         self.abort_gate = asyncio.Event()
         self.abort_gate.set()
         self.abort_status = 200
+        #: The leases of each call to release some; while ``release_gate`` is unset they wait. ``release_answer``: what
+        #: it answers instead, a status and a body.
+        self.releases: list[list[str]] = []
+        self.release_gate = asyncio.Event()
+        self.release_gate.set()
+        self.release_answer: tuple[int, str] | None = None
         #: While it is unset, ``/health`` hangs.
         self.health_gate = asyncio.Event()
         self.health_gate.set()
@@ -156,6 +164,7 @@ class StubWorker:
         if self.ours:
             app.router.add_post("/tokenize", self._tokenize)
         app.router.add_post("/internal/abort/{request_id}", self._abort)
+        app.router.add_post(releases.PATH, self._release)
         app.router.add_get("/health", self._health)
         app.router.add_get(HELLO_PATH + "{nonce}", self._hello)
         app.router.add_get("/v1/models", self._models)
@@ -210,6 +219,15 @@ class StubWorker:
         if self.store is not None and leases:
             self.store.release(self.engine_id, leases)
         return web.json_response({"aborted": bool(leases)}, status=self.abort_status)
+
+    async def _release(self, request: web.Request) -> web.Response:
+        lease_ids = msgspec.json.decode(await request.read(), type=releases.Releases).lease_ids
+        self.releases.append(lease_ids)
+        await self.release_gate.wait()
+        if self.release_answer is not None:
+            status, text = self.release_answer
+            return web.Response(status=status, text=text)
+        return web.json_response({"released": len(lease_ids)})
 
     async def _models(self, _: web.Request) -> web.Response:
         return web.json_response({"object": "list", "data": [{"id": self.model, "object": "model", **self.card}]})

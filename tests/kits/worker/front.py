@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -288,6 +288,12 @@ class RecordingLeases:
     def drop(self, lease_id: str) -> None:
         self.dropped.append(lease_id)
         self.engine.end_lease(lease_id)
+
+    def release(self, lease_ids: Iterable[str]) -> int:
+        held = [lease_id for lease_id in lease_ids if self.engine.has_lease(lease_id)]
+        for lease_id in held:
+            self.drop(lease_id)
+        return len(held)
 
     def drop_request(self, request_id: str) -> bool:
         lease_ids = self.engine.leases_of(request_id)

@@ -278,6 +278,10 @@ class WitnessStore(MemoryLeaseStore):
         self.failures: dict[str, Exception] = {}
         #: Raised for an exchange about one engine.
         self.alone: Exception | None = None
+        #: Raised for every exchange about releases.
+        self.takes_no_release: Exception | None = None
+        #: Answered to every exchange about releases.
+        self.refused: dict[str, LeaseStoreError] = {}
 
     def renew_all(
         self, leases: Mapping[str, Sequence[str]], duration_ms: int
@@ -292,7 +296,9 @@ class WitnessStore(MemoryLeaseStore):
 
     def release_all(self, leases: Mapping[str, Sequence[str]]) -> dict[str, LeaseStoreError]:
         self.exchanges.append(("release", list(leases)))
-        return super().release_all(leases)
+        if self.takes_no_release:
+            raise self.takes_no_release
+        return super().release_all(leases) | self.refused
 
 
 class Watch:
@@ -355,6 +361,39 @@ async def test_when_the_store_is_silent_no_engine_is_asked_after_the_first() -> 
         watch.now_ms += 20
         await eventually(lambda: client.counters()["answered_unknown"] == len(ENGINES))
         assert store.exchanges[2:] == [("renew", ENGINES)], "all of them were put off"
+
+
+async def test_who_tells_engines_hears_of_releases_that_a_silent_store_does_not_take() -> None:
+    store, watch = WitnessStore(), Watch()
+    heard: list[tuple[str, ...]] = []
+    store.takes_no_release = LeaseStoreUnreachableError("away")
+    async with renewing(store, clock=watch) as client:
+        client.on_unsent.append(lambda engine_id, lease_ids: heard.append((engine_id, *lease_ids)))
+        client.release(ENGINE, "a")
+        await eventually(lambda: heard == [(ENGINE, "a")])
+        client.release(ENGINE, "b")
+        assert heard == [(ENGINE, "a"), (ENGINE, "b")], "at once, since the store is known to be silent"
+        client.released_by_engine(ENGINE, ["a", "b"])
+        client.released_by_engine("another", ["a"])
+        store.takes_no_release = None
+        watch.now_ms += 20
+        client.release("another", "c")
+        await eventually(lambda: client.counters()["release_sent"] == 1)
+        assert (client.counters()["release_asked"], client.counters()["release_direct"]) == (3, 3)
+    assert store.exchanges == [("release", [ENGINE]), ("release", ["another"])]
+    assert heard[2:] == [("another", "c")], "the store was still thought to be silent"
+
+
+async def test_who_tells_engines_hears_of_releases_that_the_store_refuses() -> None:
+    store = WitnessStore()
+    heard: list[tuple[str, ...]] = []
+    store.refused = {ENGINE: LeaseStoreError("its keys are broken")}
+    async with renewing(store) as client:
+        client.on_unsent.append(lambda engine_id, lease_ids: heard.append((engine_id, *lease_ids)))
+        client.release(ENGINE, "a")
+        client.release("good", "b")
+        await eventually(lambda: (ENGINE, "a") in heard and client.counters()["release_sent"] == 1)
+    assert ("good", "b") not in heard
 
 
 async def test_a_release_that_is_refused_is_tried_again_and_keeps_nobody_waiting(redis_url: str) -> None:

@@ -65,6 +65,18 @@ async def test_a_lease_is_granted_and_dropped_by_its_request() -> None:
         assert not kept.leases.drop_request("r")
 
 
+async def test_leases_are_released_by_their_names_granted_or_not() -> None:
+    async with keeping() as kept:
+        kept.engine.leases |= {"lease-1": "r", "lease-2": "r"}
+        assert await kept.leases.grant("lease-0")
+        assert kept.leases.release(["lease-0", "lease-1", "never"]) == 2
+        assert list(kept.engine.leases) == ["lease-2"]
+        assert kept.leases.release(["lease-0", "lease-1"]) == 0
+        assert kept.leases.release(["lease-2"]) == 1
+        kept.check_nothing_held()
+        assert kept.keeper.stats.dropped == 1
+
+
 async def test_all_leases_of_a_suffix_are_dropped_granted_or_not() -> None:
     async with keeping() as kept:
         kept.engine.leases |= {"lease-1": "1r", "lease-2": "r-another-s"}

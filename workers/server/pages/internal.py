@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 import orjson
 from fastapi import APIRouter, Depends, Path, Request, Response
 
-from core.protocol.errors import ApiError
+from core.protocol import releases
+from core.protocol.errors import ApiError, BadRequestError, PayloadTooLargeError
 from workers.engine.errors import EngineFault
 
 if TYPE_CHECKING:
@@ -26,8 +27,13 @@ if TYPE_CHECKING:
     PeerLook = Callable[[], Mapping[str, PeerView]]
 
 
+_releases = msgspec.json.Decoder(releases.Releases)
+
 #: A router's id: the ids of all its requests end with it.
 RouterId = Annotated[str, Path(pattern=r"^[0-9a-f]{12}$")]
+
+
+PREFIX: Final = "/internal"
 
 
 class LeavingError(ApiError):
@@ -48,18 +54,19 @@ def internal_pages(
     load: Callable[[], WorkerLoad],
     peers: PeerLook = dict,
 ) -> APIRouter:
-    """``GET /health``, ``GET /internal/state``, ``POST /internal/abort/{id}``, ``.../routers/{id}/gone``,
-    ``.../drain``, ``.../resume``.
+    """``GET /health``, ``GET /internal/state``, ``POST /internal/abort/{id}``, ``.../leases/release``,
+    ``.../routers/{id}/gone``, ``.../drain``, ``.../resume``.
 
     An abort ends the sequence of the request in any state, and the leases of its hand-offs, because the router that
     aborts has not read the answer with the lease ids. It answers ``{"aborted": false}`` if there is nothing to abort.
     ``gone`` does the same for all requests whose id ends with that router id (400 if it is not 12 hex digits): the
     router is dead, so no program reads their answers. It answers ``{"aborted": n, "leases": m}`` and may be repeated.
+    ``leases/release`` ends leases that a router cannot release in the store (``core.protocol.releases``).
     ``drain`` begins draining, without ending the process. ``resume`` ends the drain; it returns False
     if the process is about to end, and the answer is 409. Both may be repeated. ``peers`` returns the remote engines.
     """
     router = APIRouter()
-    guarded = APIRouter(prefix="/internal", dependencies=[Depends(guard(access))])
+    guarded = APIRouter(prefix=PREFIX, dependencies=[Depends(guard(access))])
 
     @router.head("/health")
     @router.get("/health")
@@ -76,6 +83,10 @@ def internal_pages(
         ended = engine.abort(request_id)
         dropped = leases.drop_request(request_id)
         return _json({"aborted": ended or dropped})
+
+    @guarded.post(releases.PATH.removeprefix(PREFIX))
+    async def release(request: Request) -> Response:
+        return _json(releases.Released(leases.release(await _lease_ids(request))))
 
     @guarded.post("/routers/{router_id}/gone")
     async def router_gone(router_id: RouterId) -> Response:
@@ -104,6 +115,19 @@ def guard(access: Access) -> Callable[[Request], None]:
         access.check_bearer(request.scope)
 
     return check
+
+
+async def _lease_ids(request: Request) -> list[str]:
+    """The leases of a call to release them. Raises PayloadTooLargeError and BadRequestError."""
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > releases.MAX_BYTES:
+            raise PayloadTooLargeError(f"A call may release at most {releases.MAX_LEASES} leases.")
+    try:
+        return _releases.decode(body).lease_ids
+    except (ValueError, RecursionError) as error:
+        raise BadRequestError(f"The body does not name leases: {error}.") from None
 
 
 def ledger(engine: ServedEngine) -> str:

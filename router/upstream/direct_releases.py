@@ -1,0 +1,92 @@
+"""Releases leases on the P that holds them, when the lease store does not take the releases.
+
+Without this, an abort while Redis is away would free P's blocks only when P's patience with Redis is over. P ends the
+lease as if the store had told it, and tells the store when that answers again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from core.net.client.errors import CallError
+from core.protocol.releases import MAX_LEASES, PATH, Released, Releases
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from core.protocol.hello import WorkerIdentity
+    from router.upstream.internal_calls import InternalCalls
+
+#: Seconds for a call including its connection: a fraction of a lease.
+CALL_TIMEOUT_S = 2.0
+
+_decoder = msgspec.json.Decoder(Released)
+
+
+class DirectReleases:
+    """One call at a time to each engine. What comes meanwhile waits for the next one."""
+
+    def __init__(
+        self,
+        calls: InternalCalls,
+        worker_of: Callable[[str], WorkerIdentity | None],
+        on_released: Callable[[str, Sequence[str]], None],
+    ) -> None:
+        """``worker_of`` finds the worker of an engine; None: it is gone, or has no internal port.
+
+        ``on_released`` is called with an engine, and leases that it has ended or did not have.
+        """
+        self._internal = calls
+        self._worker_of = worker_of
+        self._on_released = on_released
+        self._waiting: dict[str, dict[str, None]] = {}
+        self._calls: dict[str, asyncio.Task[None]] = {}
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<DirectReleases {len(self._calls)} under way>"
+
+    def start(self, engine_id: str, lease_ids: Iterable[str]) -> None:
+        """Release the leases, in the background. If the call fails, it is not repeated. Never raises."""
+        if self._closed or (worker := self._worker_of(engine_id)) is None:
+            return
+        self._waiting.setdefault(engine_id, {}).update(dict.fromkeys(lease_ids))
+        if engine_id not in self._calls:
+            self._calls[engine_id] = asyncio.get_running_loop().create_task(self._run(engine_id, worker))
+
+    async def close(self) -> None:
+        """Wait for the calls under way, at most ``CALL_TIMEOUT_S`` for each. If cancelled, cancels them."""
+        self._closed = True
+        calls = list(self._calls.values())
+        try:
+            if calls:
+                await asyncio.wait(calls)
+        finally:
+            for call in calls:
+                call.cancel()
+
+    async def _run(self, engine_id: str, worker: WorkerIdentity) -> None:
+        try:
+            while waiting := self._waiting.pop(engine_id, None):
+                lease_ids = list(waiting)
+                for start in range(0, len(lease_ids), MAX_LEASES):
+                    batch = lease_ids[start : start + MAX_LEASES]
+                    if await self._ask(worker, batch):
+                        self._on_released(engine_id, batch)
+        finally:  # here, and not when the task's end is told: what comes in between would wait for nobody
+            del self._calls[engine_id]
+
+    async def _ask(self, worker: WorkerIdentity, lease_ids: list[str]) -> bool:
+        body = msgspec.json.encode(Releases(lease_ids))
+        try:
+            async with asyncio.timeout(CALL_TIMEOUT_S):
+                status, answer = await self._internal.post(worker, PATH, CALL_TIMEOUT_S, body)
+            if status != 200:
+                return False
+            _decoder.decode(answer)
+        except (CallError, TimeoutError, ValueError, RecursionError):
+            return False  # P is gone, or the lease runs out
+        return True

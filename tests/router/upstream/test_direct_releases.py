@@ -1,0 +1,96 @@
+"""The lease store does not take releases: P is asked itself, in one call at a time, and nobody waits for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from core.protocol.releases import MAX_LEASES
+from router.upstream.direct_releases import DirectReleases
+from tests.kits.router.cluster import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tests.kits.router.cluster import Cluster
+
+
+class Confirmed:
+    """What was confirmed, by engine."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.leases: list[tuple[str, str]] = []
+        self.calls = DirectReleases(cluster.services.internal_calls, cluster.services.pool.with_engine, self._note)
+
+    def _note(self, engine_id: str, lease_ids: Sequence[str]) -> None:
+        self.leases += [(engine_id, lease_id) for lease_id in lease_ids]
+
+
+async def test_each_engine_is_asked_for_its_own(cluster: Cluster) -> None:
+    first, second = await cluster.add("prefill"), await cluster.add("prefill")
+    told = Confirmed(cluster)
+    told.calls.start(first.engine_id, ["a", "b"])
+    told.calls.start(second.engine_id, ["c"])
+    told.calls.start("gone", ["d"])
+    await told.calls.close()
+    assert (first.releases, second.releases) == ([["a", "b"]], [["c"]])
+    assert sorted(told.leases) == [(first.engine_id, "a"), (first.engine_id, "b"), (second.engine_id, "c")]
+
+
+async def test_what_comes_during_a_call_waits_for_the_next(cluster: Cluster) -> None:
+    p = await cluster.add("prefill")
+    told = Confirmed(cluster)
+    p.release_gate.clear()
+    told.calls.start(p.engine_id, ["a"])
+    await eventually(lambda: p.releases == [["a"]])
+    told.calls.start(p.engine_id, ["b", "c"])
+    told.calls.start(p.engine_id, ["c", "d"])
+    assert told.leases == []
+    p.release_gate.set()
+    await told.calls.close()
+    assert p.releases == [["a"], ["b", "c", "d"]]
+    assert [lease_id for _, lease_id in told.leases] == ["a", "b", "c", "d"]
+
+
+async def test_many_leases_are_several_calls(cluster: Cluster) -> None:
+    p = await cluster.add("prefill")
+    told = Confirmed(cluster)
+    lease_ids = [f"l{number}" for number in range(2 * MAX_LEASES + 1)]
+    told.calls.start(p.engine_id, lease_ids)
+    await told.calls.close()
+    assert [len(asked) for asked in p.releases] == [MAX_LEASES, MAX_LEASES, 1]
+    assert [lease_id for _, lease_id in told.leases] == lease_ids
+
+
+@pytest.mark.parametrize("answer", [(404, "{}"), (200, "no JSON"), (200, "[" * 100_000), (500, '{"released": 1}')])
+async def test_what_p_does_not_confirm_is_not_released(cluster: Cluster, answer: tuple[int, str]) -> None:
+    p = await cluster.add("prefill")
+    told = Confirmed(cluster)
+    p.release_answer = answer
+    told.calls.start(p.engine_id, ["a"])
+    await eventually(lambda: len(p.releases) == 1)
+    p.release_answer = None
+    told.calls.start(p.engine_id, ["b"])
+    await told.calls.close()
+    assert [lease_id for _, lease_id in told.leases] == ["b"]
+
+
+async def test_a_p_that_is_gone_is_no_error(cluster: Cluster) -> None:
+    p = await cluster.add("prefill")
+    told = Confirmed(cluster)
+    await p.stop()
+    told.calls.start(p.engine_id, ["a"])
+    await told.calls.close()
+    assert told.leases == []
+    told.calls.start(p.engine_id, ["b"])
+    assert repr(told.calls) == "<DirectReleases 0 under way>", "nothing begins after the end"
+
+
+async def test_a_router_s_releases_reach_p(cluster: Cluster) -> None:
+    """As a router is built: from the leases' renewal to P, and back."""
+    p = await cluster.add("prefill")
+    (tell,) = cluster.leases.on_unsent
+    tell(p.engine_id, ["a"])
+    await eventually(lambda: cluster.leases.released == ["a"])
+    assert p.releases == [["a"]]
