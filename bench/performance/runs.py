@@ -65,9 +65,10 @@ class Outcome:
 def run(benchmark: Benchmark, folder: Path, num_runs: int | None = None, vllm: str | None = None) -> Outcome:
     """Run a benchmark in a process of its own; with ``num_runs`` instead of its own number of runs.
 
-    ``vllm``: the environment of a vLLM, for benchmarks that compare with one; None: what they find on PATH.
+    ``vllm``: the environment of a vLLM, for benchmarks that compare with one; None: what they find on PATH. Where this
+    machine lacks what the benchmark needs, what was measured on another one stays.
     """
-    report = folder / f"{benchmark.name}.json"
+    kept, report = folder / f"{benchmark.name}.json", folder / f"{benchmark.name}.new.json"
     report.unlink(missing_ok=True)
     argv = [sys.executable, "-m", benchmark.module, "--report", str(report)]
     argv += [] if num_runs is None else ["--runs", str(num_runs)]
@@ -77,9 +78,13 @@ def run(benchmark: Benchmark, folder: Path, num_runs: int | None = None, vllm: s
     status = _run(argv, log, benchmark.timeout_s)
     lacks = last_line(log) if status == LACKING else ""
     failure = "" if lacks else _failure(status, log, benchmark.timeout_s) or _fault_of(report)
-    if failure:
-        report.unlink(missing_ok=True)
     record = RunRecord(now(), machine(), commit(), time.monotonic() - began_s, failure, lacks)
+    if lacks and kept.exists():
+        return Outcome(benchmark, None, record)
+    kept.unlink(missing_ok=True)
+    if report.exists() and not failure:
+        report.rename(kept)
+    report.unlink(missing_ok=True)
     _record_path(benchmark, folder).write_bytes(msgspec.json.encode(record))
     return outcome(benchmark, folder)
 

@@ -67,6 +67,18 @@ def test_what_a_machine_lacks_is_no_failure(tmp_path: Path, monkeypatch: pytest.
     assert done.record.failure == ""
 
 
+def test_what_another_machine_measured_stays_where_this_one_lacks_what_it_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = Program("program", "")
+    monkeypatch.setenv("BENCHMARK_DOES", "well")
+    before = run(program, tmp_path, None)
+    monkeypatch.setenv("BENCHMARK_DOES", "lack")
+    assert run(program, tmp_path, None).lacks == "there is no third hand here"
+    assert outcome(program, tmp_path) == before
+    assert before.report is not None
+
+
 def test_without_a_file_nothing_is_known(tmp_path: Path) -> None:
     nothing = outcome(Benchmark("held", ""), tmp_path)
     assert (nothing.report, nothing.failure) == (None, "it has not been run")
