@@ -177,10 +177,10 @@ async def serve(
         await probes.close()
         await vllm_workers.close()
         await services.prefill_aborts.close()
-        await services.direct_releases.close()
         await services.cleanup.close()
-        await services.upstream.close()
         await leases.close()
+        await services.direct_releases.close()
+        await services.upstream.close()
         await services.vllm_leases.close()
         if membership is not None:
             await membership.stop()

@@ -152,7 +152,7 @@ class TrackedLeases:
         return [work for work in works if work is not None]
 
     def take_releases(self) -> list[EngineWork]:
-        """All releases that are not confirmed, for a last attempt."""
+        """All releases that are not confirmed."""
         return [EngineWork(key, list(engine.releases), []) for key, engine in self._engines.items() if engine.releases]
 
     def released(self, engine_id: str, lease_ids: Iterable[str]) -> None:
@@ -161,11 +161,10 @@ class TrackedLeases:
         if engine is not None:
             self._forget_releases(engine_id, engine, lease_ids)
 
-    def released_elsewhere(self, engine_id: str, lease_ids: Iterable[str]) -> None:
-        """Note that these releases need not be sent any more. It says nothing of the store."""
+    def released_elsewhere(self, engine_id: str, lease_ids: Iterable[str]) -> int:
+        """Note that these releases need not be sent any more; returns how many were. It says nothing of the store."""
         engine = self._engines.get(engine_id)
-        if engine is not None:
-            self._forget_releases(engine_id, engine, lease_ids)
+        return 0 if engine is None else self._forget_releases(engine_id, engine, lease_ids)
 
     def answered(self, engine_id: str, answers: Iterable[LeaseStatus], sent_ms: int, now_ms: int) -> list[LeaseOver]:
         """Take the answers to a renewal that was sent at ``sent_ms``; returns the leases that are over."""
@@ -241,10 +240,10 @@ class TrackedLeases:
         self._forget_idle(engine_id)
         return [LeaseOver(engine_id, lease_id, state) for lease_id, state in over]
 
-    def _forget_releases(self, engine_id: str, engine: _Engine, lease_ids: Iterable[str]) -> None:
-        for lease_id in lease_ids:
-            engine.releases.pop(lease_id, None)
+    def _forget_releases(self, engine_id: str, engine: _Engine, lease_ids: Iterable[str]) -> int:
+        num_forgotten = sum(engine.releases.pop(lease_id, None) is not None for lease_id in lease_ids)
         self._forget_idle(engine_id)
+        return num_forgotten
 
     def _forget_idle(self, engine_id: str) -> None:
         engine = self._engines.get(engine_id)

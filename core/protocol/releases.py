@@ -2,7 +2,7 @@
 
 History
 -------
-1: first version. A P that does not have it answers 404, and its leases run out.
+1: first version. A P that does not have it answers 404, and frees the blocks when its patience with Redis is over.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 PATH: Final = "/internal/leases/release"
 #: Most leases in one call.
 MAX_LEASES: Final = 500
-#: Most bytes of a call's body: ``MAX_LEASES`` ids of the longest kind (``core.leases.ids``).
+#: Most bytes of a call's body: ``MAX_LEASES`` ids of the longest kind (``core.leases.ids``), with room to spare.
 MAX_BYTES: Final = 1 << 17
 
 

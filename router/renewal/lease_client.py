@@ -21,7 +21,7 @@ from core.leases.store import LeaseState, LeaseStoreError
 from core.process.clock import monotonic_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from core.leases.renewal import LeaseOver
     from core.leases.store import LeaseStatus, LeaseStore
@@ -144,8 +144,8 @@ class LeaseClient:
     def released_by_engine(self, engine_id: str, lease_ids: Sequence[str]) -> None:
         """The engine itself has ended these leases, so the store need not be told."""
         with self._changed:
-            self._book.released_elsewhere(engine_id, lease_ids)
-        self._counts["release_direct"] += len(lease_ids)
+            num_released = self._book.released_elsewhere(engine_id, lease_ids)
+        self._counts["release_direct"] += num_released
 
     def remaining_ms(self, engine_id: str, lease_id: str) -> int | None:
         """Milliseconds until the deadline that the last renewal confirmed; None if the lease is not tracked.
@@ -166,9 +166,9 @@ class LeaseClient:
             self._stopping = True
             self._changed.notify_all()
         self._on_over.clear()
-        self.on_unsent.clear()
         if self._thread.ident is not None:
             await asyncio.to_thread(self._thread.join)
+        self.on_unsent.clear()  # the last attempt may have told of some
 
     def _wake(self, due_ms: int) -> None:
         """Have the thread look for work at that time, if it would sleep longer."""
@@ -225,7 +225,7 @@ class LeaseClient:
                 self._send_each(left)
         except LeaseStoreError as error:
             self._note_silence(error)
-            self._put_off(list(left.values()))
+            self._put_off(left, are_all_unsent=True)
 
     def _send_each(self, left: dict[str, EngineWork]) -> None:
         """Send each engine's alone, so that a bug that one engine's leases meet does not end those of others.
@@ -239,7 +239,7 @@ class LeaseClient:
                 raise
             except Exception:
                 logger.exception("the leases of engine %s met a bug; they are tried again", engine_id)
-                self._put_off([work])
+                self._put_off([engine_id])
             del left[engine_id]
 
     def _send(self, left: dict[str, EngineWork]) -> None:
@@ -261,7 +261,7 @@ class LeaseClient:
         for work in works:
             del left[work.engine_id]
             if error := errors.get(work.engine_id):
-                self._refuse(work, error)
+                self._refuse(work.engine_id, error)
                 continue
             with self._changed:
                 self._book.released(work.engine_id, work.release)
@@ -278,7 +278,7 @@ class LeaseClient:
         answers = self._store.renew_all({work.engine_id: work.renew for work in left.values()}, self._duration_ms)
         for engine_id, answer in answers.items():
             if isinstance(answer, LeaseStoreError):  # this engine's keys are broken; those of other engines may not be
-                self._refuse(left[engine_id], answer)
+                self._refuse(engine_id, answer)
             else:
                 self._note_answer(engine_id, answer, sent_ms)
             del left[engine_id]
@@ -291,17 +291,21 @@ class LeaseClient:
         self._tell(over)
         self._refused.discard(engine_id)
 
-    def _refuse(self, work: EngineWork, error: LeaseStoreError) -> None:
-        self._note_refusal(work.engine_id, error)
-        self._put_off([work])
+    def _refuse(self, engine_id: str, error: LeaseStoreError) -> None:
+        self._note_refusal(engine_id, error)
+        self._put_off([engine_id])
 
-    def _put_off(self, works: Sequence[EngineWork]) -> None:
+    def _put_off(self, engine_ids: Collection[str], *, are_all_unsent: bool = False) -> None:
+        """Have these engines tried again later, and tell which of their releases are unsent, or which of all engines':
+        also those that came while the store was waited for.
+        """
         with self._changed:
             now_ms = self._clock()
-            over = [one for work in works for one in self._book.failed(work.engine_id, now_ms)]
+            over = [one for engine_id in engine_ids for one in self._book.failed(engine_id, now_ms)]
+            releases = self._book.take_releases()
         self._tell(over)
-        for work in works:
-            if work.release:
+        for work in releases:
+            if are_all_unsent or work.engine_id in engine_ids:
                 self._call(self._tell_unsent, work.engine_id, work.release)
         self._counts["store_error"] += 1
 

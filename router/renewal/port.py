@@ -44,7 +44,8 @@ class HeldLease(Protocol):
 class LeaseRenewer(Protocol):
     """Keeps the leases of this router alive (``lease_client.py``). No method blocks."""
 
-    #: Called on the loop with an engine, and leases whose releases the store does not take, after each attempt.
+    #: Called on the loop with an engine, and leases whose releases the store does not take: after each attempt, and at
+    #: once while the store is known to be silent.
     on_unsent: list[Callable[[str, Sequence[str]], None]]
 
     def track(self, engine_id: str, lease_id: str, on_over: Callable[[LeaseState], None]) -> None:

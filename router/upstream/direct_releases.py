@@ -50,7 +50,10 @@ class DirectReleases:
         return f"<DirectReleases {len(self._calls)} under way>"
 
     def start(self, engine_id: str, lease_ids: Iterable[str]) -> None:
-        """Release the leases, in the background. If the call fails, it is not repeated. Never raises."""
+        """Release the leases, in the background. Never raises.
+
+        If a call fails, those that wait are dropped: whoever renews leases asks again after its next attempt.
+        """
         if self._closed or (worker := self._worker_of(engine_id)) is None:
             return
         self._waiting.setdefault(engine_id, {}).update(dict.fromkeys(lease_ids))
@@ -74,9 +77,11 @@ class DirectReleases:
                 lease_ids = list(waiting)
                 for start in range(0, len(lease_ids), MAX_LEASES):
                     batch = lease_ids[start : start + MAX_LEASES]
-                    if await self._ask(worker, batch):
-                        self._on_released(engine_id, batch)
+                    if not await self._ask(worker, batch):
+                        return
+                    self._on_released(engine_id, batch)
         finally:  # here, and not when the task's end is told: what comes in between would wait for nobody
+            self._waiting.pop(engine_id, None)
             del self._calls[engine_id]
 
     async def _ask(self, worker: WorkerIdentity, lease_ids: list[str]) -> bool:
@@ -88,5 +93,5 @@ class DirectReleases:
                 return False
             _decoder.decode(answer)
         except (CallError, TimeoutError, ValueError, RecursionError):
-            return False  # P is gone, or the lease runs out
+            return False  # P is gone, or is asked again
         return True

@@ -36,7 +36,7 @@ class EngineLeases:
 
     def release(self, lease_ids: Iterable[str]) -> int:
         """Drop these leases; returns how many of them there were."""
-        held = [lease_id for lease_id in lease_ids if self._engine.has_lease(lease_id)]
+        held = [lease_id for lease_id in dict.fromkeys(lease_ids) if self._engine.has_lease(lease_id)]
         for lease_id in held:
             self.drop(lease_id)
         return len(held)

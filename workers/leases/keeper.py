@@ -44,7 +44,7 @@ class KeeperStats:
     #: Leases ended by a router, through the store.
     released: int = 0
     expired: int = 0
-    #: Leases ended by this worker because no D will read their blocks.
+    #: Leases that no D will read, ended by this worker or, while the store was silent, by a router that asked it.
     dropped: int = 0
     #: Leases ended under memory pressure while the store did not answer.
     given_up: int = 0
@@ -89,6 +89,8 @@ class LeaseKeeper:
         self._holder = LeaseHolder(duration_ms=duration_ms, redis_grace_ms=redis_grace_ms, now_ms=clock())
         self._stopping = False
         self._did_last_work = False
+        #: Whether leases were given up since the store last answered.
+        self._gave_up = False
         self._granting: dict[str, asyncio.Future[None]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._keep, name="lease-keeper", daemon=True)
@@ -247,21 +249,24 @@ class LeaseKeeper:
 
     def _note_granted(self, lease_ids: list[str], *, has_refused: bool) -> None:
         with self._changed:
-            self._note_reached()
+            was_away = not self._holder.reachable
             self._holder.granted(lease_ids, self._clock())
             if has_refused:  # a release came first; the reap that comes now says so and ends the lease
                 self._holder.sync_soon()
+        self._note_reached(was_away)
         self._call(self._confirm, lease_ids)
 
     def _note_answers(self, work: Work, answers: Iterable[LeaseStatus]) -> None:
         with self._changed:
-            self._note_reached()
+            was_away = not self._holder.reachable
             ended = self._holder.answered(work, answers, self._clock())
+        self._note_reached(was_away)
         self._tell(ended)
 
-    def _note_reached(self) -> None:
-        if not self._holder.reachable:
+    def _note_reached(self, was_away: bool) -> None:
+        if was_away:
             logger.info("the lease store answers again")
+            self._gave_up = False
 
     def _note_failure(self, error: LeaseStoreError) -> None:
         with self._changed:
@@ -270,8 +275,9 @@ class LeaseKeeper:
         self.stats.store_errors += 1
         if first:
             logger.warning("the lease store does not answer, leases are kept: %s", error)
-        if ended:
-            logger.warning("%d leases are given up: the lease store has been silent for too long", len(ended))
+        if ended and not self._gave_up:
+            logger.warning("leases are given up: the lease store has been silent for too long")
+            self._gave_up = True
         self._tell(ended)
 
     def _fail(self, error: Exception) -> None:

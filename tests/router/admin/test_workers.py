@@ -60,6 +60,23 @@ async def test_added_workers_are_asked_for_their_models_and_serve(
         assert not any("s3cret-internal" in value for sent in worker.headers for value in sent.values())
 
 
+async def test_a_worker_whose_announcements_are_old_is_shown_as_such(cluster: Cluster) -> None:
+    """Not one that was added by its address: it announces nothing."""
+    announced = await cluster.add("prefill")
+    assert (await add(cluster, "http://127.0.0.1:9", "both"))[0] == 201
+
+    async def problems_by_url() -> dict[str, str]:
+        workers = (await cluster.client.get("/admin/workers")).json()["workers"]
+        return {worker["url"]: worker["problem"] for worker in workers}
+
+    assert set((await problems_by_url()).values()) == {""}
+    for worker in cluster.services.pool:
+        worker.forget_report()
+    problems = await problems_by_url()
+    assert "its numbers are old" in problems[announced.url]
+    assert problems["http://127.0.0.1:9"] == ""
+
+
 async def test_the_same_worker_is_not_added_twice(cluster: Cluster) -> None:
     announced = await cluster.add("prefill")
     assert (await add(cluster, "http://127.0.0.1:9", "both"))[0] == 201

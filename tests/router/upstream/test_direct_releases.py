@@ -63,17 +63,28 @@ async def test_many_leases_are_several_calls(cluster: Cluster) -> None:
     assert [lease_id for _, lease_id in told.leases] == lease_ids
 
 
-@pytest.mark.parametrize("answer", [(404, "{}"), (200, "no JSON"), (200, "[" * 100_000), (500, '{"released": 1}')])
+@pytest.mark.parametrize(
+    "answer", [(404, "{}"), (200, "no JSON"), (200, '{"x":' + "[" * 50_000), (500, '{"released": 1}')]
+)
 async def test_what_p_does_not_confirm_is_not_released(cluster: Cluster, answer: tuple[int, str]) -> None:
     p = await cluster.add("prefill")
     told = Confirmed(cluster)
     p.release_answer = answer
     told.calls.start(p.engine_id, ["a"])
-    await eventually(lambda: len(p.releases) == 1)
+    await eventually(lambda: len(p.releases) == 1 and repr(told.calls) == "<DirectReleases 0 under way>")
     p.release_answer = None
     told.calls.start(p.engine_id, ["b"])
     await told.calls.close()
     assert [lease_id for _, lease_id in told.leases] == ["b"]
+
+
+async def test_a_p_that_does_not_answer_is_not_asked_for_the_rest(cluster: Cluster) -> None:
+    p = await cluster.add("prefill")
+    told = Confirmed(cluster)
+    p.release_answer = (500, "")
+    told.calls.start(p.engine_id, [f"l{number}" for number in range(3 * MAX_LEASES)])
+    await told.calls.close()
+    assert (len(p.releases), told.leases) == (1, [])
 
 
 async def test_a_p_that_is_gone_is_no_error(cluster: Cluster) -> None:

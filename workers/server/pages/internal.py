@@ -123,11 +123,14 @@ async def _lease_ids(request: Request) -> list[str]:
     async for part in request.stream():
         body += part
         if len(body) > releases.MAX_BYTES:
-            raise PayloadTooLargeError(f"A call may release at most {releases.MAX_LEASES} leases.")
+            raise PayloadTooLargeError(f"The body may have at most {releases.MAX_BYTES} bytes.")
     try:
-        return _releases.decode(body).lease_ids
+        lease_ids = _releases.decode(body).lease_ids
     except (ValueError, RecursionError) as error:
         raise BadRequestError(f"The body does not name leases: {error}.") from None
+    if len(lease_ids) > releases.MAX_LEASES:
+        raise PayloadTooLargeError(f"A call may release at most {releases.MAX_LEASES} leases.")
+    return lease_ids
 
 
 def ledger(engine: ServedEngine) -> str:
