@@ -15,6 +15,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from core.process.clock import monotonic_ms
+from core.redis_client import connect
 from core.registry.announcement import MAX_BYTES, EntryT, NotAnAnnouncementError, encode
 from core.registry.complaints import Complaints, printable
 from core.registry.signature import UntrustedError, sign, verify
@@ -75,9 +76,11 @@ class RedisRegistry(Generic[EntryT]):
         self._sequence = 0
         self.ignored = Counter(dict.fromkeys(IGNORED_REASONS, 0))
         self._socket_timeout_s = socket_timeout_s
-        self._redis = _connect(url, socket_timeout_s, Retry(NoBackoff(), 1, (redis.ConnectionError,)))
+        self._redis = connect(
+            redis.asyncio.Redis, url, socket_timeout_s, Retry(NoBackoff(), 1, (redis.ConnectionError,))
+        )
         # A subscription must not reconnect by itself: messages published before the new SUBSCRIBE would be missed.
-        self._pubsub_client = _connect(url, socket_timeout_s, Retry(NoBackoff(), 0, ()))
+        self._pubsub_client = connect(redis.asyncio.Redis, url, socket_timeout_s, Retry(NoBackoff(), 0, ()))
         self._complaints = Complaints(kind.name, clock)
 
     async def announce(self, entry: EntryT, ttl_ms: int) -> None:
@@ -261,21 +264,6 @@ class RedisRegistry(Generic[EntryT]):
     def _ignore(self, place: bytes, why: str) -> None:
         self.ignored["foreign"] += 1
         self._complaints.foreign(place, why)
-
-
-def _connect(url: str, socket_timeout_s: float, retry: Retry) -> redis.asyncio.Redis:
-    """Make a client. Raises ValueError for an invalid URL, or for an unknown option in it, which redis-py itself finds
-    only on connecting.
-    """
-    client = redis.asyncio.Redis.from_url(
-        url, socket_timeout=socket_timeout_s, socket_connect_timeout=socket_timeout_s, retry=retry, protocol=2
-    )
-    pool = client.connection_pool
-    try:
-        pool.connection_class(**pool.connection_kwargs)
-    except (TypeError, redis.RedisError):
-        raise ValueError("the URL of Redis has an option that does not exist") from None
-    return client
 
 
 async def _next_message(pubsub: PubSub, until_ms: int | None) -> bytes | None:

@@ -113,7 +113,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     "core": (
         ("net", "stores"),
         ("leases", "registry"),
-        ("process", "ucx"),
+        ("process", "redis_client", "ucx"),
         ("protocol",),
     ),
     "core.protocol": (

@@ -21,6 +21,7 @@ from core.leases.in_redis.lua_script import Call, LuaScript
 from core.leases.in_redis.wakeups import RedisWakeups
 from core.leases.model import DEAD_ENGINE_MARGIN_MS, OUTCOME_MEMORY_MS
 from core.leases.store import LeaseStoreError
+from core.redis_client import connect
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -43,9 +44,9 @@ class RedisLeaseStore:
     def __init__(self, url: str, *, socket_timeout_s: float = DEFAULT_SOCKET_TIMEOUT_S) -> None:
         """Does not connect before the first call. Raises ValueError if ``url`` is not a valid Redis URL."""
         self._socket_timeout_s = socket_timeout_s
-        self._redis = connect(url, socket_timeout_s, Retry(NoBackoff(), 1, (redis.ConnectionError,)))
+        self._redis = connect(redis.Redis, url, socket_timeout_s, Retry(NoBackoff(), 1, (redis.ConnectionError,)))
         # A subscription must not reconnect by itself: messages published before the new SUBSCRIBE would be missed.
-        self._pubsub_client = connect(url, socket_timeout_s, Retry(NoBackoff(), 0, ()))
+        self._pubsub_client = connect(redis.Redis, url, socket_timeout_s, Retry(NoBackoff(), 0, ()))
         self._complained: set[str] = set()
         self._grant = LuaScript(self._redis, "grant")
         self._renew = LuaScript(self._redis, "renew")
@@ -133,26 +134,6 @@ class RedisLeaseStore:
         if engine_id not in self._complained and len(self._complained) < MAX_COMPLAINTS:
             self._complained.add(engine_id)
             logger.warning("ignored %d members of %s that are no leases", num_foreign, leases_key(engine_id))
-
-
-def connect(url: str, socket_timeout_s: float, retry: Retry) -> redis.Redis:
-    """A client with its own pool. It speaks RESP2, which suffices here and which proxies in front of Redis understand.
-
-    Raises ValueError for an invalid URL, and for an unknown option in it, which redis-py would only find on connecting.
-    """
-    client = redis.Redis.from_url(
-        url,
-        socket_timeout=socket_timeout_s,
-        socket_connect_timeout=socket_timeout_s,
-        retry=retry,
-        protocol=2,
-    )
-    pool = client.connection_pool
-    try:
-        pool.connection_class(**pool.connection_kwargs)
-    except (TypeError, redis.RedisError):
-        raise ValueError("the URL of Redis has an option that does not exist") from None
-    return client
 
 
 def _release_call(engine_id: str, lease_ids: Sequence[str]) -> Call:
