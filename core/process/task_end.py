@@ -1,9 +1,12 @@
-"""Ends an asyncio task that may swallow a cancellation."""
+"""Ends asyncio tasks: one that may swallow a cancellation, or some that are to finish."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 #: Seconds until a task that has not ended is cancelled again.
 AGAIN_S = 0.05
@@ -20,3 +23,14 @@ async def end_task(task: asyncio.Task[Any]) -> None:
         await asyncio.wait({task}, timeout=AGAIN_S)
     if not task.cancelled():
         task.exception()
+
+
+async def finish_tasks(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Wait until the tasks that are given now have ended. If cancelled, cancels them."""
+    waited_for = list(tasks)
+    try:
+        if waited_for:
+            await asyncio.wait(waited_for)
+    finally:
+        for task in waited_for:
+            task.cancel()

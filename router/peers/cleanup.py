@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from core.net.client.errors import CallError
+from core.process.task_end import finish_tasks
 from core.protocol.router import TELL_GONE_S
 
 if TYPE_CHECKING:
@@ -88,13 +89,7 @@ class Cleanup:
 
     async def close(self) -> None:
         """Wait for the clean-ups under way, ``TELL_GONE_S`` at most. If cancelled, cancels them."""
-        tasks = list(self._tasks.values())
-        try:
-            if tasks:
-                await asyncio.wait(tasks)
-        finally:
-            for task in tasks:
-                task.cancel()
+        await finish_tasks(self._tasks.values())
 
     async def _tell_all(self, router_id: str, workers: Iterable[Worker]) -> None:
         start_s = time.perf_counter()

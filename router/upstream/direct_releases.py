@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from core.net.client.errors import CallError
+from core.process.task_end import finish_tasks
 from core.protocol.releases import MAX_LEASES, PATH, Released, Releases
 
 if TYPE_CHECKING:
@@ -63,13 +64,7 @@ class DirectReleases:
     async def close(self) -> None:
         """Wait for the calls under way, at most ``CALL_TIMEOUT_S`` for each. If cancelled, cancels them."""
         self._closed = True
-        calls = list(self._calls.values())
-        try:
-            if calls:
-                await asyncio.wait(calls)
-        finally:
-            for call in calls:
-                call.cancel()
+        await finish_tasks(self._calls.values())
 
     async def _run(self, engine_id: str, worker: WorkerIdentity) -> None:
         try:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from core.net.client.errors import CallError
+from core.process.task_end import finish_tasks
 
 if TYPE_CHECKING:
     from core.protocol.hello import WorkerIdentity
@@ -60,13 +61,7 @@ class PrefillAborts:
 
     async def close(self) -> None:
         """Wait for the calls under way, at most ``CALL_TIMEOUT_S``. If cancelled, cancels them."""
-        calls = list(self._calls.values())
-        try:
-            if calls:
-                await asyncio.wait(calls)
-        finally:
-            for call in calls:
-                call.cancel()
+        await finish_tasks(self._calls.values())
 
     async def _call(self, worker: WorkerIdentity, request_id: str) -> None:
         outcome = "failed"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,6 +16,7 @@ from tests.kits.whole import reference
 from tests.kits.whole.stack import MODEL, Stack, eventually
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
 #: One sequence at a time on each side, so that a second request has to wait; leases so long that no expiry helps.
@@ -103,45 +105,45 @@ async def test_prefilling(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         assert await stack.metric("prefill-0", "baton_worker_prefill_tokens_total") < 4000
 
 
-@pytest.mark.slow
-async def test_held(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """D runs one sequence and is busy; the second request waits with its blocks leased on P."""
+@asynccontextmanager
+async def one_is_held(folder: Path) -> AsyncIterator[tuple[Stack, Client]]:
+    """D runs one sequence and is busy; the second request waits with its blocks leased on P. The first one goes on."""
     async with (
-        Stack(tmp_path, worker_flags=FLAGS) as stack,
+        Stack(folder, worker_flags=FLAGS) as stack,
         Client(stack, reference.prompt_of(100, seed=4)),
     ):
         await stack.until_state("decoding")
         async with Client(stack, reference.prompt_of(500, seed=5)) as second:
             await stack.until_state("held")
             assert (await stack.state("prefill-0"))["leased"] > 0
-            start = time.perf_counter()
-            second.leave()
-            await stack.until_idle("prefill-0")
-            report(capsys, "held", (time.perf_counter() - start) * 1e3)
+            yield stack, second
         assert [row["state"] for row in await stack.requests()] == ["decoding"]
+
+
+async def leave_p(stack: Stack, held: Client, state: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The held request's client leaves; waits until P has its blocks back."""
+    start = time.perf_counter()
+    held.leave()
+    await stack.until_idle("prefill-0")
+    report(capsys, state, (time.perf_counter() - start) * 1e3)
+
+
+@pytest.mark.slow
+async def test_held(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async with one_is_held(tmp_path) as (stack, held):
+        await leave_p(stack, held, "held", capsys)
 
 
 @pytest.mark.slow
 async def test_held_while_redis_hangs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """P hears of it from the router, not after its patience with Redis is over."""
-    async with (
-        Stack(tmp_path, worker_flags=FLAGS) as stack,
-        Client(stack, reference.prompt_of(100, seed=8)),
-    ):
-        await stack.until_state("decoding")
-        async with Client(stack, reference.prompt_of(500, seed=9)) as second:
-            await stack.until_state("held")
-            assert (await stack.state("prefill-0"))["leased"] > 0
-            stack.cluster.signal(REDIS, signal.SIGSTOP)
-            try:
-                start = time.perf_counter()
-                second.leave()
-                await stack.until_idle("prefill-0")
-                report(capsys, "held, and Redis hung", (time.perf_counter() - start) * 1e3)
-                await eventually(lambda: told_p_itself(stack))
-            finally:
-                stack.cluster.signal(REDIS, signal.SIGCONT)
-        assert [row["state"] for row in await stack.requests()] == ["decoding"]
+    async with one_is_held(tmp_path) as (stack, held):
+        stack.cluster.signal(REDIS, signal.SIGSTOP)
+        try:
+            await leave_p(stack, held, "held, and Redis hung", capsys)
+            await eventually(lambda: told_p_itself(stack))
+        finally:
+            stack.cluster.signal(REDIS, signal.SIGCONT)
 
 
 @pytest.mark.slow

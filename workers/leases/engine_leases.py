@@ -43,10 +43,7 @@ class EngineLeases:
 
     def drop_request(self, request_id: str) -> bool:
         """Drop all leases of the request, in the store or not; False if there are none."""
-        lease_ids = self._engine.leases_of(request_id)
-        for lease_id in lease_ids:
-            self.drop(lease_id)
-        return bool(lease_ids)
+        return bool(self.release(self._engine.leases_of(request_id)))
 
     def drop_older(self, request_id: str, but: str) -> None:
         """Drop the leases of the request except ``but``, and except those that other choices read as well."""
@@ -60,10 +57,7 @@ class EngineLeases:
 
     def drop_all(self, suffix: str) -> int:
         """Drop all leases of requests whose id ends with ``suffix``; returns their number."""
-        lease_ids = self._engine.leases_with(suffix)
-        for lease_id in lease_ids:
-            self.drop(lease_id)
-        return len(lease_ids)
+        return self.release(self._engine.leases_with(suffix))
 
     def read_by_peer(self, lease_id: str) -> None:
         """End the lease as done, after D's notification that it has read the blocks."""

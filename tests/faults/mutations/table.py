@@ -236,8 +236,8 @@ LEASES = (
         (
             Change(
                 "workers/leases/engine_leases.py",
-                "        lease_ids = self._engine.leases_with(suffix)\n",
-                "        lease_ids: list[str] = []\n",
+                "return self.release(self._engine.leases_with(suffix))",
+                "return self.release([])",
             ),
         ),
         ("tests/workers/leases/test_engine_leases.py::test_all_leases_of_a_suffix_are_dropped_granted_or_not",),

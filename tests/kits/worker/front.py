@@ -296,10 +296,7 @@ class RecordingLeases:
         return len(held)
 
     def drop_request(self, request_id: str) -> bool:
-        lease_ids = self.engine.leases_of(request_id)
-        for lease_id in lease_ids:
-            self.drop(lease_id)
-        return bool(lease_ids)
+        return bool(self.release(self.engine.leases_of(request_id)))
 
     def drop_older(self, request_id: str, but: str) -> None:
         for lease_id in self.engine.leases_of(request_id):
@@ -310,10 +307,7 @@ class RecordingLeases:
         self.engine.note_read(lease_id)
 
     def drop_all(self, suffix: str) -> int:
-        lease_ids = self.engine.leases_with(suffix)
-        for lease_id in lease_ids:
-            self.drop(lease_id)
-        return len(lease_ids)
+        return self.release(self.engine.leases_with(suffix))
 
 
 @dataclass
