@@ -7,6 +7,8 @@ from numba import types
 from numba.extending import intrinsic
 
 _BYTE, _INT, _LONG = ir.IntType(8), ir.IntType(32), ir.IntType(64)
+#: A line of the processor's cache.
+LINE_BYTES = 64
 
 
 @intrinsic
@@ -26,10 +28,17 @@ def room_of(count):
     def room(context, like):
         def instruction(context, builder, signature, arguments):
             with builder.goto_entry_block():
-                return builder.alloca(arguments[0].type.pointee, _LONG(count))
+                return _room(builder, arguments[0].type.pointee, count)
 
         return like(like), instruction
 
+    return room
+
+
+def _room(builder, kind, count):
+    """Begins with a line of the processor's cache, so that a vector is never in two."""
+    room = builder.alloca(kind, _LONG(count))
+    room.align = LINE_BYTES
     return room
 
 
@@ -41,7 +50,7 @@ def _makes_room(kind, numba_kind):
         def room(context):
             def instruction(context, builder, signature, arguments):
                 with builder.goto_entry_block():
-                    return builder.alloca(kind, _LONG(count))
+                    return _room(builder, kind, count)
 
             return types.CPointer(numba_kind)(), instruction
 
@@ -98,15 +107,19 @@ def fetch(context, numbers, index):
     """
 
     def instruction(context, builder, signature, arguments):
-        prefetch(builder, builder.gep(arguments[0], [arguments[1]]))
+        prefetch(builder, builder.gep(arguments[0], [arguments[1]]), NEAREST)
         return context.get_dummy_value()
 
     return types.void(numbers, types.int64), instruction
 
 
-def prefetch(builder, address):
-    """Have the processor fetch the line of this address into its nearest cache; waits for nothing."""
+#: Caches to fetch into, in LLVM's terms.
+NEAREST, SECOND = 3, 2
+
+
+def prefetch(builder, address, cache):
+    """Have the processor fetch the line of this address into this cache; waits for nothing."""
     kind = ir.FunctionType(ir.VoidType(), [_BYTE.as_pointer(), _INT, _INT, _INT])
     function = builder.module.declare_intrinsic("llvm.prefetch", [_BYTE.as_pointer()], kind)
-    # To be read, into the nearest cache, as data.
-    builder.call(function, [builder.bitcast(address, _BYTE.as_pointer()), _INT(0), _INT(3), _INT(1)])
+    # To be read, and as data.
+    builder.call(function, [builder.bitcast(address, _BYTE.as_pointer()), _INT(0), _INT(cache), _INT(1)])

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from numba import cfunc, njit, types
 
 from workers.rank.native.program import Program
+from workers.rank.native.support import multiplies_pairs
 from workers.rank.native.team import has_team
 
 if TYPE_CHECKING:
@@ -75,5 +76,6 @@ def _named(program: Callable[..., None], element: types.Type | None, constants: 
     named = FunctionType(program.__code__, {**program.__globals__, **constants}, program.__name__)
     words = [program.__name__, str(element), *(f"{name}{number}" for name, number in constants.items()), _VERSION]
     words += ["team"] if has_team() else []
+    words += ["pairs"] if multiplies_pairs() else []
     named.__qualname__ = "_".join(words)
     return named

@@ -1,11 +1,11 @@
-"""Sums of tiles, and how many rows one has."""
+"""Sums and products of tiles, and how many rows one has."""
 
 from __future__ import annotations
 
 from numba import njit
 from numba.extending import register_jitable
 
-from workers.rank.native.tiles import LANES, WIDTH, sums_of
+from workers.rank.native.tiles import LANES, MAX_ROWS, WIDTH, sums_of, tile_of
 
 #: Tiles of rows and vectors. A few sizes, as each takes a tenth of a second to compile; but 8 rows of two vectors, as
 #: additions to fewer sums wait for each other.
@@ -53,3 +53,27 @@ def add(height, width, inputs, columns, sums, size, by_input, by_sum, is_first):
         _sums4x1(inputs, columns, sums, size, by_input, by_sum, is_first)
     else:
         _sums1x1(inputs, columns, sums, size, by_input, by_sum, is_first)
+
+
+_tile1, _tile2, _tile3, _tile4 = (tile_of(rows, WIDTH // LANES) for rows in range(1, MAX_ROWS + 1))
+
+
+@njit
+def multiply(rows, inputs, weights, bias, outputs, sums, size, by_input, by_output, soon, is_first, is_last):
+    """A tile of 1 to ``MAX_ROWS`` rows of a product, whose sums lie side by side; see ``tile_of``."""
+    if rows == 4:
+        _tile4(inputs, weights, bias, outputs, sums, size, by_input, by_output, WIDTH, soon, is_first, is_last)
+    elif rows == 3:
+        _tile3(inputs, weights, bias, outputs, sums, size, by_input, by_output, WIDTH, soon, is_first, is_last)
+    elif rows == 2:
+        _tile2(inputs, weights, bias, outputs, sums, size, by_input, by_output, WIDTH, soon, is_first, is_last)
+    else:
+        _tile1(inputs, weights, bias, outputs, sums, size, by_input, by_output, WIDTH, soon, is_first, is_last)
+
+
+@njit
+def put_some(tile, outputs, height, width, by_output):
+    """The first ``width`` outputs of each row of a tile."""
+    for i in range(height):
+        for j in range(width):
+            outputs[i * by_output + j] = tile[i * WIDTH + j]

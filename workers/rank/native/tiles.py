@@ -2,6 +2,9 @@
 
 What Numba makes of a loop over numbers leaves sums in memory. So these are written in LLVM's own terms, for vectors of
 16 float32; LLVM makes of them what the processor has.
+
+Two bfloat16 lie side by side, as one word. Where ``support.multiplies_pairs``, two words are multiplied as they are.
+Elsewhere, and by inputs that are float32, the two of a word are made float32, and multiplied one after the other.
 """
 
 from __future__ import annotations
@@ -11,33 +14,45 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from workers.rank.native.addresses import prefetch
+from workers.rank.native.addresses import NEAREST, SECOND, prefetch
+from workers.rank.native.support import is_of_intel, multiplies_pairs
 
 #: Float32 of a vector; and outputs and rows of the tile that is used most.
 LANES, WIDTH = 16, 64
 MAX_ROWS = 4
+#: How far ahead of what it multiplies a processor is told to fetch weights, in bytes. Those of Intel read them 1.2
+#: times as fast then (4 to 16 rows, Emerald Rapids); those of AMD know better by themselves (Zen 5).
+SOON = 8192 if is_of_intel() else 0
 
 _BYTE, _SHORT, _INT, _LONG = ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.IntType(64)
 _FLOATS = ir.VectorType(ir.FloatType(), LANES)
 _INTS = ir.VectorType(_INT, LANES)
 _SHORTS = ir.VectorType(_SHORT, LANES)
+#: Of a word, the bfloat16 that comes second.
+_UPPER = 0xFFFF0000
 
 
 def tile_of(num_rows, num_vectors):
-    """``f(inputs, weights, bias, outputs, sums, size, by_input, by_output, by_sum, is_first, is_last)``: adds to
+    """``f(inputs, weights, bias, outputs, sums, size, by_input, by_output, by_sum, soon, is_first, is_last)``: adds to
     ``sums`` the products of ``size`` inputs of each row and the columns of ``weights``, one input after the other.
 
     There are ``num_vectors * LANES`` columns. Weights lie as in a block of ``weights.laid_out``. At first there are no
-    sums yet; at last they, and the bias, are the outputs, and are not kept. Distances count numbers.
+    sums yet; at last they, and the bias, are the outputs, and are not kept. Distances count numbers, but ``soon``
+    bytes: the processor fetches the weights that are so far ahead of those that it multiplies; none if it is 0.
     """
 
     @intrinsic
-    def tile(context, inputs, weights, bias, outputs, sums, size, by_input, by_output, by_sum, is_first, is_last):
+    def tile(context, inputs, weights, bias, outputs, sums, size, by_input, by_output, by_sum, soon, is_first, is_last):
         def instructions(context, builder, signature, arguments):
-            inputs_, weights_, bias_, outputs_, sums_, size_, by_input_, by_output_, by_sum_, first, last = arguments
+            inputs_, weights_, bias_, outputs_, sums_, size_, by_input_, by_output_, by_sum_ = arguments[:9]
+            ahead, first, last = arguments[9:]
             rows = _Rows(builder, num_rows, num_vectors, inputs_, by_input_, sums_, by_sum_)
             rows.begin(first)
-            rows.add(size_, rows.laid(weights_))
+            with builder.if_else(_is_set(builder, ahead)) as (fetching, reading):
+                with fetching:
+                    rows.add(size_, rows.streamed(weights_, ahead))
+                with reading:
+                    rows.add(size_, rows.laid(weights_))
             with builder.if_else(_is_set(builder, last)) as (at_last, before):
                 with at_last:
                     rows.put(bias_, outputs_, by_output_)
@@ -46,7 +61,7 @@ def tile_of(num_rows, num_vectors):
             return context.get_dummy_value()
 
         signature = types.void(
-            inputs, weights, bias, outputs, sums, size, by_input, by_output, by_sum, is_first, is_last
+            inputs, weights, bias, outputs, sums, size, by_input, by_output, by_sum, soon, is_first, is_last
         )
         return signature, instructions
 
@@ -135,24 +150,63 @@ def squares(context, numbers, count):
             builder.store(ir.Constant(_FLOATS, [0.0] * LANES), total)
         with cgutils.for_range_slice(builder, _LONG(0), count, _LONG(WIDTH), _LONG) as (index, _):
             for vector, total in enumerate(totals):
-                number = _number(builder, builder.gep(first, [builder.add(index, _LONG(LANES * vector))]))
-                builder.store(builder.call(fused, [number, number, builder.load(total)]), total)
+                factor = floats_from(builder, builder.gep(first, [builder.add(index, _LONG(LANES * vector))]))
+                builder.store(builder.call(fused, [factor, factor, builder.load(total)]), total)
         low, high = (builder.fadd(*map(builder.load, pair)) for pair in (totals[::2], totals[1::2]))
         return sum_of(builder, builder.fadd(low, high))
 
     return types.float32(numbers, types.int64), instructions
 
 
+@intrinsic
+def widen(context, weights, floats, words, soon):
+    """Store ``words`` times ``WIDTH`` words of bfloat16 as float32, as tiles read them: of each line of words the first
+    numbers, and then the second ones. ``soon``: see ``tile_of``.
+    """
+
+    def instructions(context, builder, signature, arguments):
+        source, target, count, ahead = arguments
+        source = builder.bitcast(source, _INT.as_pointer())
+        with cgutils.for_range_slice(builder, _LONG(0), builder.mul(count, _LONG(WIDTH)), _LONG(WIDTH), _LONG) as each:
+            for vector in range(0, WIDTH, LANES):
+                place = builder.add(each[0], _LONG(vector))
+                address = builder.gep(source, [place])
+                prefetch(builder, builder.gep(builder.bitcast(address, _BYTE.as_pointer()), [ahead]), SECOND)
+                for half, numbers in enumerate(widened(builder, load_as(builder, address, _INTS, 4))):
+                    line = builder.add(builder.shl(each[0], _LONG(1)), _LONG(vector + half * WIDTH))
+                    where = builder.bitcast(builder.gep(target, [line]), _FLOATS.as_pointer())
+                    builder.store(numbers, where).align = 4
+        return context.get_dummy_value()
+
+    return types.void(weights, floats, types.int64, types.int64), instructions
+
+
+@intrinsic
+def widen_inputs(context, inputs, floats, count):
+    """Store ``count`` bfloat16, a multiple of ``LANES``, as float32."""
+
+    def instructions(context, builder, signature, arguments):
+        source, target, count = arguments
+        with cgutils.for_range_slice(builder, _LONG(0), count, _LONG(LANES), _LONG) as (index, _):
+            where = builder.bitcast(builder.gep(target, [index]), _FLOATS.as_pointer())
+            builder.store(floats_from(builder, builder.gep(source, [index])), where).align = 4
+        return context.get_dummy_value()
+
+    return types.void(inputs, floats, types.int64), instructions
+
+
 class _Rows:
-    """Writes the instructions for the sums of some rows, of ``num_vectors`` vectors each, which stay in registers."""
+    """Writes the instructions for the sums of some rows, of ``num_vectors`` vectors each, which stay in registers.
+
+    Columns are functions: ``columns(i)`` has, for each input of the ``i``-th word, the vectors that it is multiplied
+    with; or a list of vectors of words, which are multiplied by the word.
+    """
 
     def __init__(self, builder, num_rows, num_vectors, inputs, by_input, sums, by_sum):
         self._builder = builder
         self._rows, self._vectors = range(num_rows), range(num_vectors)
-        self._is_half = inputs.type.pointee == _SHORT
-        #: Numbers of a line of the processor's cache.
-        self._per_line = 2 * LANES if self._is_half else LANES
         self._inputs, self._by_input = inputs, by_input
+        self._are_half = inputs.type.pointee == _SHORT
         self._sums, self._by_sum = sums, by_sum
         self._total = [[cgutils.alloca_once(builder, _FLOATS) for _ in self._vectors] for _ in self._rows]
 
@@ -178,90 +232,108 @@ class _Rows:
     def put(self, bias, outputs, by_output):
         """Store sums, with the bias, as outputs."""
         for vector in self._vectors:
-            more = _number(self._builder, self._builder.gep(bias, [_LONG(LANES * vector)]))
+            more = floats_from(self._builder, self._builder.gep(bias, [_LONG(LANES * vector)]))
             for row in self._rows:
                 total = self._builder.fadd(self._builder.load(self._total[row][vector]), more)
                 place = self._builder.add(self._times(row, by_output), _LONG(LANES * vector))
                 _store(self._builder, total, self._builder.gep(outputs, [place]))
 
     def add(self, size, columns):
-        """Go over the inputs, two of them at a time if they are bfloat16.
-
-        ``columns(i)`` has what the ``i``-th is multiplied with.
-        """
+        """Go over the inputs, two of them at a time if columns have two in a word."""
         builder = self._builder
         rows = [builder.gep(self._inputs, [self._times(row, self._by_input)]) for row in self._rows]
-        if self._is_half:
-            rows = [builder.bitcast(row, _INT.as_pointer()) for row in rows]
-            kind = ir.FunctionType(_FLOATS, [_FLOATS, _INTS, _INTS])
-            pairs = cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.avx512bf16.dpbf16ps.512")
-        else:
-            kind = ir.FunctionType(_FLOATS, [_FLOATS, _FLOATS, _FLOATS])
-            fused = cgutils.get_or_insert_function(builder.module, kind, "llvm.fma.v16f32")
-        count = builder.lshr(size, _LONG(1)) if self._is_half else size
+        count = builder.lshr(size, _LONG(1)) if columns.have_words else size
         with cgutils.for_range(builder, count) as loop:
-            vectors = columns(loop.index)
+            vectors = columns.at(loop.index)
             for row in self._rows:
-                given = load(self._builder, builder.gep(rows[row], [loop.index]), 2 if self._is_half else 4)
-                given = spread(self._builder, given)
-                for vector, column in zip(self._vectors, vectors, strict=True):
-                    place = self._total[row][vector]
-                    total = builder.load(place)
-                    arguments = [total, given, column] if self._is_half else [given, column, total]
-                    builder.store(builder.call(pairs if self._is_half else fused, arguments), place)
+                for given, some in zip(self._given(rows[row], loop.index, columns), vectors, strict=True):
+                    for place, column in zip(self._total[row], some, strict=True):
+                        builder.store(_multiplied(builder, given, column, builder.load(place)), place)
+
+    def _given(self, row, index, columns):
+        """The inputs of a word, each, or the word, in all lanes of a vector."""
+        builder = self._builder
+        if not columns.have_words:
+            return [spread(builder, load(builder, builder.gep(row, [index]), 4))]
+        if self._are_half:
+            word = load_as(builder, builder.gep(row, [builder.shl(index, _LONG(1))]), _INT, 2)
+            words = spread(builder, word)
+            return [words] if columns.are_pairs else widened(builder, words)
+        first = builder.shl(index, _LONG(1))
+        return [spread(builder, load(builder, builder.gep(row, [builder.add(first, _LONG(i))]), 4)) for i in range(2)]
 
     def laid(self, weights):
-        """Columns that lie one input, or pair of them, behind the other."""
-        weights = self._builder.bitcast(weights, _BYTE.as_pointer())
-        kind = _INTS if self._is_half else _FLOATS
+        """Columns that lie one input, or word of two, behind the other."""
+        builder = self._builder
+        start, columns = builder.bitcast(weights, _BYTE.as_pointer()), self._columns(weights)
 
-        def columns(index):
-            line = self._builder.mul(index, _LONG(4 * LANES * len(self._vectors)))
-            starts = [self._builder.add(line, _LONG(4 * LANES * vector)) for vector in self._vectors]
-            return [load_as(self._builder, self._builder.gep(weights, [start]), kind, 4) for start in starts]
+        def at(index):
+            line = builder.mul(index, _LONG(4 * LANES * len(self._vectors)))
+            starts = [builder.add(line, _LONG(4 * LANES * vector)) for vector in self._vectors]
+            kind = _INTS if columns.have_words else _FLOATS
+            found = [load_as(builder, builder.gep(start, [one]), kind, 4) for one in starts]
+            if columns.are_pairs or not columns.have_words:
+                return [found]
+            return list(zip(*(widened(builder, one) for one in found), strict=True))
 
-        return columns
+        return columns.with_at(at)
+
+    def streamed(self, weights, ahead):
+        """The same, and the weights that are ``ahead`` bytes further on are fetched."""
+        builder, columns = self._builder, self.laid(weights)
+        start = builder.gep(builder.bitcast(weights, _BYTE.as_pointer()), [ahead])
+
+        def at(index):
+            line = builder.mul(index, _LONG(4 * LANES * len(self._vectors)))
+            for vector in self._vectors:
+                prefetch(builder, builder.gep(start, [builder.add(line, _LONG(4 * LANES * vector))]), SECOND)
+            return columns.at(index)
+
+        return columns.with_at(at)
 
     def fetching(self, columns, source, soon, shift):
         """The same columns, and lines are fetched."""
         builder = self._builder
+        per_line = _per_line(source)
 
-        def also(index):
+        def at(index):
             for i in range(WIDTH // LANES):
                 line = builder.add(builder.mul(index, _LONG(WIDTH // LANES)), _LONG(i))
                 key = builder.lshr(line, shift)
-                more = builder.mul(builder.sub(line, builder.shl(key, shift)), _LONG(self._per_line))
+                more = builder.mul(builder.sub(line, builder.shl(key, shift)), _LONG(per_line))
                 last = builder.icmp_signed("<", key, _LONG(WIDTH))
                 place = builder.load(builder.gep(soon, [builder.select(last, key, _LONG(WIDTH - 1))]))
-                prefetch(builder, builder.gep(source, [builder.add(place, more)]))
-            return columns(index)
+                prefetch(builder, builder.gep(source, [builder.add(place, more)]), NEAREST)
+            return columns.at(index)
 
-        return also
+        return columns.with_at(at)
 
     def placed(self, weights, places, soon):
         """Columns that lie where ``places`` say."""
-        builder = self._builder
+        builder, columns = self._builder, self._columns(weights)
 
         def lines(where, index):
-            if not self._is_half:
+            if not columns.have_words:
                 return [builder.load(builder.gep(where, [index]))]
             first = builder.shl(index, _LONG(1))
             return [builder.load(builder.gep(where, [builder.add(first, _LONG(i))])) for i in range(2)]
 
-        def columns(index):
+        def at(index):
             for line in lines(soon, index):
-                for number in range(0, LANES * len(self._vectors), self._per_line):
-                    prefetch(builder, builder.gep(weights, [builder.add(line, _LONG(number))]))
-            found = lines(places, index)
-            return [self._column(weights, found, _LONG(LANES * vector)) for vector in self._vectors]
+                for i in range(0, LANES * len(self._vectors), _per_line(weights)):
+                    prefetch(builder, builder.gep(weights, [builder.add(line, _LONG(i))]), NEAREST)
+            starts = [builder.gep(weights, [line]) for line in lines(places, index)]
+            vectors = [[builder.gep(start, [_LONG(LANES * vector)]) for vector in self._vectors] for start in starts]
+            if not columns.are_pairs:
+                return [[floats_from(builder, one) for one in some] for some in vectors]
+            shorts = [[load_as(builder, one, _SHORTS, 2) for one in some] for some in vectors]
+            return [[paired(builder, *both) for both in zip(*shorts, strict=True)]]
 
-        return columns
+        return columns.with_at(at)
 
-    def _column(self, weights, lines, number):
-        builder, kind = self._builder, _SHORTS if self._is_half else _FLOATS
-        alignment = 2 if self._is_half else 4
-        found = [load_as(builder, builder.gep(weights, [builder.add(line, number)]), kind, alignment) for line in lines]
-        return paired(builder, *found) if self._is_half else found[0]
+    def _columns(self, weights):
+        are_half = weights.type.pointee == _SHORT
+        return _Columns(are_half, are_half and self._are_half and multiplies_pairs())
 
     def _each(self, initial):
         for row in self._rows:
@@ -276,6 +348,42 @@ class _Rows:
         return self._builder.mul(_LONG(row), distance)
 
 
+class _Columns:
+    """What inputs are multiplied with: ``at(index)``, see ``_Rows``."""
+
+    def __init__(self, have_words, are_pairs, at=None):
+        self.have_words = have_words
+        self.are_pairs = are_pairs
+        self.at = at
+
+    def with_at(self, at):
+        """The same, at other places, or with something done beside."""
+        return _Columns(self.have_words, self.are_pairs, at)
+
+
+def _multiplied(builder, given, column, total):
+    """``total`` and the products of float32, or of words of two bfloat16."""
+    if given.type == _FLOATS:
+        kind = ir.FunctionType(_FLOATS, [_FLOATS, _FLOATS, _FLOATS])
+        return builder.call(
+            cgutils.get_or_insert_function(builder.module, kind, "llvm.fma.v16f32"), [given, column, total]
+        )
+    kind = ir.FunctionType(_FLOATS, [_FLOATS, _INTS, _INTS])
+    name = "llvm.x86.avx512bf16.dpbf16ps.512"
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [total, given, column])
+
+
+def widened(builder, words):
+    """The two bfloat16 of each word, as vectors of float32."""
+    both = builder.shl(words, _all(16)), builder.and_(words, _all(_UPPER))
+    return [builder.bitcast(one, _FLOATS) for one in both]
+
+
+def _per_line(numbers):
+    """Numbers of a line of the processor's cache."""
+    return 2 * LANES if numbers.type.pointee == _SHORT else LANES
+
+
 def load(builder, address, alignment):
     """What is at an address that is a multiple of ``alignment`` bytes."""
     loaded = builder.load(address)
@@ -288,7 +396,7 @@ def load_as(builder, address, kind, alignment):
     return load(builder, builder.bitcast(address, kind.as_pointer()), alignment)
 
 
-def _number(builder, start):
+def floats_from(builder, start):
     """The float32 of the vector of numbers from ``start`` on."""
     if start.type.pointee != _SHORT:
         return load_as(builder, start, _FLOATS, 4)

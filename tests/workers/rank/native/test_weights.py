@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,15 +15,19 @@ from workers.rank.native.support import has_tiles, is_available
 if not is_available(torch.float32):
     pytest.skip("needs Numba", allow_module_level=True)
 
+from workers.rank.native import wide_products
 from workers.rank.native.products import CHUNK_ROWS, CHUNK_WORDS, LEAST_FOR_TWO, ROWS
 from workers.rank.native.tiles import WIDTH
 from workers.rank.native.weights import NativeWeight, laid_out, takes
+from workers.rank.native.wide_products import BLOCKS, FEW_ROWS
 
 DTYPES = (torch.float32, torch.bfloat16)
 #: Roundings of a type, of which a result has one more than its float32 sum.
 EPS = {torch.float32: 2e-6, torch.bfloat16: 2**-8}
-#: More inputs than are computed at once, for both types.
+#: More inputs than are computed at once, for both types, and no multiple of a vector's.
 LONG = 2 * CHUNK_WORDS + 100
+#: The most rows that are computed before weights are read again.
+MOST_ROWS = max(ROWS, wide_products.ROWS)
 
 
 @pytest.fixture(params=DTYPES, ids=str)
@@ -45,13 +50,13 @@ def assert_right(found: torch.Tensor, given: torch.Tensor, weight: torch.Tensor,
     assert bool((error <= EPS[given.dtype] * exact.abs() + 1e-6 * terms + 1e-6).all())
 
 
-@pytest.mark.parametrize("outputs", [1, 24, 64, 65, 200])
+@pytest.mark.parametrize("outputs", [1, 24, 64, 65, 200, WIDTH * BLOCKS + 70])
 @pytest.mark.parametrize("inputs", [2, 40, 256, LONG])
 @pytest.mark.parametrize("has_bias", [False, True])
 def test_a_product_is_that_of_float64(dtype: torch.dtype, outputs: int, inputs: int, has_bias: bool) -> None:
     weight, bias = layer(dtype, outputs, inputs)
     native = NativeWeight(weight, bias if has_bias else None)
-    for rows in (1, 2, 3, 4, 5, 11):
+    for rows in (1, 2, 3, 4, 5, 11, FEW_ROWS + 1):
         given = torch.randn(rows, inputs).to(dtype)
         found = native.times(given)
         assert found.dtype == dtype and found.shape == (rows, outputs)
@@ -60,10 +65,10 @@ def test_a_product_is_that_of_float64(dtype: torch.dtype, outputs: int, inputs: 
 
 def test_a_token_has_the_same_product_among_any_others(dtype: torch.dtype) -> None:
     for inputs in (64, LONG):
-        native = NativeWeight(*layer(dtype, 100, inputs))
-        given = torch.randn(ROWS + 7, inputs).to(dtype)
+        native = NativeWeight(*layer(dtype, WIDTH * BLOCKS + 70, inputs))
+        given = torch.randn(MOST_ROWS + 7, inputs).to(dtype)
         together = native.times(given)
-        for rows in (1, 2, 3, 4, 6, 9, CHUNK_ROWS + 1, ROWS, ROWS + 1):
+        for rows in (1, 2, 3, 4, 6, 9, FEW_ROWS, FEW_ROWS + 1, CHUNK_ROWS + 1, MOST_ROWS, MOST_ROWS + 1):
             assert torch.equal(native.times(given[:rows]), together[:rows])
             assert torch.equal(native.times(given[-rows:]), together[-rows:])
 
@@ -132,6 +137,51 @@ print(torch.equal(*found))
 """
 
 
+#: Prints whether products and attention in bfloat16 are right, and the same for a token wherever it is computed, if two
+#: are multiplied at a time (or are not), whatever this processor is better at.
+EITHER_WAY = """
+import sys
+
+import torch
+
+from workers.rank.native import support
+
+support.multiplies_pairs = lambda: sys.argv[1] == "pairs"
+
+from workers.rank.native.attention.causal import attend_in_blocks
+from workers.rank.native.attention.decode import attend_one_token
+from workers.rank.native.weights import NativeWeight
+
+torch.manual_seed(0)
+weight, given = torch.randn(330, 1100).bfloat16(), torch.randn(40, 1100).bfloat16()
+native, exact = NativeWeight(weight, None), given.double() @ weight.double().T
+found = native.times(given)
+terms = given.double().abs() @ weight.double().abs().T
+right = (found.double() - exact).abs() <= 2**-8 * exact.abs() + 1e-6 * terms
+same = [torch.equal(native.times(given[:rows]), found[:rows]) for rows in (1, 4, 7, 16, 17)]
+print(bool(right.all()), all(same))
+for head_dim, length in ((16, 70), (32, 150), (64, 300), (112, 65)):
+    blocks = torch.randn(length // 16 + 1, 2, 2, 16, head_dim).bfloat16()
+    table = torch.arange(len(blocks), dtype=torch.int32)
+    query = torch.randn(6, length, head_dim).bfloat16()
+    out, row = torch.empty(length, 6, head_dim).bfloat16(), torch.empty(1, 6, head_dim).bfloat16()
+    attend_in_blocks(query, blocks, table, length, 0.2, None, out)
+    attend_one_token(query[:, -1:], blocks, table[None], torch.tensor([length], dtype=torch.int32), 0.2, None, row)
+    both = blocks.double().permute(2, 1, 0, 3, 4).reshape(2, 2, -1, head_dim)[:, :, :length].repeat_interleave(3, 1)
+    scores = (query.double() @ both[0].transpose(1, 2) * 0.2).masked_fill(torch.ones(length, length).triu(1) > 0, -1e9)
+    exact = (scores.softmax(-1) @ both[1]).transpose(0, 1)
+    print(bool(((out.double() - exact).abs() < 0.02).all()), torch.equal(out[-1:], row))
+"""
+
+
+@pytest.mark.skipif(not takes(torch.bfloat16, 2), reason="this processor has no tiles for the type")
+@pytest.mark.parametrize("way", ["pairs", "float32"])
+def test_both_ways_to_multiply_bfloat16(way: str) -> None:
+    if way == "pairs" and "avx512_bf16" not in Path("/proc/cpuinfo").read_text():
+        pytest.skip("this processor has no instruction for it")
+    assert set(run(EITHER_WAY, way).split("\n")) == {"True True"}
+
+
 @pytest.mark.skipif(not has_tiles(torch.float32), reason="this processor has no instructions for them")
 @pytest.mark.parametrize("limit", [{}, {"OMP_THREAD_LIMIT": "1"}, {"OMP_DYNAMIC": "true"}], ids=str)
 def test_openmp_may_give_fewer_threads_than_torch_has(limit: dict[str, str]) -> None:
@@ -146,9 +196,9 @@ def test_there_are_no_tiles_where_numba_compiles_for_less_than_this_processor(ta
     assert run(program, **target) == "False"
 
 
-def run(program: str, **environment: str) -> str:
+def run(program: str, *arguments: str, **environment: str) -> str:
     shown = subprocess.run(
-        [sys.executable, "-c", program],
+        [sys.executable, "-c", program, *arguments],
         env={**os.environ, **environment},
         capture_output=True,
         text=True,

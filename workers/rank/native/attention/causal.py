@@ -15,8 +15,8 @@ from __future__ import annotations
 import torch
 
 from workers.rank.native.attention import tiled
+from workers.rank.native.attention.layout import laid_per_word
 from workers.rank.native.attention.scores import causal_softmax
-from workers.rank.native.numbers import per_word
 from workers.rank.native.support import has_tiles
 from workers.rank.native.tiles import LANES
 
@@ -92,7 +92,7 @@ def _attend_by_tiles(
     kv_heads, _, head_dim = key.shape
     shared, num_tokens, threads = query.shape[0] // kv_heads, query.shape[1], torch.get_num_threads()
     num_seen = num_keys - tiled.first_key(num_tokens, num_keys, window or NO_WINDOW)
-    num_floats = tiled.scratch_floats(num_tokens, num_seen, shared, head_dim, threads, per_word(query.dtype))
+    num_floats = tiled.scratch_floats(num_tokens, num_seen, shared, head_dim, threads, laid_per_word(query.dtype))
     scratch = torch.empty(num_floats, dtype=torch.float32)
     tiled.attend(query.dtype)(
         query.data_ptr(),

@@ -6,7 +6,7 @@ import torch
 
 from workers.rank.native.attention import one_token, paged
 from workers.rank.native.attention.causal import NO_WINDOW, tiles_take
-from workers.rank.native.numbers import per_word
+from workers.rank.native.attention.layout import laid_per_word
 
 
 def attend_one_token(
@@ -25,7 +25,7 @@ def attend_one_token(
     _, kv_heads, _, block_size, head_dim = blocks.shape
     most_keys, threads = tables.shape[1] * block_size, torch.get_num_threads()
     # Heads of keys are shared among threads, so no more of them need room.
-    working, pair = min(threads, len(tables) * kv_heads), per_word(query.dtype)
+    working, pair = min(threads, len(tables) * kv_heads), laid_per_word(query.dtype)
     num_floats = one_token.scratch_floats(most_keys, query.shape[0] // kv_heads, head_dim, working, pair)
     scratch = torch.empty(num_floats, dtype=torch.float32)
     numbers = _numbers(query, blocks, tables, ends, window, out, scratch)

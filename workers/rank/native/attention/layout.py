@@ -2,22 +2,65 @@
 
 Keys come as columns, ``[head_dim / together, WIDTH, together]`` for ``WIDTH`` keys; values in columns of as many
 numbers as a tile has, ``[column, key / together, width, together]``. See ``numbers.together``.
+
+Bfloat16 may be laid out as float32, which the type of what is laid out says: see ``support.multiplies_pairs``.
 """
 
 from __future__ import annotations
 
+import torch
 from llvmlite import ir
 from numba import njit, types
-from numba.extending import intrinsic
+from numba.extending import intrinsic, overload
 from numpy import int64
 
-from workers.rank.native.addresses import ahead, as_words
-from workers.rank.native.numbers import together
+from workers.rank.native.addresses import ahead
+from workers.rank.native.numbers import per_word, read, together
 from workers.rank.native.sums import width_of
-from workers.rank.native.tiles import LANES, WIDTH, load_as, paired
+from workers.rank.native.support import multiplies_pairs
+from workers.rank.native.tiles import LANES, WIDTH, floats_from, load_as, paired, widen_inputs, widened
 
 _WORDS = ir.VectorType(ir.IntType(32), LANES)
 _SHORTS = ir.VectorType(ir.IntType(16), LANES)
+
+
+def _are_wide(numbers):
+    """Whether numbers, of this type of a pointer, are laid out as float32 although they are not."""
+    return numbers.dtype == types.uint16 and not multiplies_pairs()
+
+
+def laid_per_word(dtype: torch.dtype) -> int:
+    """How many numbers of the type, as they are laid out, are one word."""
+    return per_word(dtype) if multiplies_pairs() else 1
+
+
+@intrinsic
+def as_laid(context, numbers, scratch):
+    """The scratch, as a pointer to what such numbers are laid out as."""
+    target = scratch if _are_wide(numbers) else numbers
+
+    def instruction(context, builder, signature, arguments):
+        return builder.bitcast(arguments[1], context.get_value_type(target))
+
+    return target(numbers, scratch), instruction
+
+
+def lay_out_queries(queries, scratch, count, head_dim, by_query):
+    """``count`` queries as what is multiplied with keys that are laid out, and how far it is from one to the next."""
+    raise NotImplementedError("programs only")
+
+
+@overload(lay_out_queries)
+def _lay_out_queries(queries, scratch, count, head_dim, by_query):
+    if not _are_wide(queries):
+        return lambda queries, scratch, count, head_dim, by_query: (queries, by_query)
+
+    def wide(queries, scratch, count, head_dim, by_query):
+        for i in range(count):
+            widen_inputs(ahead(queries, i * by_query), ahead(scratch, i * head_dim), head_dim)
+        return scratch, head_dim
+
+    return wide
 
 
 @njit
@@ -56,49 +99,75 @@ def lay_out_keys(keys, places, count, laid, head_dim):
 @njit
 def lay_out_some_keys(keys, places, laid, first, head_dim):
     """``LANES`` keys, at ``places``, as those from ``first`` on."""
-    source, target, words = as_words(keys), as_words(laid), head_dim // together(keys)
-    whole = words // LANES * LANES
-    for word in range(0, whole, LANES):
-        _transpose(keys, places, ahead(target, word * WIDTH + first), word)
-    for key in range(LANES):
-        line = places[key] // together(keys)
-        for word in range(whole, words):
-            target[word * WIDTH + first + key] = source[line + word]
+    pair, step = together(laid), LANES * together(keys)
+    whole = head_dim // step * step
+    for number in range(0, whole, step):
+        _transpose(keys, places, ahead(laid, number * WIDTH + first * pair), number)
+    for number in range(whole, head_dim, pair):
+        for key in range(LANES):
+            for i in range(pair):
+                put_number(keys, places[key] + number + i, laid, number * WIDTH + (first + key) * pair + i)
 
 
 @njit
 def lay_out_values(values, places, count, laid, first_key, num_keys, head_dim):
     """``count`` values, at ``places``, as those of the keys from ``first_key`` on; there is room for ``num_keys``."""
-    target, pair = as_words(laid), together(values)
-    column = 0
+    pair, column = together(laid), 0
     while column < head_dim:
         width = width_of(head_dim - column)
-        line = (column * num_keys + first_key * width) // pair
+        line = column * num_keys + first_key * width
         for key in range(0, count // pair * pair, pair):
             for i in range(0, width, LANES):
                 behind = places[key + pair - 1]
-                _put_line(values, places[key] + column + i, behind + column + i, ahead(target, line + i))
-            line += width
+                _put_line(values, places[key] + column + i, behind + column + i, ahead(laid, line + i * pair))
+            line += width * pair
         if count % pair != 0:
             for i in range(0, width, LANES):
-                _put_lone_line(values, places[count - 1] + column + i, ahead(target, line + i))
+                _put_lone_line(values, places[count - 1] + column + i, ahead(laid, line + i * pair))
         column += width
 
 
+def put_number(source, at, target, index):
+    """Store a number as one of the type that it is laid out as."""
+    raise NotImplementedError("programs only")
+
+
+@overload(put_number, inline="always")
+def _put_number(source, at, target, index):
+    if source.dtype == target.dtype:
+
+        def same(source, at, target, index):
+            target[index] = source[at]
+
+        return same
+
+    def wide(source, at, target, index):
+        target[index] = read(source, at)
+
+    return wide
+
+
 @intrinsic
-def _transpose(context, numbers, places, target, word):
-    """``LANES`` words from ``word`` on of as many rows: each word's line is ``WIDTH`` behind the one before."""
+def _transpose(context, numbers, places, target, number):
+    """``LANES`` words from ``number`` on of as many rows: each word's line is ``WIDTH`` behind the one before.
+
+    A word whose two numbers become float32 has two lines.
+    """
 
     def instructions(context, builder, signature, arguments):
         source, where, line, first = arguments
         rows = []
         for row in range(LANES):
-            start = builder.gep(source, [builder.load(builder.gep(where, [_long(row)]))])
-            words = builder.gep(builder.bitcast(start, ir.IntType(32).as_pointer()), [first])
-            rows.append(load_as(builder, words, _WORDS, 2))
-        for column, words in enumerate(_transposed(builder, rows)):
-            address = builder.bitcast(builder.gep(line, [_long(column * WIDTH)]), _WORDS.as_pointer())
-            builder.store(words, address).align = 4
+            start = builder.gep(source, [builder.add(builder.load(builder.gep(where, [_long(row)])), first)])
+            rows.append(load_as(builder, start, _WORDS, 2))
+        is_wide = source.type != line.type
+        lines: list[ir.Value] = []
+        for words in _transposed(builder, rows):
+            lines += widened(builder, words) if is_wide else [words]
+        start = builder.bitcast(line, ir.IntType(32).as_pointer())
+        for index, words in enumerate(lines):
+            address = builder.gep(start, [_long(index * WIDTH)])
+            builder.store(words, builder.bitcast(address, words.type.as_pointer())).align = 4
         return context.get_dummy_value()
 
     return types.void(numbers, places, target, types.int64), instructions
@@ -136,11 +205,13 @@ def _mixed(builder, first, second, lanes):
 
 @intrinsic
 def _put_line(context, values, at, behind, target):
-    """``LANES`` words: the numbers at ``at``; of bfloat16 each together with one of those at ``behind``."""
+    """``LANES`` words: the numbers at ``at``; of bfloat16 each with one of those at ``behind``, or as float32."""
 
     def instructions(context, builder, signature, arguments):
         source, first, second, line = arguments
-        if signature.args[0].dtype == types.uint16:
+        if source.type != line.type:
+            words = builder.bitcast(floats_from(builder, builder.gep(source, [first])), _WORDS)
+        elif signature.args[0].dtype == types.uint16:
             words = paired(
                 builder, *(load_as(builder, builder.gep(source, [at]), _SHORTS, 2) for at in (first, second))
             )

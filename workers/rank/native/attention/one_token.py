@@ -14,7 +14,7 @@ from numba.extending import register_jitable
 from numpy import int64
 
 from workers.rank.native.addresses import ahead, as_longs, as_type_of
-from workers.rank.native.attention.layout import find, lay_out_some_keys
+from workers.rank.native.attention.layout import as_laid, find, lay_out_some_keys
 from workers.rank.native.attention.softmax import put_rows, softmax, whole_tiles
 from workers.rank.native.compiled import compiled
 from workers.rank.native.numbers import ELEMENTS, together
@@ -44,7 +44,7 @@ def attend(dtype):
 def scratch_floats(most_keys: int, shared: int, head_dim: int, threads: int, pair: int) -> int:
     """The float32 of all threads: some keys as columns, places of all, scores, weights and sums.
 
-    ``pair``: see ``numbers.together``.
+    ``pair``: how many numbers that are laid out are one word.
     """
     own: int = _own_floats(whole_tiles(most_keys), shared, head_dim, pair)
     return threads * own
@@ -138,7 +138,7 @@ def _share(
 ):
     """What one thread computes: every ``threads``-th head of keys, of all rows, from ``place`` on."""
     padded = whole_tiles(most_keys)
-    own = ahead(scratch, place * _own_floats(padded, shared, head_dim, together(cache)))
+    own = ahead(scratch, place * _own_floats(padded, shared, head_dim, together(as_laid(cache, scratch))))
     for item in range(place, rows * kv_heads, threads):
         row, head = item // kv_heads, item % kv_heads
         _head(
@@ -181,11 +181,11 @@ def _head(
     scale,
 ):
     """The heads of a row that share one head of keys, in a context of ``end`` tokens."""
-    pair, values, start = together(keys), ahead(keys, to_values), max(0, end - window)
+    pair, values, start = together(as_laid(keys, scratch)), ahead(keys, to_values), max(0, end - window)
     laid, places = as_type_of(keys, scratch), as_longs(ahead(scratch, WIDTH * head_dim))
     scores = ahead(scratch, WIDTH * head_dim + 2 * (padded + WIDTH))
     # All of these begin with the key ``begin``.
-    weights = as_type_of(keys, ahead(scores, shared * padded * (pair - 1)))
+    weights = as_laid(keys, ahead(scores, shared * padded * (pair - 1)))
     sums = ahead(scores, shared * padded * (1 + pair) // 2)
     begin = start // WIDTH * WIDTH
     num_keys, stop, inverses = end - begin, whole_tiles(end) - begin, ahead(sums, shared * head_dim)

@@ -13,13 +13,13 @@ from numba.extending import register_jitable
 from numpy import int64
 
 from workers.rank.native.addresses import ahead, as_type_of, long_room_of
-from workers.rank.native.attention.layout import find, lay_out_keys, lay_out_values
+from workers.rank.native.attention.layout import as_laid, find, lay_out_keys, lay_out_queries, lay_out_values
 from workers.rank.native.attention.softmax import put_rows, softmax, whole_tiles
 from workers.rank.native.compiled import compiled
 from workers.rank.native.numbers import ELEMENTS, together
 from workers.rank.native.sums import add, height_of, width_of
 from workers.rank.native.team import as_team, wait_for_team
-from workers.rank.native.tiles import MAX_ROWS, WIDTH
+from workers.rank.native.tiles import LANES, MAX_ROWS, WIDTH
 
 #: Tokens whose scores are computed together, if there are so few keys that these fit into ``SCORE_BYTES``.
 MAX_TOKENS = 64
@@ -63,17 +63,18 @@ def block_tokens(num_tokens: int, num_keys: int, shared: int, threads: int) -> i
 def scratch_floats(num_tokens: int, num_keys: int, shared: int, head_dim: int, threads: int, pair: int) -> int:
     """The float32 for keys and values, which all threads share, and for scores, weights and sums of each thread.
 
-    ``num_keys``: those from ``first_key`` on. ``pair``: see ``numbers.together``.
+    ``num_keys``: those from ``first_key`` on. ``pair``: how many numbers that are laid out are one word.
     """
     padded: int = whole_tiles(num_keys)
-    own: int = _own_floats(padded, shared * block_tokens(num_tokens, num_keys, shared, threads), pair)
+    own: int = _own_floats(padded, shared, block_tokens(num_tokens, num_keys, shared, threads), head_dim, pair)
     return 2 * padded * head_dim + threads * own
 
 
 @register_jitable
-def _own_floats(padded, rows, pair):
+def _own_floats(padded, shared, block_tokens, head_dim, pair):
     # In float32 weights take the place of the scores; in bfloat16 they are half as long.
-    return rows * (padded * (1 + pair) // 2 + WIDTH + 1)
+    count = block_tokens * (shared * (padded * (1 + pair) // 2 + WIDTH + 1) + head_dim)
+    return (count + LANES - 1) // LANES * LANES
 
 
 def _attend(
@@ -170,9 +171,10 @@ def _share(
     # From here on keys are counted from ``begin`` on.
     seen = num_keys - begin
     places, padded = _places(), whole_tiles(seen)
-    laid_keys = as_type_of(keys, scratch)
-    laid_values = as_type_of(keys, ahead(scratch, padded * head_dim))
-    own = ahead(scratch, 2 * padded * head_dim + place * _own_floats(padded, shared * block_tokens, together(keys)))
+    laid_keys = as_laid(keys, scratch)
+    laid_values = as_laid(keys, ahead(scratch, padded * head_dim))
+    own_floats = _own_floats(padded, shared, block_tokens, head_dim, together(laid_keys))
+    own = ahead(scratch, 2 * padded * head_dim + place * own_floats)
     blocks = padded // WIDTH
     first, end = blocks * place // threads * WIDTH, blocks * (place + 1) // threads * WIDTH
     for head in range(kv_heads):
@@ -232,18 +234,18 @@ def _block(
 ):
     """``count`` tokens from ``position`` on, for the heads that share one head of keys."""
     rows = shared * block_tokens
-    pair = together(queries)
+    pair = together(laid_keys)
     scores, sums = scratch, ahead(scratch, rows * padded * (1 + pair) // 2)
     inverses = ahead(sums, rows * WIDTH)
+    room = ahead(inverses, rows)
     weights = as_type_of(laid_keys, ahead(scores, rows * padded * (pair - 1)))
     # The scores of a row begin with the key ``begin``.
     begin = max(0, position + 1 - window) // WIDTH * WIDTH
     for head in range(shared):
         row = head * block_tokens
         line, into = ahead(scores, row * padded), ahead(weights, row * padded)
-        _score(
-            ahead(queries, head * query_head), laid_keys, line, count, position, begin, head_dim, query_token, padded
-        )
+        given, by_given = lay_out_queries(ahead(queries, head * query_head), room, count, head_dim, query_token)
+        _score(given, laid_keys, line, count, position, begin, head_dim, by_given, padded)
         _weigh_rows(line, into, ahead(inverses, row), count, position, begin, padded, window, scale)
     column = 0
     while column < head_dim:
