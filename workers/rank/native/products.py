@@ -26,9 +26,8 @@ from workers.rank.native.wide_products import wide_columns
 #: Inputs after which a block's weights are too many to stay in the nearer caches (1 MiB) while all rows take their
 #: turn: these times as many as are multiplied at a time.
 CHUNK_WORDS = 2048
-#: Rows that are computed before the next block of weights is read; and if a block's weights come in chunks, as sums lie
-#: on the stack of a thread then.
-ROWS, CHUNK_ROWS = 512, 64
+#: Rows that are computed before the next block of weights is read. Their sums lie on the stack of a thread.
+ROWS = 512
 #: Fewer products than these a thread has computed before another one has begun.
 LEAST_FOR_TWO = 1 << 18
 
@@ -72,16 +71,15 @@ def _wide_share(place, threads, inputs, weights, bias, outputs, rows, size, num_
 
 
 #: Sums of a block's outputs, if its weights come in chunks; and outputs of a tile that has more than are wanted.
-_sums, _rest = float_room_of(CHUNK_ROWS * WIDTH), room_of(MAX_ROWS * WIDTH)
+_sums, _rest = float_room_of(ROWS * WIDTH), room_of(MAX_ROWS * WIDTH)
 
 
 @njit
 def _columns(inputs, weights, bias, outputs, rows, size, num_outputs, first, end):
     """The outputs of the blocks from ``first`` to ``end``."""
     sums, rest, chunk = _sums(), _rest(outputs), CHUNK_WORDS * together(inputs)
-    at_once = ROWS if size <= chunk else CHUNK_ROWS
-    for top in range(0, rows, at_once):
-        bottom = min(rows, top + at_once)
+    for top in range(0, rows, ROWS):
+        bottom = min(rows, top + ROWS)
         for block in range(first, end):
             column = block * WIDTH
             width = min(WIDTH, num_outputs - column)
@@ -91,7 +89,7 @@ def _columns(inputs, weights, bias, outputs, rows, size, num_outputs, first, end
                 columns, offsets = ahead(weights, (block * size + start) * WIDTH), ahead(bias, column)
                 for row in range(top, bottom, MAX_ROWS):
                     height, soon = min(MAX_ROWS, bottom - row), SOON if row == top else 0
-                    given, total = ahead(inputs, row * size + start), ahead(sums, (row - top) % CHUNK_ROWS * WIDTH)
+                    given, total = ahead(inputs, row * size + start), ahead(sums, (row - top) * WIDTH)
                     target, distance = rest, WIDTH
                     if width == WIDTH:
                         target, distance = ahead(outputs, row * num_outputs + column), num_outputs
