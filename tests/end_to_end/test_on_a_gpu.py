@@ -41,7 +41,7 @@ async def test_hand_offs_give_the_tokens_of_the_undivided_model(d_device: str, t
 
 
 async def test_a_d_that_is_killed_costs_no_prefill_and_no_token(tmp_path: Path) -> None:
-    """The other D, which computes on the same GPU, reads the blocks that P still has, and answers from the beginning."""
+    """The other D, which computes on the same GPU, reads the blocks that P still has, and begins anew."""
     async with Stack(tmp_path, decode=2, worker_flags=ON_GPU) as stack:
         prompts = [reference.prompt_of(60, seed=seed) for seed in range(8)]
         asked = [asyncio.create_task(stack.tokens(prompt, max_tokens=300)) for prompt in prompts]

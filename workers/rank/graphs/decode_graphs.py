@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 #: With a quick recorder, so many sizes are recorded and tried at the start, and more for so long, as small models have
 #: steps so short that recordings would show.
 NUM_TRIED, START_S = 2, 0.5
+#: The others are recorded in so many-th step that needs them. To record takes about as long as 16 steps lose without a
+#: recording (5M and 50M models), and many numbers of rows come only once, when streams begin or end.
+RECORDED_AT = 8
 
 
 class _Kind(NamedTuple):
@@ -42,7 +46,7 @@ class DecodeGraphs:
     def __init__(
         self, model: ModelShard, kernel: Kernel, cache: KVCache, recorder: Recorder, sizes: Sequence[int]
     ) -> None:
-        """Record all sizes; with a quick recorder the first ones, and the others when a step first needs them.
+        """Record all sizes; with a quick recorder the first ones, and the others once some steps have needed them.
 
         ``cache`` has a spare block; ``sizes`` ascend. All ranks do this at the same time. Raises RuntimeError if steps
         cannot be recorded.
@@ -54,6 +58,8 @@ class DecodeGraphs:
         self._sizes = sizes
         self._inputs = DecodeInputs(cache, sizes[-1], model.max_model_len)
         self._head_slots = torch.from_numpy(head_slots(cache.shape)).to(cache.device)[:, None]
+        #: Steps of kinds that are not recorded.
+        self._num_plain: Counter[_Kind] = Counter()
         #: Whether steps with rows of adapters are recorded, beside those without.
         self._adapts = recorder.is_quick and model.adapters.have_programs()
         one = self._compute(_Kind(sizes[0]))
@@ -93,8 +99,15 @@ class DecodeGraphs:
         if kind in self._replays:
             self._replays[kind]()
         else:
-            self._replays[kind] = self._recorded(kind)
+            self._run_plain(kind)
         return self._logits[: len(rows)]
+
+    def _run_plain(self, kind: _Kind) -> None:
+        self._num_plain[kind] += 1
+        if self._num_plain[kind] < RECORDED_AT:
+            self._work(kind)()
+        else:
+            self._replays[kind] = self._recorded(kind)
 
     def _recorded(self, kind: _Kind) -> Replay:
         """Compute a step, and record it. One that cannot be recorded, as others could, is computed as it is."""

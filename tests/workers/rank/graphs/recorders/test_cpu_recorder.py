@@ -160,16 +160,22 @@ def test_steps_of_any_number_of_rows_are_recorded_once(
 ) -> None:
     """The tokens are those of steps that are computed one operation at a time, to the last bit of a logit."""
     monkeypatch.setattr(decode_graphs, "START_S", -1)
+    monkeypatch.setattr(decode_graphs, "RECORDED_AT", 4)
     model = model_of(architecture)
     recorder = CountingRecorder()
-    ours, theirs = ([Job(prompt(3 + n, n), 4 + 2 * n, chunk=40) for n in range(5)] for _ in range(2))
+
+    def jobs(step: int) -> list[Job]:
+        """Each ends so many steps after the one before."""
+        return [Job(prompt(3 + n, n), 4 + step * n, chunk=40) for n in range(5)]
+
     driver = Driver(model, recorder=recorder, sizes=range(1, 5))
     assert recorder.num_recordings == 2
-    assert driver.run(ours) == Driver(model).run(theirs)
-    assert recorder.num_recordings == 4, "of three and four rows, when they came; five have none"
-    again = [Job(prompt(3 + n, n), 4 + 2 * n, chunk=40) for n in range(4)]
-    driver.run(again)
-    assert [job.outputs for job in again] == [job.outputs for job in theirs[:4]] and recorder.num_recordings == 4
+    assert driver.run(jobs(3)) == Driver(model).run(jobs(3))
+    assert recorder.num_recordings == 2, "three and four rows came three times"
+    assert driver.run(jobs(6)) == Driver(model).run(jobs(6))
+    assert recorder.num_recordings == 4, "of three and four rows, the next time; five have none"
+    assert driver.run(jobs(7)) == Driver(model).run(jobs(7))
+    assert recorder.num_recordings == 4
 
 
 @needs_programs
@@ -205,18 +211,26 @@ def test_numbers_that_were_read_unseen_are_found_by_the_trial(model_of: Callable
 
 
 @needs_programs
-def test_a_size_that_cannot_be_recorded_is_computed_as_it_is(model_of: Callable[..., ModelShard]) -> None:
+def test_a_size_that_cannot_be_recorded_is_computed_as_it_is(
+    model_of: Callable[..., ModelShard], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decode_graphs, "START_S", -1)
+    monkeypatch.setattr(decode_graphs, "RECORDED_AT", 2)
     model = model_of("llama")
 
     class OnlySmall(CpuRecorder):
         def __call__(self, work: Callable[[], None]) -> Replay:
             if self.left == 0:
+                self.refused += 1
                 raise RecordError("three")
             self.left -= 1
             return super().__call__(work)
 
         left = 2
+        refused = 0
 
+    recorder = OnlySmall()
     ours, theirs = ([Job(prompt(3 + n, n), 6, chunk=40) for n in range(3)] for _ in range(2))
-    driver = Driver(model, recorder=OnlySmall(), sizes=range(1, 5))
+    driver = Driver(model, recorder=recorder, sizes=range(1, 5))
     assert driver.run(ours) == Driver(model).run(theirs)
+    assert recorder.refused == 1
