@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 #: With a quick recorder, so many sizes are recorded and tried at the start, and more for so long, as small models have
 #: steps so short that recordings would show.
 NUM_TRIED, START_S = 2, 0.5
-#: The others are recorded in so many-th step that needs them. To record takes about as long as 16 steps lose without a
-#: recording (5M and 50M models), and many numbers of rows come only once, when streams begin or end.
+#: The others are recorded in the step that needs them for this many-th time. Many numbers of rows come once, when
+#: streams begin or end. To record takes about as long as 16 steps lose without a recording (5M and 50M models), so at
+#: worst, when a number never comes again, half as much is lost before as the recording then costs.
 RECORDED_AT = 8
 
 

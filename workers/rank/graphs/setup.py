@@ -102,7 +102,7 @@ def record_graphs(
 
 def _recorded(num_rows: int, seconds: float, *, is_quick: bool) -> str:
     if is_quick:
-        return f"decode steps of up to {num_rows} rows are recorded as they come, the first ones in {seconds:.2f} s"
+        return f"decode steps of up to {num_rows} rows are recorded as they recur, the first ones in {seconds:.2f} s"
     return f"recorded decode graphs for up to {num_rows} rows in {seconds:.2f} s"
 
 

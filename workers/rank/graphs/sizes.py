@@ -16,7 +16,7 @@ MAX_TOKENS = 2048
 def graph_sizes(max_rows: int, *, is_quick: bool = False) -> Sequence[int]:
     """Powers of two to 8, then multiples of 8 to 64, then of 32; ``max_rows`` itself is the last, if not above 256.
 
-    All numbers of rows if each is recorded when it is first needed: on a CPU rows that fill up a step take time.
+    All numbers of rows if each is recorded once steps have needed it: on a CPU rows that fill up a step take time.
     """
     most = min(max_rows, MAX_ROWS)
     if is_quick:

@@ -2,7 +2,7 @@
 
 On CPUs with AVX512 a native program computes the products (``native/products.py``). Measured on one core and two of an
 AMD EPYC: they take 0.45 to 0.8 of oneDNN's time for one token, 0.9 for 32, and no more for hundreds. On Intel's Emerald
-Rapids 0.8 to 0.9 in float32, and 0.5 to 0.8 in bfloat16.
+Rapids without AMX 0.8 to 0.97 in float32, and 0.55 to 0.8 in bfloat16 (1 to 300 tokens).
 
 On other CPUs the layout is oneDNN's. Torch hands a plain weight to MKL (float32), or has oneDNN arrange it again for
 each product (bfloat16): products of 8 tokens take half to a third of the time when the weight is laid out once. The

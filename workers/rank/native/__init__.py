@@ -8,7 +8,8 @@
 ``addresses``  what programs do with addresses
 ``tiles``     parts of a product that stay in registers; ``team``: threads that compute parts of a program
 ``products``  the products of tokens and weights; ``weights`` lays weights out for it, and calls it
-``sums``      sums of tiles, whatever their size
+``wide_products``  the same of bfloat16 that are made float32
+``sums``      sums of tiles, whatever their size, and products of tiles
 ``low_rank``  what adapters add to products
 ``attention``  attention, with a package of its own
 ``row_programs``  calls those of ``rows`` with tensors

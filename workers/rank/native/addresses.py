@@ -94,8 +94,8 @@ def _pointer_to(kind, numba_kind):
     return as_pointer
 
 
-#: ``f(pointer)``: the same address, of words of 32 bits or of int64.
-as_words, as_longs = _pointer_to(_INT, types.uint32), _pointer_to(_LONG, types.int64)
+#: ``f(pointer)``: the same address, of int64.
+as_longs = _pointer_to(_LONG, types.int64)
 
 
 @intrinsic

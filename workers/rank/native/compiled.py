@@ -69,7 +69,8 @@ def _named(program: Callable[..., None], element: types.Type | None, constants: 
     """The program with its constants, under a name of its own for these, the type and the version of this package.
 
     Numba's cache goes by the name and by the file of a program. It sees neither globals, nor changes of what the
-    program calls, nor whether torch's threads can be had. And processes that compile one name for two types at the
+    program calls, nor whether torch's threads can be had, nor how bfloat16 are multiplied, on which the size of scratch
+    depends. And processes that compile one name for two types at the
     same time may exchange their programs.
     """
     assert isinstance(program, FunctionType)

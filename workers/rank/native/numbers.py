@@ -55,7 +55,7 @@ def _write(numbers, index, number):
 
 
 def together(numbers):
-    """How many numbers are multiplied at a time, as one word of 32 bits: one float32, or two bfloat16."""
+    """How many numbers are one word of 32 bits: one float32, or two bfloat16."""
     raise NotImplementedError("programs only")
 
 

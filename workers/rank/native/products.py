@@ -11,16 +11,16 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
-import torch
-from numba import njit
+from numba import njit, types
+from numba.extending import overload
 
 from workers.rank.native.addresses import ahead, float_room_of, room_of
 from workers.rank.native.compiled import compiled
 from workers.rank.native.numbers import ELEMENTS, together
-from workers.rank.native.sums import multiply, put_some
+from workers.rank.native.sums import put_block
 from workers.rank.native.support import multiplies_pairs
 from workers.rank.native.team import as_team, team_for
-from workers.rank.native.tiles import MAX_ROWS, SOON, WIDTH
+from workers.rank.native.tiles import FETCH_AHEAD_BYTES, MAX_ROWS, WIDTH
 from workers.rank.native.wide_products import wide_columns
 
 #: Inputs after which a block's weights are too many to stay in the nearer caches (1 MiB) while all rows take their
@@ -39,9 +39,7 @@ def product(dtype):
     ``weights`` are those of ``weights.laid_out``; ``bias`` has a number for each output, and is filled up as they are.
     ``threads`` are those of torch.
     """
-    is_wide = dtype == torch.bfloat16 and not multiplies_pairs()
-    program = _wide_product if is_wide else _product
-    return compiled(program, "elements elements elements elements int int int int", ELEMENTS[dtype])
+    return compiled(_product, "elements elements elements elements int int int int", ELEMENTS[dtype])
 
 
 def _product(inputs, weights, bias, outputs, rows, size, num_outputs, threads):
@@ -49,9 +47,9 @@ def _product(inputs, weights, bias, outputs, rows, size, num_outputs, threads):
     as_team(_share, team, (inputs, weights, bias, outputs, rows, size, num_outputs))
 
 
-def _wide_product(inputs, weights, bias, outputs, rows, size, num_outputs, threads):
-    team = team_for(threads, rows * size * num_outputs, LEAST_FOR_TWO)
-    as_team(_wide_share, team, (inputs, weights, bias, outputs, rows, size, num_outputs))
+def columns_of(inputs, weights, bias, outputs, rows, size, num_outputs, first, end):
+    """The outputs of the blocks from ``first`` to ``end``, in the way for inputs of this type."""
+    raise NotImplementedError("programs only")
 
 
 @njit
@@ -59,15 +57,7 @@ def _share(place, threads, inputs, weights, bias, outputs, rows, size, num_outpu
     """What one thread computes."""
     blocks = (num_outputs + WIDTH - 1) // WIDTH
     first, end = blocks * place // threads, blocks * (place + 1) // threads
-    _columns(inputs, weights, bias, outputs, rows, size, num_outputs, first, end)
-
-
-@njit
-def _wide_share(place, threads, inputs, weights, bias, outputs, rows, size, num_outputs):
-    """The same for numbers that are made float32."""
-    blocks = (num_outputs + WIDTH - 1) // WIDTH
-    first, end = blocks * place // threads, blocks * (place + 1) // threads
-    wide_columns(inputs, weights, bias, outputs, rows, size, num_outputs, first, end)
+    columns_of(inputs, weights, bias, outputs, rows, size, num_outputs, first, end)
 
 
 #: Sums of a block's outputs, if its weights come in chunks; and outputs of a tile that has more than are wanted.
@@ -76,25 +66,35 @@ _sums, _rest = float_room_of(ROWS * WIDTH), room_of(MAX_ROWS * WIDTH)
 
 @njit
 def _columns(inputs, weights, bias, outputs, rows, size, num_outputs, first, end):
-    """The outputs of the blocks from ``first`` to ``end``."""
     sums, rest, chunk = _sums(), _rest(outputs), CHUNK_WORDS * together(inputs)
     for top in range(0, rows, ROWS):
         bottom = min(rows, top + ROWS)
         for block in range(first, end):
-            column = block * WIDTH
-            width = min(WIDTH, num_outputs - column)
             for start in range(0, size, chunk):
                 count = min(chunk, size - start)
-                is_first, is_last = np.int64(start == 0), np.int64(start + count == size)
-                columns, offsets = ahead(weights, (block * size + start) * WIDTH), ahead(bias, column)
+                columns = ahead(weights, (block * size + start) * WIDTH)
                 for row in range(top, bottom, MAX_ROWS):
-                    height, soon = min(MAX_ROWS, bottom - row), SOON if row == top else 0
-                    given, total = ahead(inputs, row * size + start), ahead(sums, (row - top) * WIDTH)
-                    target, distance = rest, WIDTH
-                    if width == WIDTH:
-                        target, distance = ahead(outputs, row * num_outputs + column), num_outputs
-                    multiply(
-                        height, given, columns, offsets, target, total, count, size, distance, soon, is_first, is_last
+                    put_block(
+                        min(MAX_ROWS, bottom - row),
+                        ahead(inputs, row * size + start),
+                        columns,
+                        bias,
+                        ahead(outputs, row * num_outputs),
+                        rest,
+                        ahead(sums, (row - top) * WIDTH),
+                        count,
+                        size,
+                        num_outputs,
+                        block,
+                        FETCH_AHEAD_BYTES if row == top else 0,
+                        np.int64(start == 0),
+                        np.int64(start + count == size),
                     )
-                    if width < WIDTH and is_last:
-                        put_some(rest, ahead(outputs, row * num_outputs + column), height, width, num_outputs)
+
+
+@overload(columns_of)
+def _columns_of(inputs, weights, bias, outputs, rows, size, num_outputs, first, end):
+    columns = wide_columns if inputs.dtype == types.uint16 and not multiplies_pairs() else _columns
+    return lambda inputs, weights, bias, outputs, rows, size, num_outputs, first, end: columns(
+        inputs, weights, bias, outputs, rows, size, num_outputs, first, end
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from numba import njit
 from numba.extending import register_jitable
 
+from workers.rank.native.addresses import ahead
 from workers.rank.native.tiles import LANES, MAX_ROWS, WIDTH, sums_of, tile_of
 
 #: Tiles of rows and vectors. A few sizes, as each takes a tenth of a second to compile; but 8 rows of two vectors, as
@@ -59,21 +60,48 @@ _tile1, _tile2, _tile3, _tile4 = (tile_of(rows, WIDTH // LANES) for rows in rang
 
 
 @njit
-def multiply(rows, inputs, weights, bias, outputs, sums, size, by_input, by_output, soon, is_first, is_last):
-    """A tile of 1 to ``MAX_ROWS`` rows of a product, whose sums lie side by side; see ``tile_of``."""
-    if rows == 4:
-        _tile4(inputs, weights, bias, outputs, sums, size, by_input, by_output, WIDTH, soon, is_first, is_last)
-    elif rows == 3:
-        _tile3(inputs, weights, bias, outputs, sums, size, by_input, by_output, WIDTH, soon, is_first, is_last)
-    elif rows == 2:
-        _tile2(inputs, weights, bias, outputs, sums, size, by_input, by_output, WIDTH, soon, is_first, is_last)
+def put_block(
+    height,
+    inputs,
+    columns,
+    bias,
+    outputs,
+    rest,
+    sums,
+    size,
+    by_input,
+    num_outputs,
+    block,
+    ahead_bytes,
+    is_first,
+    is_last,
+):
+    """A tile of 1 to ``MAX_ROWS`` rows of a product, for the outputs of one block; see ``tile_of``.
+
+    ``bias`` and ``outputs`` begin with those of the first block. ``rest`` has room for a tile, for a block that has
+    fewer outputs than ``WIDTH``. The sums of rows lie side by side.
+    """
+    column = block * WIDTH
+    offsets, target = ahead(bias, column), ahead(outputs, column)
+    if column + WIDTH <= num_outputs:
+        _put(
+            height, inputs, columns, offsets, target, sums, size, by_input, num_outputs, ahead_bytes, is_first, is_last
+        )
     else:
-        _tile1(inputs, weights, bias, outputs, sums, size, by_input, by_output, WIDTH, soon, is_first, is_last)
+        _put(height, inputs, columns, offsets, rest, sums, size, by_input, WIDTH, ahead_bytes, is_first, is_last)
+        if is_last:
+            for i in range(height):
+                for j in range(num_outputs - column):
+                    target[i * num_outputs + j] = rest[i * WIDTH + j]
 
 
 @njit
-def put_some(tile, outputs, height, width, by_output):
-    """The first ``width`` outputs of each row of a tile."""
-    for i in range(height):
-        for j in range(width):
-            outputs[i * by_output + j] = tile[i * WIDTH + j]
+def _put(height, inputs, weights, bias, outputs, sums, size, by_input, by_output, ahead_bytes, is_first, is_last):
+    if height == 4:
+        _tile4(inputs, weights, bias, outputs, sums, size, by_input, by_output, WIDTH, ahead_bytes, is_first, is_last)
+    elif height == 3:
+        _tile3(inputs, weights, bias, outputs, sums, size, by_input, by_output, WIDTH, ahead_bytes, is_first, is_last)
+    elif height == 2:
+        _tile2(inputs, weights, bias, outputs, sums, size, by_input, by_output, WIDTH, ahead_bytes, is_first, is_last)
+    else:
+        _tile1(inputs, weights, bias, outputs, sums, size, by_input, by_output, WIDTH, ahead_bytes, is_first, is_last)

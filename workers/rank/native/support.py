@@ -41,10 +41,11 @@ def _can_have_tiles(dtype: torch.dtype) -> bool:
 
 @cache
 def multiplies_pairs() -> bool:
-    """Whether tiles multiply bfloat16 two at a time: where the processor does so, but for Intel's.
+    """Whether tiles multiply bfloat16 two at a time: if the processor has an instruction for it, and is not Intel's.
 
-    These take four times as long for that as for multiplying float32 (Emerald Rapids: 86 GFLOPS, and 176 in float32).
-    AMD's take as long as for float32 (Zen 5). Elsewhere bfloat16 are made float32 and multiplied as such.
+    Intel's take four times as long for that instruction, which multiplies twice as many numbers, as for one that
+    multiplies float32: 86 GFLOPS instead of 176 (Emerald Rapids). AMD's take as long for both (Zen 5). Where this is
+    False, bfloat16 are made float32 and multiplied as such.
     """
     from llvmlite import binding
 

@@ -20,9 +20,9 @@ from workers.rank.native.support import is_of_intel, multiplies_pairs
 #: Float32 of a vector; and outputs and rows of the tile that is used most.
 LANES, WIDTH = 16, 64
 MAX_ROWS = 4
-#: How far ahead of what it multiplies a processor is told to fetch weights, in bytes. Those of Intel read them 1.2
+#: How far ahead of what it multiplies a processor is told to fetch weights; 0: not at all. Those of Intel read them 1.2
 #: times as fast then (4 to 16 rows, Emerald Rapids); those of AMD know better by themselves (Zen 5).
-SOON = 8192 if is_of_intel() else 0
+FETCH_AHEAD_BYTES = 8192 if is_of_intel() else 0
 
 _BYTE, _SHORT, _INT, _LONG = ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.IntType(64)
 _FLOATS = ir.VectorType(ir.FloatType(), LANES)
@@ -33,24 +33,27 @@ _UPPER = 0xFFFF0000
 
 
 def tile_of(num_rows, num_vectors):
-    """``f(inputs, weights, bias, outputs, sums, size, by_input, by_output, by_sum, soon, is_first, is_last)``: adds to
-    ``sums`` the products of ``size`` inputs of each row and the columns of ``weights``, one input after the other.
+    """``f(inputs, weights, bias, outputs, sums, size, by_input, by_output, by_sum, ahead_bytes, is_first, is_last)``:
+    adds to ``sums`` the products of ``size`` inputs of each row and the columns of ``weights``, one input after the
+    other.
 
     There are ``num_vectors * LANES`` columns. Weights lie as in a block of ``weights.laid_out``. At first there are no
-    sums yet; at last they, and the bias, are the outputs, and are not kept. Distances count numbers, but ``soon``
-    bytes: the processor fetches the weights that are so far ahead of those that it multiplies; none if it is 0.
+    sums yet; at last they, and the bias, are the outputs, and are not kept. Distances count numbers. The processor
+    fetches the weights that are ``ahead_bytes`` behind those that it multiplies; none if it is 0.
     """
 
     @intrinsic
-    def tile(context, inputs, weights, bias, outputs, sums, size, by_input, by_output, by_sum, soon, is_first, is_last):
+    def tile(
+        context, inputs, weights, bias, outputs, sums, size, by_input, by_output, by_sum, ahead_bytes, is_first, is_last
+    ):
         def instructions(context, builder, signature, arguments):
             inputs_, weights_, bias_, outputs_, sums_, size_, by_input_, by_output_, by_sum_ = arguments[:9]
-            ahead, first, last = arguments[9:]
+            ahead_bytes_, first, last = arguments[9:]
             rows = _Rows(builder, num_rows, num_vectors, inputs_, by_input_, sums_, by_sum_)
             rows.begin(first)
-            with builder.if_else(_is_set(builder, ahead)) as (fetching, reading):
+            with builder.if_else(_is_set(builder, ahead_bytes_)) as (fetching, reading):
                 with fetching:
-                    rows.add(size_, rows.streamed(weights_, ahead))
+                    rows.add(size_, rows.streamed(weights_, ahead_bytes_))
                 with reading:
                     rows.add(size_, rows.laid(weights_))
             with builder.if_else(_is_set(builder, last)) as (at_last, before):
@@ -61,7 +64,7 @@ def tile_of(num_rows, num_vectors):
             return context.get_dummy_value()
 
         signature = types.void(
-            inputs, weights, bias, outputs, sums, size, by_input, by_output, by_sum, soon, is_first, is_last
+            inputs, weights, bias, outputs, sums, size, by_input, by_output, by_sum, ahead_bytes, is_first, is_last
         )
         return signature, instructions
 
@@ -159,26 +162,28 @@ def squares(context, numbers, count):
 
 
 @intrinsic
-def widen(context, weights, floats, words, soon):
-    """Store ``words`` times ``WIDTH`` words of bfloat16 as float32, as tiles read them: of each line of words the first
-    numbers, and then the second ones. ``soon``: see ``tile_of``.
+def widen(context, weights, floats, lines):
+    """Store ``lines`` of ``WIDTH`` words of two bfloat16 as float32, as tiles read them: of each line the first
+    numbers, and then the second ones. What lies ``FETCH_AHEAD_BYTES`` further on is fetched.
     """
 
     def instructions(context, builder, signature, arguments):
-        source, target, count, ahead = arguments
+        source, target, count = arguments
         source = builder.bitcast(source, _INT.as_pointer())
         with cgutils.for_range_slice(builder, _LONG(0), builder.mul(count, _LONG(WIDTH)), _LONG(WIDTH), _LONG) as each:
             for vector in range(0, WIDTH, LANES):
                 place = builder.add(each[0], _LONG(vector))
                 address = builder.gep(source, [place])
-                prefetch(builder, builder.gep(builder.bitcast(address, _BYTE.as_pointer()), [ahead]), SECOND)
+                if FETCH_AHEAD_BYTES:
+                    further = builder.gep(builder.bitcast(address, _BYTE.as_pointer()), [_LONG(FETCH_AHEAD_BYTES)])
+                    prefetch(builder, further, SECOND)
                 for half, numbers in enumerate(widened(builder, load_as(builder, address, _INTS, 4))):
                     line = builder.add(builder.shl(each[0], _LONG(1)), _LONG(vector + half * WIDTH))
                     where = builder.bitcast(builder.gep(target, [line]), _FLOATS.as_pointer())
                     builder.store(numbers, where).align = 4
         return context.get_dummy_value()
 
-    return types.void(weights, floats, types.int64, types.int64), instructions
+    return types.void(weights, floats, types.int64), instructions
 
 
 @intrinsic
@@ -198,8 +203,7 @@ def widen_inputs(context, inputs, floats, count):
 class _Rows:
     """Writes the instructions for the sums of some rows, of ``num_vectors`` vectors each, which stay in registers.
 
-    Columns are functions: ``columns(i)`` has, for each input of the ``i``-th word, the vectors that it is multiplied
-    with; or a list of vectors of words, which are multiplied by the word.
+    What inputs are multiplied with are ``_Columns``.
     """
 
     def __init__(self, builder, num_rows, num_vectors, inputs, by_input, sums, by_sum):
@@ -278,10 +282,10 @@ class _Rows:
 
         return columns.with_at(at)
 
-    def streamed(self, weights, ahead):
-        """The same, and the weights that are ``ahead`` bytes further on are fetched."""
+    def streamed(self, weights, ahead_bytes):
+        """The same, and the weights that are ``ahead_bytes`` further on are fetched."""
         builder, columns = self._builder, self.laid(weights)
-        start = builder.gep(builder.bitcast(weights, _BYTE.as_pointer()), [ahead])
+        start = builder.gep(builder.bitcast(weights, _BYTE.as_pointer()), [ahead_bytes])
 
         def at(index):
             line = builder.mul(index, _LONG(4 * LANES * len(self._vectors)))
@@ -349,7 +353,11 @@ class _Rows:
 
 
 class _Columns:
-    """What inputs are multiplied with: ``at(index)``, see ``_Rows``."""
+    """What inputs are multiplied with. ``have_words``: there are two bfloat16 in a word, so two inputs are next.
+
+    ``at(i)`` has a list of vectors for each of the inputs that are next. If they ``are_pairs``, it has one list, of
+    vectors of words, and the two inputs are multiplied at a time, as a word.
+    """
 
     def __init__(self, have_words, are_pairs, at=None):
         self.have_words = have_words

@@ -13,8 +13,8 @@ from numba import njit
 
 from workers.rank.native.addresses import ahead, float_room_of, room_of
 from workers.rank.native.numbers import read
-from workers.rank.native.sums import multiply, put_some
-from workers.rank.native.tiles import LANES, MAX_ROWS, SOON, WIDTH, widen, widen_inputs
+from workers.rank.native.sums import put_block
+from workers.rank.native.tiles import FETCH_AHEAD_BYTES, LANES, MAX_ROWS, WIDTH, widen, widen_inputs
 
 #: Measured on Emerald Rapids: with 16 rows both ways take about as long.
 FEW_ROWS = 16
@@ -32,7 +32,7 @@ _rest = room_of(MAX_ROWS * WIDTH)
 
 @njit
 def wide_columns(inputs, weights, bias, outputs, rows, size, num_outputs, first, end):
-    """The outputs of the blocks from ``first`` to ``end``; see ``products.product``."""
+    """The outputs of the blocks from ``first`` to ``end``; see ``products.columns_of``."""
     if rows <= FEW_ROWS:
         _columns_of_few(inputs, weights, bias, outputs, rows, size, num_outputs, first, end)
     else:
@@ -47,22 +47,21 @@ def _columns_of_few(inputs, weights, bias, outputs, rows, size, num_outputs, fir
             count = min(FEW_CHUNK, size - start)
             words = ahead(weights, (block * size + start) * WIDTH)
             for row in range(0, rows, MAX_ROWS):
-                height, soon = min(MAX_ROWS, rows - row), 0 if row else SOON
+                height = min(MAX_ROWS, rows - row)
                 _widen_rows(ahead(inputs, row * size + start), given, height, count, size, FEW_CHUNK)
-                total, target = ahead(sums, row * WIDTH), ahead(outputs, row * num_outputs)
-                _put(
+                put_block(
                     height,
                     given,
                     words,
                     bias,
-                    target,
+                    ahead(outputs, row * num_outputs),
                     rest,
-                    total,
+                    ahead(sums, row * WIDTH),
                     count,
                     FEW_CHUNK,
                     num_outputs,
                     block,
-                    soon,
+                    0 if row else FETCH_AHEAD_BYTES,
                     np.int64(start == 0),
                     np.int64(start + count == size),
                 )
@@ -79,20 +78,19 @@ def _columns_of_many(inputs, weights, bias, outputs, rows, size, num_outputs, fi
                 count = min(CHUNK, size - start)
                 for block in range(begin, last):
                     words = ahead(weights, (block * size + start) * WIDTH)
-                    widen(words, ahead(wide, (block - begin) * CHUNK * WIDTH), count // 2, SOON)
+                    widen(words, ahead(wide, (block - begin) * CHUNK * WIDTH), count // 2)
                 for row in range(top, bottom, MAX_ROWS):
                     height = min(MAX_ROWS, bottom - row)
                     _widen_rows(ahead(inputs, row * size + start), given, height, count, size, CHUNK)
                     for block in range(begin, last):
-                        total = ahead(sums, ((block - begin) * ROWS + row - top) * WIDTH)
-                        _put(
+                        put_block(
                             height,
                             given,
                             ahead(wide, (block - begin) * CHUNK * WIDTH),
                             bias,
                             ahead(outputs, row * num_outputs),
                             rest,
-                            total,
+                            ahead(sums, ((block - begin) * ROWS + row - top) * WIDTH),
                             count,
                             CHUNK,
                             num_outputs,
@@ -112,31 +110,3 @@ def _widen_rows(inputs, given, height, count, by_input, by_given):
         widen_inputs(source, line, whole)
         for j in range(whole, count):
             line[j] = read(source, j)
-
-
-@njit
-def _put(
-    height,
-    given,
-    columns,
-    bias,
-    outputs,
-    rest,
-    sums,
-    count,
-    by_given,
-    num_outputs,
-    block,
-    soon,
-    is_first,
-    is_last,
-):
-    """A tile of one block, whose outputs are among those of rows that begin at ``outputs``."""
-    column = block * WIDTH
-    offsets, target = ahead(bias, column), ahead(outputs, column)
-    if column + WIDTH <= num_outputs:
-        multiply(height, given, columns, offsets, target, sums, count, by_given, num_outputs, soon, is_first, is_last)
-    else:
-        multiply(height, given, columns, offsets, rest, sums, count, by_given, WIDTH, soon, is_first, is_last)
-        if is_last:
-            put_some(rest, target, height, num_outputs - column, num_outputs)

@@ -20,7 +20,11 @@ from workers.rank.adapters.native_parts import NativeParts
 from workers.rank.native.attention.causal import attend_in_blocks
 from workers.rank.native.attention.decode import attend_one_token, attend_without_tiles
 from workers.rank.native.cache_writes import store
+from workers.rank.native.products import CHUNK_WORDS, product
 from workers.rank.native.row_programs import NativeRows
+from workers.rank.native.tiles import WIDTH
+from workers.rank.native.weights import laid_out, takes
+from workers.rank.native.wide_products import BLOCKS, FEW_ROWS, ROWS
 
 NUM_CASES = 40
 #: As far as a program may miss a tensor and still be seen.
@@ -135,6 +139,26 @@ def test_programs_of_rows_stay_within_their_tensors(dtype: torch.dtype, guarded:
         key, value = (guarded.tensor(torch.ones(heads, tokens, size, dtype=dtype)) for _ in range(2))
         store(cache, slots, key, value, tokens * heads * size)
         assert all(bool(one.isfinite().all()) for one in (normed, gated, product)) and bool((cache == 1).all())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_products_stay_within_their_tensors(dtype: torch.dtype, guarded: Guarded) -> None:
+    if not takes(dtype, 2):
+        pytest.skip("this processor has no instructions for the type")
+    draw = random.Random(10)
+    for rows in (1, 3, FEW_ROWS, FEW_ROWS + 1, 100, ROWS + 3):
+        for outputs, inputs in ((1, 2), (65, 770), (WIDTH * BLOCKS + 70, 1100), (64, 384), (130, 4 * CHUNK_WORDS + 6)):
+            torch.set_num_threads(draw.choice([1, 2, 3]))
+            weight = laid_out(torch.randn(outputs, inputs).to(dtype))
+            wide = len(weight) * WIDTH
+            weight, bias = guarded.tensor(weight), guarded.tensor(torch.zeros(wide, dtype=dtype))
+            given, found = (
+                guarded.tensor(torch.full((rows, size), number).to(dtype))
+                for size, number in ((inputs, 1.0), (outputs, torch.nan))
+            )
+            addresses = [one.data_ptr() for one in (given, weight, bias, found)]
+            product(dtype)(*addresses, rows, inputs, outputs, torch.get_num_threads())
+            assert bool(found.isfinite().all())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)

@@ -59,6 +59,17 @@ def test_each_value_of_a_constant_has_a_program_of_its_own() -> None:
             assert written.sum() == size
 
 
+def test_each_way_to_multiply_bfloat16_has_programs_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The two need scratch of other sizes."""
+    from workers.rank.native import compiled
+
+    names = set()
+    for are_pairs in (False, True):
+        monkeypatch.setattr(compiled, "multiplies_pairs", lambda are_pairs=are_pairs: are_pairs)
+        names.add(compiled.compiled(ones, "floats", SIZE=1).name)
+    assert len(names) == 2
+
+
 @pytest.mark.slow
 def test_a_program_is_compiled_again_when_what_it_calls_has_changed(tmp_path: Path) -> None:
     ours = Path(workers.__file__).parent

@@ -41,7 +41,7 @@ def attend_causally(
 
     Keys and values are ``[kv_head, token, head_dim]``, ``out`` is ``[token, head, head_dim]``.
     """
-    if tiles_take((query, key, value, out), key.stride(1)):
+    if tiles_take((query, key, value, out)):
         num_keys = key.shape[1]
         _attend_by_tiles(query, key, value, _ONE_BLOCK, (num_keys, 0), num_keys, scale, window, out)
     else:
@@ -58,7 +58,7 @@ def attend_in_blocks(
     out: torch.Tensor,
 ) -> None:
     """The same, to what a layer of the paged cache has in the blocks of ``table``; see ``Kernel``."""
-    if tiles_take((query, blocks, out), blocks.stride(3)):
+    if tiles_take((query, blocks, out)):
         key, value = blocks[0, :, 0], blocks[0, :, 1]
         inside = blocks.shape[3], blocks.stride(0)
         _attend_by_tiles(query, key, value, table, inside, num_keys, scale, window, out)
@@ -67,13 +67,10 @@ def attend_in_blocks(
         attend_by_products(query, *_gathered(blocks, table, first, num_keys), scale, window, out)
 
 
-def tiles_take(tensors: tuple[torch.Tensor, ...], by_key: int) -> bool:
-    """Whether programs of tiles compute the attention of these, whose last dimension is a head's, on this processor.
-
-    From one key to the next there are ``by_key`` numbers.
-    """
+def tiles_take(tensors: tuple[torch.Tensor, ...]) -> bool:
+    """Whether programs of tiles compute the attention of these, whose last dimension is a head's, on this processor."""
     query = tensors[0]
-    fits = query.shape[2] % LANES == 0 and by_key % 2 == 0 and all(one.stride(-1) == 1 for one in tensors)
+    fits = query.shape[2] % LANES == 0 and all(one.stride(-1) == 1 for one in tensors)
     return fits and has_tiles(query.dtype)
 
 

@@ -19,7 +19,7 @@ def attend_one_token(
     out: torch.Tensor,
 ) -> None:
     """Attention of rows ``[head, row, head_dim]`` to the blocks of ``tables`` ``[row, block]``; see ``Kernel``."""
-    if not tiles_take((query, blocks, out), blocks.stride(3)):
+    if not tiles_take((query, blocks, out)):
         attend_without_tiles(query, blocks, tables, ends, scale, window, out)
         return
     _, kv_heads, _, block_size, head_dim = blocks.shape

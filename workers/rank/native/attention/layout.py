@@ -106,7 +106,7 @@ def lay_out_some_keys(keys, places, laid, first, head_dim):
     for number in range(whole, head_dim, pair):
         for key in range(LANES):
             for i in range(pair):
-                put_number(keys, places[key] + number + i, laid, number * WIDTH + (first + key) * pair + i)
+                _put_number(keys, places[key] + number + i, laid, number * WIDTH + (first + key) * pair + i)
 
 
 @njit
@@ -127,13 +127,13 @@ def lay_out_values(values, places, count, laid, first_key, num_keys, head_dim):
         column += width
 
 
-def put_number(source, at, target, index):
+def _put_number(source, at, target, index):
     """Store a number as one of the type that it is laid out as."""
     raise NotImplementedError("programs only")
 
 
-@overload(put_number, inline="always")
-def _put_number(source, at, target, index):
+@overload(_put_number, inline="always")
+def _put_number_as(source, at, target, index):
     if source.dtype == target.dtype:
 
         def same(source, at, target, index):

@@ -34,7 +34,7 @@ def attend(dtype):
 
     ``cache`` is that of the layer. ``tables`` are ``[row, width]``, ``ends`` the lengths of the contexts, from 1 to
     ``most_keys``; outputs are ``[row, head, head_dim]``. ``shared`` heads of a query have one head of keys;
-    ``head_dim`` is a multiple of ``LANES``, and ``by_key``, as all distances in numbers, is even for bfloat16.
+    ``head_dim`` is a multiple of ``LANES``. Distances count numbers.
     ``scratch`` has room for ``scratch_floats`` float32. ``threads`` are those of torch.
     """
     kinds = "elements integers integers elements elements floats" + 15 * " int" + " float"
@@ -44,7 +44,7 @@ def attend(dtype):
 def scratch_floats(most_keys: int, shared: int, head_dim: int, threads: int, pair: int) -> int:
     """The float32 of all threads: some keys as columns, places of all, scores, weights and sums.
 
-    ``pair``: how many numbers that are laid out are one word.
+    ``pair``: how many weights are one word, see ``layout.laid_per_word``.
     """
     own: int = _own_floats(whole_tiles(most_keys), shared, head_dim, pair)
     return threads * own
@@ -52,7 +52,7 @@ def scratch_floats(most_keys: int, shared: int, head_dim: int, threads: int, pai
 
 @register_jitable
 def _own_floats(padded, shared, head_dim, pair):
-    # In float32 weights take the place of the scores; in bfloat16 they are half as long.
+    # Weights that are float32 take the place of the scores; those that are bfloat16 are half as long.
     count = WIDTH * head_dim + 2 * (padded + WIDTH) + shared * (padded * (1 + pair) // 2 + head_dim + 1)
     return (count + LANES - 1) // LANES * LANES
 

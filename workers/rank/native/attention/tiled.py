@@ -36,9 +36,9 @@ def attend(dtype):
     window, threads, scale)``: the attention of the last ``tokens`` of a context of so many keys.
 
     Keys and values are in blocks; ``table`` (int32) has the number of each. ``shared`` heads of a query have one head
-    of keys; ``head_dim`` is a multiple of ``LANES``, and distances, which count numbers, are even for bfloat16.
-    ``block_tokens`` are computed together, and ``scratch`` has room for ``scratch_floats`` float32: see the functions
-    of these names. ``threads`` are those of torch.
+    of keys; ``head_dim`` is a multiple of ``LANES``. Distances count numbers. ``block_tokens`` are computed together,
+    and ``scratch`` has room for ``scratch_floats`` float32: see the functions of these names. ``threads`` are those of
+    torch.
     """
     kinds = "elements elements elements elements floats integers" + 18 * " int" + " float"
     return compiled(_attend, kinds, ELEMENTS[dtype])
@@ -61,9 +61,9 @@ def block_tokens(num_tokens: int, num_keys: int, shared: int, threads: int) -> i
 
 
 def scratch_floats(num_tokens: int, num_keys: int, shared: int, head_dim: int, threads: int, pair: int) -> int:
-    """The float32 for keys and values, which all threads share, and for scores, weights and sums of each thread.
+    """The float32 for keys and values, which all threads share, and for scores, weights, sums and queries of each.
 
-    ``num_keys``: those from ``first_key`` on. ``pair``: how many numbers that are laid out are one word.
+    ``num_keys``: those from ``first_key`` on. ``pair``: how many weights are one word, see ``layout.laid_per_word``.
     """
     padded: int = whole_tiles(num_keys)
     own: int = _own_floats(padded, shared, block_tokens(num_tokens, num_keys, shared, threads), head_dim, pair)
@@ -72,7 +72,8 @@ def scratch_floats(num_tokens: int, num_keys: int, shared: int, head_dim: int, t
 
 @register_jitable
 def _own_floats(padded, shared, block_tokens, head_dim, pair):
-    # In float32 weights take the place of the scores; in bfloat16 they are half as long.
+    # Weights that are float32 take the place of the scores; those that are bfloat16 are half as long. Queries are there
+    # only if they are made float32.
     count = block_tokens * (shared * (padded * (1 + pair) // 2 + WIDTH + 1) + head_dim)
     return (count + LANES - 1) // LANES * LANES
 

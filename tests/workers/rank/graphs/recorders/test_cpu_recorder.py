@@ -187,7 +187,7 @@ def test_the_trial_fits_models_of_any_length(max_model_len: int, model_of: Calla
     graphs = record_graphs(spec, model, KVCache(model.cache_shape, 1, CPU, with_spare=True), said.append)
     assert repr(graphs).startswith("[<DecodeGraphs of 1, 2, 3, 4")
     (line,) = said
-    assert line.startswith("decode steps of up to 256 rows are recorded as they come, the first ones in ")
+    assert line.startswith("decode steps of up to 256 rows are recorded as they recur, the first ones in ")
 
 
 def test_a_model_that_chooses_experts_does_without(model_of: Callable[..., ModelShard]) -> None:
