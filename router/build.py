@@ -27,11 +27,13 @@ from router.queue.lease_limit import LeaseLimit
 from router.queue.priorities import PriorityClasses
 from router.queue.retry_budget import RetryBudget
 from router.queue.worker_queue import WorkerQueue
+from router.request.active import ActiveRequests
 from router.request.attempts import Limits
 from router.request.releaser import Releaser
 from router.services import Services
 from router.upstream.direct_releases import DirectReleases
 from router.upstream.internal_calls import InternalCalls
+from router.upstream.missing_engines import MissingEngines
 from router.upstream.prefill_aborts import PrefillAborts
 from router.vllm_leases.vllm_leases import VllmLeases
 
@@ -57,6 +59,7 @@ def build_services(
     calls = InternalCalls(upstream, token)
     pick_decode = DECODE_POLICIES[settings.pick_decode](pool.on_gone)
     prefill_aborts, lease_limit = PrefillAborts(calls), LeaseLimit(settings.max_leased_fraction, pool)
+    active = ActiveRequests()
     vllm_leases = VllmLeases(
         settings.vllm_lease_duration_s, handshake_key=None if token is None else vllm_handshake_key(token)
     )
@@ -101,6 +104,10 @@ def build_services(
         internal_calls=calls,
         prefill_aborts=prefill_aborts,
         direct_releases=DirectReleases(calls, pool.with_engine, leases.released_by_engine),
+        missing_engines=MissingEngines(
+            calls, pool.knows_engine, active.leases_on, active.engine_gone, active.leases_lost
+        ),
+        active=active,
         peers=NoPeers(new_router_id()) if peers is None else peers,
         cleanup=Cleanup(calls, lambda: pool),
         worker_headers=() if token is None else (("x-baton-internal-token", token),),
@@ -112,7 +119,9 @@ def build_services(
     pool.on_static.append(lambda worker: _check_as_foreign(settings, upstream, worker))
     pool.on_left.append(lambda worker: upstream.foreign.discard(worker.url))
     pool.on_room += [held_queue.wake, prefill_queue.wake]
-    pool.on_gone += [services.active.engine_gone, services.vllm_leases.forget]
+    pool.on_left.append(services.missing_engines.ask)
+    pool.on_replaced.append(active.engine_gone)
+    pool.on_gone.append(services.vllm_leases.forget)
     return services
 
 

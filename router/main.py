@@ -180,6 +180,7 @@ async def serve(
         await services.cleanup.close()
         await leases.close()
         await services.direct_releases.close()
+        await services.missing_engines.close()
         await services.upstream.close()
         await services.vllm_leases.close()
         if membership is not None:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from router.metrics.metrics import Metrics
 from router.pool import EngineKind
-from router.request.active import ActiveRequests
 from router.request.ended import EndedRequests
 
 if TYPE_CHECKING:
@@ -24,11 +23,13 @@ if TYPE_CHECKING:
     from router.queue.retry_budget import RetryBudget
     from router.queue.worker_queue import WorkerQueue
     from router.renewal.port import LeaseRenewer
+    from router.request.active import ActiveRequests
     from router.request.attempts import Limits
     from router.request.releaser import Releaser
     from router.settings import RouterSettings
     from router.upstream.direct_releases import DirectReleases
     from router.upstream.internal_calls import InternalCalls
+    from router.upstream.missing_engines import MissingEngines
     from router.upstream.port import Upstream
     from router.upstream.prefill_aborts import PrefillAborts
     from router.vllm_leases.vllm_leases import VllmLeases
@@ -53,6 +54,8 @@ class Services:
         internal_calls: InternalCalls,
         prefill_aborts: PrefillAborts,
         direct_releases: DirectReleases,
+        missing_engines: MissingEngines,
+        active: ActiveRequests,
         lease_limit: LeaseLimit,
         releaser: Releaser,
         liveness: Liveness,
@@ -82,6 +85,7 @@ class Services:
         self.internal_calls = internal_calls
         self.prefill_aborts = prefill_aborts
         self.direct_releases = direct_releases
+        self.missing_engines = missing_engines
         self.lease_limit = lease_limit
         #: Releases what requests hold: places on workers, leases, answers that will not be read.
         self.releaser = releaser
@@ -105,7 +109,7 @@ class Services:
         self.worker_headers = worker_headers
         #: Looked at for each call to a worker, and a setting is slow to look at.
         self._trusts_static_workers = settings.trust_static_workers
-        self.active = ActiveRequests()
+        self.active = active
         self.ended = EndedRequests()
         self.metrics = Metrics()
 

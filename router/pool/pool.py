@@ -64,6 +64,8 @@ class WorkerPool:
         self._routes = Routes(self._workers.values)
         self.on_room: list[Callable[[], None]] = []
         self.on_gone: list[Callable[[str], None]] = []
+        #: Called with the id of an engine, after ``on_gone``, if another one answers at its address.
+        self.on_replaced: list[Callable[[str], None]] = []
         #: Called when there are new workers, or a worker has reported which models it serves.
         self.on_came: list[Callable[[], None]] = []
         #: Called with each worker that ``apply`` was not told of: one with an address, or an announced vLLM server.
@@ -172,7 +174,9 @@ class WorkerPool:
         old = worker.key
         worker.engine_id = engine_id
         worker.changed()
-        self._tell_gone(old, worker)
+        if self._tell_gone(old, worker):
+            for listener in self.on_replaced:
+                listener(old)
 
     def _watch_for_old_loads(self) -> None:
         if self._sweep is None:
@@ -328,6 +332,10 @@ class WorkerPool:
         """The worker of that engine that has an internal port, if one is known."""
         return next((one for one in self._workers.values() if one.engine_id == engine_id and one.internal_url), None)
 
+    def knows_engine(self, engine_id: str) -> bool:
+        """Whether a worker of that engine is known."""
+        return any(one.engine_id == engine_id for one in self._workers.values())
+
     def knows(self, worker: Worker) -> bool:
         """Whether this very worker is known, and not another one under its id."""
         return self._workers.get(worker.worker_id) is worker
@@ -384,12 +392,13 @@ class WorkerPool:
         for left in self.on_left:
             left(worker)
 
-    def _tell_gone(self, engine_id: str, worker: Worker) -> None:
+    def _tell_gone(self, engine_id: str, worker: Worker) -> bool:
         """Say that the worker's engine is gone, unless it is reached under another worker's id as well."""
         if any(other.engine_id == engine_id for other in self._workers.values() if other is not worker):
-            return
+            return False
         for listener in self.on_gone:
             listener(engine_id)
+        return True
 
     def _changed(self) -> None:
         self._routes.forget()

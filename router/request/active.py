@@ -9,7 +9,7 @@ from router.request.snapshot import facts
 from router.request.states import LIVE, State
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from core.protocol.errors import ApiError
     from router.request.choices.whole import WholeRequest
@@ -91,11 +91,21 @@ class ActiveRequests:
         return counts
 
     def engine_gone(self, engine_id: str) -> None:
-        """Note that an engine left the registry: requests whose blocks it held have lost them."""
-        if engine_id:
-            for exchange in self.exchanges():
-                if exchange.engine_id == engine_id:
-                    exchange.lease_over(LeaseState.UNKNOWN)
+        """Note that an engine is gone: requests whose blocks it held have lost them."""
+        for exchange in self.exchanges():
+            if exchange.engine_id == engine_id:
+                exchange.lease_over(LeaseState.UNKNOWN)
+
+    def leases_on(self, engine_id: str) -> list[str]:
+        """The leases that requests hold on the blocks of an engine."""
+        found = (one.lease_id for one in self.exchanges() if one.engine_id == engine_id)
+        return [lease_id for lease_id in dict.fromkeys(found) if lease_id]
+
+    def leases_lost(self, engine_id: str, lease_ids: Collection[str]) -> None:
+        """Note that an engine does not hold these leases: their requests have lost the blocks."""
+        for exchange in self.exchanges():
+            if exchange.engine_id == engine_id and exchange.lease_id in lease_ids:
+                exchange.lease_over(LeaseState.UNKNOWN)
 
     def stop(self, request_id: str, error: ApiError) -> bool:
         """End one request now, in whatever state it is. Returns False if it is not live or already ending."""

@@ -169,6 +169,8 @@ def _take_over(services: Services, request: Exchange, worker: Worker, answer: Pr
     else:
         request.lease = engine.hold(answer, request.lease_over)
         _count(services, request.lease, worker, answer)
+    if worker.internal_url and not services.pool.knows(worker):  # it went missing meanwhile
+        services.missing_engines.ask(worker)
 
 
 def _share(services: Services, request: Exchange, worker: Worker, answer: PrefillAnswer, *, reads: bool) -> None:

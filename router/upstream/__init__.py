@@ -7,4 +7,5 @@
 ``internal_calls``  calls to internal ports, after ``hello`` had the worker prove that it knows the internal token
 ``prefill_aborts``  aborts the request on a P whose answer will not be read
 ``direct_releases``  releases leases on P while the lease store does not take releases
+``missing_engines``  asks a P that is missing from the registry which leases it still holds
 """

@@ -13,7 +13,7 @@ import msgspec
 
 from core.net.client.errors import CallError
 from core.process.task_end import finish_tasks
-from core.protocol.releases import MAX_LEASES, PATH, Released, Releases
+from core.protocol.leases_at_p import MAX_LEASES, RELEASE_PATH, LeaseIds, Released
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -80,10 +80,10 @@ class DirectReleases:
             del self._calls[engine_id]
 
     async def _ask(self, worker: WorkerIdentity, lease_ids: list[str]) -> bool:
-        body = msgspec.json.encode(Releases(lease_ids))
+        body = msgspec.json.encode(LeaseIds(lease_ids))
         try:
             async with asyncio.timeout(CALL_TIMEOUT_S):
-                status, answer = await self._internal.post(worker, PATH, CALL_TIMEOUT_S, body)
+                status, answer = await self._internal.post(worker, RELEASE_PATH, CALL_TIMEOUT_S, body)
             if status != 200:
                 return False
             _decoder.decode(answer)

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from core.protocol.hello import WorkerIdentity
     from router.upstream.port import Upstream
 
-_MAX_ANSWER_BYTES = 1 << 16
+#: Most bytes of an answer.
+MAX_ANSWER_BYTES = 1 << 16
 
 
 class UnprovenError(CallError):
@@ -38,6 +39,6 @@ class InternalCalls:
             raise UnprovenError("it did not prove that it knows the internal token")
         answer = await self._upstream.request("POST", worker.internal_url, path, self._headers, body, timeout_s)
         try:
-            return answer.status, await answer.read(_MAX_ANSWER_BYTES, timeout_s)
+            return answer.status, await answer.read(MAX_ANSWER_BYTES, timeout_s)
         finally:
             answer.close()

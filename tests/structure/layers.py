@@ -124,7 +124,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
             "excerpts",
             "handshake",
             "id_syntax",
-            "releases",
+            "leases_at_p",
             "router",
             "scale",
             "status",

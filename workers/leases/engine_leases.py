@@ -36,10 +36,14 @@ class EngineLeases:
 
     def release(self, lease_ids: Iterable[str]) -> int:
         """Drop these leases; returns how many of them there were."""
-        held = [lease_id for lease_id in dict.fromkeys(lease_ids) if self._engine.has_lease(lease_id)]
+        held = self.held(lease_ids)
         for lease_id in held:
             self.drop(lease_id)
         return len(held)
+
+    def held(self, lease_ids: Iterable[str]) -> list[str]:
+        """Those of these leases that keep blocks, each once."""
+        return [lease_id for lease_id in dict.fromkeys(lease_ids) if self._engine.has_lease(lease_id)]
 
     def drop_request(self, request_id: str) -> bool:
         """Drop all leases of the request, in the store or not; False if there are none."""

@@ -52,6 +52,9 @@ class LeaseControl(Protocol):
     def release(self, lease_ids: Iterable[str]) -> int:
         """Drop these leases; returns how many of them there were."""
 
+    def held(self, lease_ids: Iterable[str]) -> list[str]:
+        """Those of these leases that keep blocks, each once."""
+
     def drop_request(self, request_id: str) -> bool:
         """Drop all leases of the request; False if there are none."""
 

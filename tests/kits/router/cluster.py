@@ -89,6 +89,7 @@ class Cluster:
         self.tls = load_tls(settings)
         self.services: Services = build_services(settings, self.leases, tls=self.tls.internal)
         self.workers: list[StubWorker] = []
+        self._num_added = 0
         #: Of leases that several choices read: how many, and which have.
         self.readers: dict[str, tuple[int, set[int]]] = {}
         self.limits: dict[str, int] = {}
@@ -117,7 +118,8 @@ class Cluster:
         """A new worker, announced as the registry would. Those of one ``digest`` can read from each other, those of one
         ``weights`` can go on for each other. ``adapters``: fingerprints by name.
         """
-        name = f"{role[0]}{len(self.workers)}"
+        name = f"{role[0]}{self._num_added}"
+        self._num_added += 1
         worker = StubWorker(role, ours=ours, store=self.store, name=name, readers=self.readers)
         worker.model = model
         await worker.start(tls=None if self.tls.internal is None else self.tls.internal.server(internal=True))
@@ -179,6 +181,7 @@ class Cluster:
         await self.probes.close()
         await self.services.prefill_aborts.close()
         await self.services.direct_releases.close()
+        await self.services.missing_engines.close()
         await self.services.cleanup.close()
         await self.services.upstream.close()
         for worker in self.workers:

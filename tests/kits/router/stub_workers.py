@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from aiohttp import web
 
-from core.protocol import releases
+from core.protocol import leases_at_p
 from core.protocol.choice import HEADER, Choice, choice_in
 from core.protocol.handoff import lease_of_reader
 from core.protocol.hello import HELLO_PATH
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from core.leases.store import LeaseStore
 
@@ -145,6 +145,13 @@ class StubWorker:
         self.release_gate = asyncio.Event()
         self.release_gate.set()
         self.release_answer: tuple[int, str] | None = None
+        #: The leases of each question which of them are held. ``holds``: what is answered; None: all of them. While
+        #: ``held_gate`` is unset, questions wait.
+        self.asked_held: list[list[str]] = []
+        self.holds: Collection[str] | None = None
+        self.held_status = 200
+        self.held_gate = asyncio.Event()
+        self.held_gate.set()
         #: While it is unset, ``/health`` hangs.
         self.health_gate = asyncio.Event()
         self.health_gate.set()
@@ -164,7 +171,8 @@ class StubWorker:
         if self.ours:
             app.router.add_post("/tokenize", self._tokenize)
         app.router.add_post("/internal/abort/{request_id}", self._abort)
-        app.router.add_post(releases.PATH, self._release)
+        app.router.add_post(leases_at_p.RELEASE_PATH, self._release)
+        app.router.add_post(leases_at_p.HELD_PATH, self._held)
         app.router.add_get("/health", self._health)
         app.router.add_get(HELLO_PATH + "{nonce}", self._hello)
         app.router.add_get("/v1/models", self._models)
@@ -221,13 +229,20 @@ class StubWorker:
         return web.json_response({"aborted": bool(leases)}, status=self.abort_status)
 
     async def _release(self, request: web.Request) -> web.Response:
-        lease_ids = msgspec.json.decode(await request.read(), type=releases.Releases).lease_ids
+        lease_ids = msgspec.json.decode(await request.read(), type=leases_at_p.LeaseIds).lease_ids
         self.releases.append(lease_ids)
         await self.release_gate.wait()
         if self.release_answer is not None:
             status, text = self.release_answer
             return web.Response(status=status, text=text)
         return web.json_response({"released": len(lease_ids)})
+
+    async def _held(self, request: web.Request) -> web.Response:
+        lease_ids = msgspec.json.decode(await request.read(), type=leases_at_p.LeaseIds).lease_ids
+        self.asked_held.append(lease_ids)
+        await self.held_gate.wait()
+        held = [one for one in lease_ids if self.holds is None or one in self.holds]
+        return web.json_response({"held": held}, status=self.held_status)
 
     async def _models(self, _: web.Request) -> web.Response:
         return web.json_response({"object": "list", "data": [{"id": self.model, "object": "model", **self.card}]})

@@ -290,10 +290,13 @@ class RecordingLeases:
         self.engine.end_lease(lease_id)
 
     def release(self, lease_ids: Iterable[str]) -> int:
-        held = [lease_id for lease_id in lease_ids if self.engine.has_lease(lease_id)]
+        held = self.held(lease_ids)
         for lease_id in held:
             self.drop(lease_id)
         return len(held)
+
+    def held(self, lease_ids: Iterable[str]) -> list[str]:
+        return [lease_id for lease_id in lease_ids if self.engine.has_lease(lease_id)]
 
     def drop_request(self, request_id: str) -> bool:
         return bool(self.release(self.engine.leases_of(request_id)))

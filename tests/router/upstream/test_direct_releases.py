@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from core.protocol.releases import MAX_LEASES
+from core.protocol.leases_at_p import MAX_LEASES
 from router.upstream.direct_releases import DirectReleases
 from tests.kits.router.cluster import eventually
 

@@ -10,7 +10,7 @@ import msgspec
 import orjson
 from fastapi import APIRouter, Depends, Path, Request, Response
 
-from core.protocol import releases
+from core.protocol import leases_at_p
 from core.protocol.errors import ApiError, BadRequestError, PayloadTooLargeError
 from workers.engine.errors import EngineFault
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     PeerLook = Callable[[], Mapping[str, PeerView]]
 
 
-_releases = msgspec.json.Decoder(releases.Releases)
+_lease_ids_of = msgspec.json.Decoder(leases_at_p.LeaseIds)
 
 #: A router's id: the ids of all its requests end with it.
 RouterId = Annotated[str, Path(pattern=r"^[0-9a-f]{12}$")]
@@ -54,14 +54,15 @@ def internal_pages(
     load: Callable[[], WorkerLoad],
     peers: PeerLook = dict,
 ) -> APIRouter:
-    """``GET /health``, ``GET /internal/state``, ``POST /internal/abort/{id}``, ``.../leases/release``,
+    """``GET /health``, ``GET /internal/state``, ``POST /internal/abort/{id}``, ``.../leases/release``, ``.../held``,
     ``.../routers/{id}/gone``, ``.../drain``, ``.../resume``.
 
     An abort ends the sequence of the request in any state, and the leases of its hand-offs, because the router that
     aborts has not read the answer with the lease ids. It answers ``{"aborted": false}`` if there is nothing to abort.
     ``gone`` does the same for all requests whose id ends with that router id (400 if it is not 12 hex digits): the
     router is dead, so no program reads their answers. It answers ``{"aborted": n, "leases": m}`` and may be repeated.
-    ``leases/release`` ends leases that a router cannot release in the store (``core.protocol.releases``).
+    ``leases/release`` ends leases that a router cannot release in the store, and ``leases/held`` says which are there
+    (``core.protocol.leases_at_p``).
     ``drain`` begins draining, without ending the process. ``resume`` ends the drain; it returns False
     if the process is about to end, and the answer is 409. Both may be repeated. ``peers`` returns the remote engines.
     """
@@ -84,9 +85,13 @@ def internal_pages(
         dropped = leases.drop_request(request_id)
         return _json({"aborted": ended or dropped})
 
-    @guarded.post(releases.PATH.removeprefix(PREFIX))
+    @guarded.post(leases_at_p.RELEASE_PATH.removeprefix(PREFIX))
     async def release(request: Request) -> Response:
-        return _json(releases.Released(leases.release(await _lease_ids(request))))
+        return _json(leases_at_p.Released(leases.release(await _lease_ids(request))))
+
+    @guarded.post(leases_at_p.HELD_PATH.removeprefix(PREFIX))
+    async def held(request: Request) -> Response:
+        return _json(leases_at_p.Held(leases.held(await _lease_ids(request))))
 
     @guarded.post("/routers/{router_id}/gone")
     async def router_gone(router_id: RouterId) -> Response:
@@ -118,18 +123,18 @@ def guard(access: Access) -> Callable[[Request], None]:
 
 
 async def _lease_ids(request: Request) -> list[str]:
-    """The leases of a call to release them. Raises PayloadTooLargeError and BadRequestError."""
+    """The leases that a call is about. Raises PayloadTooLargeError and BadRequestError."""
     body = bytearray()
     async for part in request.stream():
         body += part
-        if len(body) > releases.MAX_BYTES:
-            raise PayloadTooLargeError(f"The body may have at most {releases.MAX_BYTES} bytes.")
+        if len(body) > leases_at_p.MAX_BYTES:
+            raise PayloadTooLargeError(f"The body may have at most {leases_at_p.MAX_BYTES} bytes.")
     try:
-        lease_ids = _releases.decode(body).lease_ids
+        lease_ids = _lease_ids_of.decode(body).lease_ids
     except (ValueError, RecursionError) as error:
         raise BadRequestError(f"The body does not name leases: {error}.") from None
-    if len(lease_ids) > releases.MAX_LEASES:
-        raise PayloadTooLargeError(f"A call may release at most {releases.MAX_LEASES} leases.")
+    if len(lease_ids) > leases_at_p.MAX_LEASES:
+        raise PayloadTooLargeError(f"A call may name at most {leases_at_p.MAX_LEASES} leases.")
     return lease_ids
 
 

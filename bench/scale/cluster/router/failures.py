@@ -68,7 +68,7 @@ class Failures:
             self._decide(request, Situation(Leg.HELD, Failure.LEASE_LOST, UpstreamError("The lease is lost.")))
 
     def engine_gone(self, engine_id: str) -> None:
-        """An engine left the registry's list, and all its blocks are lost."""
+        """An engine left the registry's list, and all its blocks are lost: none of these is only late."""
         for request in [*self._parts.decides.active.values()]:
             if request.source is not None and request.source.engine_id == engine_id:
                 self.lease_lost(request, request.lease_id)
