@@ -1,6 +1,7 @@
 """Programs that Numba compiles for this processor when a model is loaded; no C compiler is needed.
 
 ``support``   whether there is Numba, and for which types of numbers there are programs
+``processor``  what this processor is good at
 ``numbers``   how numbers of a type are read and written, and the exponential function
 ``compiled``  compiles a program once for each machine
 ``program``   calls it with addresses of tensors, and tells who records that

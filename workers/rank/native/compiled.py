@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from numba import cfunc, njit, types
 
+from workers.rank.native.processor import multiplies_pairs
 from workers.rank.native.program import Program
-from workers.rank.native.support import multiplies_pairs
 from workers.rank.native.team import has_team
 
 if TYPE_CHECKING:

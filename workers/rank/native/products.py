@@ -3,7 +3,7 @@
 Each output is summed up one input after the other, in a register, however many tokens there are, and whichever thread
 computes it. So a token has the same product among any others, bit for bit.
 
-Where bfloat16 are not multiplied two at a time (``support.multiplies_pairs``), ``wide_products`` has how it is done.
+Where bfloat16 are not multiplied two at a time (``processor.multiplies_pairs``), ``wide_products`` has how it is done.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from numba.extending import overload
 from workers.rank.native.addresses import ahead, float_room_of, room_of
 from workers.rank.native.compiled import compiled
 from workers.rank.native.numbers import ELEMENTS, together
+from workers.rank.native.processor import multiplies_pairs
 from workers.rank.native.sums import put_block
-from workers.rank.native.support import multiplies_pairs
 from workers.rank.native.team import as_team, team_for
 from workers.rank.native.tiles import FETCH_AHEAD_BYTES, MAX_ROWS, WIDTH
 from workers.rank.native.wide_products import wide_columns

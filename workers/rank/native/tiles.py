@@ -3,7 +3,7 @@
 What Numba makes of a loop over numbers leaves sums in memory. So these are written in LLVM's own terms, for vectors of
 16 float32; LLVM makes of them what the processor has.
 
-Two bfloat16 lie side by side, as one word. Where ``support.multiplies_pairs``, two words are multiplied as they are.
+Two bfloat16 lie side by side, as one word. Where ``processor.multiplies_pairs``, two words are multiplied as they are.
 Elsewhere, and by inputs that are float32, the two of a word are made float32, and multiplied one after the other.
 """
 
@@ -15,7 +15,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from workers.rank.native.addresses import NEAREST, SECOND, prefetch
-from workers.rank.native.support import is_of_intel, multiplies_pairs
+from workers.rank.native.processor import is_of_intel, multiplies_pairs
 
 #: Float32 of a vector; and outputs and rows of the tile that is used most.
 LANES, WIDTH = 16, 64

@@ -1,4 +1,4 @@
-"""Products of bfloat16 that are made float32, and multiplied as such; see ``support.multiplies_pairs``.
+"""Products of bfloat16 that are made float32, and multiplied as such; see ``processor.multiplies_pairs``.
 
 Of few rows the time goes into reading the weights, so these become float32 in registers, for each tile anew. Of many
 rows it goes into multiplying: weights become float32 once for up to ``ROWS`` rows, in a room in the nearer caches.

@@ -144,9 +144,9 @@ import sys
 
 import torch
 
-from workers.rank.native import support
+from workers.rank.native import processor
 
-support.multiplies_pairs = lambda: sys.argv[1] == "pairs"
+processor.multiplies_pairs = lambda: sys.argv[1] == "pairs"
 
 from workers.rank.native.attention.causal import attend_in_blocks
 from workers.rank.native.attention.decode import attend_one_token

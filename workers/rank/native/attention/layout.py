@@ -3,7 +3,7 @@
 Keys come as columns, ``[head_dim / together, WIDTH, together]`` for ``WIDTH`` keys; values in columns of as many
 numbers as a tile has, ``[column, key / together, width, together]``. See ``numbers.together``.
 
-Bfloat16 may be laid out as float32, which the type of what is laid out says: see ``support.multiplies_pairs``.
+Bfloat16 may be laid out as float32, which the type of what is laid out says: see ``processor.multiplies_pairs``.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from numpy import int64
 
 from workers.rank.native.addresses import ahead
 from workers.rank.native.numbers import per_word, read, together
+from workers.rank.native.processor import multiplies_pairs
 from workers.rank.native.sums import width_of
-from workers.rank.native.support import multiplies_pairs
 from workers.rank.native.tiles import LANES, WIDTH, floats_from, load_as, paired, widen_inputs, widened
 
 _WORDS = ir.VectorType(ir.IntType(32), LANES)
