@@ -145,10 +145,10 @@ class StubWorker:
         self.release_gate = asyncio.Event()
         self.release_gate.set()
         self.release_answer: tuple[int, str] | None = None
-        #: The leases of each question which of them are held. ``holds``: what is answered; None: all of them. While
-        #: ``held_gate`` is unset, questions wait.
+        #: The leases of each question which of them are held. ``holds``: what is answered, so one that is not announced
+        #: any more is gone; None: all of them. While ``held_gate`` is unset, questions wait.
         self.asked_held: list[list[str]] = []
-        self.holds: Collection[str] | None = None
+        self.holds: Collection[str] | None = ()
         self.held_status = 200
         self.held_gate = asyncio.Event()
         self.held_gate.set()

@@ -60,6 +60,7 @@ class Missing:
 async def missing(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Missing]:
     monkeypatch.setattr(missing_engines, "ASK_EVERY_S", 0.01)
     p, d = await cluster.add("prefill"), await cluster.add("decode")
+    p.holds = None
     full = cluster.services.pool.get(d.name)
     assert full is not None
     cluster.services.pool.leave_out(full)
