@@ -192,7 +192,7 @@ def quantile(counts: HistogramCounts, bounds_s: Sequence[float], q: float) -> fl
     low_s = 0.0
     for high_s, count in zip(bounds_s, counts.counts, strict=False):
         if count and rank <= count:
-            return low_s + (high_s - low_s) * rank / count
+            return min(high_s, low_s + (high_s - low_s) * rank / count)  # which may round to more
         rank -= count
         low_s = high_s
     return low_s

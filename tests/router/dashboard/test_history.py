@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from router.dashboard.history import STEP_S, HistogramCounts, History, Totals, quantile
@@ -73,6 +73,7 @@ def test_a_step_knows_only_what_was_measured_in_it() -> None:
 
 
 @given(st.lists(st.floats(0, 30), min_size=1), st.floats(0.01, 1))
+@example([0.0, 0.0, 0.0], 1.0)
 def test_a_quantile_is_in_the_bucket_of_the_true_one(values: list[float], q: float) -> None:
     buckets = Buckets(BOUNDS_S)
     for value in values:
