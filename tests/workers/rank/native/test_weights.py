@@ -183,6 +183,7 @@ for head_dim, length in ((16, 70), (32, 150), (48, 65), (64, 300), (112, 65)):
 
 
 @pytest.mark.skipif(not takes(torch.bfloat16, 2), reason="this processor has no tiles for the type")
+@pytest.mark.slow  # compiles all of it
 @pytest.mark.parametrize("way", ["pairs", "float32"])
 def test_both_ways_to_multiply_bfloat16(way: str) -> None:
     if way == "pairs" and "avx512_bf16" not in Path("/proc/cpuinfo").read_text():
