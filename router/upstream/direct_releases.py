@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from core.net.client.errors import CallError
 from core.process.task_end import finish_tasks
-from core.protocol.leases_at_p import MAX_LEASES, RELEASE_PATH, LeaseIds, Released
+from core.protocol.leases_at_p import MAX_LEASES, RELEASE_PATH, Released
+from router.upstream.lease_calls import ask_about, batches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -69,24 +69,10 @@ class DirectReleases:
     async def _run(self, engine_id: str, worker: WorkerIdentity) -> None:
         try:
             while waiting := self._waiting.pop(engine_id, None):
-                lease_ids = list(waiting)
-                for start in range(0, len(lease_ids), MAX_LEASES):
-                    batch = lease_ids[start : start + MAX_LEASES]
-                    if not await self._ask(worker, batch):
-                        return
+                for batch in batches(list(waiting), MAX_LEASES):
+                    if await ask_about(self._internal, worker, RELEASE_PATH, batch, CALL_TIMEOUT_S, _decoder) is None:
+                        return  # P is gone, or is asked again
                     self._on_released(engine_id, batch)
         finally:  # here, and not when the task's end is told: what comes in between would wait for nobody
             self._waiting.pop(engine_id, None)
             del self._calls[engine_id]
-
-    async def _ask(self, worker: WorkerIdentity, lease_ids: list[str]) -> bool:
-        body = msgspec.json.encode(LeaseIds(lease_ids))
-        try:
-            async with asyncio.timeout(CALL_TIMEOUT_S):
-                status, answer = await self._internal.post(worker, RELEASE_PATH, CALL_TIMEOUT_S, body)
-            if status != 200:
-                return False
-            _decoder.decode(answer)
-        except (CallError, TimeoutError, ValueError, RecursionError):
-            return False  # P is gone, or is asked again
-        return True

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from core.net.client.errors import CallError
 from core.process.task_end import end_task
-from core.protocol.leases_at_p import HELD_PATH, Held, LeaseIds
+from core.protocol.leases_at_p import HELD_PATH, Held
+from router.upstream.lease_calls import ask_about, batches
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from core.protocol.hello import WorkerIdentity
     from router.upstream.internal_calls import InternalCalls
@@ -93,18 +93,9 @@ class MissingEngines:
 
     async def _held(self, worker: WorkerIdentity, lease_ids: Sequence[str]) -> set[str]:
         held: set[str] = set()
-        for batch in _batches(lease_ids):
-            try:
-                async with asyncio.timeout(CALL_TIMEOUT_S):
-                    body = msgspec.json.encode(LeaseIds(batch))
-                    status, answer = await self._internal.post(worker, HELD_PATH, CALL_TIMEOUT_S, body)
-                if status != 200:
-                    break
-                held.update(set(_decoder.decode(answer).held).intersection(batch))
-            except (CallError, TimeoutError, ValueError, RecursionError):
+        for batch in batches(lease_ids, NUM_AT_ONCE):
+            answer = await ask_about(self._internal, worker, HELD_PATH, batch, CALL_TIMEOUT_S, _decoder)
+            if answer is None:
                 break
+            held.update(set(answer.held).intersection(batch))
         return held
-
-
-def _batches(lease_ids: Sequence[str]) -> Iterator[list[str]]:
-    return (list(lease_ids[start : start + NUM_AT_ONCE]) for start in range(0, len(lease_ids), NUM_AT_ONCE))

@@ -70,8 +70,7 @@ def _named(program: Callable[..., None], element: types.Type | None, constants: 
 
     Numba's cache goes by the name and by the file of a program. It sees neither globals, nor changes of what the
     program calls, nor whether torch's threads can be had, nor how bfloat16 are multiplied, on which the size of scratch
-    depends. And processes that compile one name for two types at the
-    same time may exchange their programs.
+    depends. And processes that compile one name for two types at the same time may exchange their programs.
     """
     assert isinstance(program, FunctionType)
     named = FunctionType(program.__code__, {**program.__globals__, **constants}, program.__name__)
