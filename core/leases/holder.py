@@ -8,6 +8,9 @@ could not renew meanwhile either, so leases that ran low are granted again befor
 When the store does not know a lease any more (it came back empty): P grants it again with a whole duration, but only
 ``MAX_UNRENEWED_GRANTS`` times without a renewal in between. Otherwise a store that keeps losing everything would hold
 the blocks of a dead router's requests forever.
+Grants and reads are told a little later, many at once: nobody waits for them. Most blocks are read before anybody asks
+the store about their lease, and of a lease that was read so early the store is told the end only. A router that asks
+before the grant hears that the store does not know the lease, and asks again; a release before the grant refuses it.
 """
 
 from __future__ import annotations
@@ -27,6 +30,11 @@ MAX_UNRENEWED_GRANTS = 4
 RENEWED_MS = 50
 #: Milliseconds between two attempts while the store cannot be reached.
 RETRY_MS = 500
+#: Most milliseconds until a store that answers is told of a grant or a read. A router first asks about a lease a
+#: quarter of its interval after P's answer: 375 ms, unless it is set otherwise.
+TELL_DELAY_MS = 50
+#: The delay is at most this part of a lease's duration.
+TELL_DELAY_PART = 16
 
 
 @dataclass
@@ -68,6 +76,7 @@ class LeaseHolder:
     def __init__(self, *, duration_ms: int, redis_grace_ms: int, now_ms: int) -> None:
         self._duration_ms = duration_ms
         self._grace_ms = redis_grace_ms
+        self.tell_delay_ms = min(TELL_DELAY_MS, duration_ms // TELL_DELAY_PART)
         #: How often P asks about all its leases, so that it notices a store that came back empty before a lease falls
         #: due.
         self._sync_ms = max(1, duration_ms // 4)
@@ -76,6 +85,8 @@ class LeaseHolder:
         self._untold: dict[str, _GrantedLease] = {}
         #: When to ask about all leases next; not later than the earliest deadline.
         self._sync_at_ms = now_ms + self._sync_ms
+        #: When to tell the store of the leases that are untold and were not when it was last told.
+        self._tell_at_ms = self._sync_at_ms
         self._silent_since_ms: int | None = None
         self._retry_at_ms = now_ms
 
@@ -98,15 +109,19 @@ class LeaseHolder:
         return self._silent_since_ms is None
 
     def grant(self, lease_id: str, now_ms: int) -> None:
-        """Begin a lease. Raises DuplicateLeaseError if it was granted before."""
+        """Begin a lease; the store is told after ``tell_delay_ms``.
+
+        Raises DuplicateLeaseError if it was granted before.
+        """
         if lease_id in self._leases:
             raise DuplicateLeaseError(f"lease {lease_id} was granted before")
         lease = _GrantedLease(HolderState.GRANTING, now_ms + self._duration_ms)
-        self._leases[lease_id] = self._untold[lease_id] = lease
+        self._leases[lease_id] = lease
+        self._tell(lease_id, lease, now_ms + self.tell_delay_ms)
 
     def done(self, lease_id: str, now_ms: int) -> None:
-        """Note that D has read the blocks. Raises NotHeldError."""
-        self._withdraw(lease_id, HolderEvent.DONE, now_ms)
+        """Note that D has read the blocks; the store is told after ``tell_delay_ms``. Raises NotHeldError."""
+        self._withdraw(lease_id, HolderEvent.DONE, now_ms, now_ms + self.tell_delay_ms)
 
     def drop(self, lease_id: str, now_ms: int) -> None:
         """End a lease whose blocks no D will read. Raises NotHeldError."""
@@ -126,6 +141,10 @@ class LeaseHolder:
                 return lease_id
         return None
 
+    def tell_now(self) -> None:
+        """Tell the store what is untold without delay."""
+        self._tell_at_ms = 0
+
     def sync_soon(self) -> None:
         """Ask about every lease as soon as possible, because one of them was released, perhaps before its grant."""
         self._sync_at_ms = 0
@@ -136,7 +155,7 @@ class LeaseHolder:
             return None
         if not self.reachable:
             return self._retry_at_ms
-        return 0 if self._untold else self._sync_at_ms
+        return min(self._tell_at_ms, self._sync_at_ms) if self._untold else self._sync_at_ms
 
     def take_work(self, now_ms: int) -> Work:
         """Returns what to ask the store now, if anything. Then call ``granted`` and ``answered``, or ``failed``."""
@@ -148,6 +167,7 @@ class LeaseHolder:
         if self._sync_at_ms <= now_ms:
             self._sync_at_ms = now_ms + self._sync_ms
             reap += [lease_id for lease_id, lease in self._leases.items() if lease.state is HolderState.HELD]
+        self._tell_at_ms = self._sync_at_ms
         return Work(
             grant=self._with_state(HolderState.GRANTING),
             release=release,
@@ -191,12 +211,17 @@ class LeaseHolder:
     def _with_state(self, state: HolderState) -> list[str]:
         return [lease_id for lease_id, lease in self._untold.items() if lease.state is state]
 
-    def _withdraw(self, lease_id: str, event: HolderEvent, now_ms: int) -> None:
-        self._step(lease_id, event)
+    def _withdraw(self, lease_id: str, event: HolderEvent, now_ms: int, tell_at_ms: int = 0) -> None:
+        self._step(lease_id, event, tell_at_ms)
         # The set in Redis outlives the longest deadline by a minute only: later there is nothing left to correct.
         self._leases[lease_id].forget_ms = now_ms + self._duration_ms + self._grace_ms
 
-    def _step(self, lease_id: str, event: HolderEvent) -> None:
+    def _tell(self, lease_id: str, lease: _GrantedLease, at_ms: int) -> None:
+        self._untold[lease_id] = lease
+        self._tell_at_ms = min(self._tell_at_ms, at_ms)
+
+    def _step(self, lease_id: str, event: HolderEvent, tell_at_ms: int = 0) -> None:
+        """``tell_at_ms``: when to tell the store, if it has to be told; 0: at once."""
         lease = self._leases.get(lease_id)
         if lease is None or (lease.state, event) not in NEXT:
             raise NotHeldError(f"lease {lease_id} is not held ({event})")
@@ -207,7 +232,7 @@ class LeaseHolder:
             return
         lease.state = state
         if state is not HolderState.HELD:
-            self._untold[lease_id] = lease
+            self._tell(lease_id, lease, tell_at_ms)
 
     def _answer(self, status: LeaseStatus, now_ms: int) -> Ended | None:
         lease = self._leases.get(status.lease_id)

@@ -32,8 +32,8 @@ VARIABLE: Final = "BATON_FAILPOINTS"
 _WHAT: Final = re.compile(r"(?:(kill|stop)|sleep:([0-9]{1,7}))(?:@([1-9][0-9]{0,8}))?")
 #: Each name, with what is true at that line. The first part of a name is the kind of process that reaches it.
 FAILPOINTS: Final[dict[str, str]] = {
-    "worker.grant.before": "P has pinned the blocks of a hand-off; no store has heard of the lease",
-    "worker.grant.after": "the lease is granted; the router has not been told",
+    "worker.grant.before": "P has pinned the blocks of a hand-off; its keeper does not know the lease",
+    "worker.grant.after": "P keeps the lease; neither the store nor the router has been told",
     "rank.read.before": "D has blocks for a read; nothing is posted",
     "rank.read.arrived": "all data of a read has arrived; the versions have not been asked for",
     "rank.read.compared": "the versions have been compared; P has not been notified",

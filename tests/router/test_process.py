@@ -132,7 +132,7 @@ async def kept(redis_url: str, engine_id: str, lease_id: str) -> AsyncIterator[N
     )
     keeper.start()
     try:
-        await keeper.grant(lease_id)
+        keeper.grant(lease_id)
         yield
         assert await asyncio.wait_for(over, PATIENCE_S) is LeaseState.DONE
     finally:

@@ -22,12 +22,12 @@ class EngineLeases:
         self._keeper = keeper
         self._engine = engine
 
-    async def grant(self, lease_id: str) -> bool:
-        """Grant the lease in the store, or only here if the store does not answer. False if the lease has ended."""
+    def grant(self, lease_id: str) -> bool:
+        """Grant the lease. False if it has ended already, so that its blocks are free."""
         if not self._engine.has_lease(lease_id):
             return False
-        await self._keeper.grant(lease_id)
-        return self._engine.has_lease(lease_id)
+        self._keeper.grant(lease_id)
+        return True
 
     def drop(self, lease_id: str) -> None:
         """End the lease and unpin its blocks now; the keeper also ends it in the store."""

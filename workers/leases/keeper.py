@@ -1,7 +1,9 @@
 """Grants and ends P's leases. One thread talks to the store, another listens for releases.
 
-The asyncio loop and the threads share ``core.leases.holder`` under a lock, which is never held during I/O. ``on_end``
-is called exactly once for every lease, however it ended, and only ``on_end`` unpins the lease's blocks.
+The asyncio loop and the threads share ``core.leases.holder`` under a lock, which is never held during I/O. The loop
+does not wait for the store, and wakes its thread once for many grants and reads, because a thread that wakes takes the
+interpreter from the loop while P's answers are made. ``on_end`` is called exactly once for every lease, however it
+ended, and only ``on_end`` unpins the lease's blocks.
 
 An unexpected exception in a thread ends that thread and calls ``on_failed``, so that the worker stops: without the
 thread leases would never end and would hold their blocks forever.
@@ -30,9 +32,6 @@ if TYPE_CHECKING:
     from core.leases.store import LeaseStatus, LeaseStore
 
 logger = logging.getLogger(__name__)
-
-#: Seconds that ``grant`` waits for the store at most, so that a slow Redis delays P's answer no longer than this.
-GRANT_PATIENCE_S = 0.25
 
 
 @dataclass
@@ -91,7 +90,8 @@ class LeaseKeeper:
         self._did_last_work = False
         #: Whether leases were given up since the store last answered.
         self._gave_up = False
-        self._granting: dict[str, asyncio.Future[None]] = {}
+        #: Wakes the thread when the store has to be told of grants and reads.
+        self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._keep, name="lease-keeper", daemon=True)
         self._listener = LeaseListener(store, engine_id, self._sync, self._fail)
@@ -123,42 +123,32 @@ class LeaseKeeper:
         """
         for lease_id in self._pinned():
             self.drop(lease_id)
+        if self._timer is not None:
+            self._timer.cancel()
         with self._changed:
+            self._holder.tell_now()
             self._stopping = True
             self._changed.notify_all()
         self._listener.stop()
         await asyncio.to_thread(self._join)
         self._store.close()
 
-    def begin(self, lease_id: str) -> None:
-        """Begin a lease without waiting for the store. Raises DuplicateLeaseError, ValueError."""
+    def grant(self, lease_id: str) -> None:
+        """Begin a lease: it is held from now on, and the store has it a little later.
+
+        Raises DuplicateLeaseError, ValueError.
+        """
         check_id(lease_id)
         with self._changed:
             self._holder.grant(lease_id, self._clock())
-            self.stats.granted += 1
-            self._changed.notify_all()
-
-    async def grant(self, lease_id: str) -> None:
-        """Begin a lease; returns once the store has it.
-
-        If the store cannot be reached or takes longer than ``GRANT_PATIENCE_S``, this returns too: the lease is held
-        here and stored as soon as possible. If this is cancelled, the lease stays granted and must be dropped. Raises
-        DuplicateLeaseError, ValueError.
-        """
-        self.begin(lease_id)
-        if not self.reachable:
-            return
-        confirmed = self._granting[lease_id] = asyncio.get_running_loop().create_future()
-        try:
-            await asyncio.wait([confirmed], timeout=GRANT_PATIENCE_S)
-        finally:
-            self._granting.pop(lease_id, None)
-            confirmed.cancel()
+        self.stats.granted += 1
+        self._wake_later()
 
     def done(self, lease_id: str) -> bool:
         """End a lease whose blocks D has read, according to D's notification. False if the lease had ended before."""
         known = self._end(self._holder.done, lease_id)
         if known:
+            self._wake_later()
             self.stats.done += 1
             self._on_end(lease_id, LeaseState.DONE)
         else:
@@ -169,6 +159,7 @@ class LeaseKeeper:
         """End a lease whose blocks no D will read. False if it had ended before."""
         known = self._end(self._holder.drop, lease_id)
         if known:
+            self._wake()
             self.stats.dropped += 1
             self._on_end(lease_id, LeaseState.RELEASED)
         return known
@@ -191,8 +182,20 @@ class LeaseKeeper:
                 event(lease_id, self._clock())
             except NotHeldError:
                 return False
-            self._changed.notify_all()
             return True
+
+    def _wake_later(self) -> None:
+        if self._timer is None:
+            delay_s = self._holder.tell_delay_ms / 1000
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._wake_in_time)
+
+    def _wake_in_time(self) -> None:
+        self._timer = None
+        self._wake()
+
+    def _wake(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
 
     def _pinned(self) -> list[str]:
         with self._changed:
@@ -254,7 +257,6 @@ class LeaseKeeper:
             if has_refused:  # a release came first; the reap that comes now says so and ends the lease
                 self._holder.sync_soon()
         self._note_reached(was_away)
-        self._call(self._confirm, lease_ids)
 
     def _note_answers(self, work: Work, answers: Iterable[LeaseStatus]) -> None:
         with self._changed:
@@ -293,12 +295,6 @@ class LeaseKeeper:
             self._loop.call_soon_threadsafe(callback, *args)
 
     # On the loop again.
-
-    def _confirm(self, lease_ids: list[str]) -> None:
-        for lease_id in lease_ids:
-            waiting = self._granting.get(lease_id)
-            if waiting is not None and not waiting.done():
-                waiting.set_result(None)
 
     def _report(self, ended: Ended) -> None:
         self.stats.released += ended.state is LeaseState.RELEASED

@@ -40,10 +40,9 @@ class Grammars(Protocol):
 class LeaseControl(Protocol):
     """What the HTTP server calls of P's leases; ``EngineLeases`` implements it."""
 
-    async def grant(self, lease_id: str) -> bool:
-        """Grant the lease in the store; if the store cannot be reached, return and try again in the background.
-
-        Returns True, or False if the lease has ended already, so that its blocks are free.
+    def grant(self, lease_id: str) -> bool:
+        """Grant the lease, of which the store is told in the background. False if it has ended already, so that its
+        blocks are free.
         """
 
     def drop(self, lease_id: str) -> None:

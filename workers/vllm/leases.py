@@ -57,7 +57,7 @@ class SchedulerLeases:
             return None
         lease_id = self._lease_of[request_id] = new_id()
         self._request_of[lease_id] = request_id
-        self._thread.call(self._keeper.begin, lease_id)
+        self._thread.call(self._keeper.grant, lease_id)
         return lease_id
 
     def done(self, request_id: str) -> None:

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from core.leases.holder import MAX_UNRENEWED_GRANTS, RETRY_MS, Ended, LeaseHolder, Work
+from core.leases.holder import MAX_UNRENEWED_GRANTS, RETRY_MS, TELL_DELAY_MS, Ended, LeaseHolder, Work
 from core.leases.holder_state import (
     NEXT,
     PINNING,
@@ -32,6 +32,7 @@ def holder() -> LeaseHolder:
 def held(holder: LeaseHolder, *lease_ids: str, now_ms: int = START_MS) -> None:
     for lease_id in lease_ids:
         holder.grant(lease_id, now_ms)
+    holder.tell_now()
     work = holder.take_work(now_ms)
     assert work.grant == list(lease_ids)
     holder.granted(work.grant, now_ms)
@@ -53,8 +54,12 @@ def test_nothing_to_do_without_leases(holder: LeaseHolder) -> None:
     assert not holder.take_work(START_MS + 10 * DURATION_MS)
 
 
-def test_a_grant_is_asked_for_at_once_and_then_a_sync_every_quarter(holder: LeaseHolder) -> None:
-    held(holder, "a")
+def test_a_grant_is_told_after_the_delay_and_then_a_sync_every_quarter(holder: LeaseHolder) -> None:
+    holder.grant("a", START_MS)
+    assert holder.next_work_ms() == START_MS + TELL_DELAY_MS
+    assert not holder.take_work(START_MS + TELL_DELAY_MS - 1)
+    assert holder.take_work(START_MS + TELL_DELAY_MS) == Work(grant=["a"])
+    holder.granted(["a"], START_MS)
     assert holder.next_work_ms() == START_MS + SYNC_MS
     assert not holder.take_work(START_MS + SYNC_MS - 1)
     assert answer(holder, START_MS + SYNC_MS, a=DURATION_MS) == []
@@ -91,7 +96,8 @@ def test_what_we_end_is_unpinned_at_once_and_told_next(holder: LeaseHolder, how:
         holder.grant("a", START_MS)
     getattr(holder, how)("a", START_MS)
     assert holder.pinned() == []
-    work = holder.take_work(START_MS)
+    assert holder.next_work_ms() == (START_MS + TELL_DELAY_MS if how == "done" else 0)
+    work = holder.take_work(START_MS + TELL_DELAY_MS)
     assert work == (Work(done=["a"]) if how == "done" else Work(release=["a"], reap=["a"]))
     told = [] if how == "done" else [LeaseStatus("a", LeaseState.RELEASED)]
     assert holder.answered(work, told, START_MS) == []
@@ -106,16 +112,42 @@ def test_an_answer_overtaken_by_our_own_end_is_dropped(holder: LeaseHolder) -> N
     work = holder.take_work(START_MS)
     holder.done("a", START_MS)
     assert holder.answered(work, [LeaseStatus("a", LeaseState.EXPIRED)], START_MS) == []
-    assert holder.take_work(START_MS).done == ["a"]
+    assert holder.take_work(START_MS + TELL_DELAY_MS).done == ["a"]
 
 
 def test_a_grant_confirmed_after_the_end_is_still_told(holder: LeaseHolder) -> None:
     holder.grant("a", START_MS)
-    work = holder.take_work(START_MS)
-    holder.done("a", START_MS)
-    holder.granted(work.grant, START_MS)
+    work = holder.take_work(START_MS + TELL_DELAY_MS)
+    assert work.grant == ["a"]
+    holder.done("a", START_MS + TELL_DELAY_MS)
+    holder.granted(work.grant, START_MS + TELL_DELAY_MS)
     assert holder.pinned() == []
-    assert holder.take_work(START_MS).done == ["a"]
+    assert holder.take_work(START_MS + 2 * TELL_DELAY_MS).done == ["a"]
+
+
+def test_what_is_dropped_is_told_at_once_with_all_that_waits(holder: LeaseHolder) -> None:
+    holder.grant("a", START_MS)
+    holder.grant("b", START_MS)
+    holder.drop("b", START_MS)
+    assert holder.take_work(START_MS) == Work(grant=["a"], release=["b"], reap=["b"])
+
+
+def test_a_read_before_the_store_was_told_is_all_that_it_is_told(holder: LeaseHolder) -> None:
+    holder.grant("a", START_MS)
+    holder.done("a", START_MS + 1)
+    assert holder.take_work(START_MS + TELL_DELAY_MS) == Work(done=["a"])
+
+
+def test_a_release_that_is_heard_does_not_wait_for_the_grant(holder: LeaseHolder) -> None:
+    holder.grant("a", START_MS)
+    holder.sync_soon()
+    assert holder.take_work(START_MS) == Work(grant=["a"])
+
+
+def test_the_delay_is_short_beside_a_short_duration() -> None:
+    holder = LeaseHolder(duration_ms=160, redis_grace_ms=GRACE_MS, now_ms=START_MS)
+    holder.grant("a", START_MS)
+    assert holder.next_work_ms() == START_MS + 10
 
 
 def test_an_unknown_lease_is_granted_again(holder: LeaseHolder) -> None:

@@ -14,6 +14,7 @@ DURATION_MS, START_MS = 6_000, 1_000_000
 def test_a_renewal_that_p_hears_of_late_counts(late_ms: int) -> None:
     holder = LeaseHolder(duration_ms=DURATION_MS, redis_grace_ms=60_000, now_ms=START_MS)
     holder.grant("a", START_MS)
+    holder.tell_now()
     holder.granted(holder.take_work(START_MS).grant, START_MS)
     now_ms = START_MS + DURATION_MS + late_ms
     work = holder.take_work(now_ms)

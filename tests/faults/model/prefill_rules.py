@@ -5,7 +5,7 @@
 | takes blocks | ``SchedulerState.place``, ``BlockPool._take`` (version), ``VersionTable.store`` on the rank |
 | computes, pins | ``Runner._forward``; ``SchedulerState.hand_off``, ``BlockPool.lease``, ``LeaseHolder.grant`` |
 | grants in the store        | ``LeaseKeeper._do``, ``grant.lua``, ``LeaseHolder.granted`` |
-| answers                    | ``Serving._hand_off``, after the grant or ``GRANT_PATIENCE_S`` |
+| answers                    | ``Serving._hand_off``, whether or not the store has heard of the lease |
 | notices a hang-up          | ``Serving._held``, ``Serving._only``, ``AsyncEngine._abandon`` |
 | hears of an abort          | ``POST /internal/abort``: ``AsyncEngine.abort``, ``EngineLeases.drop_request`` |
 | hears that it was read     | ``ReadNotices._count``, ``EngineLeases.read_by_peer``, ``LeaseHolder.done`` |
@@ -61,7 +61,7 @@ def _engine_moves(scope: Scope, s: State, a: int) -> Moves:
             yield progress("P{} takes blocks for attempt {}", at.where, a), after
     elif at.p == "allocated":
         yield progress("P{} computes attempt {} and pins its blocks", at.where, a), _computed(scope, s, a)
-    elif at.answer == "none" and (at.p == "held" or (at.p == "granting" and s.redis == "down")):
+    elif at.answer == "none" and at.p in PINNING:
         after = with_attempt(s, a, answer="flying" if asked else "over")
         yield progress("P{} answers with lease {}", at.where, a), after
     if not asked and at.answer == "none" and at.p in ("sent", *OWNING):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -268,18 +268,15 @@ class ScriptedEngine:
 
 @dataclass
 class RecordingLeases:
-    """A keeper whose store may be held up: ``gate`` unset makes ``grant`` wait."""
+    """A keeper without a store. ``grant`` begins with ``before_grant``: what comes in just before it."""
 
     engine: ScriptedEngine
     granted: list[str] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
-    gate: asyncio.Event | None = None
-    waiting: asyncio.Event = field(default_factory=asyncio.Event)
+    before_grant: Callable[[], object] = lambda: None
 
-    async def grant(self, lease_id: str) -> bool:
-        self.waiting.set()
-        if self.gate is not None:
-            await self.gate.wait()
+    def grant(self, lease_id: str) -> bool:
+        self.before_grant()
         if not self.engine.has_lease(lease_id):
             return False
         self.granted.append(lease_id)

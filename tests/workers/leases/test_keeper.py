@@ -94,27 +94,58 @@ async def eventually(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
+async def stored(keeper: LeaseKeeper, lease_id: str) -> None:
+    """Grant a lease, and wait until the store has it."""
+    keeper.grant(lease_id)
+    await eventually(lambda: "granting" not in repr(keeper))
+
+
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:
     """The beginnings of what the keeper wrote into the log."""
     return [one.getMessage().partition(":")[0] for one in caplog.records if one.name == "workers.leases.keeper"]
 
 
-async def test_grant_returns_once_the_store_has_it(redis_url: str, router: RedisLeaseStore) -> None:
+async def test_a_lease_is_held_at_once_and_the_store_has_it_soon(redis_url: str, router: RedisLeaseStore) -> None:
     async with keeping(redis_url, Ends()) as keeper:
-        await keeper.grant("a")
-        assert [status.lease_id for status in router.held(ENGINE)] == ["a"]
+        keeper.grant("a")
         assert len(keeper) == 1
         with pytest.raises(DuplicateLeaseError):
-            await keeper.grant("a")
+            keeper.grant("a")
         with pytest.raises(ValueError, match="not an engine or lease id"):
-            await keeper.grant("a:b")
+            keeper.grant("a:b")
+        await until(router, "a", LeaseState.HELD)
+        assert [status.lease_id for status in router.held(ENGINE)] == ["a"]
+
+
+async def test_grants_and_reads_that_come_together_are_told_together() -> None:
+    store = Counting()
+    keeper = LeaseKeeper(store, ENGINE, on_end=Ends(), on_failed=[].append, duration_ms=LONG_MS)
+    keeper.start()
+    for number in range(100):
+        keeper.grant(f"read-{number}")
+        await asyncio.sleep(0)
+        assert keeper.done(f"read-{number}")
+        keeper.grant(f"kept-{number}")
+    await eventually(lambda: len(store.held(ENGINE)) == 100)
+    assert store.calls == ["grant 100", "reap 100"]
+    await keeper.stop()
+
+
+async def test_what_has_been_read_is_told_also_when_the_keeper_stops_at_once() -> None:
+    store = Counting()
+    keeper = LeaseKeeper(store, ENGINE, on_end=Ends(), on_failed=[].append, duration_ms=LONG_MS)
+    keeper.start()
+    keeper.grant("a")
+    keeper.done("a")
+    await keeper.stop()
+    assert store.renew(ENGINE, ["a"], 1)[0].state is LeaseState.DONE
 
 
 async def test_a_release_by_a_router_ends_the_lease(redis_url: str, router: RedisLeaseStore) -> None:
     ends = Ends()
     async with keeping(redis_url, ends) as keeper:
-        await keeper.grant("a")
-        await keeper.grant("b")
+        await stored(keeper, "a")
+        await stored(keeper, "b")
         router.release(ENGINE, ["a"])
         assert await ends.wait(1) == [("a", LeaseState.RELEASED)]
         assert len(keeper) == 1
@@ -128,8 +159,8 @@ async def test_a_release_that_overtakes_its_grant_ends_the_lease_at_once(
     ends = Ends()
     async with keeping(redis_url, ends) as keeper:
         router.release(ENGINE, ["a"])
-        await keeper.grant("b")
-        await keeper.grant("a")
+        await stored(keeper, "b")
+        keeper.grant("a")
         assert await ends.wait(1) == [("a", LeaseState.RELEASED)]
         assert [status.lease_id for status in router.held(ENGINE)] == ["b"]
         assert (len(keeper), keeper.stats.released) == (1, 1)
@@ -139,7 +170,7 @@ async def test_a_release_that_reaches_an_emptied_redis_ends_the_lease_at_once(ow
     ends = Ends()
     router = RedisLeaseStore(own_redis.url)
     async with keeping(own_redis.url, ends) as keeper:
-        await keeper.grant("a")
+        await stored(keeper, "a")
         with redis.Redis.from_url(own_redis.url) as client:
             client.flushall()
         router.release(ENGINE, ["a"])
@@ -150,8 +181,8 @@ async def test_a_release_that_reaches_an_emptied_redis_ends_the_lease_at_once(ow
 async def test_done_and_drop_end_at_once_and_reach_the_store(redis_url: str, router: RedisLeaseStore) -> None:
     ends = Ends()
     async with keeping(redis_url, ends) as keeper:
-        await keeper.grant("a")
-        await keeper.grant("b")
+        await stored(keeper, "a")
+        await stored(keeper, "b")
         assert keeper.done("a")
         assert keeper.drop("b")
         assert ends.seen == [("a", LeaseState.DONE), ("b", LeaseState.RELEASED)]
@@ -168,7 +199,7 @@ async def test_done_and_drop_end_at_once_and_reach_the_store(redis_url: str, rou
 async def test_a_lease_that_nobody_renews_expires(redis_url: str, router: RedisLeaseStore) -> None:
     ends = Ends()
     async with keeping(redis_url, ends, duration_ms=SHORT_MS) as keeper:
-        await keeper.grant("a")
+        await stored(keeper, "a")
         assert await ends.wait(1) == [("a", LeaseState.EXPIRED)]
         assert keeper.stats.expired == 1
         assert router.renew(ENGINE, ["a"], 1)[0].state is LeaseState.EXPIRED
@@ -177,9 +208,9 @@ async def test_a_lease_that_nobody_renews_expires(redis_url: str, router: RedisL
 async def test_a_renewed_lease_outlives_its_first_duration(redis_url: str, router: RedisLeaseStore) -> None:
     ends = Ends()
     async with keeping(redis_url, ends, duration_ms=SHORT_MS) as keeper:
-        await keeper.grant("renewed")
+        await stored(keeper, "renewed")
         router.renew(ENGINE, ["renewed"], LONG_MS)
-        await keeper.grant("left")
+        await stored(keeper, "left")
         assert await ends.wait(1) == [("left", LeaseState.EXPIRED)]
         assert len(keeper) == 1
 
@@ -187,7 +218,7 @@ async def test_a_renewed_lease_outlives_its_first_duration(redis_url: str, route
 async def test_stopping_ends_what_is_left_so_that_routers_know(redis_url: str, router: RedisLeaseStore) -> None:
     ends = Ends()
     async with keeping(redis_url, ends) as keeper:
-        await keeper.grant("a")
+        await stored(keeper, "a")
     assert ends.seen == [("a", LeaseState.RELEASED)]
     assert router.renew(ENGINE, ["a"], 1)[0].state is LeaseState.RELEASED
     await keeper.stop()
@@ -200,7 +231,7 @@ async def test_a_keeper_that_was_never_started_stops(redis_url: str) -> None:
 async def test_an_emptied_redis_is_noticed_and_the_lease_granted_again(own_redis: EmbeddedRedis) -> None:
     ends = Ends()
     async with keeping(own_redis.url, ends, duration_ms=2_000) as keeper:
-        await keeper.grant("a")
+        await stored(keeper, "a")
         own_redis.kill()
         own_redis.start()
         router = RedisLeaseStore(own_redis.url)
@@ -216,10 +247,10 @@ async def test_without_redis_leases_are_kept_until_the_grace_is_over(
 ) -> None:
     ends = Ends()
     async with keeping(own_redis.url, ends, duration_ms=SHORT_MS, redis_grace_ms=1_500) as keeper:
-        await keeper.grant("a")
+        await stored(keeper, "a")
         own_redis.kill()
         await eventually(lambda: not keeper.reachable)
-        await keeper.grant("b")
+        keeper.grant("b")
         assert keeper.done("b")
         assert len(keeper) == 1
         assert (await ends.wait(2))[-1] == ("a", LeaseState.EXPIRED)
@@ -230,23 +261,23 @@ async def test_without_redis_leases_are_kept_until_the_grace_is_over(
 async def test_pressure_without_redis_gives_up_what_is_overdue(own_redis: EmbeddedRedis) -> None:
     ends = Ends()
     async with keeping(own_redis.url, ends, duration_ms=SHORT_MS) as keeper:
-        await keeper.grant("a")
+        await stored(keeper, "a")
         own_redis.kill()
         await eventually(lambda: keeper.give_up_oldest() == "a")
         assert ends.seen == [("a", LeaseState.EXPIRED)]
         assert keeper.stats.given_up == 1
 
 
-async def test_a_hung_redis_delays_a_grant_only_shortly_and_a_release_is_heard_after_it(
+async def test_a_hung_redis_delays_no_grant_and_a_release_is_heard_after_it(
     own_redis: EmbeddedRedis, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     ends = Ends()
     router = RedisLeaseStore(own_redis.url)
     async with keeping(own_redis.url, ends) as keeper:
-        await keeper.grant("a")
+        await stored(keeper, "a")
         os.kill(own_redis.pid, signal.SIGSTOP)
-        await keeper.grant("b")
+        keeper.grant("b")
         await eventually(lambda: not keeper.reachable)
         assert len(keeper) == 2
         os.kill(own_redis.pid, signal.SIGCONT)
@@ -255,6 +286,22 @@ async def test_a_hung_redis_delays_a_grant_only_shortly_and_a_release_is_heard_a
         assert await ends.wait(1) == [("a", LeaseState.RELEASED)]
     router.close()
     assert said(caplog) == ["the lease store does not answer, leases are kept", "the lease store answers again"]
+
+
+class Counting(MemoryLeaseStore):
+    """Notes what it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[str] = []
+
+    def grant(self, engine_id: str, lease_ids: Sequence[str], duration_ms: int) -> list[str]:
+        self.calls.append(f"grant {len(lease_ids)}")
+        return super().grant(engine_id, lease_ids, duration_ms)
+
+    def reap(self, engine_id: str, lease_ids: Sequence[str], done: Sequence[str]) -> list[LeaseStatus]:
+        self.calls.append(f"reap {len(lease_ids) + len(done)}")
+        return super().reap(engine_id, lease_ids, done)
 
 
 class Broken(MemoryLeaseStore):
@@ -288,7 +335,7 @@ async def test_what_the_threads_do_not_expect_is_told_on_the_loop(verb: str, cap
     ends = Ends()
     keeper = LeaseKeeper(Broken(verb), ENGINE, on_end=ends, on_failed=failed.set_result, duration_ms=SHORT_MS)
     keeper.start()
-    await keeper.grant("a")
+    keeper.grant("a")
     async with asyncio.timeout(PATIENCE_S):
         error = await failed
     assert str(error) == f"{verb} is broken" and f"{verb} is broken" in caplog.text

@@ -321,18 +321,6 @@ async def test_a_client_that_leaves_an_open_stream_aborts(reset: bool) -> None:
         assert len(worker.engine.aborted) == 1
 
 
-async def test_a_client_that_leaves_while_the_lease_is_granted_leaves_no_blocks() -> None:
-    async with front() as worker:
-        worker.leases.gate = asyncio.Event()
-        _, writer = await connect(worker.port)
-        writer.write(raw_request(completion(**ASK)))
-        await worker.leases.waiting.wait()
-        assert worker.engine.leases
-        await hang_up(writer, reset=False)
-        await worker.engine.until_idle()
-        assert worker.leases.dropped == ["lease-0"] and worker.leases.granted == []
-
-
 async def test_a_lease_outlives_the_connection_that_got_the_answer() -> None:
     async with front() as worker:
         reader, writer = await connect(worker.port)
@@ -375,16 +363,13 @@ async def test_a_request_that_is_refused_leaves_the_answer_before_alone(decode: 
         assert await abort(worker), "as before: whoever has not read it says so"
 
 
-async def test_a_prefill_that_is_asked_again_during_the_grant_is_the_only_one_with_blocks() -> None:
+async def test_a_prefill_that_is_asked_again_just_before_the_grant_is_the_only_one_with_blocks() -> None:
     async with front() as worker:
-        worker.leases.gate = asyncio.Event()
-        first = asyncio.create_task(worker.http.post("/v1/completions", json=completion(**ASK), headers=NAMED))
-        await worker.leases.waiting.wait()
-        worker.leases.waiting.clear()
-        second = asyncio.create_task(worker.http.post("/v1/completions", json=completion(**ASK), headers=NAMED))
-        await worker.leases.waiting.wait()
-        worker.leases.gate.set()
-        refused, taken = await first, await second
+        leases = worker.leases
+        leases.before_grant = lambda: leases.drop_older(ID, "")  # as the second request does
+        refused = await worker.http.post("/v1/completions", json=completion(**ASK), headers=NAMED)
+        leases.before_grant = lambda: None
+        taken = await worker.http.post("/v1/completions", json=completion(**ASK), headers=NAMED)
         assert (refused.status_code, refused.json()["error"]["code"]) == (499, "aborted")
         assert list(worker.engine.leases) == [taken.json()["kv_transfer_params"]["lease_id"]] == worker.leases.granted
 
@@ -436,29 +421,12 @@ async def test_an_abort_of_another_request_leaves_the_lease() -> None:
         assert list(worker.engine.leases) == ["lease-0"]
 
 
-async def test_an_abort_while_the_lease_is_granted_ends_both() -> None:
+async def test_an_abort_just_before_the_grant_ends_both() -> None:
     async with front() as worker:
-        worker.leases.gate = asyncio.Event()
-        body = {**completion(), **ASK}
-        asked = asyncio.create_task(worker.http.post("/v1/completions", json=body, headers=NAMED))
-        await worker.leases.waiting.wait()
-        assert await abort(worker)
-        worker.leases.gate.set()
-        response = await asked
+        worker.leases.before_grant = lambda: worker.leases.drop_request(ID)
+        response = await worker.http.post("/v1/completions", json={**completion(), **ASK}, headers=NAMED)
         assert (response.status_code, response.json()["error"]["code"]) == (499, "aborted")
         assert worker.leases.granted == [] and worker.engine.leases == {}
-
-
-async def test_an_abort_after_the_connection_is_gone_finds_nothing() -> None:
-    async with front() as worker:
-        worker.leases.gate = asyncio.Event()
-        _, writer = await connect(worker.port)
-        writer.write(raw_request(completion(**ASK)))
-        await worker.leases.waiting.wait()
-        await hang_up(writer, reset=True)
-        await worker.engine.until_idle()
-        assert not await abort(worker)
-        assert worker.leases.dropped == ["lease-0"]
 
 
 async def test_one_connection_serves_many_requests() -> None:

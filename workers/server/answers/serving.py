@@ -139,7 +139,7 @@ class Serving:
             lease_id = output.hand_off.lease_id
             with self._held(lease_id, client):
                 hit("worker.grant.before")
-                if not await self._leases.grant(lease_id):
+                if not self._leases.grant(lease_id):
                     raise AbortedError("the request was aborted when its blocks were about to be handed over")
                 hit("worker.grant.after")
                 if is_over:  # only the other choices read

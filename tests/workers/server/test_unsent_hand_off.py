@@ -1,0 +1,120 @@
+"""Hand-offs whose answer the client cannot have: nothing else would end their leases before they expire."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from core.protocol.openai.requests import CompletionRequest
+from tests.kits.worker.front import RecordingLeases, ScriptedEngine, completion, fast_tokenizer, render
+from tests.kits.worker.hand_off import ASK
+from workers.engine.api import FinishReason, HandOff, TokenOutput
+from workers.engine.token_stream import QueuedTokens
+from workers.server.answers.job import JobFactory
+from workers.server.answers.serving import Serving
+from workers.server.http import ConnectedClient
+from workers.server.identity import Identity
+from workers.server.metrics import WorkerMetrics
+from workers.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from workers.server.answers.job import Job
+
+LEASE = "lease-x"
+TOKEN = TokenOutput(token=9, finish=FinishReason.LENGTH, hand_off=HandOff(LEASE, [1], [2]))
+
+
+class OneStream(ScriptedEngine):
+    """Hands out a stream that the test feeds."""
+
+    def __init__(self) -> None:
+        super().__init__([])
+        self.stream = QueuedTokens(lambda: None)
+
+    def submit(self, request: Any) -> QueuedTokens:
+        self.changed.set()
+        return self.stream
+
+    def hand_off(self) -> None:
+        self.leases[LEASE] = "r"
+        self.stream.put(TOKEN)
+
+
+class Asked:
+    """A prefill on an engine with one stream."""
+
+    def __init__(self, identity: Identity, job: Job) -> None:
+        self.engine = OneStream()
+        self.leases = RecordingLeases(self.engine)
+        self.job = job
+        self.serving = Serving(self.engine, self.leases, identity, WorkerMetrics(self.engine.stats, dict), lambda: None)
+
+
+@contextlib.asynccontextmanager
+async def asked() -> AsyncIterator[Asked]:
+    identity = Identity(
+        engine_id="e",
+        root="/models/x",
+        model="relay",
+        created=1,
+        weights="f",
+        vocab_size=300,
+        max_model_len=100,
+        internal_host="127.0.0.1",
+        internal_port=1,
+    )
+    tokenizer = Tokenizer(fast_tokenizer(), render, eos_token_ids=frozenset({1}), special_ids=frozenset({0, 1}))
+    job = await JobFactory(identity, tokenizer).make(CompletionRequest, completion(**ASK), "r")
+    yield Asked(identity, job)
+    tokenizer.close()
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+async def test_a_hand_off_in_the_turn_in_which_the_client_leaves_is_dropped(arrives: bool) -> None:
+    async def nothing(message: Any = None) -> Any:
+        raise AssertionError("nothing is sent or received")
+
+    async with asked() as one:
+        task = asyncio.create_task(one.serving.answer(one.job, ConnectedClient(nothing, nothing, "r")))
+        await one.engine.changed.wait()
+        if arrives:
+            one.engine.hand_off()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert one.leases.dropped == ([LEASE] if arrives else [])
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+async def test_a_client_that_leaves_while_its_answer_is_sent_leaves_no_blocks(leaves: bool) -> None:
+    """An answer of thousands of token ids does not fit into what a connection takes at once."""
+    began, goes_on, left, heard = (asyncio.Event() for _ in range(4))
+
+    async def receive() -> dict[str, Any]:
+        await left.wait()
+        asyncio.get_running_loop().call_soon(heard.set)  # after what this returns
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.body":
+            began.set()
+            await goes_on.wait()
+
+    async with asked() as one:
+        async with ConnectedClient(receive, send, "r") as client:
+            answer = asyncio.create_task(one.serving.answer(one.job, client))
+            await one.engine.changed.wait()
+            one.engine.hand_off()
+            await began.wait()
+            if leaves:
+                left.set()
+                await heard.wait()
+            goes_on.set()
+            await answer
+        assert one.leases.granted == [LEASE]
+        assert one.leases.dropped == ([LEASE] if leaves else [])
