@@ -171,11 +171,17 @@ class LeaseClient:
         self.on_unsent.clear()  # the last attempt may have told of some
 
     def _wake(self, due_ms: int) -> None:
-        """Have the thread look for work at that time, if it would sleep longer."""
+        """Have the thread look for work at that time, if it would sleep longer. Call it with the lock held."""
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
             self._thread.start()
         if due_ms < self._sleeps_until_ms:
+            self._sleeps_until_ms = due_ms
+            # Not now: the thread would take the interpreter from the loop, while a token is on its way to the client.
+            self._loop.call_soon(self._notify)
+
+    def _notify(self) -> None:
+        with self._changed:
             self._changed.notify_all()
 
     # The renewing thread.
