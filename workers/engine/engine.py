@@ -263,7 +263,10 @@ class AsyncEngine:
             (self._hooks.on_peer_read or self.end_lease)(lease_id)
 
     def _take_result(self, event: StepResult | ReadResult) -> None:
-        """Apply the result and pump before streams and hooks run, so that the ranks get their next step first."""
+        """Apply the result and pump before streams and hooks run, so that the ranks get their next step first.
+
+        With no sequence left the ranks have only to forget, and the answers go first.
+        """
         if isinstance(event, ReadResult):
             self._read_timers.stop(event.read_id)
         else:
@@ -272,9 +275,13 @@ class AsyncEngine:
         num_steps = self._scheduler.counters.steps
         with self._faults_are_fatal():
             outputs = self._apply(event)
-        self._pump()
+        goes_on = self._scheduler.has_sequences
+        if goes_on:
+            self._pump()
         for seq_id, item in outputs:
             self._put(seq_id, item)
+        if not goes_on:
+            self._pump_soon()
         self._observe(event, num_steps)
 
     @contextmanager

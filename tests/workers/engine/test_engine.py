@@ -697,6 +697,7 @@ async def test_each_step_has_a_timer_of_its_own_until_it_has_ended() -> None:
     world.link.finish()
     assert [timer.is_cancelled for timer in world.step_timers] == [True, False]
     world.link.finish()
+    await turns()
     # The last one has no rows: it only tells the ranks to forget.
     assert isinstance(world.link.sent[-1], Step) and not world.link.sent[-1].rows
     assert [timer.is_cancelled for timer in world.step_timers] == [True, True, False]
@@ -834,9 +835,36 @@ async def test_a_step_without_rows_that_does_not_end_is_the_end_too() -> None:
     stream = world.submit(request("a", PROMPT, 1))
     await turns()
     world.link.finish()
+    await turns()
     world.step_timers[-1].fire()
     assert len(await collect(stream)) == 1
     assert len(ears.of("dead")) == 1
+
+
+@pytest.mark.parametrize("others", [True, False])
+async def test_the_last_answer_goes_before_what_the_ranks_are_told_and_any_other_after(others: bool) -> None:
+    """The ranks wait for the next step of others. To forget a sequence is not urgent."""
+    world = World()
+    world.link.auto = False
+    stream = world.submit(request("a", PROMPT, 1))
+    other = world.submit(request("b", PROMPT, 2)) if others else None
+    await turns()
+    seen: list[int] = []
+
+    async def read() -> None:
+        await anext(stream)
+        seen.append(len(world.link.sent))
+
+    reading = asyncio.create_task(read())
+    await turns()
+    num_sent = len(world.link.sent)
+    world.link.finish()
+    await reading
+    assert seen == [num_sent + others]
+    await turns()
+    assert len(world.link.sent) == num_sent + 1
+    if other is not None:
+        await other.aclose()
 
 
 async def test_a_rank_that_hangs_while_it_reads_is_found_too() -> None:

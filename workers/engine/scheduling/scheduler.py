@@ -327,6 +327,11 @@ class Scheduler:
         return not (sequences.num_slots_taken or len(self._under_way) or sequences.has_closing_read_in_time)
 
     @property
+    def has_sequences(self) -> bool:
+        """Whether there are sequences, in any state."""
+        return bool(self._sequences.by_id)
+
+    @property
     def is_quiet(self) -> bool:
         """Whether no lease and no sequence is left, except sequences that wait for an overdue read to end."""
         return not self.pool.num_leases and all(seq.is_overdue for seq in self._sequences.by_id.values())
