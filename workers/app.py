@@ -18,6 +18,7 @@ from workers.server.answers.prompts import Prompts
 from workers.server.answers.serving import Serving
 from workers.server.answers.tokenizing import Tokenizing, TokenizingEndpoint
 from workers.server.error_pages import use_our_errors
+from workers.server.hot_endpoints import HotEndpoints
 from workers.server.pages.internal import internal_pages
 from workers.server.pages.public import WorkerHealth, pages
 
@@ -55,8 +56,8 @@ def create_public_app(
     grammars: Grammars | None = None,
     allow_chat_template: bool = False,
     on_change: Callable[[], None] = lambda: None,
-) -> FastAPI:
-    """The application for clients and routers. The two hot endpoints are plain ASGI: no framework code runs per token.
+) -> ASGIApp:
+    """The application for clients and routers. No framework code runs for the two hot endpoints.
 
     ``grammars`` compiles what structured output follows; None: it is refused.
     ``load`` returns what ``/load`` answers.
@@ -75,11 +76,14 @@ def create_public_app(
         endpoint = TokenizingEndpoint(work, access, bodies, body_timeout_s, limits)
         app.router.routes.append(Route(path, endpoint, methods=["POST"]))
     limits = limits_with_hand_off(limits, identity.max_model_len)
-    chat = GenerateEndpoint(ChatRequest, jobs, serving, access, bodies, body_timeout_s, limits)
-    completions = GenerateEndpoint(CompletionRequest, jobs, serving, access, bodies, body_timeout_s, limits)
-    app.router.routes.append(Route("/v1/chat/completions", chat, methods=["POST"]))
-    app.router.routes.append(Route("/v1/completions", completions, methods=["POST"]))
-    return app
+    generating = jobs, serving, access, bodies, body_timeout_s, limits
+    hot: dict[str, ASGIApp] = {
+        "/v1/chat/completions": GenerateEndpoint(ChatRequest, *generating),
+        "/v1/completions": GenerateEndpoint(CompletionRequest, *generating),
+    }
+    for path, app_of_path in hot.items():  # so that the framework refuses other methods there
+        app.router.routes.append(Route(path, app_of_path, methods=["POST"]))
+    return HotEndpoints(hot, app)
 
 
 def create_internal_app(

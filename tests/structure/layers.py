@@ -76,7 +76,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     "workers.server": (
         ("answers", "pages"),
         ("access",),
-        ("error_pages", "http", "identity", "metrics", "ports", "presence"),
+        ("error_pages", "hot_endpoints", "http", "identity", "metrics", "ports", "presence"),
     ),
     "workers.transfer": (
         ("rank_transfer",),

@@ -2,7 +2,7 @@
 
 Begin with ``answers/serving``, which answers one request.
 
-``answers``   the two hot endpoints; ``http`` is their ASGI
+``answers``   the two hot endpoints; ``hot_endpoints`` leads to them, ``http`` is their ASGI
 ``pages``     all other pages; ``error_pages`` answers their errors
 ``access``    checks the internal token
 ``identity``  what answers say about this worker; ``presence`` announces the worker in the registry
