@@ -4,7 +4,8 @@ All times are this machine's monotonic clock in ms, passed in. A tracked lease i
 or when it is *lost*: then a request that still needs it is prefilled again at once.
 
 A lease is renewed for the first time a quarter of an interval after P's answer: most requests have been read by then,
-and need no renewal, and leases that were granted meanwhile are renewed together.
+and need no renewal, and leases that were granted meanwhile are renewed together. One whose P has answered just now
+waits for the next time: P has not yet told the store of it.
 
 - The store answers done: D has read the blocks and P has freed them. The lease is over but not lost.
 - The store answers released or expired: the lease is lost at once, because P has freed the blocks or is about to.
@@ -41,6 +42,8 @@ class AlreadyTrackedError(Exception):
 class _TrackedLease:
     deadline_ms: int
     renew_at_ms: int
+    #: The store may not know it before.
+    new_until_ms: int
     unknown_since_ms: int | None = None
 
 
@@ -87,6 +90,7 @@ class TrackedLeases:
         self._grace_ms = redis_grace_ms
         self._retry_ms = min(RETRY_MS, renew_interval_ms)
         self._first_ms = renew_interval_ms // 4
+        self._new_ms = renew_interval_ms // 16
         #: Leases that are due within this time are renewed together with those that are due now, so that an engine is
         #: asked twice in an interval at most, and usually once.
         self._slack_ms = renew_interval_ms // 2
@@ -113,7 +117,7 @@ class TrackedLeases:
             raise AlreadyTrackedError(f"lease {lease_id} is tracked already")
         due_ms = now_ms + self._first_ms
         engine.due_ms = min(engine.due_ms, due_ms) if engine.leases else due_ms
-        engine.leases[lease_id] = _TrackedLease(now_ms + self._duration_ms, due_ms)
+        engine.leases[lease_id] = _TrackedLease(now_ms + self._duration_ms, due_ms, now_ms + self._new_ms)
         return due_ms
 
     def untrack(self, engine_id: str, lease_id: str) -> bool:
@@ -201,10 +205,13 @@ class TrackedLeases:
         until_ms, again_ms = now_ms + self._slack_ms, now_ms + self._interval_ms
         renew, engine.due_ms = [], again_ms
         for lease_id, lease in engine.leases.items():
-            if lease.renew_at_ms <= until_ms:
+            if lease.renew_at_ms <= until_ms and lease.new_until_ms <= now_ms:
                 lease.renew_at_ms = again_ms
                 renew.append(lease_id)
-            elif lease.renew_at_ms < engine.due_ms:
+                continue
+            if lease.renew_at_ms < until_ms:  # a new one, which would have the engine asked again too soon
+                lease.renew_at_ms = until_ms
+            if lease.renew_at_ms < engine.due_ms:
                 engine.due_ms = lease.renew_at_ms
         if not renew and not engine.releases:
             engine.retry_at_ms = now_ms + self._retry_ms

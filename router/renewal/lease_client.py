@@ -71,7 +71,8 @@ class LeaseClient:
             redis_grace_ms=settings.redis_grace_ms,
         )
         self._stopping = False
-        #: When the thread will look for work by itself, by ``clock``; in the past while it is awake.
+        #: When the thread will look for work, by itself or because it is about to be woken, by ``clock``; in the past
+        #: while it is awake.
         self._sleeps_until_ms = -math.inf
         #: See ``LeaseRenewer``.
         self.on_unsent: list[Callable[[str, Sequence[str]], None]] = []

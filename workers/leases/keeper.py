@@ -191,7 +191,9 @@ class LeaseKeeper:
 
     def _wake_in_time(self) -> None:
         self._timer = None
-        self._wake()
+        with self._changed:
+            self._holder.tell_now()  # all that has come, else the thread would wake again for what came last
+            self._changed.notify_all()
 
     def _wake(self) -> None:
         with self._changed:

@@ -10,7 +10,7 @@ from core.leases.holder import LeaseHolder
 from core.process.clock import monotonic_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from core.leases.store import LeaseStore
 
@@ -32,16 +32,14 @@ class Granter:
             for engine_id in engine_ids
         }
         self._lock = threading.Lock()
-        self._granted: dict[str, Callable[[], object]] = {}
         self._is_closed = threading.Event()
         self.ended: Counter[str] = Counter()
         self._thread = threading.Thread(target=self._run, name="granter", daemon=True)
         self._thread.start()
 
-    def grant(self, engine_id: str, lease_id: str, granted: Callable[[], object]) -> None:
-        """Grant a lease; ``granted`` is called in the thread once Redis has it."""
+    def grant(self, engine_id: str, lease_id: str) -> None:
+        """Grant a lease; Redis has it soon."""
         with self._lock:
-            self._granted[lease_id] = granted
             self._holders[engine_id].grant(lease_id, monotonic_ms())
 
     def done(self, engine_id: str, lease_id: str) -> None:
@@ -73,9 +71,6 @@ class Granter:
                 holder.granted(work.grant, monotonic_ms())
                 if refused:
                     holder.sync_soon()
-                calls = [self._granted.pop(lease_id) for lease_id in work.grant if lease_id in self._granted]
-            for call in calls:
-                call()
         if work.release:
             self._store.release(engine_id, work.release)
         if work.reap or work.done:

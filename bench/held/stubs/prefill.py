@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -113,15 +112,14 @@ class Prefiller:
     def __init__(self, engines: Prefillers, engine_id: str) -> None:
         self._engines = engines
         self._engine_id = engine_id
-        self._loop = asyncio.get_running_loop()
 
     def post(self, request: EnginePort, body: bytes) -> None:
-        """Grant a lease, and answer once Redis has it."""
+        """Grant a lease, and answer."""
         self._engines.num_prefills += 1
         lease_id = new_id()
         answer = _PREFILLED % (self._engine_id.encode(), lease_id.encode())
-        send = partial(self._loop.call_soon_threadsafe, request.answer, answer)
-        self._engines.granter.grant(self._engine_id, lease_id, send)
+        self._engines.granter.grant(self._engine_id, lease_id)
+        request.answer(answer)
 
     def left(self, request: EnginePort) -> None:
         """Nothing is open."""

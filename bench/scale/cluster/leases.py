@@ -93,6 +93,8 @@ class StoredLeases:
         self._store = MemoryLeaseStore(loop.now_ms)
         self._holders: dict[str, LeaseHolder] = {}
         self._engines: dict[str, PrefillEngine] = {}
+        #: Engines whose timer runs.
+        self._to_tell: set[str] = set()
         self._books: dict[str, TrackedLeases] = {}
         self._on_lost: dict[str, Callable[[str], None]] = {}
         self._of_router: dict[str, dict[str, PrefillEngine]] = {}
@@ -106,7 +108,7 @@ class StoredLeases:
     def grant(self, engine: PrefillEngine, lease_id: str) -> None:
         """See ``Leases``."""
         self._holder(engine).grant(lease_id, self._loop.now_ms())
-        self._work(engine)
+        self._tell_later(engine)
 
     def track(self, router: str, engine: PrefillEngine, lease_id: str, on_lost: Callable[[str], None]) -> None:
         """See ``Leases``."""
@@ -128,7 +130,7 @@ class StoredLeases:
         if lease_id in engine.leased:
             self._holder(engine).done(lease_id, self._loop.now_ms())
             engine.free(lease_id)
-            self._work(engine)
+            self._tell_later(engine)
 
     def release(self, router: str, engine: PrefillEngine, lease_id: str) -> None:
         """See ``Leases``."""
@@ -183,6 +185,18 @@ class StoredLeases:
             self._work(engine)
             self._loop.after(self._duration_ms / 8000, self._sync, engine)
 
+    def _tell_later(self, engine: PrefillEngine) -> None:
+        """P's timer: the store is told of many grants and reads at once."""
+        if engine.engine_id not in self._to_tell:
+            self._to_tell.add(engine.engine_id)
+            self._loop.after(self._holders[engine.engine_id].tell_delay_ms / 1000, self._tell, engine)
+
+    def _tell(self, engine: PrefillEngine) -> None:
+        self._to_tell.discard(engine.engine_id)
+        if engine.engine_id in self._holders:
+            self._holders[engine.engine_id].tell_now()
+            self._work(engine)
+
     def _work(self, engine: PrefillEngine) -> None:
         now_ms = self._loop.now_ms()
         holder = self._holders[engine.engine_id]
@@ -214,10 +228,10 @@ class StoredLeases:
                 self._count("renew", len(work.renew))
                 answers = self._store.renew(work.engine_id, work.renew, self._duration_ms)
                 for over in book.answered(work.engine_id, answers, now_ms, now_ms):
-                    self._tell(over.lease_id, over.lost)
+                    self._end(over.lease_id, over.lost)
         self._loop.after(TICK_S, self._tick, router)
 
-    def _tell(self, lease_id: str, lost: bool) -> None:
+    def _end(self, lease_id: str, lost: bool) -> None:
         on_lost = self._on_lost.pop(lease_id, None)
         if on_lost is not None and lost:
             self.num_lost += 1

@@ -149,7 +149,7 @@ class FenceMachine(RuleBasedStateMachine):
     @rule(is_silent=st.booleans(), is_overtaken=st.booleans())
     def keep(self, is_silent: bool, is_overtaken: bool) -> None:
         """One turn of ``LeaseKeeper``. Silent: nothing reaches the store. Overtaken: only its answers get lost."""
-        self.holder.tell_now()  # time moves in long pauses only
+        self.holder.tell_now()  # time moves in pauses that are longer than any delay
         work = self.holder.take_work(self.clock())
         if not work:
             return

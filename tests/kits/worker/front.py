@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -268,15 +268,13 @@ class ScriptedEngine:
 
 @dataclass
 class RecordingLeases:
-    """A keeper without a store. ``grant`` begins with ``before_grant``: what comes in just before it."""
+    """A keeper without a store."""
 
     engine: ScriptedEngine
     granted: list[str] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
-    before_grant: Callable[[], object] = lambda: None
 
     def grant(self, lease_id: str) -> bool:
-        self.before_grant()
         if not self.engine.has_lease(lease_id):
             return False
         self.granted.append(lease_id)

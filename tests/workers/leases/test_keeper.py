@@ -118,17 +118,20 @@ async def test_a_lease_is_held_at_once_and_the_store_has_it_soon(redis_url: str,
 
 
 async def test_grants_and_reads_that_come_together_are_told_together() -> None:
+    """Two hundred leases take two calls, and some more if the machine is slow or the listener begins meanwhile."""
     store = Counting()
     keeper = LeaseKeeper(store, ENGINE, on_end=Ends(), on_failed=[].append, duration_ms=LONG_MS)
     keeper.start()
+    await stored(keeper, "first")
+    store.calls.clear()
     for number in range(100):
         keeper.grant(f"read-{number}")
         await asyncio.sleep(0)
         assert keeper.done(f"read-{number}")
         keeper.grant(f"kept-{number}")
-    await eventually(lambda: len(store.held(ENGINE)) == 100)
-    assert store.calls == ["grant 100", "reap 100"]
+    await eventually(lambda: store.num_done == 100 and len(store.held(ENGINE)) == 101)
     await keeper.stop()
+    assert len(store.calls) < 20
 
 
 async def test_what_has_been_read_is_told_also_when_the_keeper_stops_at_once() -> None:
@@ -294,13 +297,15 @@ class Counting(MemoryLeaseStore):
     def __init__(self) -> None:
         super().__init__()
         self.calls: list[str] = []
+        self.num_done = 0
 
     def grant(self, engine_id: str, lease_ids: Sequence[str], duration_ms: int) -> list[str]:
-        self.calls.append(f"grant {len(lease_ids)}")
+        self.calls.append("grant")
         return super().grant(engine_id, lease_ids, duration_ms)
 
     def reap(self, engine_id: str, lease_ids: Sequence[str], done: Sequence[str]) -> list[LeaseStatus]:
-        self.calls.append(f"reap {len(lease_ids) + len(done)}")
+        self.calls.append("reap")
+        self.num_done += len(done)
         return super().reap(engine_id, lease_ids, done)
 
 

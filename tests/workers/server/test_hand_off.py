@@ -363,17 +363,6 @@ async def test_a_request_that_is_refused_leaves_the_answer_before_alone(decode: 
         assert await abort(worker), "as before: whoever has not read it says so"
 
 
-async def test_a_prefill_that_is_asked_again_just_before_the_grant_is_the_only_one_with_blocks() -> None:
-    async with front() as worker:
-        leases = worker.leases
-        leases.before_grant = lambda: leases.drop_older(ID, "")  # as the second request does
-        refused = await worker.http.post("/v1/completions", json=completion(**ASK), headers=NAMED)
-        leases.before_grant = lambda: None
-        taken = await worker.http.post("/v1/completions", json=completion(**ASK), headers=NAMED)
-        assert (refused.status_code, refused.json()["error"]["code"]) == (499, "aborted")
-        assert list(worker.engine.leases) == [taken.json()["kv_transfer_params"]["lease_id"]] == worker.leases.granted
-
-
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_decode_that_is_asked_again_ends_the_one_before(stream: bool) -> None:
     """Nobody has hung up: the older one is told, in the stream that it has begun or by a status."""
@@ -419,14 +408,6 @@ async def test_an_abort_of_another_request_leaves_the_lease() -> None:
         await prefill(worker, "/v1/completions", completion())
         assert not await abort(worker)
         assert list(worker.engine.leases) == ["lease-0"]
-
-
-async def test_an_abort_just_before_the_grant_ends_both() -> None:
-    async with front() as worker:
-        worker.leases.before_grant = lambda: worker.leases.drop_request(ID)
-        response = await worker.http.post("/v1/completions", json={**completion(), **ASK}, headers=NAMED)
-        assert (response.status_code, response.json()["error"]["code"]) == (499, "aborted")
-        assert worker.leases.granted == [] and worker.engine.leases == {}
 
 
 async def test_one_connection_serves_many_requests() -> None:

@@ -49,14 +49,6 @@ async def test_its_sequences_end_and_nobody_elses() -> None:
         assert worker.engine.aborted == [f"{7:020x}{DEAD}"]
 
 
-async def test_a_lease_that_is_about_to_be_granted_is_not_handed_over() -> None:
-    async with front() as worker:
-        worker.leases.before_grant = lambda: worker.leases.drop_all(DEAD)
-        response = await ask(worker, DEAD, 1, **ASK)
-        assert (response.status_code, response.json()["error"]["code"]) == (499, "aborted")
-        assert worker.engine.leases == {} and worker.leases.granted == []
-
-
 @pytest.mark.parametrize(
     "router_id", ["0123456789a", "0123456789abc", "0123456789AB", "0123456789ag", "0123456789ab%0A", "%20123456789ab"]
 )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from core.protocol.errors import ApiError
 from core.protocol.openai.requests import CompletionRequest
 from tests.kits.worker.front import RecordingLeases, ScriptedEngine, completion, fast_tokenizer, render
 from tests.kits.worker.hand_off import ASK
@@ -70,8 +71,10 @@ async def asked() -> AsyncIterator[Asked]:
     )
     tokenizer = Tokenizer(fast_tokenizer(), render, eos_token_ids=frozenset({1}), special_ids=frozenset({0, 1}))
     job = await JobFactory(identity, tokenizer).make(CompletionRequest, completion(**ASK), "r")
-    yield Asked(identity, job)
-    tokenizer.close()
+    try:
+        yield Asked(identity, job)
+    finally:
+        tokenizer.close()
 
 
 @pytest.mark.parametrize("arrives", [True, False])
@@ -88,6 +91,28 @@ async def test_a_hand_off_in_the_turn_in_which_the_client_leaves_is_dropped(arri
         with pytest.raises(asyncio.CancelledError):
             await task
         assert one.leases.dropped == ([LEASE] if arrives else [])
+
+
+@pytest.mark.parametrize("how", ["its request is aborted", "it is asked again", "its router is gone"])
+async def test_a_lease_that_ends_between_its_token_and_its_grant_is_not_handed_over(how: str) -> None:
+    async def nothing(message: Any = None) -> Any:
+        raise AssertionError("nothing is sent or received")
+
+    async with asked() as one:
+        task = asyncio.create_task(one.serving.answer(one.job, ConnectedClient(nothing, nothing, "r")))
+        await one.engine.changed.wait()
+        one.engine.hand_off()
+        match how:  # as the pages of the internal port do, and the next request
+            case "its request is aborted":
+                assert one.leases.drop_request("r")
+            case "it is asked again":
+                one.leases.drop_older("r", "")
+            case _:
+                assert one.leases.drop_all("r") == 1
+        with pytest.raises(ApiError) as raised:
+            await task
+        assert raised.value.code == "aborted"
+        assert one.leases.granted == [] and one.engine.leases == {}
 
 
 @pytest.mark.parametrize("leaves", [True, False])
