@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from core.protocol.worker import Role
 from router.placement import Ahead
 from router.pool import Reservation, Worker
-from router.queue.worker_queue import WorkerQueue
+from router.queue.worker_queue import MOST_IN_A_TURN, WorkerQueue
 
 
 def worker(name: str = "w", role: Role = Role.DECODE, **kwargs: Any) -> Worker:
@@ -62,6 +62,30 @@ async def _queue_in_order(requests: list[tuple[int, bool]], places: int) -> None
     await asyncio.gather(*tasks, return_exceptions=True)
     assert len(given_back) == len(served)
     assert len(queue) == 0
+
+
+async def test_room_for_thousands_is_given_a_few_in_a_turn_and_in_order() -> None:
+    """Each one that gets a place does much in its next step, and all of them together would stall the loop."""
+    one = worker(limit=10_000)
+    one.healthy = False
+    queue = WorkerQueue(lambda _: None)
+
+    def pick(_ahead: Ahead) -> Reservation | None:
+        return Reservation(one) if one.healthy else None
+
+    waiters = [queue.enter(pick, 0, number, "m") for number in range(3 * MOST_IN_A_TURN + 1)]
+    one.healthy = True
+    queue.wake()
+    num_served = []
+    while len(queue):
+        queue.wake()  # whoever else wakes it in the same turn
+        num_served.append(sum(waiter.future.done() for waiter in waiters))
+        assert all(waiter.future.done() for waiter in waiters[: num_served[-1]])
+        if len(num_served) == 2:
+            waiters.append(queue.enter(pick, 0, len(waiters), "m"))  # comes in between, and is the last one
+        await asyncio.sleep(0)
+    assert num_served == [MOST_IN_A_TURN, 2 * MOST_IN_A_TURN, 3 * MOST_IN_A_TURN]
+    assert all(waiter.future.done() for waiter in waiters)
 
 
 async def test_a_group_without_room_does_not_block_another() -> None:
