@@ -57,7 +57,7 @@ def create_public_app(
     allow_chat_template: bool = False,
     on_change: Callable[[], None] = lambda: None,
 ) -> ASGIApp:
-    """The application for clients and routers. No framework code runs for the two hot endpoints.
+    """The application for clients and routers. No framework code runs for a ``POST`` to the two hot endpoints.
 
     ``grammars`` compiles what structured output follows; None: it is refused.
     ``load`` returns what ``/load`` answers.

@@ -31,10 +31,10 @@ RENEWED_MS = 50
 #: Milliseconds between two attempts while the store cannot be reached.
 RETRY_MS = 500
 #: Most milliseconds until a store that answers is told of a grant or a read. A router asks about a lease a sixteenth of
-#: its interval after P's answer at the earliest: 94 ms, unless it is set otherwise.
+#: its interval after P's answer at the earliest: 93 ms, unless it is set otherwise.
 TELL_DELAY_MS = 50
-#: The delay is at most the duration of a lease divided by this.
-DURATION_PER_DELAY = 16
+#: The delay is at most the duration of a lease divided by this: no more than a router waits that renews it four times.
+DURATION_PER_DELAY = 64
 
 
 @dataclass
@@ -85,8 +85,7 @@ class LeaseHolder:
         self._untold: dict[str, _GrantedLease] = {}
         #: When to ask about all leases next; not later than the earliest deadline.
         self._sync_at_ms = now_ms + self._sync_ms
-        #: When to tell the store of what is untold. In the past: at the next look, because nothing has been untold for
-        #: a while.
+        #: When to tell the store of what is untold; in the past: at the next look.
         self._tell_at_ms = self._sync_at_ms
         self._silent_since_ms: int | None = None
         self._retry_at_ms = now_ms

@@ -108,7 +108,7 @@ class TrackedLeases:
         return engine_id in self._engines
 
     def track(self, engine_id: str, lease_id: str, now_ms: int) -> int:
-        """Renew the lease, which P has just granted, soon and from then on; returns when first.
+        """Renew the lease, which P has just granted, soon and from then on; returns when at the earliest.
 
         Raises AlreadyTrackedError.
         """
@@ -205,7 +205,8 @@ class TrackedLeases:
         until_ms, again_ms = now_ms + self._slack_ms, now_ms + self._interval_ms
         renew, engine.due_ms = [], again_ms
         for lease_id, lease in engine.leases.items():
-            if lease.renew_at_ms <= until_ms and lease.new_until_ms <= now_ms:
+            is_known = lease.new_until_ms <= now_ms or engine.silent_since_ms is not None
+            if lease.renew_at_ms <= until_ms and is_known:
                 lease.renew_at_ms = again_ms
                 renew.append(lease_id)
                 continue

@@ -145,9 +145,19 @@ def test_a_release_that_is_heard_does_not_wait_for_the_grant(holder: LeaseHolder
 
 
 def test_the_delay_is_short_beside_a_short_duration() -> None:
-    holder = LeaseHolder(duration_ms=160, redis_grace_ms=GRACE_MS, now_ms=START_MS)
+    holder = LeaseHolder(duration_ms=640, redis_grace_ms=GRACE_MS, now_ms=START_MS)
     holder.grant("a", START_MS)
     assert holder.next_work_ms() == START_MS + 10
+
+
+def test_a_timer_that_an_earlier_lease_has_set_takes_along_what_came_since(holder: LeaseHolder) -> None:
+    holder.grant("a", START_MS)
+    holder.sync_soon()
+    holder.granted(holder.take_work(START_MS + 10).grant, START_MS + 10)
+    holder.grant("b", START_MS + 20)
+    assert not holder.take_work(START_MS + TELL_DELAY_MS)
+    holder.tell_now()
+    assert holder.take_work(START_MS + TELL_DELAY_MS).grant == ["b"]
 
 
 def test_an_unknown_lease_is_granted_again(holder: LeaseHolder) -> None:

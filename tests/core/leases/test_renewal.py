@@ -70,10 +70,13 @@ def test_an_engine_is_asked_twice_in_an_interval_however_many_leases_it_has(
 
 def test_leases_of_one_engine_that_are_due_soon_go_together(book: TrackedLeases) -> None:
     later_ms = INTERVAL_MS // 6
+    # Renewed for the second time half an interval and a little after FIRST_MS.
+    late_ms = FIRST_MS - INTERVAL_MS // 2 + 1
+    book.track("e", "late", late_ms - INTERVAL_MS // 4)
+    assert book.take_work(late_ms) == [EngineWork("e", [], ["late"])]
     book.track("e", "a", NOW_MS)
     book.track("e", "b", NOW_MS + later_ms)
     book.track("f", "c", NOW_MS + later_ms)
-    book.track("e", "late", FIRST_MS + INTERVAL_MS // 4 + 1)
     assert book.take_work(FIRST_MS) == [EngineWork("e", [], ["a", "b"])]
     assert book.take_work(FIRST_MS + later_ms) == [EngineWork("f", [], ["c"])]
     assert len(book) == 4
@@ -87,6 +90,16 @@ def test_a_lease_of_which_p_may_not_have_told_the_store_waits_for_the_next_time(
     assert book.take_work(FIRST_MS) == [EngineWork("e", [], ["old", "told"])]
     assert book.next_work_ms() == FIRST_MS + INTERVAL_MS // 2, "not sooner, else an engine would be asked more often"
     assert "new" in book.take_work(FIRST_MS + INTERVAL_MS // 2)[0].renew
+
+
+def test_a_store_that_was_silent_is_asked_of_new_leases_too(book: TrackedLeases) -> None:
+    book.track("e", "old", NOW_MS)
+    book.take_work(FIRST_MS)
+    book.failed("e", FIRST_MS)
+    book.untrack("e", "old")
+    book.track("e", "new", FIRST_MS + RETRY_MS - 1)
+    book.failed("e", FIRST_MS)
+    assert book.take_work(FIRST_MS + RETRY_MS) == [EngineWork("e", [], ["new"])]
 
 
 def test_the_time_left_counts_from_when_the_renewal_was_sent(book: TrackedLeases) -> None:

@@ -88,6 +88,29 @@ async def test_room_for_thousands_is_given_a_few_in_a_turn_and_in_order() -> Non
     assert all(waiter.future.done() for waiter in waiters)
 
 
+async def test_room_that_comes_in_pieces_is_given_no_faster_and_the_most_urgent_comes_first() -> None:
+    one = worker(limit=0)
+    queue = WorkerQueue(lambda _: None)
+
+    def pick(_ahead: Ahead) -> Reservation | None:
+        if one.room <= 0:
+            return None
+        one.in_flight += 1
+        return Reservation(one)
+
+    waiters = [queue.enter(pick, 0, number, "m") for number in range(2 * MOST_IN_A_TURN)]
+    for _ in range(MOST_IN_A_TURN + 8):
+        one.limit += 1
+        queue.wake()
+    assert one.in_flight == MOST_IN_A_TURN
+    urgent = queue.enter(pick, -1, len(waiters), "m")
+    assert not urgent.future.done()
+    one.limit -= 7  # of the eight places that are left
+    await asyncio.sleep(0)
+    assert urgent.future.done() and one.in_flight == MOST_IN_A_TURN + 1
+    assert sum(waiter.future.done() for waiter in waiters) == MOST_IN_A_TURN
+
+
 async def test_a_group_without_room_does_not_block_another() -> None:
     queue = WorkerQueue(lambda _: None)
     free = Reservation(worker())
