@@ -198,15 +198,14 @@ class TrackedLeases:
         return self._end(engine_id, engine, overdue)
 
     def _engine_work(self, engine_id: str, engine: _Engine, now_ms: int) -> EngineWork | None:
-        next_ms = _next_ms(engine)
-        together_ms = 0 if engine.silent_since_ms is not None else self._together_ms
+        next_ms, is_silent = _next_ms(engine), engine.silent_since_ms is not None
+        together_ms = 0 if is_silent else self._together_ms
         if next_ms is None or next_ms > now_ms + together_ms:
             return None
         until_ms, again_ms = now_ms + self._slack_ms, now_ms + self._interval_ms
         renew, engine.due_ms = [], again_ms
         for lease_id, lease in engine.leases.items():
-            is_known = lease.new_until_ms <= now_ms or engine.silent_since_ms is not None
-            if lease.renew_at_ms <= until_ms and is_known:
+            if lease.renew_at_ms <= until_ms and (lease.new_until_ms <= now_ms or is_silent):
                 lease.renew_at_ms = again_ms
                 renew.append(lease_id)
                 continue

@@ -77,11 +77,12 @@ async def asked() -> AsyncIterator[Asked]:
         tokenizer.close()
 
 
+async def nothing(message: Any = None) -> Any:
+    raise AssertionError("nothing is sent or received")
+
+
 @pytest.mark.parametrize("arrives", [True, False])
 async def test_a_hand_off_in_the_turn_in_which_the_client_leaves_is_dropped(arrives: bool) -> None:
-    async def nothing(message: Any = None) -> Any:
-        raise AssertionError("nothing is sent or received")
-
     async with asked() as one:
         task = asyncio.create_task(one.serving.answer(one.job, ConnectedClient(nothing, nothing, "r")))
         await one.engine.changed.wait()
@@ -95,10 +96,6 @@ async def test_a_hand_off_in_the_turn_in_which_the_client_leaves_is_dropped(arri
 
 async def test_a_lease_that_ends_between_its_token_and_its_grant_is_not_handed_over() -> None:
     """Its request is aborted, or sent again, or its router is gone."""
-
-    async def nothing(message: Any = None) -> Any:
-        raise AssertionError("nothing is sent or received")
-
     async with asked() as one:
         task = asyncio.create_task(one.serving.answer(one.job, ConnectedClient(nothing, nothing, "r")))
         await one.engine.changed.wait()
