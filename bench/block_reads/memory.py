@@ -16,6 +16,8 @@ from workers.rank.huge_pages import zeros_in_huge_pages
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from workers.transfer.nixl.nixl_port import TransferAgent
+
 
 class Pieces(Protocol):
     """Memory ``[piece, byte]`` full of ones. ``memory_type`` is that of ``RankMemory``."""
@@ -27,6 +29,9 @@ class Pieces(Protocol):
 
     def use_on_this_thread(self) -> None:
         """Prepare a thread to use the memory."""
+
+    def new_agent(self, name: str) -> TransferAgent:
+        """The agent of a rank with such memory."""
 
     def copy(self, chosen: NDArray[Any], target: Self, start: int) -> float:
         """Copy pieces into those of ``target`` from ``start`` on; returns the seconds that the copy alone took."""
@@ -49,6 +54,12 @@ class HostPieces:
 
     def use_on_this_thread(self) -> None:
         """Nothing to do."""
+
+    def new_agent(self, name: str) -> TransferAgent:
+        # NIXL reads the environment when it is imported, so the caller has to have set it.
+        from workers.transfer.nixl.nixl_port import NixlAgent
+
+        return NixlAgent(name)
 
     def copy(self, chosen: NDArray[Any], target: HostPieces, start: int) -> float:
         into = target._array[start : start + len(chosen)]
@@ -77,6 +88,11 @@ class GpuPieces:
         from workers.rank.device import use_on_this_thread
 
         use_on_this_thread(0)
+
+    def new_agent(self, name: str) -> TransferAgent:
+        from workers.rank.gpu.agent import new_agent
+
+        return new_agent(self._tensor.device, name)
 
     def copy(self, chosen: NDArray[Any], target: GpuPieces, start: int) -> float:
         import torch

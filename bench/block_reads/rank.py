@@ -36,7 +36,13 @@ class BenchRank:
         shard = Shard(first_layer=0, last_layer=1, first_head=0, last_head=1)
         sizes = (cache.address, cache.num_pieces, cache.piece_bytes)
         memory = rank_memory(secrets.token_hex(8), *sizes, shard, cache.memory_type)
-        self.transfer = RankTransfer(memory, self._events.put, options, on_thread_start=cache.use_on_this_thread)
+        self.transfer = RankTransfer(
+            memory,
+            self._events.put,
+            options,
+            make_agent=cache.new_agent,
+            on_thread_start=cache.use_on_this_thread,
+        )
 
     def connect(self, remote: RankMetadata) -> None:
         """Connect an engine of one rank. Raises RuntimeError when that fails."""

@@ -46,7 +46,20 @@ class Shard(msgspec.Struct, kw_only=True, frozen=True):
     last_head: int
 
 
-class RankMetadata(msgspec.Struct, kw_only=True, frozen=True):
+class SharedMemory(msgspec.Struct, kw_only=True, frozen=True):
+    """GPU memory that other processes of the same machine can map (CUDA IPC)."""
+
+    #: Id of the kernel's boot: equal on one machine, also between its containers.
+    boot_id: str
+    #: UUID of the GPU.
+    gpu: str
+    #: CUDA's handle of the allocation.
+    handle: bytes
+    #: Bytes from the begin of the allocation.
+    offset: int
+
+
+class RankMetadata(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """How to read one rank's blocks."""
 
     engine_id: str
@@ -65,6 +78,8 @@ class RankMetadata(msgspec.Struct, kw_only=True, frozen=True):
     #: Address of the version table: ``num_blocks`` little-endian unsigned 64-bit integers in host memory.
     version_address: int
     shard: Shard
+    #: The memory at ``cache_address``, if it is a GPU's and can be mapped.
+    shared_memory: SharedMemory | None = None
 
 
 class Handshake(msgspec.Struct, kw_only=True, frozen=True):

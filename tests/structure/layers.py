@@ -82,7 +82,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("rank_transfer",),
         ("agent_loop",),
         ("notices", "null_transfer", "reads"),
-        ("memory", "port"),
+        ("mapped", "memory", "port"),
         ("nixl", "versions"),
     ),
     "workers.vllm": (

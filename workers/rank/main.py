@@ -215,9 +215,18 @@ def _start_transfer(spec: RankSpec, memory: RankMemory, emit: Emit) -> Transfer:
     apply_ucx_environment(spec.internal_host)
     from workers.transfer.rank_transfer import RankTransfer
 
-    on_gpu = memory.cache_memory_type == "VRAM"
-    start = partial(use_on_this_thread, memory.cache_device_id) if on_gpu else None
-    return RankTransfer(memory, emit, spec.transfer_options, on_thread_start=start)
+    if memory.cache_memory_type != "VRAM":
+        return RankTransfer(memory, emit, spec.transfer_options)
+    from workers.rank.gpu.agent import new_agent
+
+    gpu = memory.cache_device_id
+    return RankTransfer(
+        memory,
+        emit,
+        spec.transfer_options,
+        make_agent=partial(new_agent, torch.device("cuda", gpu)),
+        on_thread_start=partial(use_on_this_thread, gpu),
+    )
 
 
 if __name__ == "__main__":

@@ -233,7 +233,9 @@ def _register(agent: TransferAgent, memory: RankMemory) -> RankMetadata:
     )
     for region in (cache_of(metadata), version_table_of(metadata)):
         agent.register(region)
-    return msgspec.structs.replace(metadata, agent_metadata=agent.metadata())
+    return msgspec.structs.replace(
+        metadata, agent_metadata=agent.metadata(), shared_memory=agent.share(cache_of(metadata))
+    )
 
 
 def _take(commands: queue.SimpleQueue[TransferCommand | None], timeout_s: float) -> list[TransferCommand | None]:

@@ -9,7 +9,7 @@ import pytest
 
 from core.protocol import status, steps
 from core.protocol.handoff import KVTransferParams, Resume
-from core.protocol.handshake import Compatibility, Handshake, RankMetadata, Shard
+from core.protocol.handshake import Compatibility, Handshake, RankMetadata, Shard, SharedMemory
 from core.protocol.router import RouterRecord
 from core.protocol.token_keys import announcement_key
 from core.protocol.vllm_server import VllmRecord, VllmStatus
@@ -67,6 +67,9 @@ METADATA = RankMetadata(
     block_bytes=1024,
     version_address=4096,
     shard=Shard(first_layer=0, last_layer=2, first_head=0, last_head=2),
+)
+ON_GPU = msgspec.structs.replace(
+    METADATA, shared_memory=SharedMemory(boot_id="b", gpu="g", handle=b"\x00\xff", offset=512)
 )
 VLLM_STATUS = VllmStatus(
     record=VllmRecord(
@@ -193,6 +196,16 @@ MSGPACK: list[tuple[Any, Any, str]] = [
         "74797065a44452414daf63616368655f6465766963655f696400aa6e756d5f626c6f636b730aab626c6f636b5f6279746573"
         "cd0400af76657273696f6e5f61646472657373cd1000a5736861726484ab66697273745f6c6179657200aa6c6173745f6c61"
         "79657202aa66697273745f6865616400a96c6173745f6865616402",
+    ),
+    (
+        ON_GPU,
+        RankMetadata,
+        "8da9656e67696e655f6964a26531a472616e6b00a96e756d5f72616e6b7301ae6167656e745f6d65746164617461c40200ff"
+        "aa6167656e745f6e616d65a161ad63616368655f61646472657373cf0000800000000000b163616368655f6d656d6f72795f"
+        "74797065a44452414daf63616368655f6465766963655f696400aa6e756d5f626c6f636b730aab626c6f636b5f6279746573"
+        "cd0400af76657273696f6e5f61646472657373cd1000a5736861726484ab66697273745f6c6179657200aa6c6173745f6c61"
+        "79657202aa66697273745f6865616400a96c6173745f6865616402ad7368617265645f6d656d6f727984a7626f6f745f6964"
+        "a162a3677075a167a668616e646c65c40200ffa66f6666736574cd0200",
     ),
     (
         Handshake(wire_version=2, engine_id="e1", compatibility_hash="c", metadata=b"\xff"),

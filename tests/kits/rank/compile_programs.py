@@ -1,7 +1,7 @@
 """Compiles the programs of GPUs, which need not be there: ``python -m tests.kits.rank.compile_programs``.
 
 Triton must not be told to interpret. For each case a line of JSON: its name, the bytes of shared memory of a program,
-and whether it uses the GPU's units for products of matrices.
+whether it uses the GPU's units for products of matrices, and whether it loads 16 bytes at a time.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from workers.rank.gpu.programs import gate_program, rms_norm_program, rotate_program, store_program
+from workers.rank.gpu.piece_copies import NUM_WARPS, NUMBERS
+from workers.rank.gpu.programs import copy_program, gate_program, rms_norm_program, rotate_program, store_program
 from workers.rank.in_place.port import TILE_NUMBERS, TOKENS_PER_TILE
 from workers.rank.in_place.programs import attend_program, attend_ragged_program, merge_program
 from workers.rank.in_place.triton_kernel import TileSizes, tile_sizes
 
 ITEM_SIZES = {"bf16": 2, "fp16": 2, "fp32": 4}
-NUMBERS = (
+STRIDES = (
     "query_head_stride",
     "query_token_stride",
     "block_stride",
@@ -51,7 +52,7 @@ def compile_attend(
     out = "fp32" if splits > 1 else dtype
     signature = {"query": f"*{dtype}", "blocks": f"*{dtype}", "tables": "*i32", rows: "*i32", "out": f"*{out}"}
     signature |= {"sums": "*fp32", "maxima": "*fp32", "scaling": "fp32"}
-    signature |= dict.fromkeys(("window", *counts, *NUMBERS), "i32")
+    signature |= dict.fromkeys(("window", *counts, *STRIDES), "i32")
     constants = {
         "SHARED": shared,
         "NUM_HEADS": 8 * shared,
@@ -77,6 +78,14 @@ def compile_merge() -> Any:
     signature = {"weighted": "*fp32", "sums": "*fp32", "maxima": "*fp32", "out": "*bf16", "split_stride": "i32"}
     source = ASTSource(merge_program, signature | dict.fromkeys(constants, "constexpr"), constants)
     return triton.compile(source, target=GPUTarget("cuda", 90, 32))
+
+
+def compile_copy() -> Any:
+    """What Triton makes of ``copy_program``."""
+    constants = {"BLOCK": NUMBERS}
+    signature = {"addresses": "*i64", "num_pieces": "i32", "pairs": "i32", "BLOCK": "constexpr"}
+    source = ASTSource(copy_program, signature, constants)
+    return triton.compile(source, target=GPUTarget("cuda", 80, 32), options={"num_warps": NUM_WARPS})
 
 
 def compile_rows(dtype: str) -> Any:
@@ -107,10 +116,15 @@ def compile_rows(dtype: str) -> Any:
 def main() -> None:
     compiled = {f"attend {case}": compile_attend(*case) for case in CASES}
     rows = compile_rows("bf16") | compile_rows("fp16") | compile_rows("fp32")
-    for name, made in {**compiled, "merge": compile_merge(), **rows}.items():
+    for name, made in {**compiled, "merge": compile_merge(), "copy": compile_copy(), **rows}.items():
         assert made.asm["cubin"], "the GPU's own code"
-        uses_units = "mma" in made.asm["ptx"]
-        print(json.dumps({"name": name, "shared_bytes": made.metadata.shared, "uses_matrix_units": uses_units}))
+        found = {
+            "name": name,
+            "shared_bytes": made.metadata.shared,
+            "uses_matrix_units": "mma" in made.asm["ptx"],
+            "loads_16_bytes": "ld.global.v2.b64" in made.asm["ptx"],
+        }
+        print(json.dumps(found))
 
 
 if __name__ == "__main__":

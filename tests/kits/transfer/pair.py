@@ -149,6 +149,7 @@ class DecodeRank:
         num_blocks: int = NUM_BLOCKS,
         block_bytes: int = BLOCK_BYTES,
         shard: Shard = WHOLE,
+        memory_type: str = "DRAM",
     ) -> None:
         self.engine_id = engine_id or secrets.token_hex(8)
         self.cache = np.zeros((num_blocks, block_bytes), dtype=np.uint8)
@@ -163,7 +164,7 @@ class DecodeRank:
             rank=rank,
             num_ranks=num_ranks,
             cache_address=self.cache.ctypes.data,
-            cache_memory_type="DRAM",
+            cache_memory_type=memory_type,
             cache_device_id=0,
             num_blocks=num_blocks,
             block_bytes=block_bytes,

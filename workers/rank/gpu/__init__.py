@@ -1,6 +1,10 @@
 """Programs that Triton compiles for GPUs, beside those of attention (``in_place``).
 
 ``support``   whether they can be compiled here
-``programs``  norms, rotations, gates, and writing to the paged cache, in Triton's subset of Python
-``row_programs`` and ``cache_writes``  what starts them
+``programs``  norms, rotations, gates, writing to the paged cache, and copies of pieces, in Triton's subset of Python
+``row_programs``, ``cache_writes`` and ``piece_copies``  what starts them
+
+And what lets ranks on one GPU read each other's blocks:
+
+``cuda_ipc``  maps memory of another process; ``mapped_memory`` copies from it, ``agent`` chooses it
 """

@@ -37,6 +37,8 @@ from workers.rank_protocol.transfer_errors import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from core.protocol.handshake import SharedMemory
+
 logger = logging.getLogger(__name__)
 
 _bindings = nixl.nixlBind
@@ -89,11 +91,16 @@ class PieceRow(msgspec.Struct, frozen=True):
 
 
 class Pieces(msgspec.Struct, frozen=True):
-    """Rows of pieces, numbered row by row: with equal counts, piece ``i`` of row ``r`` is ``r * count + i``."""
+    """Rows of pieces, numbered row by row: with equal counts, piece ``i`` of row ``r`` is ``r * count + i``.
+
+    ``shared``: how to map the memory at ``shared_address``, in which all pieces are.
+    """
 
     rows: tuple[PieceRow, ...]
     memory_type: str = "DRAM"
     device_id: int = 0
+    shared: SharedMemory | None = None
+    shared_address: int = 0
 
 
 #: NIXL's opaque handles.
@@ -114,6 +121,9 @@ class TransferAgent(Protocol):
         The memory must outlive the agent.
         """
 
+    def share(self, region: Region) -> SharedMemory | None:
+        """How other processes of this machine map the memory; None if they cannot."""
+
     def metadata(self) -> bytes:
         """What a peer needs for ``add_remote``; with it the peer can read the memory that is registered now."""
 
@@ -132,7 +142,10 @@ class TransferAgent(Protocol):
     def post_read(
         self, local: PieceList, local_ids: NDArray[np.int32], remote: PieceList, remote_ids: NDArray[np.int32]
     ) -> TransferHandle:
-        """Start to read ``remote[remote_ids[i]]`` into ``local[local_ids[i]]``. Over shared memory this copies."""
+        """Start to read ``remote[remote_ids[i]]`` into ``local[local_ids[i]]``."""
+
+    def copies_in_call(self, local: PieceList, remote: PieceList) -> bool:
+        """Whether ``post_read`` between these lists may copy all data before it returns."""
 
     def state(self, transfer: TransferHandle) -> TransferState:
         """The state of a transfer; also makes progress. FAILED, PeerLostError and BackendFailedError end it."""
@@ -169,6 +182,9 @@ class NixlAgent:
         row = (region.address, region.num_bytes, region.device_id, "")
         with _translated:
             self._registered.append(self._agent.register_memory([row], region.memory_type))
+
+    def share(self, region: Region) -> None:
+        return None
 
     def metadata(self) -> bytes:
         with _translated:
@@ -212,6 +228,9 @@ class NixlAgent:
             transfer = self._agent.make_prepped_xfer("READ", local, local_ids, remote, remote_ids)
             self._agent.transfer(transfer)
             return transfer
+
+    def copies_in_call(self, local: PieceList, remote: PieceList) -> bool:
+        return True
 
     def state(self, transfer: TransferHandle) -> TransferState:
         with _translated:

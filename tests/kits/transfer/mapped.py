@@ -1,0 +1,89 @@
+"""Memory of the host in the place of a GPU's: ranks of this process map what other ranks of it share. Not a test."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from core.protocol.handshake import SharedMemory
+from workers.transfer.mapped.mapped_agent import MappedAgent
+from workers.transfer.nixl.nixl_port import NixlAgent, PieceList, Pieces, Region, TransferHandle
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+HOST = "DRAM"
+
+
+class HostAsGpu:
+    """``MappedMemory``: the handle is the address. It counts."""
+
+    def __init__(self) -> None:
+        #: Addresses that are mapped, as often as they are.
+        self.mapped: list[int] = []
+        self.num_pieces = 0
+        self.can_map = True
+        #: Whether copies end; otherwise they are under way until it is set.
+        self.ends = True
+
+    def share(self, address: int) -> SharedMemory | None:
+        return SharedMemory(boot_id="b", gpu="g", handle=b"%d" % address, offset=0)
+
+    def map(self, shared: SharedMemory, num_bytes: int) -> int | None:
+        if not self.can_map:
+            return None
+        self.mapped.append(int(shared.handle))
+        return self.mapped[-1]
+
+    def unmap(self, address: int) -> None:
+        self.mapped.remove(address)
+
+    def copy(self, sources: NDArray[np.int64], targets: NDArray[np.int64], num_bytes: int) -> HostCopy:
+        self.num_pieces += len(sources)
+        for source, target in zip(sources.tolist(), targets.tolist(), strict=True):
+            ctypes.memmove(target, source, num_bytes)
+        return HostCopy(self)
+
+
+class HostCopy:
+    """``Copy`` of ``HostAsGpu``."""
+
+    def __init__(self, memory: HostAsGpu) -> None:
+        self._memory = memory
+
+    def has_ended(self) -> bool:
+        return self._memory.ends
+
+
+class HostNixl(NixlAgent):
+    """NIXL, to which everything is memory of the host; it counts what it reads."""
+
+    num_pieces = 0
+
+    def register(self, region: Region) -> None:
+        super().register(msgspec.structs.replace(region, memory_type=HOST))
+
+    def prepare(self, pieces: Pieces, owner: str | None = None) -> PieceList:
+        return super().prepare(msgspec.structs.replace(pieces, memory_type=HOST), owner)
+
+    def post_read(
+        self, local: PieceList, local_ids: NDArray[np.int32], remote: PieceList, remote_ids: NDArray[np.int32]
+    ) -> TransferHandle:
+        self.num_pieces += len(local_ids)
+        return super().post_read(local, local_ids, remote, remote_ids)
+
+
+class MappedAgents:
+    """Makes the agents of ranks, and keeps what each of them has: ``memories`` and ``inner``."""
+
+    def __init__(self) -> None:
+        self.memories: list[HostAsGpu] = []
+        self.inner: list[HostNixl] = []
+
+    def __call__(self, name: str) -> MappedAgent:
+        self.memories.append(HostAsGpu())
+        self.inner.append(HostNixl(name))
+        return MappedAgent(self.inner[-1], self.memories[-1])

@@ -1,0 +1,107 @@
+"""``MappedMemory`` of a GPU: CUDA IPC maps what other processes share, and one program copies all pieces of a read.
+
+Importing this needs the package ``triton``.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from core.protocol.handshake import SharedMemory
+from workers.rank.gpu import cuda_ipc
+from workers.rank.gpu.piece_copies import copy_pieces
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+logger = logging.getLogger(__name__)
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+class GpuMemory:
+    """See ``MappedMemory``. The constructor compiles the program, which takes a second the first time, and leaves the
+    thread, for which it is made, with another stream.
+
+    Copies have a stream of their own with a high priority: they need few of the GPU's units for a short time, and
+    need not wait for a step of the model.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._boot_id = _BOOT_ID.read_text().strip()
+        self._gpu = str(torch.cuda.get_device_properties(device).uuid)
+        self._stream = torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
+        torch.cuda.set_stream(self._stream)
+        self._try()
+
+    def share(self, address: int) -> SharedMemory | None:
+        """See ``MappedMemory``."""
+        try:
+            base, _ = cuda_ipc.allocation_of(address)
+            handle = cuda_ipc.handle_of(base)
+        except cuda_ipc.CudaError as error:
+            # Torch's expandable segments are of a kind that has no such handles, for example.
+            logger.info("the GPU memory of the cache cannot be shared: %s", error)
+            return None
+        return SharedMemory(boot_id=self._boot_id, gpu=self._gpu, handle=handle, offset=address - base)
+
+    def map(self, shared: SharedMemory, num_bytes: int) -> int | None:
+        """See ``MappedMemory``."""
+        here = shared.boot_id == self._boot_id and shared.gpu == self._gpu
+        if not here or len(shared.handle) != cuda_ipc.HANDLE_BYTES:
+            return None
+        try:
+            return self._open(shared, num_bytes)
+        except cuda_ipc.CudaError as error:
+            logger.info("GPU memory of another process was not mapped: %s", error)
+            return None
+
+    def unmap(self, address: int) -> None:
+        """See ``MappedMemory``."""
+        try:
+            base, _ = cuda_ipc.allocation_of(address)
+            cuda_ipc.close_handle(base)
+        except cuda_ipc.CudaError as error:
+            logger.warning("GPU memory of another process stays mapped: %s", error)
+
+    def copy(self, sources: NDArray[np.int64], targets: NDArray[np.int64], num_bytes: int) -> GpuCopy:
+        """See ``MappedMemory``."""
+        read = copy_pieces(sources, targets, num_bytes, self._device)
+        return GpuCopy(self._stream.record_event(), read)
+
+    def _open(self, shared: SharedMemory, num_bytes: int) -> int | None:
+        base = cuda_ipc.open_handle(shared.handle)
+        # What a peer says of its memory is not believed: an access outside would cost this rank its GPU.
+        _, size = cuda_ipc.allocation_of(base)
+        if 0 <= shared.offset <= size - num_bytes:
+            return base + shared.offset
+        cuda_ipc.close_handle(base)
+        return None
+
+    def _try(self) -> None:
+        """Copy two pieces. Raises RuntimeError if the program does not copy, and what Triton raises."""
+        numbers = torch.arange(16, device=self._device).view(4, 4)
+        torch.cuda.synchronize(self._device)
+        sources, targets = (np.array([numbers[row].data_ptr() for row in rows]) for rows in ((0, 1), (3, 2)))
+        self.copy(sources, targets, numbers[0].nbytes)
+        torch.cuda.synchronize(self._device)
+        if numbers.flatten().tolist() != [*range(8), *range(4, 8), *range(4)]:
+            raise RuntimeError("the program that copies pieces does not copy them")
+
+
+class GpuCopy:
+    """A copy that was started: ``read`` lives until it has ended."""
+
+    def __init__(self, event: torch.cuda.Event, read: torch.Tensor) -> None:
+        self._event = event
+        self._read = read
+
+    def has_ended(self) -> bool:
+        """See ``Copy``."""
+        return bool(self._event.query())  # type: ignore[no-untyped-call]
