@@ -1,8 +1,8 @@
-"""Builds the two ASGI applications of a worker: for the public and for the internal port."""
+"""Builds what a worker's public and internal ports serve."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from fastapi import FastAPI
 from starlette.routing import Route
@@ -10,6 +10,7 @@ from starlette.routing import Route
 from core.net.access.hosts import hosts_of
 from core.net.access.unguarded import Unguarded
 from core.net.served.body import BodyBudget, BodyReader
+from core.protocol.errors import InternalError
 from core.protocol.openai.requests import ChatRequest, CompletionRequest
 from workers.limits import limits_with_hand_off, with_hand_off
 from workers.server.answers.endpoint import GenerateEndpoint
@@ -17,8 +18,8 @@ from workers.server.answers.job import JobFactory
 from workers.server.answers.prompts import Prompts
 from workers.server.answers.serving import Serving
 from workers.server.answers.tokenizing import Tokenizing, TokenizingEndpoint
+from workers.server.calls import Endpoint, WorkerCalls
 from workers.server.error_pages import use_our_errors
-from workers.server.hot_endpoints import HotEndpoints
 from workers.server.pages.internal import internal_pages
 from workers.server.pages.public import WorkerHealth, pages
 
@@ -26,8 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from fastapi import APIRouter
+    from starlette.requests import Request
     from starlette.types import ASGIApp
 
+    from core.net.access.hosts import Hosts
     from core.protocol.openai.json_body import BodyLimits
     from core.protocol.worker import WorkerLoad
     from workers.server.access import Access
@@ -37,6 +40,13 @@ if TYPE_CHECKING:
     from workers.server.ports import Grammars, LeaseControl, ServedEngine
     from workers.settings import WorkerSettings
     from workers.text.tokenizer import Tokenizer
+
+
+class PublicSide(NamedTuple):
+    """``calls`` answers requests with a body, ``app`` all others."""
+
+    app: ASGIApp
+    calls: WorkerCalls
 
 
 def create_public_app(
@@ -55,12 +65,14 @@ def create_public_app(
     limits: BodyLimits,
     grammars: Grammars | None = None,
     allow_chat_template: bool = False,
+    hosts: Hosts | None = None,
     on_change: Callable[[], None] = lambda: None,
-) -> ASGIApp:
-    """The application for clients and routers. No framework code runs for a ``POST`` to the two hot endpoints.
+) -> PublicSide:
+    """What the public port serves to clients and routers.
 
     ``grammars`` compiles what structured output follows; None: it is refused.
     ``load`` returns what ``/load`` answers.
+    ``hosts``: see ``local_hosts``.
     ``on_change`` is called whenever a request begins or ends.
     ``max_body_bytes`` and ``limits`` bound the body of a client; the hand-off that a router adds is allowed on top.
     """
@@ -72,18 +84,16 @@ def create_public_app(
     serving = Serving(engine, leases, identity, metrics, on_change)
     bodies = BodyReader(with_hand_off(max_body_bytes, identity.max_model_len), BodyBudget(max_bodies_bytes))
     tokenizing = Tokenizing(identity, tokenizer, prompts)
-    for path, work in (("/tokenize", tokenizing.tokenize), ("/detokenize", tokenizing.detokenize)):
-        endpoint = TokenizingEndpoint(work, access, bodies, body_timeout_s, limits)
-        app.router.routes.append(Route(path, endpoint, methods=["POST"]))
-    limits = limits_with_hand_off(limits, identity.max_model_len)
-    generating = jobs, serving, access, bodies, body_timeout_s, limits
-    hot: dict[str, ASGIApp] = {
+    generating = jobs, serving, limits_with_hand_off(limits, identity.max_model_len)
+    endpoints: dict[str, Endpoint] = {
         "/v1/chat/completions": GenerateEndpoint(ChatRequest, *generating),
         "/v1/completions": GenerateEndpoint(CompletionRequest, *generating),
+        "/tokenize": TokenizingEndpoint(tokenizing.tokenize, limits),
+        "/detokenize": TokenizingEndpoint(tokenizing.detokenize, limits),
     }
-    for path, app_of_path in hot.items():  # so that the framework refuses other methods there
-        app.router.routes.append(Route(path, app_of_path, methods=["POST"]))
-    return HotEndpoints(hot, app)
+    for path in endpoints:  # so that the framework answers other methods there 405
+        app.router.routes.append(Route(path, _not_here, methods=["POST"]))
+    return PublicSide(guarded(app, hosts), WorkerCalls(endpoints, access, bodies, body_timeout_s, hosts))
 
 
 def create_internal_app(
@@ -112,11 +122,20 @@ def create_internal_app(
     return app
 
 
-def guarded(app: ASGIApp, settings: WorkerSettings, bound: str) -> ASGIApp:
-    """``app`` for the port bound to ``bound``. Without an internal token, its ``Host`` header and page are checked.
+def local_hosts(settings: WorkerSettings, bound: str) -> Hosts | None:
+    """The names by which the port bound to ``bound`` may be called, if it is guarded by them alone: without a token.
 
     With a token no check is needed: pages that do not require it are meant for probes and scrapers under any name.
     """
     if settings.internal_token is not None:
-        return app
-    return Unguarded(app, hosts_of(bound, settings.advertised(bound), settings.allowed_hosts))
+        return None
+    return hosts_of(bound, settings.advertised(bound), settings.allowed_hosts)
+
+
+def guarded(app: ASGIApp, hosts: Hosts | None) -> ASGIApp:
+    """``app``, but with ``hosts`` its ``Host`` header and page are checked."""
+    return app if hosts is None else Unguarded(app, hosts)
+
+
+async def _not_here(request: Request) -> NoReturn:
+    raise InternalError("not served here")

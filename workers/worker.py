@@ -30,7 +30,7 @@ from core.process.version import version
 from core.protocol.status import Progress as ProgressStatus
 from core.protocol.steps import Progress
 from core.protocol.worker import AdapterRecord, WorkerLoad, WorkerRecord
-from workers.app import create_internal_app, create_public_app, guarded
+from workers.app import create_internal_app, create_public_app, guarded, local_hosts
 from workers.engine.engine import AsyncEngine
 from workers.engine.ports import EngineHooks
 from workers.engine_setup import engine_config, rank_spec, with_text_fingerprint
@@ -280,6 +280,7 @@ class WorkerProcess:
             limits=settings.body_limits,
             grammars=grammars,
             allow_chat_template=settings.allow_chat_template,
+            hosts=local_hosts(settings, settings.host),
             on_change=self._announcer.changed,
         )
         internal = create_internal_app(
@@ -293,12 +294,12 @@ class WorkerProcess:
             peers=self._pool.states,
             routers=[self._handshakes(readies), *self._hello(record)],
         )
-        apps = guarded(public, settings, settings.host), guarded(internal, settings, settings.bound_internal_host)
+        internal_app = guarded(internal, local_hosts(settings, settings.bound_internal_host))
+        public_config = public_port(settings, KEEP_ALIVE_S, self._context(internal=False))
+        internal_config = internal_port(settings, KEEP_ALIVE_S, self._context(internal=True))
         return (
-            HttpPort(apps[0], self._bound, public_port(settings, KEEP_ALIVE_S, self._context(internal=False))),
-            HttpPort(
-                apps[1], self._internal_bound, internal_port(settings, KEEP_ALIVE_S, self._context(internal=True))
-            ),
+            HttpPort(public.app, self._bound, public_config, calls=public.calls),
+            HttpPort(internal_app, self._internal_bound, internal_config),
         )
 
     def _context(self, *, internal: bool) -> ssl.SSLContext | None:

@@ -75,8 +75,9 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "workers.server": (
         ("answers", "pages"),
-        ("access",),
-        ("error_pages", "hot_endpoints", "http", "identity", "metrics", "ports", "presence"),
+        ("calls",),
+        ("access", "client"),
+        ("error_pages", "identity", "metrics", "ports", "presence"),
     ),
     "workers.transfer": (
         ("rank_transfer",),

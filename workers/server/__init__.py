@@ -2,7 +2,7 @@
 
 Begin with ``answers/serving``, which answers one request.
 
-``answers``   the two hot endpoints; ``hot_endpoints`` leads to them, ``http`` is their ASGI
+``calls``     requests with a body, from the port to their ``answers``, without ASGI; ``client`` is who has asked
 ``pages``     all other pages; ``error_pages`` answers their errors
 ``access``    checks the internal token
 ``identity``  what answers say about this worker; ``presence`` announces the worker in the registry

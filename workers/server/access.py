@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from core.net.access.keys import Keys
 from core.protocol.errors import AuthenticationError
-from workers.server.http import raw_header
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pydantic import SecretStr
     from starlette.types import Scope
 
@@ -22,9 +23,9 @@ class Access:
     def __init__(self, token: SecretStr | None) -> None:
         self._keys = Keys([token])
 
-    def check_router(self, scope: Scope) -> None:
-        """Raise AuthenticationError unless the request comes from the router."""
-        if not self._keys.match(raw_header(scope, TRUST_HEADER)):
+    def check_router(self, headers: Mapping[bytes, bytes]) -> None:
+        """Raise AuthenticationError unless the request comes from the router. ``headers`` have lower-case names."""
+        if not self._keys.match(headers.get(TRUST_HEADER)):
             raise AuthenticationError(
                 "This worker takes requests from its router only: the internal token is missing or wrong.",
                 code="invalid_internal_token",
@@ -32,5 +33,5 @@ class Access:
 
     def check_bearer(self, scope: Scope) -> None:
         """Raise AuthenticationError unless the request has ``Authorization: Bearer <internal token>``."""
-        if not self._keys.match_bearer(raw_header(scope, b"authorization")):
+        if not self._keys.match_bearer(dict(scope["headers"]).get(b"authorization")):
             raise AuthenticationError("The internal token is missing or wrong.", code="invalid_internal_token")

@@ -234,20 +234,19 @@ class HttpCall:
         self._end()
 
     def start(self, head: bytes, data: bytes) -> None:
-        """Begin to send a stream, with status 200. ``data`` is not empty."""
+        """Begin to send a stream, with status 200. Without ``data`` only its head is sent."""
         if self.disconnected:
             return
         self.response_started = True
         self.transport.write(
-            b"%b%b%b%b%b%x\r\n%b\r\n"
+            b"%b%b%b%b%b%b"
             % (
                 STATUS_LINE[200],
                 head,
                 self.more_headers,
                 b"" if self.keep_alive else CLOSE,
                 _CHUNKED,
-                len(data),
-                data,
+                b"%x\r\n%b\r\n" % (len(data), data) if data else b"",  # an empty chunk would be the end
             )
         )
 

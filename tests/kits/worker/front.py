@@ -388,7 +388,7 @@ async def front(
         load=engine.load,
     )
     config = PortConfig(keep_alive_s=300)
-    ports = [HttpPort(public, bound, config), HttpPort(internal, internal_bound, config)]
+    ports = [HttpPort(public.app, bound, config, calls=public.calls), HttpPort(internal, internal_bound, config)]
     for port in ports:
         await port.start()
     url, internal_url = (f"http://127.0.0.1:{port_of(one)}" for one in (bound, internal_bound))

@@ -10,13 +10,14 @@ import pytest
 
 from core.protocol.errors import ApiError
 from core.protocol.openai.requests import CompletionRequest
+from tests.kits.worker.calls import FakeConnection
 from tests.kits.worker.front import RecordingLeases, ScriptedEngine, completion, fast_tokenizer, render
 from tests.kits.worker.hand_off import ASK
 from workers.engine.api import FinishReason, HandOff, TokenOutput
 from workers.engine.token_stream import QueuedTokens
 from workers.server.answers.job import JobFactory
 from workers.server.answers.serving import Serving
-from workers.server.http import ConnectedClient
+from workers.server.client import Client
 from workers.server.identity import Identity
 from workers.server.metrics import WorkerMetrics
 from workers.text.tokenizer import Tokenizer
@@ -24,6 +25,7 @@ from workers.text.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from core.net.served.call import HttpCall
     from workers.server.answers.job import Job
 
 LEASE = "lease-x"
@@ -77,14 +79,26 @@ async def asked() -> AsyncIterator[Asked]:
         tokenizer.close()
 
 
-async def nothing(message: Any = None) -> Any:
-    raise AssertionError("nothing is sent or received")
+class NoCalls:
+    """Nobody answers; a client that leaves is noted by its call alone."""
+
+    urls: frozenset[bytes] = frozenset()
+
+    def begin(self, call: HttpCall) -> None: ...
+    def wait(self, call: HttpCall) -> None: ...
+    def took(self, call: HttpCall, num_bytes: int) -> None: ...
+    def serve(self, call: HttpCall) -> None: ...
+    def gone(self, call: HttpCall) -> None: ...
+
+
+def client_of(call: HttpCall) -> Client:
+    return Client(call, "r")
 
 
 @pytest.mark.parametrize("arrives", [True, False])
 async def test_a_hand_off_in_the_turn_in_which_the_client_leaves_is_dropped(arrives: bool) -> None:
     async with asked() as one:
-        task = asyncio.create_task(one.serving.answer(one.job, ConnectedClient(nothing, nothing, "r")))
+        task = asyncio.create_task(one.serving.answer(one.job, client_of(FakeConnection(NoCalls()).ask())))
         await one.engine.changed.wait()
         if arrives:
             one.engine.hand_off()
@@ -97,7 +111,7 @@ async def test_a_hand_off_in_the_turn_in_which_the_client_leaves_is_dropped(arri
 async def test_a_lease_that_ends_between_its_token_and_its_grant_is_not_handed_over() -> None:
     """Its request is aborted, or sent again, or its router is gone."""
     async with asked() as one:
-        task = asyncio.create_task(one.serving.answer(one.job, ConnectedClient(nothing, nothing, "r")))
+        task = asyncio.create_task(one.serving.answer(one.job, client_of(FakeConnection(NoCalls()).ask())))
         await one.engine.changed.wait()
         one.engine.hand_off()
         assert one.leases.drop_request("r")
@@ -107,30 +121,16 @@ async def test_a_lease_that_ends_between_its_token_and_its_grant_is_not_handed_o
 
 
 @pytest.mark.parametrize("leaves", [True, False])
-async def test_a_client_that_leaves_while_its_answer_is_sent_leaves_no_blocks(leaves: bool) -> None:
-    """An answer of thousands of token ids does not fit into what a connection takes at once."""
-    began, goes_on, left, heard = (asyncio.Event() for _ in range(4))
-
-    async def receive() -> dict[str, Any]:
-        await left.wait()
-        asyncio.get_running_loop().call_soon(heard.set)  # after what this returns
-        return {"type": "http.disconnect"}
-
-    async def send(message: Any) -> None:
-        if message["type"] == "http.response.body":
-            began.set()
-            await goes_on.wait()
-
+async def test_a_client_that_has_left_when_its_answer_is_sent_leaves_no_blocks(leaves: bool) -> None:
+    """The turn of the loop in which it leaves is that of the answer."""
     async with asked() as one:
-        async with ConnectedClient(receive, send, "r") as client:
-            answer = asyncio.create_task(one.serving.answer(one.job, client))
-            await one.engine.changed.wait()
-            one.engine.hand_off()
-            await began.wait()
-            if leaves:
-                left.set()
-                await heard.wait()
-            goes_on.set()
-            await answer
+        call = FakeConnection(NoCalls()).ask()
+        answer = asyncio.create_task(one.serving.answer(one.job, client_of(call)))
+        await one.engine.changed.wait()
+        one.engine.hand_off()
+        if leaves:
+            call.gone()
+        await answer
         assert one.leases.granted == [LEASE]
         assert one.leases.dropped == ([LEASE] if leaves else [])
+        assert call.response_complete == (not leaves)

@@ -1,6 +1,6 @@
-"""The two hot endpoints: from a request's body to its answer. Begin with ``serving``.
+"""From a request's body to its answer. Begin with ``serving``.
 
-``endpoint``     reads the body and answers errors; a plain ASGI application
+``endpoint``     /v1/chat/completions and /v1/completions
 ``job``          from a body to a job for the engine; ``prompts`` tokenizes, ``sampling`` has the sampling parameters
 ``request_leg``  whether this is P's part, D's part or all of a request; ``transfer_params`` checks the hand-off
 ``serving``      runs a job on the engine and answers it; ``engine_errors`` turns the engine's errors into HTTP errors

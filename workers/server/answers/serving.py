@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from workers.engine.api import Engine, HandOff, TokenStream
     from workers.parsers.deltas import MessageDelta
     from workers.server.answers.job import Job
-    from workers.server.http import ConnectedClient
+    from workers.server.client import Client
     from workers.server.identity import Identity
     from workers.server.metrics import WorkerMetrics
     from workers.server.ports import LeaseControl
@@ -55,7 +55,7 @@ class Serving:
         self._metrics = metrics
         self._on_change = on_change
 
-    async def answer(self, job: Job, client: ConnectedClient) -> None:
+    async def answer(self, job: Job, client: Client) -> None:
         """Run ``job`` to its end. Raises ApiError, maybe after the answer has begun (``client.started``)."""
         self._on_change()
         try:
@@ -83,7 +83,7 @@ class Serving:
             self._leases.drop_older(job.engine_request.request_id, "" if remote is None else remote.lease_id)
         return outputs
 
-    async def _stream(self, job: Job, client: ConnectedClient) -> None:
+    async def _stream(self, job: Job, client: Client) -> None:
         async with contextlib.aclosing(self._submit(job)) as outputs:
             clock = asyncio.get_running_loop().time
             last_s = clock()
@@ -96,18 +96,15 @@ class Serving:
                 data = _events(job, output)
                 if not data and clock() - last_s >= MAX_SILENCE_S:
                     data = _keep_alive(job)
-                if not client.started:
-                    await client.start_stream()
-                    data = opening + data
                 if job.transcript.finish_reason is not None:
-                    await client.send_last(data)
+                    client.send_last(opening + data)
                     return
-                if data:
-                    await client.send_part(data)
+                if data or not client.started:
+                    await client.send_part(opening + data)
                     last_s = clock()
         raise AbortedError("the engine ended the sequence early")
 
-    async def _whole(self, job: Job, client: ConnectedClient) -> None:
+    async def _whole(self, job: Job, client: Client) -> None:
         texts, parts = [job.first_text], [job.read(job.first_text, ended=False)]
         async with contextlib.aclosing(self._submit(job)) as outputs:
             async for output in outputs:
@@ -122,9 +119,9 @@ class Serving:
                     parts.append(job.read(text, ended=ended))
                 if ended:
                     break
-        await self._send_whole(job, client, "".join(texts), joined(parts))
+        self._send_whole(job, client, "".join(texts), joined(parts))
 
-    async def _hand_off(self, job: Job, client: ConnectedClient) -> None:
+    async def _hand_off(self, job: Job, client: Client) -> None:
         async with contextlib.aclosing(self._submit(job)) as outputs:
             output = await self._only(outputs)
             if output is None:
@@ -134,7 +131,7 @@ class Serving:
             if output.hand_off is None or (is_over and job.leg.num_readers == 1):
                 if output.hand_off is not None:  # a stop string in the first token: no D will come
                     self._leases.drop(output.hand_off.lease_id)
-                await self._send_whole(job, client, text, job.read(text, ended=True))
+                self._send_whole(job, client, text, job.read(text, ended=True))
                 return
             lease_id = output.hand_off.lease_id
             with self._held(lease_id, client):
@@ -144,7 +141,7 @@ class Serving:
                 hit("worker.grant.after")
                 if is_over:  # only the other choices read
                     self._leases.note_read(lease_id)
-                await self._send_whole(job, client, text, job.read(text, ended=is_over), output.hand_off)
+                self._send_whole(job, client, text, job.read(text, ended=is_over), output.hand_off)
 
     async def _only(self, outputs: TokenStream) -> TokenOutput | None:
         """The only token of a hand-off; its lease is dropped if a cancellation comes in the same turn of the loop."""
@@ -157,8 +154,8 @@ class Serving:
                 self._leases.drop(output.hand_off.lease_id)
             raise
 
-    async def _send_whole(
-        self, job: Job, client: ConnectedClient, text: str, parts: MessageDelta, hand_off: HandOff | None = None
+    def _send_whole(
+        self, job: Job, client: Client, text: str, parts: MessageDelta, hand_off: HandOff | None = None
     ) -> None:
         transcript = job.transcript
         if transcript.finish_reason is None:
@@ -182,7 +179,7 @@ class Serving:
             message,
             None if job.shown_prompt is None else job.shown_prompt.entries,
         )
-        await client.send_json(200, body)
+        client.send_json(200, body)
 
     def _params(self, job: Job, hand_off: HandOff, first_logprobs: dict[str, Any] | None) -> KVTransferParams:
         """What D needs to read the blocks and to continue after the first token."""
@@ -210,7 +207,7 @@ class Serving:
         )
 
     @contextlib.contextmanager
-    def _held(self, lease_id: str, client: ConnectedClient) -> Iterator[None]:
+    def _held(self, lease_id: str, client: Client) -> Iterator[None]:
         """Drop the lease unless the answer with the lease's id was sent while the client was connected.
 
         Whether the answer arrived is unknown here. A router that has not read the answer aborts the request

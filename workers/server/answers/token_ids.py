@@ -11,7 +11,7 @@ from __future__ import annotations
 
 #: The header that asks for the lines, with the value ``ASKED``.
 HEADER = b"x-baton-token-ids"
-ASKED = "1"
+ASKED = b"1"
 #: The SSE comment before the last events of an answer; it is sent together with them.
 END = b":end\n"
 #: The line before an event that is not about the answer's tokens: a part of an echoed prompt.

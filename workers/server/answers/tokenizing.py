@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from core.protocol.errors import BadRequestError, no_such_model
+from core.protocol.openai.json_body import parse_body
 from core.protocol.openai.tokenize import (
     Detokenize,
     Text,
@@ -15,7 +16,6 @@ from core.protocol.openai.tokenize import (
     Tokens,
     validate_tokenizing,
 )
-from workers.server.answers.endpoint import BodyEndpoint
 from workers.text.tokenizer import TooManyTokensError
 
 if TYPE_CHECKING:
@@ -23,12 +23,10 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
-    from core.net.served.body import BodyReader
     from core.protocol.openai.json_body import BodyLimits
-    from workers.server.access import Access
-    from workers.server.answers.endpoint import Asked
     from workers.server.answers.prompts import Prompts
-    from workers.server.http import ConnectedClient
+    from workers.server.calls import Asked
+    from workers.server.client import Client
     from workers.server.identity import Identity
     from workers.text.tokenizer import Tokenizer
 
@@ -37,23 +35,17 @@ if TYPE_CHECKING:
 MAX_CONTEXTS = 4
 
 
-class TokenizingEndpoint(BodyEndpoint):
-    """Answers with what ``work`` makes of a body: a method of ``Tokenizing``."""
+class TokenizingEndpoint:
+    """``Endpoint`` that answers with what ``work`` makes of a body: a method of ``Tokenizing``."""
 
-    def __init__(
-        self,
-        work: Callable[[dict[str, Any]], Awaitable[BaseModel]],
-        access: Access,
-        bodies: BodyReader,
-        body_timeout_s: float,
-        limits: BodyLimits,
-    ) -> None:
-        super().__init__(access, bodies, body_timeout_s, limits)
+    def __init__(self, work: Callable[[dict[str, Any]], Awaitable[BaseModel]], limits: BodyLimits) -> None:
         self._work = work
+        self._limits = limits
 
-    async def _run(self, body: dict[str, Any], client: ConnectedClient, asked: Asked) -> None:
-        answer = await self._work(body)
-        await client.send_json(200, await asyncio.to_thread(lambda: answer.model_dump_json().encode()))
+    async def answer(self, raw: bytes, client: Client, asked: Asked) -> None:
+        """See ``Endpoint``."""
+        answer = await self._work(parse_body(raw, self._limits))
+        client.send_json(200, await asyncio.to_thread(lambda: answer.model_dump_json().encode()))
 
 
 class Tokenizing:

@@ -1,0 +1,176 @@
+"""Requests with a body (``POST /v1/completions`` and so on), from their heads to their ends, without ASGI.
+
+There is one task for each request, from the moment in which its whole body is here. No framework code runs for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from typing import TYPE_CHECKING, Protocol
+
+from core.net.access.unguarded import check_local
+from core.net.deadlines import Deadlines
+from core.net.served.body import too_late
+from core.protocol.choice import HEADER as CHOICE_HEADER
+from core.protocol.choice import Choice, choice_in
+from core.protocol.errors import ApiError, InternalError
+from core.protocol.id_syntax import REQUEST_ID
+from workers.server.client import Client
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from core.net.access.hosts import Hosts
+    from core.net.served.body import BodyReader
+    from core.net.served.call import HttpCall
+    from workers.server.access import Access
+
+logger = logging.getLogger(__name__)
+
+_CHOICE = CHOICE_HEADER.encode()
+
+
+class Asked:
+    """What the headers of a request say."""
+
+    __slots__ = ("choice", "headers", "request_id")
+
+    def __init__(self, headers: Mapping[bytes, bytes]) -> None:
+        """``headers`` have lower-case names."""
+        given = headers.get(b"x-request-id", b"").decode("latin-1")
+        #: The id that the router or the client has sent, or a new one.
+        self.request_id = given if REQUEST_ID.fullmatch(given) else secrets.token_hex(16)
+        choice = headers.get(_CHOICE)
+        #: The choice that a router names; None: the request has only one.
+        self.choice: Choice | None = None if choice is None else choice_in(choice.decode("latin-1"))
+        self.headers = headers
+
+
+class Endpoint(Protocol):
+    """Answers the requests for one path."""
+
+    async def answer(self, raw: bytes, client: Client, asked: Asked) -> None:
+        """Answer the body ``raw``. Raises ApiError, maybe after the answer has begun."""
+
+
+class _Request:
+    """One request. ``num_bytes`` of its body count in the budget."""
+
+    __slots__ = ("asked", "client", "num_bytes", "task")
+
+    def __init__(self, call: HttpCall) -> None:
+        self.asked = Asked(call.headers)
+        self.client = Client(call, self.asked.request_id)
+        self.num_bytes = 0
+        #: Set when it begins to run.
+        self.task: asyncio.Task[None] | None = None
+
+
+class WorkerCalls:
+    """Implements ``Calls`` of the public port.
+
+    If there is an internal token, only the router may call. A failure is answered with a status before the first byte
+    of the answer, and with an error event after that byte. If the client leaves, the endpoint is cancelled.
+    """
+
+    def __init__(
+        self,
+        endpoints: Mapping[str, Endpoint],
+        access: Access,
+        bodies: BodyReader,
+        body_timeout_s: float,
+        hosts: Hosts | None,
+    ) -> None:
+        """``endpoints`` by their paths. ``hosts``: what a port without a token is called, see ``check_local``."""
+        self.urls = frozenset(path.encode() for path in endpoints)
+        self._endpoints = endpoints
+        self._access = access
+        self._bodies = bodies
+        self._hosts = hosts
+        self._loop = asyncio.get_running_loop()
+        self._requests: dict[HttpCall, _Request] = {}
+        #: Calls whose bodies did not come together with their heads.
+        self._waiting = Deadlines(self._loop, body_timeout_s, self._late)
+
+    def begin(self, call: HttpCall) -> None:
+        """Check what the head says."""
+        self._requests[call] = _Request(call)
+        try:
+            if self._hosts is not None:
+                check_local(self._hosts, call.headers)
+            self._access.check_router(call.headers)
+            self._bodies.check_announced(call.headers)
+        except ApiError as error:
+            self._refuse(call, error)
+
+    def wait(self, call: HttpCall) -> None:
+        """Give the body its time."""
+        self._waiting.add(call)
+
+    def took(self, call: HttpCall, num_bytes: int) -> None:
+        """Count the bytes of the body."""
+        request = self._requests[call]
+        try:
+            self._bodies.take(request.num_bytes, num_bytes)
+        except ApiError as error:
+            self._refuse(call, error)
+        else:
+            request.num_bytes += num_bytes
+
+    def serve(self, call: HttpCall) -> None:
+        """Begin to run the request."""
+        self._waiting.discard(call)
+        call.leave_to_deadline()  # the router enforces the deadline: its client may read slowly
+        call.track(self._loop.create_task(self._run(call, self._requests[call])))
+
+    def gone(self, call: HttpCall) -> None:
+        """End the request, or what is known of it."""
+        request = self._requests.get(call)
+        if request is None:
+            return
+        if request.task is not None:
+            request.task.cancel("the client left")
+        elif not call.whole:
+            self._forget(call)
+
+    async def _run(self, call: HttpCall, request: _Request) -> None:
+        request.task = asyncio.current_task()
+        client = request.client
+        try:
+            if not client.gone:  # before this task's first step
+                await self._answer(call, request)
+        except asyncio.CancelledError:
+            if not client.gone:  # the port stops
+                raise
+        finally:
+            self._forget(call)
+            call.untrack(request.task)
+        if client.gone:
+            logger.debug("request %s: the connection ended before the answer did", request.asked.request_id)
+
+    async def _answer(self, call: HttpCall, request: _Request) -> None:
+        asked, client = request.asked, request.client
+        try:
+            await self._endpoints[call.path].answer(call.body(), client, asked)
+        except ApiError as error:
+            if error.status >= 500:
+                logger.warning("request %s: %s", asked.request_id, error.message)
+            client.send_error(error)
+        except Exception:
+            logger.exception("request %s: a mistake of ours", asked.request_id)
+            client.send_error(InternalError("The worker made a mistake; its log says more."))
+
+    def _late(self, call: HttpCall) -> None:
+        self._refuse(call, too_late())
+
+    def _refuse(self, call: HttpCall, error: ApiError) -> None:
+        """Answer a request that never ran. If its body was not read to the end, the connection is closed."""
+        client = self._requests[call].client
+        self._forget(call)
+        client.send_error(error)
+
+    def _forget(self, call: HttpCall) -> None:
+        self._bodies.budget.give_back(self._requests.pop(call).num_bytes)
+        self._waiting.discard(call)
