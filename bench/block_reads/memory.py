@@ -12,6 +12,8 @@ import numpy as np
 
 from bench.block_reads.findings import GPU
 from workers.rank.huge_pages import zeros_in_huge_pages
+from workers.transfer.mapped.host_memory import HostMemory
+from workers.transfer.mapped.shared_file import SharedFile
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -37,9 +39,12 @@ class Pieces(Protocol):
         """Copy pieces into those of ``target`` from ``start`` on; returns the seconds that the copy alone took."""
 
 
-def make_pieces(memory: str, num_pieces: int, piece_bytes: int) -> Pieces:
-    """Pieces in memory of the host or of the first GPU. Raises torch's errors when the GPU has no room."""
-    return (GpuPieces if memory == GPU else HostPieces)(num_pieces, piece_bytes)
+def make_pieces(memory: str, num_pieces: int, piece_bytes: int, *, shares: bool = False) -> Pieces:
+    """Pieces in memory of the host or of the first GPU. Raises torch's errors when the GPU has no room.
+
+    ``shares``: other processes can map memory of the host.
+    """
+    return GpuPieces(num_pieces, piece_bytes) if memory == GPU else HostPieces(num_pieces, piece_bytes, shares=shares)
 
 
 class HostPieces:
@@ -47,9 +52,10 @@ class HostPieces:
 
     memory_type = "DRAM"
 
-    def __init__(self, num_pieces: int, piece_bytes: int) -> None:
+    def __init__(self, num_pieces: int, piece_bytes: int, *, shares: bool = False) -> None:
         self.num_pieces, self.piece_bytes = num_pieces, piece_bytes
-        self._array = pieces(num_pieces, piece_bytes)
+        self._file = SharedFile(num_pieces * piece_bytes) if shares else None
+        self._array = pieces(num_pieces, piece_bytes, self._file)
         self.address = self._array.ctypes.data
 
     def use_on_this_thread(self) -> None:
@@ -57,9 +63,10 @@ class HostPieces:
 
     def new_agent(self, name: str) -> TransferAgent:
         # NIXL reads the environment when it is imported, so the caller has to have set it.
+        from workers.transfer.mapped.mapped_agent import MappedAgent
         from workers.transfer.nixl.nixl_port import NixlAgent
 
-        return NixlAgent(name)
+        return MappedAgent(NixlAgent(name), HostMemory(self._file))
 
     def copy(self, chosen: NDArray[Any], target: HostPieces, start: int) -> float:
         into = target._array[start : start + len(chosen)]
@@ -110,9 +117,14 @@ class _IoVec(ctypes.Structure):
     _fields_ = [("base", ctypes.c_void_p), ("num_bytes", ctypes.c_size_t)]
 
 
-def pieces(num_pieces: int, piece_bytes: int) -> NDArray[np.uint8]:
-    """Memory ``[piece, byte]`` full of ones, every page of which has been touched."""
-    memory: NDArray[np.uint8] = zeros_in_huge_pages(num_pieces * piece_bytes).fill_(1).numpy()
+def pieces(num_pieces: int, piece_bytes: int, file: SharedFile | None = None) -> NDArray[np.uint8]:
+    """Memory ``[piece, byte]`` full of ones, every page of which has been touched; that of ``file``, if given."""
+    num_bytes = num_pieces * piece_bytes
+    if file is None:
+        memory = zeros_in_huge_pages(num_bytes).fill_(1).numpy()
+    else:
+        memory = np.frombuffer(memoryview((ctypes.c_uint8 * num_bytes).from_address(file.address)), dtype=np.uint8)
+        memory[:] = 1
     return memory.reshape(num_pieces, piece_bytes)
 
 

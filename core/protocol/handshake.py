@@ -46,17 +46,17 @@ class Shard(msgspec.Struct, kw_only=True, frozen=True):
     last_head: int
 
 
-class SharedMemory(msgspec.Struct, kw_only=True, frozen=True):
-    """GPU memory that other processes of the same machine can map (CUDA IPC)."""
+class SharedMemory(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """Memory that other processes of the same machine can map."""
 
     #: Id of the kernel's boot: equal on one machine, also between its containers.
     boot_id: str
-    #: UUID of the GPU.
-    gpu: str
-    #: CUDA's handle of the allocation.
+    #: How to map it: for a GPU CUDA's handle of the allocation, else see ``workers.transfer.mapped.shared_file``.
     handle: bytes
-    #: Bytes from the begin of the allocation.
-    offset: int
+    #: UUID of the GPU; empty for memory of the host.
+    gpu: str = ""
+    #: Bytes from where the mapped memory begins.
+    offset: int = 0
 
 
 class RankMetadata(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
@@ -78,7 +78,7 @@ class RankMetadata(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True
     #: Address of the version table: ``num_blocks`` little-endian unsigned 64-bit integers in host memory.
     version_address: int
     shard: Shard
-    #: The memory at ``cache_address``, if it is a GPU's and can be mapped.
+    #: The memory at ``cache_address``, if it can be mapped.
     shared_memory: SharedMemory | None = None
 
 

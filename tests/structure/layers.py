@@ -83,7 +83,8 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("rank_transfer",),
         ("agent_loop",),
         ("notices", "null_transfer", "reads"),
-        ("mapped", "memory", "port"),
+        ("memory", "port"),
+        ("mapped",),
         ("nixl", "versions"),
     ),
     "workers.vllm": (

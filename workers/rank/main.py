@@ -140,7 +140,9 @@ def load(
     model = load_model(spec, progress)
     shape = model.cache_shape
     with_graphs = wants_graphs(spec, model.rank_device, model.kernel)
-    cache = KVCache(shape, _agree_on_blocks(spec, model), model.device, with_spare=with_graphs)
+    cache = KVCache(
+        shape, _agree_on_blocks(spec, model), model.device, with_spare=with_graphs, shares=spec.transfer != "none"
+    )
     versions = VersionTable(cache.num_blocks)
     tokens, num_bytes = cache.num_blocks * shape.block_size, cache.num_blocks * shape.block_bytes
     progress(f"KV cache: {cache.num_blocks} blocks, {tokens} tokens, {num_bytes / 1e6:.0f} MB")
@@ -180,6 +182,7 @@ def _memory(spec: RankSpec, cache: KVCache, versions: VersionTable) -> RankMemor
         cache_address=cache.address,
         cache_memory_type="VRAM" if on_gpu else "DRAM",
         cache_device_id=(cache.device.index or 0) if on_gpu else 0,
+        cache_file=cache.file,
         num_blocks=cache.num_blocks,
         block_bytes=shape.block_bytes,
         shard=Shard(

@@ -10,6 +10,7 @@ from core.protocol.steps import CancelRead, Connect, Connected, Disconnect, Rank
 
 if TYPE_CHECKING:
     from core.protocol.handshake import RankMetadata, Shard
+    from workers.transfer.mapped.shared_file import SharedFile
     from workers.transfer.versions import VersionTable
 
 #: The commands of the main process, passed on by the receiver in order.
@@ -24,7 +25,7 @@ class RankMemory:
     """The memory of one rank that other engines may read. It lives as long as the process.
 
     Block ``i`` begins at ``cache_address + i * block_bytes``. ``cache_memory_type`` is ``DRAM`` or ``VRAM``;
-    ``cache_device_id`` is 0 for DRAM.
+    ``cache_device_id`` is 0 for DRAM. ``cache_file``: the file that begins with block 0, if the cache is in one.
     """
 
     engine_id: str
@@ -37,6 +38,7 @@ class RankMemory:
     block_bytes: int
     shard: Shard
     versions: VersionTable
+    cache_file: SharedFile | None = None
 
 
 class Transfer(Protocol):

@@ -15,6 +15,8 @@ from core.protocol.steps import RankFailed
 from workers.rank_protocol.transfer_errors import TransferError
 from workers.rank_protocol.transfer_options import TransferOptions
 from workers.transfer.agent_loop import AgentLoop
+from workers.transfer.mapped.host_memory import HostMemory
+from workers.transfer.mapped.mapped_agent import MappedAgent
 from workers.transfer.nixl.nixl_port import NixlAgent, TransferAgent
 
 if TYPE_CHECKING:
@@ -29,6 +31,8 @@ logger = logging.getLogger(__name__)
 class RankTransfer:
     """``Transfer`` over NIXL; ``workers/transfer/port.py`` has the contract.
 
+    Without ``make_agent`` the agent is the one for memory of the host.
+
     The constructor returns once the agent runs (half a second), and raises TransferError if the start fails. ``emit``
     is called from the agent's thread. ``on_thread_start`` is called first in that thread, for example to choose the
     CUDA device. The process needs the environment variables of ``core.ucx``.
@@ -40,13 +44,13 @@ class RankTransfer:
         emit: Emit,
         options: TransferOptions | None = None,
         *,
-        make_agent: Callable[[str], TransferAgent] = NixlAgent,
+        make_agent: Callable[[str], TransferAgent] | None = None,
         on_thread_start: Callable[[], None] | None = None,
     ) -> None:
         self._memory = memory
         self._emit = emit
         self._options = options or TransferOptions()
-        self._make_agent = make_agent
+        self._make_agent = make_agent or self._new_agent
         self._on_thread_start = on_thread_start
         self._commands: queue.SimpleQueue[TransferCommand | None] = queue.SimpleQueue()
         self._closing = threading.Event()
@@ -96,6 +100,9 @@ class RankTransfer:
         # The name is unique for each start of a rank, as NIXL requires, because engine ids are random.
         agent = self._make_agent(f"{memory.engine_id}-{memory.rank}")
         return AgentLoop(agent, memory, self._send, self._options)
+
+    def _new_agent(self, name: str) -> TransferAgent:
+        return MappedAgent(NixlAgent(name), HostMemory(self._memory.cache_file))
 
     def _send(self, event: TransferEvent) -> None:
         if not self._closing.is_set():

@@ -19,14 +19,17 @@ if TYPE_CHECKING:
 
 @pytest.mark.slow
 def test_two_processes_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(command.TRANSPORTS, HOST, {"shared memory": ""})
+    ways = {name: command.WAYS[HOST][name] for name in ("mapped memory", "shared memory")}
+    monkeypatch.setitem(command.WAYS, HOST, ways)
     flags = ["--runs", "1", "--piece-kib", "16", "--source-mib", "1", "--report", str(tmp_path / "report.json")]
     monkeypatch.setattr(sys, "argv", ["bench.block_reads", *flags])
     command.main()
-    speeds, fixed = read_report(tmp_path / "report.json").tables
-    assert speeds.rows[0][:2] == ["16", "64"]
-    assert float(speeds.rows[0][2]) > 0
-    assert fixed.rows[0][0] == "shared memory"
+    *speeds, fixed = read_report(tmp_path / "report.json").tables
+    assert len(speeds) == 2
+    for table in speeds:
+        assert table.rows[0][:2] == ["16", "64"]
+        assert float(table.rows[0][2]) > 0
+    assert [row[0] for row in fixed.rows] == list(ways)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

@@ -69,7 +69,7 @@ METADATA = RankMetadata(
     shard=Shard(first_layer=0, last_layer=2, first_head=0, last_head=2),
 )
 ON_GPU = msgspec.structs.replace(
-    METADATA, shared_memory=SharedMemory(boot_id="b", gpu="g", handle=b"\x00\xff", offset=512)
+    METADATA, shared_memory=SharedMemory(boot_id="b", handle=b"\x00\xff", gpu="g", offset=512)
 )
 VLLM_STATUS = VllmStatus(
     record=VllmRecord(
@@ -205,7 +205,7 @@ MSGPACK: list[tuple[Any, Any, str]] = [
         "74797065a44452414daf63616368655f6465766963655f696400aa6e756d5f626c6f636b730aab626c6f636b5f6279746573"
         "cd0400af76657273696f6e5f61646472657373cd1000a5736861726484ab66697273745f6c6179657200aa6c6173745f6c61"
         "79657202aa66697273745f6865616400a96c6173745f6865616402ad7368617265645f6d656d6f727984a7626f6f745f6964"
-        "a162a3677075a167a668616e646c65c40200ffa66f6666736574cd0200",
+        "a162a668616e646c65c40200ffa3677075a167a66f6666736574cd0200",
     ),
     (
         Handshake(wire_version=2, engine_id="e1", compatibility_hash="c", metadata=b"\xff"),

@@ -21,11 +21,17 @@ HOST = "DRAM"
 class HostAsGpu:
     """``MappedMemory``: the handle is the address. It counts."""
 
+    memory_type = "VRAM"
+    copies_in_call = False
+
     def __init__(self) -> None:
         #: Addresses that are mapped, as often as they are.
         self.mapped: list[int] = []
         self.num_pieces = 0
         self.can_map = True
+        self.owner_has_ended = False
+        #: How often somebody has asked whether a copy has ended.
+        self.num_looks = 0
         #: Whether copies end; otherwise they are under way until it is set.
         self.ends = True
 
@@ -37,6 +43,9 @@ class HostAsGpu:
             return None
         self.mapped.append(int(shared.handle))
         return self.mapped[-1]
+
+    def may_end(self, address: int, idle_s: float) -> bool:
+        return self.owner_has_ended
 
     def unmap(self, address: int) -> None:
         self.mapped.remove(address)
@@ -55,6 +64,7 @@ class HostCopy:
         self._memory = memory
 
     def has_ended(self) -> bool:
+        self._memory.num_looks += 1
         return self._memory.ends
 
 

@@ -43,6 +43,7 @@ WHOLE = Shard(first_layer=0, last_layer=2, first_head=0, last_head=2)
 
 class PeerProcess:
     """``transfer_peer_main`` running. ``tls`` limits the transports it offers: over ``tcp`` reads take their time.
+    Without it, the blocks are in a file that readers can map.
 
     A rank of ``num_ranks``, which have the two heads of ``DecodeRank`` to share.
     """
@@ -63,6 +64,7 @@ class PeerProcess:
             "rank": rank,
             "num_ranks": num_ranks,
             "num_heads": 2 // num_ranks,
+            "shares": not tls,
         }
         command = [sys.executable, str(Path(__file__).with_name("peer_main.py")), json.dumps(spec)]
         self._process = subprocess.Popen(

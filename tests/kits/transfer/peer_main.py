@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import ctypes
 import json
 import sys
 import threading
@@ -10,9 +11,11 @@ import time
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from core.protocol.handshake import Shard
 from core.protocol.steps import TransferReport
+from workers.transfer.mapped.shared_file import SharedFile
 from workers.transfer.port import RankMemory, TransferEvent
 from workers.transfer.rank_transfer import RankTransfer
 from workers.transfer.versions import VersionTable
@@ -29,14 +32,40 @@ def heard(event: TransferEvent) -> None:
             say(event="sent", lease_id=sent.lease_id, reader=sent.reader)
 
 
+def shared_file(num_bytes: int) -> SharedFile | None:
+    try:
+        return SharedFile(num_bytes)
+    except (OSError, AttributeError):
+        return None
+
+
+def blocks_in(file: SharedFile | None, num_blocks: int, block_bytes: int) -> NDArray[np.uint8]:
+    if file is None:
+        return np.zeros((num_blocks, block_bytes), dtype=np.uint8)
+    memory = (ctypes.c_uint8 * (num_blocks * block_bytes)).from_address(file.address)
+    return np.frombuffer(memoryview(memory), dtype=np.uint8).reshape(num_blocks, block_bytes)
+
+
 class Prefill:
     """Blocks full of one byte each; block ``i`` starts as byte ``i % 251``. ``num_heads`` are those of one rank."""
 
     def __init__(
-        self, *, engine_id: str, num_blocks: int, block_bytes: int, base: int, rank: int, num_ranks: int, num_heads: int
+        self,
+        *,
+        engine_id: str,
+        num_blocks: int,
+        block_bytes: int,
+        base: int,
+        rank: int,
+        num_ranks: int,
+        num_heads: int,
+        shares: bool,
     ) -> None:
+        """``shares``: the blocks are in a file that readers can map, if there can be one."""
         self.base = base
-        self.cache = np.repeat((np.arange(num_blocks) % 251).astype(np.uint8), block_bytes).reshape(num_blocks, -1)
+        file = shared_file(num_blocks * block_bytes) if shares else None
+        self.cache = blocks_in(file, num_blocks, block_bytes)
+        self.cache[:] = (np.arange(num_blocks) % 251)[:, None]
         self.versions = VersionTable(num_blocks)
         self.versions.store([(i, base + i) for i in range(num_blocks)])
         memory = RankMemory(
@@ -50,6 +79,7 @@ class Prefill:
             block_bytes=block_bytes,
             shard=Shard(first_layer=0, last_layer=2, first_head=rank * num_heads, last_head=(rank + 1) * num_heads),
             versions=self.versions,
+            cache_file=file,
         )
         self.transfer = RankTransfer(memory, heard)
         self.lock = threading.Lock()

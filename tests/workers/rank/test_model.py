@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,6 +22,7 @@ from workers.rank.loading.model import load_model
 from workers.rank.loading.probe import own_logits, prove_equal
 from workers.rank_protocol.errors import CacheError, ModelLoadError, UnsupportedModelError
 from workers.rank_protocol.spec import RankSpec
+from workers.transfer.mapped.shared_file import OtherFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -240,6 +243,28 @@ def test_the_budget_decides_the_number_of_blocks() -> None:
         count_blocks(RankSpec(model="m", engine_id="e", kv_cache_bytes=100), SHAPE, cpu)
 
 
-def test_a_cache_that_does_not_fit() -> None:
+@pytest.mark.parametrize("shares", [False, True])
+def test_a_cache_that_does_not_fit(shares: bool) -> None:
     with pytest.raises(CacheError, match="no room for a KV cache of"):
-        KVCache(SHAPE, 1 << 45, torch.device("cpu"))
+        KVCache(SHAPE, 1 << 45, torch.device("cpu"), shares=shares)
+
+
+def test_a_cache_in_a_file_is_zeros_like_any_other_and_other_processes_see_it() -> None:
+    cache = KVCache(SHAPE, 4, torch.device("cpu"), with_spare=True, shares=True)
+    assert cache.all_blocks.shape[0] == 5
+    assert not cache.all_blocks.any()
+    if cache.file is None:
+        pytest.skip("no memory that others can map")
+    assert cache.address == cache.file.address
+    cache.tensor[3].fill_(2.5)
+    seen = OtherFile(cache.file.handle)
+    block = ctypes.string_at(seen.address + 3 * SHAPE.block_bytes, SHAPE.block_bytes)
+    assert block == cache.tensor[3].numpy().tobytes()
+    seen.close()
+
+
+def test_a_system_without_such_files_gives_the_cache_other_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "memfd_create")
+    cache = KVCache(SHAPE, 4, torch.device("cpu"), shares=True)
+    assert cache.file is None
+    assert not cache.all_blocks.any()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,6 +15,8 @@ from tests.kits.patience import PATIENCE_S
 from tests.kits.transfer.pair import BLOCK_BYTES, NUM_BLOCKS, DecodeRank, PeerProcess
 from workers.rank_protocol.transfer_errors import BackendFailedError, PeerLostError, PeerUnknownError
 from workers.rank_protocol.transfer_options import TransferOptions
+from workers.transfer.mapped.host_memory import HostMemory
+from workers.transfer.mapped.mapped_agent import MappedAgent
 from workers.transfer.nixl.nixl_port import NixlAgent, TransferHandle, TransferState
 
 
@@ -24,9 +27,14 @@ def peer() -> Iterator[PeerProcess]:
         yield process
 
 
-@pytest.fixture
-def rank() -> Iterator[DecodeRank]:
-    with DecodeRank() as decode:
+def mapping_agent(name: str) -> MappedAgent:
+    """As the agent of a rank on a CPU."""
+    return MappedAgent(NixlAgent(name), HostMemory(None))
+
+
+@pytest.fixture(params=[NixlAgent, mapping_agent], ids=["NIXL", "mapped"])
+def rank(request: pytest.FixtureRequest) -> Iterator[DecodeRank]:
+    with DecodeRank(make_agent=request.param) as decode:
         yield decode
 
 
@@ -45,6 +53,24 @@ def test_data_arrives_exactly_and_the_peer_is_told(rank: DecodeRank, peer: PeerP
     assert rank.bytes_of(2, 3, 50, 1) == [5, 63, 0, 17]
     assert rank.bytes_of(0, 4, 49, 51) == [0, 0, 0, 0]
     assert peer.event("sent")["lease_id"] == "feed01"
+
+
+def test_blocks_of_a_file_are_copied_and_not_read_by_nixl(peer: PeerProcess) -> None:
+    if peer.metadata.shared_memory is None:
+        pytest.skip("no memory that others can map")
+    posted: list[int] = []
+
+    class Counting(NixlAgent):
+        def post_read(self, local: Any, local_ids: Any, remote: Any, remote_ids: Any) -> TransferHandle:
+            posted.append(len(local_ids))
+            return super().post_read(local, local_ids, remote, remote_ids)
+
+    with DecodeRank(make_agent=lambda name: MappedAgent(Counting(name), HostMemory(None))) as rank:
+        rank.connect(peer.metadata)
+        assert rank.read(peer, [5, 63], [2, 3], lease_id="feed02").outcome == "done"
+        assert rank.bytes_of(2, 3) == [5, 63]
+    assert posted == [NUM_BLOCKS], "the versions"
+    assert peer.event("sent")["lease_id"] == "feed02"
 
 
 def test_fresh_versions_are_in_the_table_when_the_read_is_over(rank: DecodeRank, peer: PeerProcess) -> None:

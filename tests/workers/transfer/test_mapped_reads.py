@@ -104,13 +104,49 @@ def test_between_a_gpu_and_the_host_nixl_reads(*, reader_shares: bool) -> None:
         assert not any(memory.num_pieces for memory in (*agents.memories, *gpu.agents.memories))
 
 
+def read_once(reader: GpuGroup, source: GpuGroup) -> None:
+    reader.post(source, REMOTE, LOCAL, "lease")
+    assert [result.outcome for result in reader.results()] == ["done"] * len(reader.ranks)
+
+
 def test_memory_is_unmapped_when_an_engine_is_forgotten() -> None:
     with GpuGroup(2) as reader, GpuGroup(3) as source:
         for _ in range(2):
             reader.connect(source)
+            read_once(reader, source)
             assert [len(memory.mapped) for memory in reader.agents.memories] == [2, 2]
             reader.disconnect(source)
             until(lambda: not any(memory.mapped for memory in reader.agents.memories))
+
+
+def test_memory_whose_owner_has_ended_is_unmapped_and_mapped_again_if_it_has_not() -> None:
+    with GpuGroup(1) as reader, GpuGroup(2) as source:
+        (memory,) = reader.agents.memories
+        reader.connect(source)
+        for number in (1, 2):
+            read_once(reader, source)
+            assert reader.num_copied == number * 2 * len(REMOTE)
+            assert len(memory.mapped) == 2
+            memory.owner_has_ended = True
+            until(lambda: not memory.mapped)
+            memory.owner_has_ended = False
+            reader.restore()
+
+
+def test_memory_that_is_being_copied_stays_mapped() -> None:
+    with GpuGroup(1) as reader, GpuGroup(1) as source:
+        (memory,) = reader.agents.memories
+        reader.connect(source)
+        memory.ends = False
+        reader.post(source, REMOTE, LOCAL, "lease")
+        until(lambda: memory.num_pieces > 0)
+        memory.owner_has_ended = True
+        num_looks = memory.num_looks
+        until(lambda: memory.num_looks > num_looks + 20)
+        assert memory.mapped
+        memory.ends = True
+        assert reader.results()[0].outcome == "done"
+        until(lambda: not memory.mapped)
 
 
 def test_a_cancelled_read_ends_when_its_copy_has_ended() -> None:

@@ -7,6 +7,8 @@ descriptor per block. The slots of one (block, head, layer, K|V) are contiguous 
 
 from __future__ import annotations
 
+import ctypes
+import logging
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -17,11 +19,14 @@ from workers.rank.gpu import support as gpu
 from workers.rank.huge_pages import zeros_in_huge_pages
 from workers.rank.native.support import is_available
 from workers.rank_protocol.errors import CacheError
+from workers.transfer.mapped.shared_file import SharedFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from workers.rank_protocol.spec import RankSpec
+
+logger = logging.getLogger(__name__)
 
 LAYOUT = "block,kv_head,layer,kv,slot,head_dim"
 DEFAULT_CPU_BYTES = 1 << 30
@@ -56,8 +61,17 @@ class CacheShape:
 class KVCache:
     """The cache tensor, whose address never changes."""
 
-    def __init__(self, shape: CacheShape, num_blocks: int, device: torch.device, *, with_spare: bool = False) -> None:
+    def __init__(
+        self,
+        shape: CacheShape,
+        num_blocks: int,
+        device: torch.device,
+        *,
+        with_spare: bool = False,
+        shares: bool = False,
+    ) -> None:
         """``with_spare``: there is one more block, which no sequence has, for rows that only fill up a batch.
+        ``shares``: on a CPU the tensor is in a ``file`` that begins with block 0, if there can be one.
 
         Raises CacheError if the tensor does not fit into memory.
         """
@@ -65,8 +79,9 @@ class KVCache:
         self.num_blocks = num_blocks
         sizes = (num_blocks + with_spare, shape.num_kv_heads, shape.num_layers, 2, shape.block_size, shape.head_dim)
         try:
+            self.file = _file(sizes, shape.dtype) if shares and device.type == "cpu" else None
             #: All blocks, the spare one as well.
-            self.all_blocks = _zeros(sizes, shape.dtype, device)
+            self.all_blocks = _zeros(sizes, shape.dtype, device, self.file)
         except RuntimeError as error:
             size = num_blocks * shape.block_bytes
             raise CacheError(f"no room for a KV cache of {num_blocks} blocks ({size} bytes) on {device}") from error
@@ -118,11 +133,28 @@ class KVCache:
             self.tensor.index_fill_(0, torch.tensor(block_ids, device=self.device), 0)
 
 
-def _zeros(sizes: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """Zeros that the system has given already; on the CPU in huge pages. Raises RuntimeError without memory."""
+def _file(sizes: tuple[int, ...], dtype: torch.dtype) -> SharedFile | None:
+    """A file for a tensor, if the system has such files. Raises RuntimeError without memory."""
+    try:
+        return SharedFile(math.prod(sizes) * dtype.itemsize)
+    except MemoryError as error:
+        raise RuntimeError(str(error)) from error
+    except (OSError, AttributeError) as error:
+        logger.info("other processes cannot map the KV cache, so NIXL reads it: %s", error)
+        return None
+
+
+def _zeros(sizes: tuple[int, ...], dtype: torch.dtype, device: torch.device, file: SharedFile | None) -> torch.Tensor:
+    """Zeros that the system has given already; on the CPU in huge pages, those of ``file`` if there is one. Raises
+    RuntimeError without memory.
+    """
     if device.type != "cpu":
         return torch.zeros(sizes, dtype=dtype, device=device)
-    return zeros_in_huge_pages(math.prod(sizes) * dtype.itemsize).zero_().view(dtype).view(sizes)
+    num_bytes = math.prod(sizes) * dtype.itemsize
+    if file is None:
+        return zeros_in_huge_pages(num_bytes).zero_().view(dtype).view(sizes)
+    memory = (ctypes.c_uint8 * num_bytes).from_address(file.address)
+    return torch.frombuffer(memory, dtype=torch.uint8).view(dtype).view(sizes)
 
 
 def _program(dtype: torch.dtype, device: torch.device) -> Callable[..., None] | None:

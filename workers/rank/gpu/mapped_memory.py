@@ -6,7 +6,6 @@ Importing this needs the package ``triton``.
 from __future__ import annotations
 
 import logging
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,13 +14,15 @@ import torch
 from core.protocol.handshake import SharedMemory
 from workers.rank.gpu import cuda_ipc
 from workers.rank.gpu.piece_copies import copy_pieces
+from workers.transfer.mapped.host_memory import BOOT_ID
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 logger = logging.getLogger(__name__)
 
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+#: Seconds after the last read in which memory of another process stays mapped. To map it again is one call.
+UNMAP_AFTER_S = 3.0
 
 
 class GpuMemory:
@@ -32,9 +33,12 @@ class GpuMemory:
     need not wait for a step of the model.
     """
 
+    memory_type = "VRAM"
+    copies_in_call = False
+
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._boot_id = _BOOT_ID.read_text().strip()
+        self._boot_id = BOOT_ID.read_text().strip()
         self._gpu = str(torch.cuda.get_device_properties(device).uuid)
         self._stream = torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
         torch.cuda.set_stream(self._stream)
@@ -61,6 +65,10 @@ class GpuMemory:
         except cuda_ipc.CudaError as error:
             logger.info("GPU memory of another process was not mapped: %s", error)
             return None
+
+    def may_end(self, address: int, idle_s: float) -> bool:
+        """See ``MappedMemory``. A process in another container may own it, whose end this one could not see."""
+        return idle_s > UNMAP_AFTER_S
 
     def unmap(self, address: int) -> None:
         """See ``MappedMemory``."""

@@ -1,7 +1,6 @@
-"""Reads from GPU memory of the same machine without NIXL: D maps P's memory, and one program copies all pieces.
-
-UCX starts a copy for each piece, which takes about 10 us whatever its size.
+"""Reads within one machine without NIXL: D maps P's memory, and copies the pieces by itself.
 
 ``mapped_agent``  an agent that reads so what it can, and everything else over the agent that it wraps
-``port``          what it needs of the GPU; ``workers.rank.gpu.mapped_memory`` has it
+``port``          what it needs of a kind of memory: ``host_memory``, and ``workers.rank.gpu.mapped_memory``
+``shared_file``   memory of the host that other processes can map
 """

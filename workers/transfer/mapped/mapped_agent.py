@@ -1,8 +1,9 @@
-"""``TransferAgent`` that copies within a GPU by itself, and leaves all else to the agent that it wraps."""
+"""``TransferAgent`` that copies from memory it has mapped, and leaves all else to the agent that it wraps."""
 
 from __future__ import annotations
 
 import logging
+import time
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,34 +19,18 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class _List:
-    """A list of the wrapped agent, and the same pieces as addresses of this process, if it can reach them."""
-
-    def __init__(self, inner: PieceList) -> None:
-        self.inner = inner
-        self.addresses: NDArray[np.int64] | None = None
-        self.piece_bytes = 0
-        #: What ``MappedMemory.map`` returned, for a list of a peer.
-        self.mapped: int | None = None
-
-    def set_rows(self, pieces: Pieces, moved: int) -> None:
-        """``moved``: the distance from the addresses of ``pieces`` to those of this process, in bytes."""
-        self.addresses = np.concatenate(
-            [row.address + moved + row.stride * np.arange(row.count, dtype=np.int64) for row in pieces.rows]
-        )
-        self.piece_bytes = pieces.rows[0].num_bytes
-
-
 class MappedAgent:
-    """Copies pieces from GPU memory that a peer shares into GPU memory of this rank.
+    """Copies pieces from memory that a peer shares into memory of this rank, both of the kind of ``memory``.
 
-    Both have to be on the GPU of this rank. Everything else, the versions of blocks for one, is read by ``inner``, and
-    so is what cannot be mapped: memory of another machine, or of another GPU.
+    Everything else, the versions of blocks for one, is read by ``inner``, and so is what cannot be mapped: memory of
+    another machine, or of another GPU. A peer's memory is mapped by the first read from it, until it may end.
     """
 
     def __init__(self, inner: TransferAgent, memory: MappedMemory) -> None:
         self._inner = inner
         self._memory = memory
+        #: Lists whose memory is mapped.
+        self._mapped: set[PieceList] = set()
 
     @property
     def name(self) -> str:
@@ -55,7 +40,7 @@ class MappedAgent:
         self._inner.register(region)
 
     def share(self, region: Region) -> SharedMemory | None:
-        return self._memory.share(region.address) if region.memory_type == "VRAM" else None
+        return self._memory.share(region.address) if region.memory_type == self._memory.memory_type else None
 
     def metadata(self) -> bytes:
         return self._inner.metadata()
@@ -68,29 +53,29 @@ class MappedAgent:
 
     def prepare(self, pieces: Pieces, owner: str | None = None) -> PieceList:
         prepared = _List(self._inner.prepare(pieces, owner))
-        if pieces.memory_type != "VRAM" or not _is_regular(pieces):
-            return prepared
-        if owner is None:
+        can_copy = pieces.memory_type == self._memory.memory_type and _is_regular(pieces)
+        if can_copy and owner is None:
             prepared.set_rows(pieces, 0)
-        elif pieces.shared is not None:
-            self._map(prepared, pieces, pieces.shared, owner)
+        elif can_copy and pieces.shared is not None:
+            prepared.shared = pieces.shared
+            prepared.set_rows(pieces, pieces.shared_address)
         return prepared
 
     def release_list(self, pieces: PieceList) -> None:
-        if pieces.mapped is not None:
-            self._memory.unmap(pieces.mapped)
-            pieces.mapped = None
+        self._unmap(pieces)
         self._inner.release_list(pieces.inner)
 
     def post_read(
         self, local: PieceList, local_ids: NDArray[np.int32], remote: PieceList, remote_ids: NDArray[np.int32]
     ) -> TransferHandle:
-        if self.copies_in_call(local, remote):
+        if not self._is_mapped(local, remote):
             return self._inner.post_read(local.inner, local_ids, remote.inner, remote_ids)
-        return _Copying(self._memory.copy(remote.addresses[remote_ids], local.addresses[local_ids], remote.piece_bytes))
+        sources, targets = remote.mapped + remote.offsets[remote_ids], local.offsets[local_ids]
+        remote.num_copies += 1
+        return _Copying(self._memory.copy(sources, targets, remote.piece_bytes), remote)
 
     def copies_in_call(self, local: PieceList, remote: PieceList) -> bool:
-        return local.addresses is None or remote.addresses is None or local.piece_bytes != remote.piece_bytes
+        return not self._is_mapped(local, remote) or self._memory.copies_in_call
 
     def state(self, transfer: TransferHandle) -> TransferState:
         if isinstance(transfer, _Copying):
@@ -98,37 +83,87 @@ class MappedAgent:
         return self._inner.state(transfer)
 
     def release(self, transfer: TransferHandle) -> None:
-        if not isinstance(transfer, _Copying):
+        if isinstance(transfer, _Copying):
+            transfer.source.num_copies -= 1
+        else:
             self._inner.release(transfer)
 
     def notify(self, peer: str, payload: bytes) -> None:
         self._inner.notify(peer, payload)
 
     def notifications(self) -> list[bytes]:
+        self._unmap_ended()
         return self._inner.notifications()
 
     def close(self) -> None:
         self._inner.close()
 
-    def _map(self, prepared: _List, pieces: Pieces, shared: SharedMemory, owner: str) -> None:
-        end = max(row.address + row.stride * (row.count - 1) + row.num_bytes for row in pieces.rows)
-        mapped = self._memory.map(shared, end - pieces.shared_address)
-        if mapped is None:
-            logger.info("the GPU memory of %s cannot be mapped here: NIXL reads its blocks", owner)
+    def _is_mapped(self, local: PieceList, remote: PieceList) -> bool:
+        """Map the memory of ``remote``, unless it is, if pieces can be copied from there to ``local``."""
+        if local.offsets is None or remote.offsets is None or local.piece_bytes != remote.piece_bytes:
+            return False
+        if remote.mapped is None:
+            self._map(remote)
+        remote.used_s = time.monotonic()
+        return remote.mapped is not None
+
+    def _map(self, remote: _List) -> None:
+        if remote.shared is None:  # of this rank, or in vain before
             return
-        prepared.mapped = mapped
-        prepared.set_rows(pieces, mapped - pieces.shared_address)
+        remote.mapped = self._memory.map(remote.shared, remote.num_bytes)
+        if remote.mapped is None:
+            logger.info("memory of another engine cannot be mapped here: NIXL reads its blocks")
+            remote.shared = None
+        else:
+            self._mapped.add(remote)
+
+    def _unmap(self, remote: _List) -> None:
+        if remote.mapped is not None:
+            self._memory.unmap(remote.mapped)
+            remote.mapped = None
+            self._mapped.discard(remote)
+
+    def _unmap_ended(self) -> None:
+        now_s = time.monotonic()
+        for remote in tuple(self._mapped):
+            if not remote.num_copies and self._memory.may_end(remote.mapped, now_s - remote.used_s):
+                self._unmap(remote)
+
+
+class _List:
+    """A list of the wrapped agent; and if its pieces can be copied, where they are."""
+
+    def __init__(self, inner: PieceList) -> None:
+        self.inner = inner
+        #: Of each piece: its address, or for a peer's where it is in the memory that the peer shares. ``num_bytes``:
+        #: where the last one ends.
+        self.offsets: NDArray[np.int64] | None = None
+        self.num_bytes = self.piece_bytes = 0
+        self.shared: SharedMemory | None = None
+        #: The address of the peer's memory here; None: it is not mapped.
+        self.mapped: int | None = None
+        #: Copies that have not been released, and the time of the last read.
+        self.num_copies = 0
+        self.used_s = 0.0
+
+    def set_rows(self, pieces: Pieces, start: int) -> None:
+        """Note where the pieces are, from the address ``start`` on."""
+        rows = [row.address - start + row.stride * np.arange(row.count, dtype=np.int64) for row in pieces.rows]
+        self.offsets = np.concatenate(rows)
+        self.piece_bytes = pieces.rows[0].num_bytes
+        self.num_bytes = int(self.offsets.max()) + self.piece_bytes
 
 
 class _Copying:
-    """A transfer of ``MappedAgent``."""
+    """A transfer of ``MappedAgent``, from a list of a peer."""
 
-    def __init__(self, copy: Copy) -> None:
+    def __init__(self, copy: Copy, source: _List) -> None:
         self.copy = copy
+        self.source = source
 
 
 def _is_regular(pieces: Pieces) -> bool:
-    """Whether all pieces have one length and are aligned, as the copying program wants."""
+    """Whether all pieces have one length and are aligned, as a GPU's program wants."""
     lengths = {row.num_bytes for row in pieces.rows}
     numbers = [number for row in pieces.rows for number in (row.address, row.stride, row.num_bytes)]
     return len(lengths) == 1 and all(number % ALIGNMENT == 0 for number in numbers)

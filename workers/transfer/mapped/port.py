@@ -1,4 +1,4 @@
-"""What ``MappedAgent`` needs of a GPU."""
+"""What ``MappedAgent`` needs of the memory of one kind."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from core.protocol.handshake import SharedMemory
 
-#: Addresses and lengths of pieces that a GPU copies are multiples of it, in bytes: the widest load that GPUs have.
+#: Addresses and lengths of pieces are multiples of it, in bytes: the widest load that GPUs have.
 ALIGNMENT = 16
 
 
@@ -22,15 +22,26 @@ class Copy(Protocol):
 
 
 class MappedMemory(Protocol):
-    """The GPU of this rank, and the memory of other processes on it. Used in the agent's thread only."""
+    """The memory of this rank, and memory of the same kind of other processes. Used in the agent's thread only."""
+
+    #: As in ``RankMemory``.
+    memory_type: str
+    #: Whether ``copy`` returns when all is copied, or only starts it.
+    copies_in_call: bool
 
     def share(self, address: int) -> SharedMemory | None:
         """How other processes map the memory at ``address``; None if they cannot."""
 
     def map(self, shared: SharedMemory, num_bytes: int) -> int | None:
-        """The address here of memory that another process shares; None if this GPU cannot map so many bytes of it.
+        """The address here of memory that another process shares; None if so many bytes of it cannot be mapped.
 
         Each address is given back once, with ``unmap``.
+        """
+
+    def may_end(self, address: int, idle_s: float) -> bool:
+        """Whether to unmap what ``map`` has returned, from which nothing was read for ``idle_s``.
+
+        Mapped memory outlives the process that has shared it, and one that has died, or begins again, needs its memory.
         """
 
     def unmap(self, address: int) -> None:

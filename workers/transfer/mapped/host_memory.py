@@ -1,0 +1,119 @@
+"""``MappedMemory`` of the host: what P keeps in a shared file, D copies as its own memory.
+
+The kernel's way to read the memory of another process (``process_vm_readv``, which UCX uses) looks up every page of
+4 KiB in each read.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from core.protocol.handshake import SharedMemory
+from workers.transfer.mapped.shared_file import OtherFile, SharedFile, SharedFileError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+logger = logging.getLogger(__name__)
+
+#: Id of the kernel's boot.
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+#: Seconds without a read after which the owner of memory is looked at.
+LOOK_AFTER_S = 0.5
+#: So many pieces are copied one by one.
+FEW_PIECES = 16
+
+
+class HostMemory:
+    """See ``MappedMemory``. Copies are made in the call, without the GIL."""
+
+    memory_type = "DRAM"
+    copies_in_call = True
+
+    def __init__(self, cache: SharedFile | None) -> None:
+        """``cache``: the file that begins with block 0 of this rank's cache, if it is in one."""
+        self._cache = cache
+        self._boot_id = BOOT_ID.read_text().strip()
+        #: By the address that ``map`` has returned.
+        self._mapped: dict[int, OtherFile] = {}
+
+    def share(self, address: int) -> SharedMemory | None:
+        """See ``MappedMemory``."""
+        if self._cache is None:
+            return None
+        return SharedMemory(boot_id=self._boot_id, handle=self._cache.handle)
+
+    def map(self, shared: SharedMemory, num_bytes: int) -> int | None:
+        """See ``MappedMemory``."""
+        if shared.gpu or shared.boot_id != self._boot_id:
+            return None
+        try:
+            file = OtherFile(shared.handle)
+        except SharedFileError as error:
+            logger.info("memory of another process was not mapped: %s", error)
+            return None
+        # What a peer says of its memory is not believed: an access outside would end this process.
+        if not 0 <= shared.offset <= file.num_bytes - num_bytes:
+            file.close()
+            return None
+        address = file.address + shared.offset
+        self._mapped[address] = file
+        return address
+
+    def may_end(self, address: int, idle_s: float) -> bool:
+        """See ``MappedMemory``: when its process has ended."""
+        return idle_s > LOOK_AFTER_S and self._mapped[address].has_owner_ended()
+
+    def unmap(self, address: int) -> None:
+        """See ``MappedMemory``."""
+        self._mapped.pop(address).close()
+
+    def copy(self, sources: NDArray[np.int64], targets: NDArray[np.int64], num_bytes: int) -> HostCopy:
+        """See ``MappedMemory``."""
+        if len(sources):
+            _copy(sources, targets, num_bytes)
+        return HostCopy()
+
+
+class HostCopy:
+    """A copy that has ended."""
+
+    def has_ended(self) -> bool:
+        """See ``Copy``."""
+        return True
+
+
+def _copy(sources: NDArray[np.int64], targets: NDArray[np.int64], num_bytes: int) -> None:
+    first = int(sources.min())
+    distances = sources - first
+    # Parts of blocks have other parts between them, and a few pieces take less time than a call of numpy.
+    if len(sources) <= FEW_PIECES or (distances % num_bytes).any():
+        for source, target in zip(sources.tolist(), targets.tolist(), strict=True):
+            ctypes.memmove(target, source, num_bytes)
+        return
+    # Targets that are neighbours are written in one call: a thread that gives up the GIL may wait to have it back.
+    order = np.argsort(targets)
+    numbers, targets = distances[order] // num_bytes, targets[order]
+    pieces = _memory_at(first, int(numbers.max()) + 1, num_bytes)
+    ends = np.append(np.flatnonzero(np.diff(targets) != num_bytes) + 1, len(targets)).tolist()
+    for start, end in zip([0, *ends], ends, strict=False):
+        into = _memory_at(int(targets[start]), end - start, num_bytes)
+        # ``clip`` copies straight into the target; the default would copy twice.
+        np.take(pieces, numbers[start:end], axis=0, out=into, mode="clip")
+
+
+def _memory_at(address: int, num_pieces: int, num_bytes: int) -> NDArray[np.uint8]:
+    """Memory ``[piece, byte]`` of this process."""
+    return np.asarray(_Memory(address, (num_pieces, num_bytes)))
+
+
+class _Memory:
+    """Memory at an address, as numpy wants to be told. A type of ctypes would be made anew for each size."""
+
+    def __init__(self, address: int, shape: tuple[int, int]) -> None:
+        self.__array_interface__ = {"data": (address, False), "shape": shape, "typestr": "|u1", "version": 3}
