@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 #: Seconds without a read after which the owner of memory is looked at.
 LOOK_AFTER_S = 0.5
-#: So many pieces are copied one by one.
+#: So many pieces are copied one by one, which takes less time than calls of numpy.
 FEW_PIECES = 16
 
 
@@ -75,7 +75,9 @@ class HostMemory:
 
     def copy(self, sources: NDArray[np.int64], targets: NDArray[np.int64], num_bytes: int) -> HostCopy:
         """See ``MappedMemory``."""
-        if len(sources):
+        if len(sources) <= FEW_PIECES:
+            _copy_one_by_one(sources, targets, num_bytes)
+        else:
             _copy(sources, targets, num_bytes)
         return HostCopy()
 
@@ -88,13 +90,16 @@ class HostCopy:
         return True
 
 
+def _copy_one_by_one(sources: NDArray[np.int64], targets: NDArray[np.int64], num_bytes: int) -> None:
+    for source, target in zip(sources.tolist(), targets.tolist(), strict=True):
+        ctypes.memmove(target, source, num_bytes)
+
+
 def _copy(sources: NDArray[np.int64], targets: NDArray[np.int64], num_bytes: int) -> None:
     first = int(sources.min())
     distances = sources - first
-    # Parts of blocks have other parts between them, and a few pieces take less time than a call of numpy.
-    if len(sources) <= FEW_PIECES or (distances % num_bytes).any():
-        for source, target in zip(sources.tolist(), targets.tolist(), strict=True):
-            ctypes.memmove(target, source, num_bytes)
+    if (distances % num_bytes).any():  # parts of blocks, with other parts between them
+        _copy_one_by_one(sources, targets, num_bytes)
         return
     # Targets that are neighbours are written in one call: a thread that gives up the GIL may wait to have it back.
     order = np.argsort(targets)
