@@ -1,5 +1,5 @@
-"""The memory that is read, written and copied, as a rank's KV cache is: of the host, anonymous, aligned and with huge
-pages; or of a GPU.
+"""The memory that is read, written and copied, as a rank's KV cache is: of the host, aligned and with huge pages, in a
+file or anonymous; or of a GPU.
 """
 
 from __future__ import annotations

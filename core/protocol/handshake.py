@@ -6,7 +6,8 @@ that two versions of Baton can always tell why they cannot be paired.
 History
 -------
 1: first version.
-2: the notification of a read names the reader and its rank; several ranks, whose shards divide the model.
+2: the notification of a read names the reader and its rank; several ranks, whose shards divide the model. Later:
+   ``shared_memory``; engines of which one does not know it read as before.
 """
 
 from __future__ import annotations

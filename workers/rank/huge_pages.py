@@ -1,8 +1,7 @@
-"""Asks the kernel for huge pages under the KV cache, and under weights.
+"""Asks the kernel for huge pages under weights, and under a KV cache that is in no file.
 
-Another process of this machine reads the cache through the kernel, which looks up each page: with pages of 4 KiB a read
-has about half of the speed of a plain copy, with pages of 2 MiB the same speed (``docs/block-reads.md``). The processor
-looks up the pages of weights, all of which a decode step reads.
+NIXL reads such a cache through the kernel, which looks up each page: with pages of 4 KiB that takes as long as the copy
+(``docs/block-reads.md``). The processor looks up the pages of weights, all of which a decode step reads.
 """
 
 from __future__ import annotations
@@ -12,8 +11,7 @@ from contextlib import suppress
 
 import torch
 
-#: The size of a huge page on x86-64, and of the alignment that makes the most of them elsewhere.
-HUGE_PAGE_BYTES = 2 * 2**20
+from workers.transfer.mapped.shared_file import HUGE_PAGE_BYTES
 
 
 def zeros_in_huge_pages(num_bytes: int) -> torch.Tensor:

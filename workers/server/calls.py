@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from core.net.access.unguarded import check_local
@@ -15,7 +16,7 @@ from core.net.deadlines import Deadlines
 from core.net.served.body import too_late
 from core.protocol.choice import HEADER as CHOICE_HEADER
 from core.protocol.choice import Choice, choice_in
-from core.protocol.errors import ApiError, InternalError
+from core.protocol.errors import ApiError, InternalError, UnavailableError
 from core.protocol.id_syntax import REQUEST_ID
 from workers.server.client import Client
 
@@ -64,7 +65,7 @@ class _Request:
         self.asked = Asked(call.headers)
         self.client = Client(call, self.asked.request_id)
         self.num_bytes = 0
-        #: Set when it begins to run.
+        #: Set when its body is whole.
         self.task: asyncio.Task[None] | None = None
 
 
@@ -123,31 +124,35 @@ class WorkerCalls:
         """Begin to run the request."""
         self._waiting.discard(call)
         call.leave_to_deadline()  # the router enforces the deadline: its client may read slowly
-        call.track(self._loop.create_task(self._run(call, self._requests[call])))
+        request = self._requests[call]
+        request.task = task = self._loop.create_task(self._run(call, request))
+        call.track(task)
+        # Not at the end of the task's work: it may be cancelled before its first step.
+        task.add_done_callback(partial(self._ended, call))
 
     def gone(self, call: HttpCall) -> None:
         """End the request, or what is known of it."""
         request = self._requests.get(call)
         if request is None:
             return
-        if request.task is not None:
-            request.task.cancel("the client left")
-        elif not call.whole:
+        if request.task is None:
             self._forget(call)
+        else:
+            request.task.cancel("the client left")
 
     async def _run(self, call: HttpCall, request: _Request) -> None:
-        request.task = asyncio.current_task()
-        client = request.client
         try:
-            if not client.gone:  # before this task's first step
-                await self._answer(call, request)
+            await self._answer(call, request)
         except asyncio.CancelledError:
-            if not client.gone:  # the port stops
-                raise
-        finally:
-            self._forget(call)
-            call.untrack(request.task)
-        if client.gone:
+            if not request.client.gone:  # the port stops
+                request.client.send_error(UnavailableError("The worker is shutting down.", code="shutting_down"))
+            raise
+
+    def _ended(self, call: HttpCall, task: asyncio.Task[None]) -> None:
+        request = self._requests[call]
+        self._forget(call)
+        call.untrack(task)
+        if request.client.gone:
             logger.debug("request %s: the connection ended before the answer did", request.asked.request_id)
 
     async def _answer(self, call: HttpCall, request: _Request) -> None:

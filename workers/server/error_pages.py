@@ -1,4 +1,4 @@
-"""The error answers of all pages and unknown paths. The hot endpoints answer their errors themselves."""
+"""The error answers of all pages and unknown paths; ``calls`` answers those of requests with a body."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import pytest
 from core.net.served.config import PortConfig
 from core.net.served.port import HttpPort
 from core.net.sockets import listen, port_of
-from workers.app import guarded
+from workers.app import guarded, local_hosts
 from workers.settings import WorkerSettings
 
 if TYPE_CHECKING:
@@ -36,7 +36,8 @@ class Behind:
 async def port(app: Behind, **settings: object) -> AsyncIterator[httpx.AsyncClient]:
     """A worker's, as it would serve ``app``."""
     bound = listen("127.0.0.1", 0)
-    made = HttpPort(guarded(app, WorkerSettings(model="m", **settings), "127.0.0.1"), bound, PortConfig(keep_alive_s=5))
+    hosts = local_hosts(WorkerSettings(model="m", **settings), "127.0.0.1")
+    made = HttpPort(guarded(app, hosts), bound, PortConfig(keep_alive_s=5))
     await made.start()
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port_of(bound)}") as client:
         yield client

@@ -29,6 +29,7 @@ class HostAsGpu:
         self.mapped: list[int] = []
         self.num_pieces = 0
         self.can_map = True
+        self.has_room = True
         self.owner_has_ended = False
         #: How often somebody has asked whether a copy has ended.
         self.num_looks = 0
@@ -44,13 +45,15 @@ class HostAsGpu:
         self.mapped.append(int(shared.handle))
         return self.mapped[-1]
 
-    def may_end(self, address: int, idle_s: float) -> bool:
+    def should_unmap(self, address: int, idle_s: float) -> bool:
         return self.owner_has_ended
 
     def unmap(self, address: int) -> None:
         self.mapped.remove(address)
 
     def copy(self, sources: NDArray[np.int64], targets: NDArray[np.int64], num_bytes: int) -> HostCopy:
+        if not self.has_room:
+            raise MemoryError("no room for addresses")
         self.num_pieces += len(sources)
         for source, target in zip(sources.tolist(), targets.tolist(), strict=True):
             ctypes.memmove(target, source, num_bytes)

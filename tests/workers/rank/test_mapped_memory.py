@@ -85,6 +85,7 @@ def test_what_is_not_there_is_not_mapped(memory: GpuMemory, shared: SharedMemory
         {"handle": b"short"},
         {"handle": bytes(64)},
         {"offset": -16},
+        {"offset": 8},
         {"offset": 2**62},
         {"offset": 2**70},
     ]

@@ -257,7 +257,7 @@ def test_a_cache_in_a_file_is_zeros_like_any_other_and_other_processes_see_it() 
         pytest.skip("no memory that others can map")
     assert cache.address == cache.file.address
     cache.tensor[3].fill_(2.5)
-    seen = OtherFile(cache.file.handle)
+    seen = OtherFile(cache.file.handle, 5 * SHAPE.block_bytes)
     block = ctypes.string_at(seen.address + 3 * SHAPE.block_bytes, SHAPE.block_bytes)
     assert block == cache.tensor[3].numpy().tobytes()
     seen.close()

@@ -1,4 +1,4 @@
-"""What clients get from the two hot endpoints: bodies, streams, errors."""
+"""What clients get for chats and completions: bodies, streams, errors."""
 
 from __future__ import annotations
 

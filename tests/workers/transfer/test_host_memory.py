@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 from core.protocol.handshake import SharedMemory
+from workers.transfer.mapped import host_memory
 from workers.transfer.mapped.host_memory import FEW_PIECES, HostMemory
 from workers.transfer.mapped.shared_file import HUGE_PAGE_BYTES, Mapping, OtherFile, SharedFile, SharedFileError
 
@@ -88,7 +90,7 @@ def test_memory_of_another_process_is_copied_to_the_byte(order: str, part: int, 
         num = FEW_PIECES if order == "few" else FEW_PIECES + 10
         sources, targets = random.permutation(NUM_PIECES)[:num], random.permutation(NUM_PIECES)[:num]
     at = target.ctypes.data
-    assert not memory.may_end(address, 60)
+    assert not memory.should_unmap(address, 60)
     assert memory.copy(address + sources * PIECE_BYTES, at + targets * PIECE_BYTES, part).has_ended()
     expected = np.zeros_like(target)
     expected[targets, :part] = content()[sources, :part]
@@ -107,11 +109,11 @@ def test_what_its_owner_writes_later_is_seen_and_its_death_takes_nothing(
     memory = HostMemory(None)
     address = memory.map(shared, NUM_BYTES)
     assert address is not None
-    assert not memory.may_end(address, 60)
+    assert not memory.should_unmap(address, 60)
     owner.kill()
     owner.wait()
-    assert memory.may_end(address, 60)
-    assert not memory.may_end(address, 0), "not looked at while it is read"
+    assert memory.should_unmap(address, 60)
+    assert not memory.should_unmap(address, 0), "not looked at while it is read"
     target = np.zeros((NUM_PIECES, PIECE_BYTES), dtype=np.uint8)
     offsets = np.arange(NUM_PIECES) * PIECE_BYTES
     memory.copy(address + offsets, target.ctypes.data + offsets, PIECE_BYTES)
@@ -144,24 +146,59 @@ def test_a_file_may_not_become_smaller_and_has_to_be_the_one_that_it_is_said_to_
     process, number, name = shared.handle.split()
     with pytest.raises(OSError, match="not permitted"):
         os.ftruncate(int(number), 4096)
-    other = OtherFile(shared.handle)
-    assert other.num_bytes == HUGE_PAGE_BYTES
+    other = OtherFile(shared.handle, 8192)
     ctypes.memset(shared.address + 8191, 7, 1)
     assert ctypes.string_at(other.address + 8190, 2) == b"\0\7"
     other.close()
     with pytest.raises(SharedFileError, match="is another file"):
-        OtherFile(b"%b %b baton-%b" % (process, number, b"0" * 32))
+        OtherFile(b"%b %b baton-%b" % (process, number, b"0" * 32), 1)
     unsealed = os.memfd_create(name.decode())
     os.ftruncate(unsealed, 8192)
     with pytest.raises(SharedFileError, match="smaller"):
-        OtherFile(b"%b %d %b" % (process, unsealed, name))
+        OtherFile(b"%b %d %b" % (process, unsealed, name), 1)
     os.close(unsealed)
     shared.close()
 
 
+def test_what_a_file_does_not_have_in_memory_is_not_mapped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To look up a hole would take memory."""
+    shared = SharedFile(8192)
+    with pytest.raises(SharedFileError, match=f"it has {HUGE_PAGE_BYTES} bytes"):
+        OtherFile(shared.handle, HUGE_PAGE_BYTES + 1)
+    monkeypatch.setattr(Mapping, "use_huge_pages", lambda _: None)
+    hole = SharedFile(8192)
+    with pytest.raises(SharedFileError, match="0 of them in memory"):
+        OtherFile(hole.handle, 4096)
+    shared.close()
+    hole.close()
+
+
+def test_a_machine_that_hides_its_boot_maps_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    shared = here()
+    monkeypatch.setattr(host_memory, "_BOOT_ID", tmp_path / "hidden")
+    memory = HostMemory(SharedFile(NUM_BYTES))
+    assert memory.share(0) is None
+    assert memory.map(msgspec.structs.replace(shared, boot_id=""), NUM_BYTES) is None
+
+
+def test_a_huge_page_that_cannot_be_had_now_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    advise = Mapping._advise
+
+    def refused(mapping: Mapping, advice: int) -> None:
+        asked.append(advice)
+        if len(asked) < 3:
+            raise OSError(errno.EAGAIN, "not now")
+        advise(mapping, advice)
+
+    monkeypatch.setattr(Mapping, "_advise", refused)
+    SharedFile(1).close()
+    assert len(asked) == 3
+
+
 def test_it_has_huge_pages_for_its_owner_and_for_readers() -> None:
     shared = SharedFile(3 * HUGE_PAGE_BYTES + 1)
-    other = OtherFile(shared.handle)
+    other = OtherFile(shared.handle, 4 * HUGE_PAGE_BYTES)
     for address in (shared.address, other.address):
         assert address % HUGE_PAGE_BYTES == 0
         assert mapped_in_huge_pages(address) == 4 * HUGE_PAGE_BYTES

@@ -90,6 +90,16 @@ def test_memory_that_cannot_be_mapped_is_read_by_nixl() -> None:
         assert reader.num_copied == 0
 
 
+def test_without_room_for_a_copy_nixl_reads() -> None:
+    with GpuGroup(1) as reader, GpuGroup(2) as source:
+        (memory,) = reader.agents.memories
+        memory.has_room = False
+        reader.connect(source)
+        read_once(reader, source)
+        assert reader.holds(source, REMOTE, LOCAL)
+        assert reader.num_copied == 0
+
+
 @pytest.mark.parametrize("reader_shares", [True, False], ids=["to-host", "from-host"])
 def test_between_a_gpu_and_the_host_nixl_reads(*, reader_shares: bool) -> None:
     """One side's cache is in memory of the host; both have the agents of a GPU."""

@@ -14,7 +14,8 @@ import torch
 from core.protocol.handshake import SharedMemory
 from workers.rank.gpu import cuda_ipc
 from workers.rank.gpu.piece_copies import copy_pieces
-from workers.transfer.mapped.host_memory import BOOT_ID
+from workers.transfer.mapped.host_memory import boot_id
+from workers.transfer.mapped.port import ALIGNMENT
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -26,8 +27,8 @@ UNMAP_AFTER_S = 3.0
 
 
 class GpuMemory:
-    """See ``MappedMemory``. The constructor compiles the program, which takes a second the first time, and leaves the
-    thread, for which it is made, with another stream.
+    """See ``MappedMemory``. The constructor compiles the program, which takes a second the first time, and sets the
+    current CUDA stream of its thread.
 
     Copies have a stream of their own with a high priority: they need few of the GPU's units for a short time, and
     need not wait for a step of the model.
@@ -38,7 +39,7 @@ class GpuMemory:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._boot_id = BOOT_ID.read_text().strip()
+        self._boot_id = boot_id()
         self._gpu = str(torch.cuda.get_device_properties(device).uuid)
         self._stream = torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
         torch.cuda.set_stream(self._stream)
@@ -46,6 +47,8 @@ class GpuMemory:
 
     def share(self, address: int) -> SharedMemory | None:
         """See ``MappedMemory``."""
+        if not self._boot_id:
+            return None
         try:
             base, _ = cuda_ipc.allocation_of(address)
             handle = cuda_ipc.handle_of(base)
@@ -58,7 +61,7 @@ class GpuMemory:
     def map(self, shared: SharedMemory, num_bytes: int) -> int | None:
         """See ``MappedMemory``."""
         here = shared.boot_id == self._boot_id and shared.gpu == self._gpu
-        if not here or len(shared.handle) != cuda_ipc.HANDLE_BYTES:
+        if not self._boot_id or not here or len(shared.handle) != cuda_ipc.HANDLE_BYTES:
             return None
         try:
             return self._open(shared, num_bytes)
@@ -66,7 +69,7 @@ class GpuMemory:
             logger.info("GPU memory of another process was not mapped: %s", error)
             return None
 
-    def may_end(self, address: int, idle_s: float) -> bool:
+    def should_unmap(self, address: int, idle_s: float) -> bool:
         """See ``MappedMemory``. A process in another container may own it, whose end this one could not see."""
         return idle_s > UNMAP_AFTER_S
 
@@ -80,15 +83,23 @@ class GpuMemory:
 
     def copy(self, sources: NDArray[np.int64], targets: NDArray[np.int64], num_bytes: int) -> GpuCopy:
         """See ``MappedMemory``."""
-        read = copy_pieces(sources, targets, num_bytes, self._device)
+        try:
+            read = copy_pieces(sources, targets, num_bytes, self._device)
+        except torch.OutOfMemoryError as error:  # for the addresses, before the program is started
+            raise MemoryError(str(error)) from error
         return GpuCopy(self._stream.record_event(), read)
 
     def _open(self, shared: SharedMemory, num_bytes: int) -> int | None:
         base = cuda_ipc.open_handle(shared.handle)
-        # What a peer says of its memory is not believed: an access outside would cost this rank its GPU.
-        _, size = cuda_ipc.allocation_of(base)
-        if 0 <= shared.offset <= size - num_bytes:
-            return base + shared.offset
+        try:
+            _, size = cuda_ipc.allocation_of(base)
+            # What a peer says of its memory is not believed: an access outside, or one that is not aligned, would cost
+            # this rank its GPU.
+            if 0 <= shared.offset <= size - num_bytes and shared.offset % ALIGNMENT == 0:
+                return base + shared.offset
+        except cuda_ipc.CudaError:
+            cuda_ipc.close_handle(base)
+            raise
         cuda_ipc.close_handle(base)
         return None
 

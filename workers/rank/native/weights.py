@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from workers.rank.huge_pages import HUGE_PAGE_BYTES, zeros_in_huge_pages
+from workers.rank.huge_pages import zeros_in_huge_pages
 from workers.rank.native.numbers import per_word
 from workers.rank.native.products import product
 from workers.rank.native.support import has_tiles
 from workers.rank.native.tiles import WIDTH
+from workers.transfer.mapped.shared_file import HUGE_PAGE_BYTES
 
 if TYPE_CHECKING:
     from workers.rank.native.program import Program

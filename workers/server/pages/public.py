@@ -1,4 +1,4 @@
-"""The pages of the public port in addition to the hot endpoints: models, health, load, metrics."""
+"""The pages of the public port: models, health, load, metrics."""
 
 from __future__ import annotations
 

@@ -21,12 +21,19 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Id of the kernel's boot.
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 #: Seconds without a read after which the owner of memory is looked at.
 LOOK_AFTER_S = 0.5
 #: So many pieces are copied one by one, which takes less time than calls of numpy.
 FEW_PIECES = 16
+
+
+def boot_id() -> str:
+    """The id of the kernel's boot; empty where it is hidden, and nothing is mapped then."""
+    try:
+        return _BOOT_ID.read_text().strip()
+    except OSError:
+        return ""
 
 
 class HostMemory:
@@ -38,34 +45,31 @@ class HostMemory:
     def __init__(self, cache: SharedFile | None) -> None:
         """``cache``: the file that begins with block 0 of this rank's cache, if it is in one."""
         self._cache = cache
-        self._boot_id = BOOT_ID.read_text().strip()
+        self._boot_id = boot_id()
         #: By the address that ``map`` has returned.
         self._mapped: dict[int, OtherFile] = {}
 
     def share(self, address: int) -> SharedMemory | None:
         """See ``MappedMemory``."""
-        if self._cache is None:
+        if self._cache is None or not self._boot_id:
             return None
         return SharedMemory(boot_id=self._boot_id, handle=self._cache.handle)
 
     def map(self, shared: SharedMemory, num_bytes: int) -> int | None:
         """See ``MappedMemory``."""
-        if shared.gpu or shared.boot_id != self._boot_id:
+        here = self._boot_id and shared.boot_id == self._boot_id and not shared.gpu
+        if not here or shared.offset < 0:
             return None
         try:
-            file = OtherFile(shared.handle)
+            file = OtherFile(shared.handle, shared.offset + num_bytes)
         except SharedFileError as error:
             logger.info("memory of another process was not mapped: %s", error)
-            return None
-        # What a peer says of its memory is not believed: an access outside would end this process.
-        if not 0 <= shared.offset <= file.num_bytes - num_bytes:
-            file.close()
             return None
         address = file.address + shared.offset
         self._mapped[address] = file
         return address
 
-    def may_end(self, address: int, idle_s: float) -> bool:
+    def should_unmap(self, address: int, idle_s: float) -> bool:
         """See ``MappedMemory``: when its process has ended."""
         return idle_s > LOOK_AFTER_S and self._mapped[address].has_owner_ended()
 

@@ -23,7 +23,8 @@ class MappedAgent:
     """Copies pieces from memory that a peer shares into memory of this rank, both of the kind of ``memory``.
 
     Everything else, the versions of blocks for one, is read by ``inner``, and so is what cannot be mapped: memory of
-    another machine, or of another GPU. A peer's memory is mapped by the first read from it, until it may end.
+    another machine, or of another GPU. A peer's memory is mapped by the first read from it, and unmapped
+    once its owner may have ended.
     """
 
     def __init__(self, inner: TransferAgent, memory: MappedMemory) -> None:
@@ -71,8 +72,13 @@ class MappedAgent:
         if not self._is_mapped(local, remote):
             return self._inner.post_read(local.inner, local_ids, remote.inner, remote_ids)
         sources, targets = remote.mapped + remote.offsets[remote_ids], local.offsets[local_ids]
+        try:
+            copy = self._memory.copy(sources, targets, remote.piece_bytes)
+        except MemoryError as error:
+            logger.warning("NIXL reads %d pieces: %s", len(sources), error)
+            return self._inner.post_read(local.inner, local_ids, remote.inner, remote_ids)
         remote.num_copies += 1
-        return _Copying(self._memory.copy(sources, targets, remote.piece_bytes), remote)
+        return _Copying(copy, remote)
 
     def copies_in_call(self, local: PieceList, remote: PieceList) -> bool:
         return not self._is_mapped(local, remote) or self._memory.copies_in_call
@@ -126,7 +132,7 @@ class MappedAgent:
     def _unmap_ended(self) -> None:
         now_s = time.monotonic()
         for remote in tuple(self._mapped):
-            if not remote.num_copies and self._memory.may_end(remote.mapped, now_s - remote.used_s):
+            if not remote.num_copies and self._memory.should_unmap(remote.mapped, now_s - remote.used_s):
                 self._unmap(remote)
 
 

@@ -38,7 +38,7 @@ class MappedMemory(Protocol):
         Each address is given back once, with ``unmap``.
         """
 
-    def may_end(self, address: int, idle_s: float) -> bool:
+    def should_unmap(self, address: int, idle_s: float) -> bool:
         """Whether to unmap what ``map`` has returned, from which nothing was read for ``idle_s``.
 
         Mapped memory outlives the process that has shared it, and one that has died, or begins again, needs its memory.
@@ -48,4 +48,7 @@ class MappedMemory(Protocol):
         """Give back what ``map`` has returned. No copy from it may be under way."""
 
     def copy(self, sources: NDArray[np.int64], targets: NDArray[np.int64], num_bytes: int) -> Copy:
-        """Start to copy ``num_bytes`` from each of ``sources`` to the target of the same index; all are addresses."""
+        """Start to copy ``num_bytes`` from each of ``sources`` to the target of the same index; all are addresses.
+
+        Raises MemoryError if there is no room for what the copy needs itself; nothing was begun then.
+        """

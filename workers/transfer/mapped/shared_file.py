@@ -8,6 +8,7 @@ moved.
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import mmap
 import os
@@ -17,13 +18,15 @@ import select
 from contextlib import ExitStack
 from pathlib import Path
 
-#: The size of a huge page on x86-64, and of the alignment of all mappings.
+#: The size of a huge page on x86-64, and of the alignment that makes the most of them elsewhere.
 HUGE_PAGE_BYTES = 2 << 20
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 _LINK = "/memfd:{} (deleted)"
 _HANDLE = re.compile(rb"([1-9][0-9]{0,9}) ([0-9]{1,9}) (baton-[0-9a-f]{32})")
 #: From <linux/mman.h>; Python has no names for them.
 _MAP_FIXED, _MAP_NORESERVE, _MADV_POPULATE_READ, _MADV_COLLAPSE = 0x10, 0x4000, 22, 25
+#: What keeps the kernel from making a huge page now, and may not the next time (madvise(2)).
+_PASSING, _COLLAPSE_TRIES = frozenset({errno.EAGAIN, errno.EBUSY}), 3
 _MAP_FAILED = ctypes.c_void_p(-1).value
 
 
@@ -41,7 +44,7 @@ class SharedFile:
         """
         if num_bytes > os.sysconf("SC_PHYS_PAGES") * mmap.PAGESIZE:
             raise MemoryError(f"{num_bytes} bytes are more than this machine has")
-        num_bytes = -(-num_bytes // HUGE_PAGE_BYTES) * HUGE_PAGE_BYTES
+        num_bytes = _rounded_up(num_bytes, HUGE_PAGE_BYTES)
         #: Random, so that nobody takes another file for this one.
         self.name = f"baton-{secrets.token_hex(16)}"
         with ExitStack() as undo:
@@ -66,10 +69,10 @@ class SharedFile:
 
 
 class OtherFile:
-    """A file of another process, mapped at ``address`` to be read."""
+    """The begin of a file of another process, mapped at ``address`` to be read."""
 
-    def __init__(self, handle: bytes) -> None:
-        """Raises SharedFileError."""
+    def __init__(self, handle: bytes, num_bytes: int) -> None:
+        """Raises SharedFileError, also if the file does not have so many bytes, or no memory for them."""
         match = _HANDLE.fullmatch(handle)
         if match is None:
             raise SharedFileError("no handle of a shared file")
@@ -79,12 +82,12 @@ class OtherFile:
                 # First, so that it is the process that has the file, and not one that gets its number later.
                 owner = os.pidfd_open(int(process))
                 undo.callback(os.close, owner)
-                self._mapping = _map(Path("/proc", process, "fd", number), name)
+                self._mapping = _map(Path("/proc", process, "fd", number), name, num_bytes)
             except (OSError, OverflowError) as error:
                 raise SharedFileError(str(error)) from error
             undo.callback(self._mapping.close)
             self._undo = undo.pop_all()
-        self.address, self.num_bytes = self._mapping.address, self._mapping.num_bytes
+        self.address = self._mapping.address
         self._ends = select.poll()
         self._ends.register(owner, select.POLLIN)
 
@@ -106,7 +109,7 @@ class Mapping:
         self._reserved_bytes = num_bytes + HUGE_PAGE_BYTES
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
         self._reserved = self._map(None, self._reserved_bytes, 0, flags, -1)
-        self.address = -(-self._reserved // HUGE_PAGE_BYTES) * HUGE_PAGE_BYTES
+        self.address = _rounded_up(self._reserved, HUGE_PAGE_BYTES)
         self.num_bytes = num_bytes
         try:
             self._map(self.address, num_bytes, protection, mmap.MAP_SHARED | _MAP_FIXED, descriptor)
@@ -118,7 +121,14 @@ class Mapping:
         """Give it huge pages, of zeros. Raises OSError if the kernel does not."""
         for start in range(0, self.num_bytes, HUGE_PAGE_BYTES):
             ctypes.memset(self.address + start, 0, 1)  # a page that nothing has touched does not grow
-        self._advise(_MADV_COLLAPSE)
+        for tries_left in reversed(range(_COLLAPSE_TRIES)):
+            try:
+                self._advise(_MADV_COLLAPSE)
+            except OSError as error:
+                if error.errno not in _PASSING or not tries_left:
+                    raise
+            else:
+                return
 
     def look_up(self) -> None:
         """Look up all pages now, in about a millisecond for each gigabyte of huge ones. The first access to a small one
@@ -143,7 +153,7 @@ class Mapping:
         return int(found)
 
 
-def _map(there: Path, name: str) -> Mapping:
+def _map(there: Path, name: str, num_bytes: int) -> Mapping:
     # Looked at before it is opened, since to open something else, a device for one, may have effects.
     _check_name(there, name)
     descriptor = os.open(there, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -151,7 +161,12 @@ def _map(there: Path, name: str) -> Mapping:
         _check_name(Path("/proc/self/fd", str(descriptor)), name)
         if not fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
             raise SharedFileError("the file may become smaller while it is read")
-        mapping = Mapping(descriptor, os.fstat(descriptor).st_size, mmap.PROT_READ)
+        file = os.fstat(descriptor)
+        # Not believed of a peer: an access outside would end this process, and one to a hole takes memory.
+        in_memory = file.st_blocks * 512
+        if not 0 < num_bytes <= min(file.st_size, in_memory):
+            raise SharedFileError(f"it has {file.st_size} bytes, {in_memory} of them in memory, and not {num_bytes}")
+        mapping = Mapping(descriptor, _rounded_up(num_bytes, mmap.PAGESIZE), mmap.PROT_READ)
     finally:
         os.close(descriptor)
     try:
@@ -165,6 +180,10 @@ def _map(there: Path, name: str) -> Mapping:
 def _check_name(link: Path, name: str) -> None:
     if str(link.readlink()) != _LINK.format(name):
         raise SharedFileError(f"{link} is another file")
+
+
+def _rounded_up(number: int, step: int) -> int:
+    return -(-number // step) * step
 
 
 def _libc() -> ctypes.CDLL:
