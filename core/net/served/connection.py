@@ -84,6 +84,7 @@ class Connection(HttpToolsProtocol):
         "_host",
         "_ignores",
         "_in_head",
+        "_is_full",
         "_max_bytes",
         "_max_lines",
         "_num_bytes",
@@ -133,6 +134,9 @@ class Connection(HttpToolsProtocol):
         #: Whether parsing has ended; ``_num_ignored`` bytes were thrown away since.
         self._ignores = False
         self._num_ignored = 0
+        #: Whether the client does not read an answer that is complete. Until it does, nothing is read from it, and
+        #: nothing begins: each further answer would take memory.
+        self._is_full = False
         #: As in ``connections.Client``.
         self.has_deadline = False
         self._calls = calls
@@ -166,6 +170,9 @@ class Connection(HttpToolsProtocol):
         """The write buffer has room again: stop that timeout."""
         super().resume_writing()
         self._port.unblock(self)
+        if self._is_full:
+            self._is_full = False
+            self._go_on()
 
     def data_received(self, data: bytes) -> None:
         """Feed the parser no more of a head than a head may have."""
@@ -340,7 +347,7 @@ class Connection(HttpToolsProtocol):
         self.cycle.transport = self._patient
         if path is None:
             return
-        if before is None or before.response_complete:
+        if (before is None or before.response_complete) and not self._is_full:
             self._start_asgi_task(self.cycle, self.app)
         else:
             self.pipeline.appendleft((self.cycle, self.app))  # type: ignore[arg-type]
@@ -441,7 +448,15 @@ class Connection(HttpToolsProtocol):
         self._call = None
         if self.transport.is_closing():
             self._flush()
-            return
+        elif self.flow.write_paused and not self._ignores:
+            self._is_full = True
+            self.flow.pause_reading()
+            if not self.pipeline:
+                self._port.rest(self)
+        else:
+            self._go_on()
+
+    def _go_on(self) -> None:
         self.flow.resume_reading()
         if self.pipeline:
             self._start_asgi_task(*self.pipeline.pop())

@@ -153,3 +153,23 @@ async def test_who_writes_is_told_when_the_client_does_not_read() -> None:
                 await asyncio.sleep(0.002)
         caller.writer.close()
         await until_gone(served)
+
+
+async def test_a_client_that_does_not_read_is_not_answered_on_and_on() -> None:
+    """Neither on one connection nor by requests that wait behind others; all are answered once it reads."""
+    async with serving() as served:
+        served.app.answer = b"x" * (1 << 20)
+        caller = await served.connect()
+        for number in range(200):
+            await caller.send(BODY + b"abcd")
+            if len(served.app.calls) <= number - 8:
+                break
+            await asyncio.sleep(0.002)
+        num_answered = len(served.app.calls)
+        await asyncio.sleep(0.05)
+        assert len(served.app.calls) == num_answered < number
+        for _ in range(number + 1):
+            assert len((await caller.answer()).body) == 1 << 20
+        served.app.answer = b""
+        await caller.send(BODY + b"abcd")
+        assert (await caller.answer()).status == 200
