@@ -172,7 +172,8 @@ class Connection(HttpToolsProtocol):
         self._port.unblock(self)
         if self._is_full:
             self._is_full = False
-            self._go_on()
+            if not self.transport.is_closing():
+                self._go_on()
 
     def data_received(self, data: bytes) -> None:
         """Feed the parser no more of a head than a head may have."""

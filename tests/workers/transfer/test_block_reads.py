@@ -32,8 +32,15 @@ def mapping_agent(name: str) -> MappedAgent:
     return MappedAgent(NixlAgent(name), HostMemory(None))
 
 
+@pytest.fixture
+def rank() -> Iterator[DecodeRank]:
+    with DecodeRank() as decode:
+        yield decode
+
+
 @pytest.fixture(params=[NixlAgent, mapping_agent], ids=["NIXL", "mapped"])
-def rank(request: pytest.FixtureRequest) -> Iterator[DecodeRank]:
+def any_rank(request: pytest.FixtureRequest) -> Iterator[DecodeRank]:
+    """One that reads by NIXL, and one that maps what it reads."""
     with DecodeRank(make_agent=request.param) as decode:
         yield decode
 
@@ -45,13 +52,13 @@ def slow_peer() -> Iterator[PeerProcess]:
         yield process
 
 
-def test_data_arrives_exactly_and_the_peer_is_told(rank: DecodeRank, peer: PeerProcess) -> None:
-    assert rank.connect(peer.metadata) == ""
-    result = rank.read(peer, [5, 63, 0, 17], [2, 3, 50, 1], lease_id="feed01")
+def test_data_arrives_exactly_and_the_peer_is_told(any_rank: DecodeRank, peer: PeerProcess) -> None:
+    assert any_rank.connect(peer.metadata) == ""
+    result = any_rank.read(peer, [5, 63, 0, 17], [2, 3, 50, 1], lease_id="feed01")
     assert (result.outcome, result.num_bytes, result.error) == ("done", 4 * BLOCK_BYTES, "")
     assert (result.num_descriptors, result.stale_blocks) == (4, [])
-    assert rank.bytes_of(2, 3, 50, 1) == [5, 63, 0, 17]
-    assert rank.bytes_of(0, 4, 49, 51) == [0, 0, 0, 0]
+    assert any_rank.bytes_of(2, 3, 50, 1) == [5, 63, 0, 17]
+    assert any_rank.bytes_of(0, 4, 49, 51) == [0, 0, 0, 0]
     assert peer.event("sent")["lease_id"] == "feed01"
 
 
@@ -87,15 +94,15 @@ def test_nothing_to_read_is_done_and_told(rank: DecodeRank, peer: PeerProcess) -
     assert peer.event("sent")["lease_id"] == "none"
 
 
-def test_the_fence_refuses_what_was_overwritten_and_the_peer_is_told(rank: DecodeRank) -> None:
+def test_the_fence_refuses_what_was_overwritten_and_the_peer_is_told(any_rank: DecodeRank) -> None:
     with PeerProcess() as own:
-        rank.connect(own.metadata)
+        any_rank.connect(own.metadata)
         own.overwrite(9, own.base + 500, 77)
-        result = rank.read(own, [8, 9], [1, 2], lease_id="stale1")
+        result = any_rank.read(own, [8, 9], [1, 2], lease_id="stale1")
         assert (result.outcome, result.stale_blocks) == ("stale", [2])
         assert own.event("sent")["lease_id"] == "stale1"
-        assert rank.read(own, [8, 9], [1, 2], [own.base + 8, own.base + 500]).outcome == "done"
-        assert rank.bytes_of(1, 2) == [8, 77]
+        assert any_rank.read(own, [8, 9], [1, 2], [own.base + 8, own.base + 500]).outcome == "done"
+        assert any_rank.bytes_of(1, 2) == [8, 77]
 
 
 def test_without_the_fence_another_prompts_data_passes() -> None:
@@ -106,10 +113,10 @@ def test_without_the_fence_another_prompts_data_passes() -> None:
         assert careless.bytes_of(1, 2) == [8, 77]
 
 
-def test_what_is_done_is_right_while_the_peer_overwrites_all_the_time(rank: DecodeRank) -> None:
+def test_what_is_done_is_right_while_the_peer_overwrites_all_the_time(any_rank: DecodeRank) -> None:
     """Reads race with overwriting; every one that the fence lets through has exactly the promised bytes."""
     with PeerProcess() as own:
-        rank.connect(own.metadata)
+        any_rank.connect(own.metadata)
         own.tell("churn")
         outcomes: Counter[str] = Counter()
         while min(outcomes["done"], outcomes["stale"]) < 10 and outcomes.total() < 1000:
@@ -117,38 +124,38 @@ def test_what_is_done_is_right_while_the_peer_overwrites_all_the_time(rank: Deco
             own.tell("promise")
             promised = own.event("promise")["versions"]
             blocks = [turn % NUM_BLOCKS, (turn * 7 + 3) % NUM_BLOCKS]
-            result = rank.read(own, blocks, [0, 1], [promised[b] for b in blocks])
+            result = any_rank.read(own, blocks, [0, 1], [promised[b] for b in blocks])
             outcomes[result.outcome] += 1
             own.event("sent")
             if result.outcome == "done":
-                assert rank.bytes_of(0, 1) == [promised[b] % 251 for b in blocks]
+                assert any_rank.bytes_of(0, 1) == [promised[b] % 251 for b in blocks]
         assert set(outcomes) == {"done", "stale"}
 
 
-def test_a_restarted_engine_never_passes_for_the_old_one(rank: DecodeRank) -> None:
+def test_a_restarted_engine_never_passes_for_the_old_one(any_rank: DecodeRank) -> None:
     """Even with the same engine id and the same blocks: its versions start elsewhere."""
     with PeerProcess(base=10_000) as first:
-        rank.connect(first.metadata)
-        assert rank.read(first, [3], [3]).outcome == "done"
+        any_rank.connect(first.metadata)
+        assert any_rank.read(first, [3], [3]).outcome == "done"
     with PeerProcess(base=20_000, engine_id=first.engine_id) as second:
-        assert rank.connect(second.metadata) == ""
-        assert rank.read(second, [3], [3], first.versions(3)).outcome == "stale"
-        assert rank.read(second, [3], [3]).outcome == "done"
+        assert any_rank.connect(second.metadata) == ""
+        assert any_rank.read(second, [3], [3], first.versions(3)).outcome == "stale"
+        assert any_rank.read(second, [3], [3]).outcome == "done"
 
 
 @pytest.mark.slow
-def test_a_dead_peer_fails_the_read_and_can_be_met_again(rank: DecodeRank) -> None:
+def test_a_dead_peer_fails_the_read_and_can_be_met_again(any_rank: DecodeRank) -> None:
     with PeerProcess() as first:
-        rank.connect(first.metadata)
-        assert rank.read(first, [3], [3]).outcome == "done"
+        any_rank.connect(first.metadata)
+        assert any_rank.read(first, [3], [3]).outcome == "done"
         first.kill()
-        result = rank.read(first, [4], [4])
+        result = any_rank.read(first, [4], [4])
         assert (result.outcome, "PeerLost" in result.error) == ("failed", True)
-        assert rank.lost() == Connected(first.engine_id, result.error)
-        assert "not connected" in rank.read(first, [4], [4]).error
+        assert any_rank.lost() == Connected(first.engine_id, result.error)
+        assert "not connected" in any_rank.read(first, [4], [4]).error
     with PeerProcess() as second:
-        assert rank.connect(second.metadata) == ""
-        assert rank.read(second, [4], [4]).outcome == "done"
+        assert any_rank.connect(second.metadata) == ""
+        assert any_rank.read(second, [4], [4]).outcome == "done"
 
 
 def test_a_peer_killed_during_the_read_ends_it_and_returns_the_blocks(

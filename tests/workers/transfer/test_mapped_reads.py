@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from core.protocol.handshake import Shard
 
-SPLITS = [(1, 1), (2, 1), (3, 1), (1, 2), (2, 2)]
+SPLITS = [(1, 1), (3, 1), (2, 2)]
 REMOTE, LOCAL = [5, 0, 3], [FIRST_FREE + 4, FIRST_FREE, FIRST_FREE + 7]
 BLOCK_BYTES = NUM_HEADS * NUM_LAYERS * CELL_BYTES
 
