@@ -277,6 +277,7 @@ async def test_blocks_that_d_is_reading_for_a_killed_router_are_free_too(
         ids = await router_ids(stack)
         (other,) = await crowd.come(0, 1, 60)
         await until_states(stack, 0, ids[0], decoding=1)
+        await stack.until_idle("prefill-0")  # D decodes before its notice that it has read reaches P
         with stopped(*stack.ranks("decode-0")) as go_on:
             await crowd.come(1, 3, 400)
             await until_states(stack, 1, ids[1], reading=3)
