@@ -12,6 +12,7 @@ import numpy as np
 
 from bench.block_reads.findings import GPU
 from workers.rank.huge_pages import zeros_in_huge_pages
+from workers.transfer.mapped.addresses import bytes_at
 from workers.transfer.mapped.host_memory import HostMemory
 from workers.transfer.mapped.shared_file import SharedFile
 
@@ -123,7 +124,7 @@ def pieces(num_pieces: int, piece_bytes: int, file: SharedFile | None = None) ->
     if file is None:
         memory = zeros_in_huge_pages(num_bytes).fill_(1).numpy()
     else:
-        memory = np.frombuffer(memoryview((ctypes.c_uint8 * num_bytes).from_address(file.address)), dtype=np.uint8)
+        memory = bytes_at(file.address, num_bytes)
         memory[:] = 1
     return memory.reshape(num_pieces, piece_bytes)
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from core.net.served.config import PortConfig
-from core.net.served.connection import HAS_DEADLINE
 from core.net.served.port import HttpPort
 from core.net.sockets import bind, port_of
 
@@ -33,7 +32,8 @@ class App:
     """Answers how many bytes it was sent; ``/early`` without reading them, ``/held`` when ``go_on`` is set.
 
     ``/parts`` is answered by a stream of ``PARTS``.
-    ``/long`` is answered without end, as long as the connection is there; ``/timed``, too, by a deadline of its own.
+    ``/long`` is answered without end, as long as the connection is there; ``/timed``, too, by a deadline of its own,
+    and only as a call.
     """
 
     def __init__(self) -> None:
@@ -56,9 +56,7 @@ class App:
             self._asked.notify_all()
         if scope["path"] != "/early":
             await self._read(receive)
-        if scope["path"] == "/timed":
-            scope["state"][HAS_DEADLINE]()
-        if scope["path"] in {"/long", "/timed"}:
+        if scope["path"] == "/long":
             await _answer_without_end(receive, send)
             return
         if scope["path"] == "/parts":

@@ -141,21 +141,6 @@ class WorkerCalls:
             request.task.cancel("the client left")
 
     async def _run(self, call: HttpCall, request: _Request) -> None:
-        try:
-            await self._answer(call, request)
-        except asyncio.CancelledError:
-            if not request.client.gone:  # the port stops
-                request.client.send_error(UnavailableError("The worker is shutting down.", code="shutting_down"))
-            raise
-
-    def _ended(self, call: HttpCall, task: asyncio.Task[None]) -> None:
-        request = self._requests[call]
-        self._forget(call)
-        call.untrack(task)
-        if request.client.gone:
-            logger.debug("request %s: the connection ended before the answer did", request.asked.request_id)
-
-    async def _answer(self, call: HttpCall, request: _Request) -> None:
         asked, client = request.asked, request.client
         try:
             await self._endpoints[call.path].answer(call.body(), client, asked)
@@ -163,9 +148,20 @@ class WorkerCalls:
             if error.status >= 500:
                 logger.warning("request %s: %s", asked.request_id, error.message)
             client.send_error(error)
+        except asyncio.CancelledError:
+            if not client.gone:  # the port stops
+                client.send_error(UnavailableError("The worker is shutting down.", code="shutting_down"))
+            raise
         except Exception:
             logger.exception("request %s: a mistake of ours", asked.request_id)
             client.send_error(InternalError("The worker made a mistake; its log says more."))
+
+    def _ended(self, call: HttpCall, task: asyncio.Task[None]) -> None:
+        request = self._requests[call]
+        self._forget(call)
+        call.untrack(task)
+        if request.client.gone:
+            logger.debug("request %s: the connection ended before the answer did", request.asked.request_id)
 
     def _late(self, call: HttpCall) -> None:
         self._refuse(call, too_late())

@@ -37,9 +37,6 @@ if TYPE_CHECKING:
 
 #: The key of ``scope["state"]`` with the function that closes the request's connection at once.
 DROP: Final = "drop"
-#: The key with the function to call for an answer that has a deadline of its own: it is then not closed for being
-#: unread.
-HAS_DEADLINE: Final = "has_deadline"
 #: Requests that a client may send before the one before them is answered.
 MAX_PIPELINED: Final = 16
 #: Bytes of an answered request that are read and thrown away; then the connection is closed.
@@ -390,9 +387,7 @@ class Connection(HttpToolsProtocol):
         super().on_message_begin()
         self.url, self.headers, self.expect_100_continue = url, headers, expects
         self.scope["headers"] = headers
-        state = self.scope["state"]
-        state[DROP] = self.transport.abort
-        state[HAS_DEADLINE] = self._leave_to_deadline
+        self.scope["state"][DROP] = self.transport.abort
         super().on_headers_complete()
         if self._call is not None:  # uvicorn does not read on behind a request; then its client's end would not be seen
             self.flow.resume_reading()
@@ -518,9 +513,6 @@ class Connection(HttpToolsProtocol):
             self.close()
         else:
             self._answer(BodyTimeoutError("The request's head did not come in time.", code="request_head_timeout"))
-
-    def _leave_to_deadline(self) -> None:
-        self.has_deadline = True
 
     def _tell_gone(self) -> None:
         call, self._call = self._call, None

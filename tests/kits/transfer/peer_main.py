@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import ctypes
 import json
 import sys
 import threading
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from core.protocol.handshake import Shard
 from core.protocol.steps import TransferReport
+from workers.transfer.mapped.addresses import bytes_at
 from workers.transfer.mapped.shared_file import SharedFile
 from workers.transfer.port import RankMemory, TransferEvent
 from workers.transfer.rank_transfer import RankTransfer
@@ -42,8 +42,7 @@ def shared_file(num_bytes: int) -> SharedFile | None:
 def blocks_in(file: SharedFile | None, num_blocks: int, block_bytes: int) -> NDArray[np.uint8]:
     if file is None:
         return np.zeros((num_blocks, block_bytes), dtype=np.uint8)
-    memory = (ctypes.c_uint8 * (num_blocks * block_bytes)).from_address(file.address)
-    return np.frombuffer(memoryview(memory), dtype=np.uint8).reshape(num_blocks, block_bytes)
+    return bytes_at(file.address, num_blocks, block_bytes)
 
 
 class Prefill:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -14,6 +12,7 @@ import pytest
 import torch
 
 from core.protocol.handshake import SharedMemory
+from tests.kits.owner import first_line, owner_of
 from tests.kits.patience import PATIENCE_S
 
 if TYPE_CHECKING:
@@ -22,23 +21,19 @@ if TYPE_CHECKING:
     from workers.rank.gpu.mapped_memory import GpuMemory
 
 pytestmark = pytest.mark.gpu
-ROOT = Path(__file__).parents[3]
 NUM_PIECES, PIECE_BYTES = 300, 48 * 1024
 ALL_BYTES = NUM_PIECES * PIECE_BYTES
 
 
 @pytest.fixture
 def owner() -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "tests.kits.rank.gpu_owner", str(NUM_PIECES), str(PIECE_BYTES)]
-    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with owner_of("-m", "tests.kits.rank.gpu_owner", str(NUM_PIECES), str(PIECE_BYTES)) as process:
         yield process
-        process.kill()
 
 
 @pytest.fixture
 def shared(owner: subprocess.Popen[str]) -> SharedMemory:
-    assert owner.stdout is not None
-    return msgspec.msgpack.decode(bytes.fromhex(owner.stdout.readline()), type=SharedMemory)
+    return msgspec.msgpack.decode(bytes.fromhex(first_line(owner)), type=SharedMemory)
 
 
 @pytest.fixture(scope="module")

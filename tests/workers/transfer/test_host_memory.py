@@ -6,7 +6,6 @@ import ctypes
 import errno
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ import numpy as np
 import pytest
 
 from core.protocol.handshake import SharedMemory
+from tests.kits.owner import first_line, owner_of
 from workers.transfer.mapped import host_memory
 from workers.transfer.mapped.host_memory import FEW_PIECES, HostMemory
 from workers.transfer.mapped.shared_file import HUGE_PAGE_BYTES, Mapping, OtherFile, SharedFile, SharedFileError
@@ -22,7 +22,6 @@ from workers.transfer.mapped.shared_file import HUGE_PAGE_BYTES, Mapping, OtherF
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-ROOT = Path(__file__).parents[3]
 NUM_PIECES, PIECE_BYTES = 40, 4096 + 512  # more than FEW_PIECES
 NUM_BYTES = NUM_PIECES * PIECE_BYTES
 OWNER = f"""
@@ -55,17 +54,13 @@ def _files() -> None:
 
 @pytest.fixture
 def owner() -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-c", OWNER]
-    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with owner_of("-c", OWNER) as process:
         yield process
-        process.kill()
 
 
 @pytest.fixture
 def shared(owner: subprocess.Popen[str]) -> SharedMemory:
-    assert owner.stdout is not None
-    handle = owner.stdout.readline().strip().encode()
-    return msgspec.structs.replace(here(), handle=handle)
+    return msgspec.structs.replace(here(), handle=first_line(owner).encode())
 
 
 def here() -> SharedMemory:

@@ -7,7 +7,6 @@ descriptor per block. The slots of one (block, head, layer, K|V) are contiguous 
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import math
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from workers.rank.gpu import support as gpu
 from workers.rank.huge_pages import zeros_in_huge_pages
 from workers.rank.native.support import is_available
 from workers.rank_protocol.errors import CacheError
+from workers.transfer.mapped.addresses import bytes_at
 from workers.transfer.mapped.shared_file import SharedFile
 
 if TYPE_CHECKING:
@@ -153,8 +153,7 @@ def _zeros(sizes: tuple[int, ...], dtype: torch.dtype, device: torch.device, fil
     num_bytes = math.prod(sizes) * dtype.itemsize
     if file is None:
         return zeros_in_huge_pages(num_bytes).zero_().view(dtype).view(sizes)
-    memory = (ctypes.c_uint8 * num_bytes).from_address(file.address)
-    return torch.frombuffer(memory, dtype=torch.uint8).view(dtype).view(sizes)
+    return torch.from_numpy(bytes_at(file.address, num_bytes)).view(dtype).view(sizes)
 
 
 def _program(dtype: torch.dtype, device: torch.device) -> Callable[..., None] | None:

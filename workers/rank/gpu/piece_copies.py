@@ -9,6 +9,7 @@ import torch
 import triton
 
 from workers.rank.gpu.programs import copy_program
+from workers.transfer.mapped.port import ALIGNMENT
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -16,18 +17,19 @@ if TYPE_CHECKING:
 #: 64-bit numbers that one program copies: four loads of 16 bytes in each of 256 threads.
 NUMBERS = 2048
 NUM_WARPS = 8
-BYTES_OF_A_PAIR = 16
 
 
 def copy_pieces(
     sources: NDArray[np.int64], targets: NDArray[np.int64], num_bytes: int, device: torch.device
 ) -> torch.Tensor:
-    """Start to copy ``num_bytes`` from each source to its target, all of them multiples of 16, on the current stream.
+    """Start to copy ``num_bytes`` from each source to its target on the current stream.
+
+    All of these numbers are multiples of ``ALIGNMENT``.
 
     Returns what the program reads, which has to live until the copy has ended.
     """
     addresses = torch.from_numpy(np.stack((sources, targets))).to(device, non_blocking=True)
-    pairs = num_bytes // BYTES_OF_A_PAIR
+    pairs = num_bytes // ALIGNMENT
     grid = (len(sources), triton.cdiv(2 * pairs, NUMBERS))
     copy_program[grid](addresses, len(sources), pairs, BLOCK=NUMBERS, num_warps=NUM_WARPS)
     return addresses

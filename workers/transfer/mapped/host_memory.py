@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from core.protocol.handshake import SharedMemory
+from workers.transfer.mapped.addresses import bytes_at
 from workers.transfer.mapped.shared_file import OtherFile, SharedFile, SharedFileError
 
 if TYPE_CHECKING:
@@ -108,21 +109,9 @@ def _copy(sources: NDArray[np.int64], targets: NDArray[np.int64], num_bytes: int
     # Targets that are neighbours are written in one call: a thread that gives up the GIL may wait to have it back.
     order = np.argsort(targets)
     numbers, targets = distances[order] // num_bytes, targets[order]
-    pieces = _memory_at(first, int(numbers.max()) + 1, num_bytes)
+    pieces = bytes_at(first, int(numbers.max()) + 1, num_bytes)
     ends = np.append(np.flatnonzero(np.diff(targets) != num_bytes) + 1, len(targets)).tolist()
     for start, end in zip([0, *ends], ends, strict=False):
-        into = _memory_at(int(targets[start]), end - start, num_bytes)
+        into = bytes_at(int(targets[start]), end - start, num_bytes)
         # ``clip`` copies straight into the target; the default would copy twice.
         np.take(pieces, numbers[start:end], axis=0, out=into, mode="clip")
-
-
-def _memory_at(address: int, num_pieces: int, num_bytes: int) -> NDArray[np.uint8]:
-    """Memory ``[piece, byte]`` of this process."""
-    return np.asarray(_Memory(address, (num_pieces, num_bytes)))
-
-
-class _Memory:
-    """Memory at an address, as numpy wants to be told. A type of ctypes would be made anew for each size."""
-
-    def __init__(self, address: int, shape: tuple[int, int]) -> None:
-        self.__array_interface__ = {"data": (address, False), "shape": shape, "typestr": "|u1", "version": 3}

@@ -11,14 +11,14 @@ from core.net.served.config import PortConfig
 from core.net.served.notices import MADE_ROOM, TURNED_AWAY, UNREAD
 from core.net.served.unread import LOOK_S, Unread
 from tests.kits.clock import Clock
-from tests.kits.port import GET, serving
+from tests.kits.port import GET, as_calls, serving
 
 if TYPE_CHECKING:
     from core.net.served.connection import Connection
     from tests.kits.port import Caller, Served
 
 LONG = b"GET /long HTTP/1.1\r\nhost: x\r\n\r\n"
-TIMED = b"GET /timed HTTP/1.1\r\nhost: x\r\n\r\n"
+TIMED = b"POST /timed HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n"
 IMPATIENT = PortConfig(keep_alive_s=60, unread_s=0.05)
 FEW = PortConfig(keep_alive_s=60, max_connections=4)
 
@@ -32,6 +32,7 @@ async def test_who_takes_nothing_of_an_answer_is_disconnected(sent: bytes) -> No
 
 
 async def test_an_answer_with_a_deadline_of_its_own_is_left_to_that() -> None:
+    as_calls.set(True)  # only calls have one
     async with serving(IMPATIENT) as served:
         await unread(served, TIMED)
         for _ in range(3):
