@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import redis
 
 from core.leases.in_redis.keys import leases_key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 #: Seconds between two looks.
 LOOK_S = 0.1
@@ -39,12 +43,11 @@ class Closest:
 
 
 class DeadlineWatch:
-    """Looks in a thread of its own, as long as it is open."""
+    """Looks at the leases of these engines in a thread of its own, as long as it is open."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, engine_ids: Iterable[str]) -> None:
         self._redis = redis.Redis.from_url(url)
-        prefix, _, suffix = leases_key("0").partition("0")
-        self._keys = sorted(self._redis.scan_iter(f"{prefix}*{suffix}"))
+        self._keys = [leases_key(engine_id) for engine_id in engine_ids]
         self._look = self._redis.register_script(_SCRIPT)
         self._closest = Closest()
         self._is_closed = threading.Event()

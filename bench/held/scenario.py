@@ -125,7 +125,7 @@ async def _measure(running: Stage, load: Load) -> Outcome:
             if num_held:
                 await _send(running, load.num_streams + num_held - sent, PENDING)
                 sent = load.num_streams + num_held
-                watch = watch or DeadlineWatch(running.cluster.redis.url)
+                watch = watch or DeadlineWatch(running.cluster.redis.url, (await running.prefill.ask()).engine_ids)
             outcome.levels.append(await _level(running, num_held, load.window_s))
         assert watch is not None
         outcome.steady = watch.take()

@@ -49,6 +49,7 @@ class PrefillStats(msgspec.Struct):
     leases: int
     num_prefills: int
     reads_port: int
+    engine_ids: list[str]
 
 
 def _json_ids(first: int, num: int) -> bytes:
@@ -81,8 +82,9 @@ class Prefillers:
 
     def stats(self) -> PrefillStats:
         """What has happened so far."""
-        leases = sum(self.granter.num_leases().values())
-        return PrefillStats(self.granter.ended["expired"], leases, self.num_prefills, self.reads_port)
+        leases = self.granter.num_leases()
+        num_lapsed = self.granter.ended["expired"]
+        return PrefillStats(num_lapsed, sum(leases.values()), self.num_prefills, self.reads_port, list(leases))
 
     def loads(self, num_cached: int) -> list[WorkerLoad]:
         """Each engine's load."""
