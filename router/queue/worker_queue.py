@@ -16,6 +16,7 @@ import sys
 from bisect import bisect_left, insort
 from typing import TYPE_CHECKING, Final
 
+from core.process.turns import Turns
 from router.placement import Ahead
 from router.queue.drain_rate import DrainRate
 
@@ -134,8 +135,7 @@ class WorkerQueue:
         #: Size of the bodies of all waiters.
         self.num_bytes = 0
         self.drain_rate = DrainRate()
-        #: How many more get their places in this turn of the loop.
-        self._left_in_turn = MOST_IN_A_TURN
+        self._turns = Turns(MOST_IN_A_TURN, self.wake)
 
     def __len__(self) -> int:
         return self._num_waiters
@@ -169,7 +169,7 @@ class WorkerQueue:
         less than all of its kind before it. Otherwise, while a worker has a little room, every end of a request would
         cause every waiter to be asked. Nor are the waiters looked at of a group whose workers are all waited for.
         """
-        if not (self._num_waiters and self._left_in_turn):
+        if not (self._num_waiters and self._turns.left):
             return
         ahead, now_s = Ahead(), asyncio.get_running_loop().time()
         smallest: dict[Hashable, int] = {}  # the least need that found no place, by kind
@@ -182,19 +182,13 @@ class WorkerQueue:
                 smallest.clear()
                 served.append(waiter)
                 self.drain_rate.left(now_s)
-                if self._left_in_turn == MOST_IN_A_TURN:
-                    asyncio.get_running_loop().call_soon(self._begin_turn)
-                self._left_in_turn -= 1
-                if not self._left_in_turn:
+                self._turns.take()
+                if not self._turns.left:
                     break
             elif waiter.kind is not None:
                 smallest[waiter.kind] = waiter.num_tokens
         for waiter in served:  # only now, because the lists were being read
             self._remove(waiter)
-
-    def _begin_turn(self) -> None:
-        self._left_in_turn = MOST_IN_A_TURN
-        self.wake()
 
     def forget(self, waiter: Waiter) -> None:
         """Remove a waiter; does nothing if it is not in the queue."""

@@ -24,8 +24,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("baton.net")
 
-#: Connections accepted in one turn of the loop.
-_BATCH = 128
+#: Connections accepted in one turn of the loop. What came on those before, and whatever else is due, comes between.
+MOST_IN_A_TURN = 16
+#: Connections that broke before they were accepted, in one turn of the loop; with more it looks like a lasting error.
+_MOST_GONE = 128
+#: Idle connections that are closed for each pause without descriptors.
+_NUM_CLOSED = 16
 #: Pause when the system cannot accept anything, seconds.
 _PAUSE_S = 0.05
 _NOTHING_LEFT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
@@ -82,23 +86,26 @@ class Acceptor:
         self._loop.add_reader(self._sock, self._accept)
 
     def _accept(self) -> None:
-        for turn in range(_BATCH):
+        num_taken = num_gone = 0
+        while num_taken < MOST_IN_A_TURN:
             try:
                 client, _address = self._sock.accept()
             except (BlockingIOError, InterruptedError):
                 return
             except OSError as error:
-                if error.errno in _GONE and turn < _BATCH - 1:
+                num_gone += 1
+                if error.errno in _GONE and num_gone < _MOST_GONE:
                     continue
                 self._wait(error)
                 return
+            num_taken += 1
             self._take(client)
 
     def _wait(self, error: OSError) -> None:
         """Accept nothing for a moment; connections wait in the backlog. Without descriptors, idle ones are closed."""
         if error.errno in _NOTHING_LEFT:
             self._connections.notices.note(NO_DESCRIPTORS)
-            for _ in range(_BATCH // 8):
+            for _ in range(_NUM_CLOSED):
                 self._connections.make_room()
         else:
             self._connections.notices.note(f"{CANNOT_ACCEPT} ({errno.errorcode.get(error.errno or 0, error.errno)})")

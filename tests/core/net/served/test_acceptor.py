@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 import uvloop
 
-from core.net.served.acceptor import Acceptor
+from core.net.served.acceptor import MOST_IN_A_TURN, Acceptor
 from core.net.served.config import PortConfig
 from core.net.served.connections import Connections
 from core.net.served.notices import CANNOT_ACCEPT, NOT_SERVED
@@ -22,16 +22,19 @@ if TYPE_CHECKING:
 
 
 class Unlucky(socket.socket):
-    """Has these errors to tell before anybody is accepted."""
+    """Has these errors to tell before anybody is accepted, and counts whom it accepts."""
 
     errors: tuple[int, ...] = ()
+    num_accepted = 0
 
     def accept(self) -> tuple[socket.socket, object]:
         if self.errors:
             number, *rest = self.errors
             self.errors = tuple(rest)
             raise OSError(number, "unlucky")
-        return super().accept()
+        accepted = super().accept()
+        self.num_accepted += 1
+        return accepted
 
 
 class Greeter(asyncio.Protocol):
@@ -92,6 +95,19 @@ async def test_one_that_all_connections_seem_to_have_is_waited_for_too() -> None
         sock.errors = (errno.ENETDOWN,) * 200
         assert await said(sock) == b"hello"
         assert connections.notices.counts == {f"{CANNOT_ACCEPT} (ENETDOWN)": 1}
+
+
+async def test_a_crowd_is_accepted_a_few_in_a_turn_of_the_loop() -> None:
+    async with accepting() as (sock, _):
+        num = 2 * MOST_IN_A_TURN + 3
+        crowd = [socket.create_connection(sock.getsockname()) for _ in range(num)]
+        in_turns: list[int] = []
+        while (before := sock.num_accepted) < num:
+            await asyncio.sleep(0)
+            in_turns.append(sock.num_accepted - before)
+        assert [one for one in in_turns if one] == [MOST_IN_A_TURN, MOST_IN_A_TURN, 3]
+        for client in crowd:
+            client.close()
 
 
 async def test_a_lasting_error_is_looked_at_now_and_then() -> None:
