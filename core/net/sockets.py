@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import socket
 from typing import TYPE_CHECKING
 
@@ -62,12 +63,23 @@ def reserve(host: str, port: int) -> socket.socket:
 
 
 def set_tcp_options(sock: socket.socket, options: Mapping[str, int]) -> None:
-    """Turn on keep-alive, and set those TCP options that this system has, given by their names in ``socket``."""
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in options.items():
-        option = getattr(socket, name, None)
-        if option is not None:
-            sock.setsockopt(socket.IPPROTO_TCP, option, value)
+    """Turn on keep-alive, and set those TCP options that this system has, given by their names in ``socket``.
+
+    Raises OSError if the socket is closed.
+    """
+    # uvloop's stand-in for a socket makes a socket for each call, and asks the system what it is.
+    number = sock.fileno()
+    if number < 0:
+        raise OSError(errno.EBADF, "the socket is closed")
+    real = socket.socket(sock.family, sock.type, sock.proto, fileno=number)
+    try:
+        real.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in options.items():
+            option = getattr(socket, name, None)
+            if option is not None:
+                real.setsockopt(socket.IPPROTO_TCP, option, value)
+    finally:
+        real.detach()
 
 
 def port_of(bound: socket.socket) -> int:

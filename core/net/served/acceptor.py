@@ -134,7 +134,7 @@ class _Opening:
         self._make = make
         self._connections = connections
         self._task: asyncio.Task[None]
-        self._unwanted = asyncio.Event()
+        self._is_unwanted = False
         self._protocol: asyncio.Protocol | None = None
 
     def start(self) -> None:
@@ -154,7 +154,7 @@ class _Opening:
         The task is not cancelled: with uvloop a protocol whose ``connection_made`` was just called would never get
         ``connection_lost``.
         """
-        self._unwanted.set()
+        self._is_unwanted = True
         protocol: object = self._protocol
         if isinstance(protocol, Ignores):  # what has come already may be read before the connection ends
             protocol.ignore()
@@ -174,9 +174,12 @@ class _Opening:
         return self._protocol
 
     async def _open(self) -> None:
-        if self._unwanted.is_set():
+        if self._is_unwanted:
             self._client.close()
-            return
+        else:
+            await self._give_protocol()
+
+    async def _give_protocol(self) -> None:
         loop, tls = asyncio.get_running_loop(), self._connections.config.tls
         timeout_s = None if tls is None else HANDSHAKE_S
         try:
@@ -184,11 +187,11 @@ class _Opening:
                 self._make_protocol, self._client, ssl=tls, ssl_handshake_timeout=timeout_s
             )
         except OSError:
-            if tls is not None and not self._unwanted.is_set():
+            if tls is not None and not self._is_unwanted:
                 self._connections.notices.note(NO_TLS)
             self._client.close()
         else:
-            if self._unwanted.is_set():
+            if self._is_unwanted:
                 transport.abort()
 
     def _end(self, task: asyncio.Task[None]) -> None:

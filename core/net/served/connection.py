@@ -17,6 +17,7 @@ from urllib.parse import unquote_to_bytes
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_ssl
 
 from core.net.served.call import HttpCall
 from core.net.served.flow import Flow
@@ -143,9 +144,11 @@ class Connection(HttpToolsProtocol):
     # --- what the transport says
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Wait for the first request head."""
-        super().connection_made(transport)
+        """Wait for the first request head. Unlike uvicorn, ask the system for addresses only once ASGI needs them."""
+        self.connections.add(self)
+        self.transport = transport
         self.flow = Flow(transport)
+        self.scheme = "https" if is_ssl(transport) else "http"
         self._patient: _Patient | None = _Patient(self)
         self._owes = True
         self._port.owe(self)
@@ -384,6 +387,8 @@ class Connection(HttpToolsProtocol):
     def _begin_cycle(self) -> None:
         """Do what uvicorn does with a head."""
         url, headers, expects = self.url, self.headers, self.expect_100_continue
+        if self.server is None:
+            self.server, self.client = get_local_addr(self.transport), get_remote_addr(self.transport)
         super().on_message_begin()
         self.url, self.headers, self.expect_100_continue = url, headers, expects
         self.scope["headers"] = headers
