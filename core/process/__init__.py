@@ -7,7 +7,7 @@
 ``frames``      the messages on such a socket
 ``log_pace``    how often a line that strangers can cause is logged
 ``failpoints``  where tests make a process die, stop or sleep
-``turns``       few of many things in each turn of the event loop
+``turns``       bounds how many things are done in one turn of the event loop
 ``clock``       monotonic clocks in milliseconds
 ``signals``     signals as calls on the event loop
 ``status_pipe`` how a process reports its progress to its parent

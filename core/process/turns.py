@@ -1,4 +1,4 @@
-"""Few of many things in each turn of the event loop, so that what else is due comes between them."""
+"""Bounds how many things are done in one turn of the event loop, so that what else is due comes between them."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ if TYPE_CHECKING:
 
 
 class Turns:
-    """Call ``take`` for each thing, while ``left`` is not 0. Use it from one event loop.
+    """Call ``take`` for each thing, only while ``left`` is not 0. Use it from one event loop.
 
-    ``begin`` is called in the turn after each one in which something was taken, when ``left`` is full again.
+    ``go_on`` is called in the turn after each one in which something was taken; ``left`` is ``most`` again then.
     """
 
-    def __init__(self, most: int, begin: Callable[[], None]) -> None:
+    def __init__(self, most: int, go_on: Callable[[], None]) -> None:
         self._most = most
-        self._begin = begin
-        #: How many more may be taken in this turn of the loop.
+        self._go_on = go_on
+        #: How many more things may be done in this turn of the loop.
         self.left = most
 
-    def take(self) -> None:
-        """One more in this turn."""
+    def take(self, num: int = 1) -> None:
+        """Count one more thing in this turn. It counts as ``num``, of which there may be more than are left."""
         if self.left == self._most:
             asyncio.get_running_loop().call_soon(self._next)
-        self.left -= 1
+        self.left = max(0, self.left - num)
 
     def _next(self) -> None:
         self.left = self._most
-        self._begin()
+        self._go_on()

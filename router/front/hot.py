@@ -1,7 +1,8 @@
 """The hot path: requests for workers (``POST /v1/chat/completions`` and so on), from their head to their end.
 
-Everything up to the first await, which is the call to P, happens while the port takes the last bytes of the body: no
-task, no timer of its own, no scope and no message of a framework. docs/hot-path.md says what that leaves out.
+The body is validated while the port takes its last bytes: no task, no timer of its own, no scope and no message of a
+framework. A task then calls P; of a burst, a few of these tasks begin in each turn of the loop. docs/hot-path.md says
+what is left out.
 """
 
 from __future__ import annotations
@@ -50,9 +51,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("baton.router")
 
-#: Most requests that are started in one turn of the loop: the first step of each, to call P, takes 0.1 ms and more. Of
-#: a burst the first ones come to D, and streams go on, while the others are started; and P's answers to the first ones
-#: come before the last ones need connections to P.
+#: Most requests that are started in one turn of the loop: the first step of each, to call P, takes 0.1 ms and more. So
+#: the first requests of a burst reach D, and streams go on, while the router starts the others. P answers the first
+#: ones before the last ones need connections to it. A request for several answers counts as so many.
 MOST_IN_A_TURN: Final = 16
 
 
@@ -92,7 +93,7 @@ class HotCalls:
         self._arrivals: dict[HttpCall, _Arrival] = {}
         self._turns = Turns(MOST_IN_A_TURN, self._start_waiting)
         #: Requests that wait for their turn to be started; oldest first.
-        self._starting: deque[tuple[HttpCall, Exchange | WholeRequest, ClientReply]] = deque()
+        self._starting: deque[tuple[HttpCall, Exchange | WholeRequest, ClientReply, int, int]] = deque()
         #: Calls whose bodies did not come together with their heads.
         self._waiting = Deadlines(self._loop, settings.body_timeout_s, self._late_body)
         self._deadlines = Deadlines(self._loop, settings.request_timeout_s, self._deadline)
@@ -150,7 +151,7 @@ class HotCalls:
             arrival.num_bytes += num_bytes
 
     def serve(self, call: HttpCall) -> None:
-        """Validate the body, and begin to run the request."""
+        """Validate the body, and begin to run the request, or have it wait for its turn."""
         arrival = self._arrivals[call]
         try:
             self._begin(call, arrival)
@@ -205,13 +206,22 @@ class HotCalls:
         call.leave_to_deadline()
         services.active.add(exchange)
         if self._turns.left:
-            self._start(call, exchange, reply)
+            self._start(call, exchange, reply, num)
         else:
-            self._starting.append((call, exchange, reply))
+            self._starting.append((call, exchange, reply, num, len(raw)))
 
-    def _start(self, call: HttpCall, request: Exchange | WholeRequest, reply: ClientReply) -> None:
-        self._turns.take()
-        call.track(self._loop.create_task(self._run(call, request, reply)))
+    def _start(
+        self,
+        call: HttpCall,
+        request: Exchange | WholeRequest,
+        reply: ClientReply,
+        num: int,
+        waited_bytes: int | None = None,
+    ) -> None:
+        """Start a request for ``num`` answers. ``waited_bytes``: size of its body, if it has waited for its turn."""
+        # In this order: those of the next turn are tracked before these can end, so a port that stops waits for all.
+        self._turns.take(num)
+        call.track(self._loop.create_task(self._run(call, request, reply, num, waited_bytes)))
 
     def _start_waiting(self) -> None:
         while self._starting and self._turns.left:
@@ -224,11 +234,20 @@ class HotCalls:
             return new_request(self._services, request_id, asked, body, reply, num_bytes)
         return new_whole(self._services, request_id, asked, asked.choices, body, reply, num_bytes)
 
-    async def _run(self, call: HttpCall, request: Exchange | WholeRequest, reply: ClientReply) -> None:
+    async def _run(
+        self,
+        call: HttpCall,
+        request: Exchange | WholeRequest,
+        reply: ClientReply,
+        num: int,
+        waited_bytes: int | None,
+    ) -> None:
         request.task = asyncio.current_task()
         error = request.stop_error  # it may have been ended before this task's first step
         try:
             if error is None:
+                if waited_bytes is not None:  # those before it may have filled the queue since it was admitted
+                    make_room(self._services, request.asked.model, request.asked.priority, waited_bytes, num)
                 if isinstance(request, WholeRequest):
                     await run_choices(self._services, request)
                 else:

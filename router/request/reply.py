@@ -60,6 +60,9 @@ class Reply(Protocol):
         """Drop the data kept until the first content. Only before the answer has begun."""
 
     async def end(self) -> None:
+        """Wait until the client has read, then ``end_now``."""
+
+    def end_now(self) -> None:
         """Complete the stream."""
 
     async def whole(self, status: int, content_type: bytes, body: bytes, headers: Iterable[Header] = ()) -> None:
@@ -132,9 +135,14 @@ class ClientReply:
         self._unsent = b""
 
     async def end(self) -> None:
-        """Complete the stream."""
+        """Wait until the client has read, then ``end_now``."""
         self.ended = True
         await self._call.drain()
+        self._call.end()
+
+    def end_now(self) -> None:
+        """Complete the stream."""
+        self.ended = True
         self._call.end()
 
     async def whole(self, status: int, content_type: bytes, body: bytes, headers: Iterable[Header] = ()) -> None:

@@ -6,6 +6,7 @@ may follow.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Final
 
 from core.net.answers import JSON
@@ -57,7 +58,10 @@ async def relay(services: Services, request: Exchange, first: bytes) -> bool:
         request.on(Event.STREAM_BROKE)
         return False
     _judge(services, request, request.relayed_error)
-    await request.reply.end()
+    if request.stop_error is None:
+        await request.reply.end()
+    else:
+        request.reply.end_now()  # its time is over, but not for the client: it has the last event
     if request.relayed_error is not None:
         request.on(Event.FAILED)
         return True
@@ -87,6 +91,9 @@ def _judge(services: Services, request: Exchange, error: ApiError | None) -> Non
 async def _pump(services: Services, request: Exchange, first: bytes) -> ApiError | None:
     """Pass on the stream until it ends. Returns the error in the stream, which the client has been sent; None if none.
 
+    Once the client has the last event, only the end of D's HTTP body is missing: whatever happens then, the request is
+    done, and is not cancelled any more.
+
     Raises StreamBroken, and EventTooLarge, which does not count as a failure of D.
     """
     answer, reply = request.answer, request.reply
@@ -98,8 +105,12 @@ async def _pump(services: Services, request: Exchange, first: bytes) -> ApiError
         while not await answer.pass_on(pump.take):
             await reply.drain()
     except (CallError, EventTooLarge) as error:
-        if pump.failed is None and not pump.last.endswith(DONE_EVENT):  # else only the end of the HTTP body is missing
+        if pump.failed is None and not pump.last.endswith(DONE_EVENT):
             raise _broken(error) from None
+    except asyncio.CancelledError:
+        if request.stop_error is None or request.task is None or not pump.last.endswith(DONE_EVENT):
+            raise
+        request.task.uncancel()
     if pump.failed is not None or pump.last.endswith(DONE_EVENT):
         return pump.failed
     if not (request.asked.ends_with_done or pump.cutter.rest()):

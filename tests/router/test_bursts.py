@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from router.front.hot import MOST_IN_A_TURN, HotCalls
-from tests.kits.router.cluster import chat, eventually
+from tests.kits.router.cluster import chat, eventually, make_settings
+from tests.kits.router.stub_workers import Hang
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -60,16 +61,17 @@ async def test_a_burst_is_started_a_few_requests_in_a_turn(
         real(*args)
 
     def count() -> None:
-        nonlocal turn
+        nonlocal turn, counting
         turn += 1
-        loop.call_soon(count)
+        counting = loop.call_soon(count)
 
     monkeypatch.setattr(HotCalls, "_start", start)
-    loop.call_soon(count)
+    counting = loop.call_soon(count)
     for _, writer in clients:
         writer.write(REQUEST)
     for reader, _ in clients:
         assert await answer(reader) == b"HTTP/1.1 200 OK"
+    counting.cancel()
     assert list(started.values()) == [MOST_IN_A_TURN] * 3 + [5]
     cluster.check_idle()
 
@@ -87,3 +89,23 @@ async def test_a_client_that_leaves_before_its_request_is_started_costs_nothing(
     await eventually(cluster.is_idle)
     assert len(prefill.bodies) - before == NUM - 1
     assert [one.ended_in for one in cluster.ended() if one.outcome == "aborted"] == ["queued"]
+
+
+@pytest.mark.parametrize("settings", [make_settings(max_queue_length=20)])
+async def test_a_burst_that_waits_for_its_turn_does_not_overfill_the_queue(
+    cluster: Cluster, clients: list[Client]
+) -> None:
+    """All of it is admitted before any of it waits for a worker."""
+    prefill, _ = cluster.workers
+    (worker,) = [one for one in cluster.services.pool if one.worker_id == prefill.name]
+    worker.limit = 1
+    hang = Hang()
+    prefill.script.append(hang)
+    for _, writer in clients:
+        writer.write(REQUEST)
+    await eventually(lambda: len(cluster.services.active) == 21)
+    assert len(cluster.services.prefill_queue) == 20
+    hang.release.set()
+    lines = Counter([await answer(reader) for reader, _ in clients])
+    assert lines == {b"HTTP/1.1 200 OK": 21, b"HTTP/1.1 429 Too Many Requests": NUM - 21}
+    cluster.check_idle()

@@ -42,7 +42,7 @@ class PrefillSpec(msgspec.Struct):
 class PrefillStats(msgspec.Struct):
     """``lapsed``: leases that expired before a decode engine had read. ``leases``: those that are held now.
 
-    ``reads_port``: where decode engines tell what they have read.
+    ``reads_port``: where decode engines tell what they have read. ``engine_ids``: of all engines of the process.
     """
 
     lapsed: int

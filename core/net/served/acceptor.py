@@ -24,11 +24,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("baton.net")
 
-#: Connections accepted in one turn of the loop. What came on those before, and whatever else is due, comes between.
+#: Connections accepted in one turn of the loop. Between two turns the loop reads what has come on other connections,
+#: and does what else is due.
 MOST_IN_A_TURN = 16
-#: Connections that broke before they were accepted, in one turn of the loop; with more it looks like a lasting error.
+#: With so many connections in one turn of the loop that broke before they were accepted, it looks like a lasting error.
 _MOST_GONE = 128
-#: Idle connections that are closed for each pause without descriptors.
+#: Connections closed to make room, for each pause without descriptors.
 _NUM_CLOSED = 16
 #: Pause when the system cannot accept anything, seconds.
 _PAUSE_S = 0.05

@@ -96,6 +96,9 @@ class ChoiceReply:
     async def end(self) -> None:
         """The choice's stream is complete; that of all choices is not."""
 
+    def end_now(self) -> None:
+        """As ``end``."""
+
     async def whole(self, _status: int, _content_type: bytes, body: bytes, _headers: Iterable[Header] = ()) -> None:
         """Keep the choice's answer for the one of all choices. Raises UpstreamError if all are too large together."""
         self._room.take(len(body))

@@ -9,7 +9,7 @@ import pytest
 from core.protocol.worker import WorkerLoad
 from router.settings import RouterSettings
 from tests.kits.router.cluster import Cluster, chat, events, eventually, make_settings
-from tests.kits.router.stub_workers import Hang, StreamThen, StubWorker
+from tests.kits.router.stub_workers import Hang, Raw, StreamThen, StubWorker
 
 STATES = ["queued", "prefilling", "held", "reading", "decoding"]
 
@@ -265,3 +265,25 @@ async def test_admin_shows_ranks_and_handshakes_of_a_worker(cluster: Cluster) ->
         "errors": {"e9": "timeout: 10 s"},
     }
     assert views["p0"]["handshakes"] == {"connecting": 0, "connected": 0, "failed": 0, "errors": {}}
+
+
+@pytest.mark.parametrize("how", ["deadline", "abort", "left"])
+async def test_who_has_the_last_event_is_done_whatever_follows(cluster: Cluster, how: str) -> None:
+    """D's answer over HTTP has not ended yet."""
+    await cluster.add("prefill")
+    d = await cluster.add("decode")
+    last = b'data: {"choices":[{"index":0,"delta":{"content":" t1"},"finish_reason":"length"}]}\n\n'
+    d.script.append(Raw([b":8\n" + last + b":end\ndata: [DONE]\n\n"], then="hang"))
+    headers = {"x-request-timeout": "0.3"} if how == "deadline" else {}
+    path, text = "/v1/chat/completions", ""
+    async with cluster.client.stream("POST", path, json=chat(stream=True), headers=headers) as response:
+        async for part in response.aiter_text():
+            text += part
+            if "[DONE]" in text and how == "abort":
+                assert (await cluster.client.post("/admin/abort", json={"all": True})).status_code == 200
+            elif "[DONE]" in text and how == "left":
+                break
+    assert events(text)[-1] == "[DONE]" and not any("error" in event for event in events(text))
+    await eventually(cluster.is_idle)
+    await eventually(lambda: d.num_disconnects == 1, "D's connection cannot be used again")
+    assert [(one.outcome, one.status) for one in cluster.ended()] == [("done", None)]

@@ -170,3 +170,14 @@ async def test_chunks_of_one_byte_are_a_body() -> None:
     async with serving(SMALL) as served:
         _, answer = await served.ask(CHUNKED + b"1\r\nx\r\n" * 5000 + b"0\r\n\r\n")
         assert (answer.status, answer.body) == (200, b"5000")
+
+
+async def test_asgi_is_told_of_both_addresses() -> None:
+    async with serving() as served:
+        caller, _ = await served.ask(GET)
+        await caller.send(GET)
+        assert (await caller.answer()).status == 200
+        sock = caller.writer.get_extra_info("socket")
+        assert [(scope["client"], scope["server"]) for scope in served.app.scopes] == [
+            (sock.getsockname(), sock.getpeername())
+        ] * 2
