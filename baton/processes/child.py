@@ -209,8 +209,8 @@ class Child:
         code = await exit_code
         if status.cancel():
             await asyncio.wait({status})
-        # The end of the log is a reason only if the process has ended by itself.
-        because = _because(last_line(self.log_path)) if code >= 0 and self.log_path is not None else ""
+        # The end of the log is a reason only if the process has ended by itself, and in vain.
+        because = _because(last_line(self.log_path)) if code > 0 and self.log_path is not None else ""
         self._end(f"{exit_text(code)}{because}")
 
     def _note_broken_status(self, status: asyncio.Task[None]) -> None:

@@ -56,6 +56,12 @@ async def test_progress_then_ready_then_stop(
     await child.stop(timeout_s=30)
 
 
+async def test_the_log_of_one_that_ended_well_says_no_reason(make_child: Callable[[str], Child]) -> None:
+    child = make_child("""print("all is well")""")
+    await child.start()
+    assert await child.ended() == "it: ended with exit code 0"
+
+
 @pytest.mark.parametrize(
     ("program", "reason"),
     [
