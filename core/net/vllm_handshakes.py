@@ -75,11 +75,10 @@ async def ask(
     if not is_host(host) or not 0 < port < 65536:
         raise HandshakeFailedError(HandshakeReason.NO_ANSWER, "what is named for handshakes is no host and port")
     dialed = place(host, port)
-    connection: Connection | None = None
+    connection = Connection([], set())
     try:
         async with asyncio.timeout(TIMEOUT_S):
-            loop = asyncio.get_running_loop()
-            _, connection = await loop.create_connection(lambda: Connection([], set()), host, port)
+            await asyncio.get_running_loop().create_connection(connection.as_protocol, host, port)
             challenge = await _challenge(connection, dialed)
         payloads, best_s, offset_s = {}, float("inf"), 0.0
         for rank in ranks:
@@ -101,8 +100,7 @@ async def ask(
         why = error.__cause__ if isinstance(error, ConnectionLost) and error.__cause__ else error
         raise HandshakeFailedError(HandshakeReason.NO_ANSWER, f"{dialed} does not answer handshakes: {why}") from error
     finally:
-        if connection is not None:
-            connection.abort()
+        connection.abort()
     return Handshake(payloads, offset_s)
 
 

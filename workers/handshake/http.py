@@ -83,7 +83,8 @@ async def _connect(place: Place) -> tuple[str, Connection]:
 
 async def _open(place: Place, address: str) -> Connection:
     loop = asyncio.get_running_loop()
-    _, connection = await loop.create_connection(lambda: Connection([], set()), address, place.port, **place.options())
+    connection = Connection([], set())
+    await loop.create_connection(connection.as_protocol, address, place.port, **place.options())
     return connection
 
 

@@ -42,11 +42,11 @@ class _NotDue(Exception):
     """An answer begins although no request waits for one."""
 
 
-class Connection(asyncio.Protocol):
+class Connection:
     """A connection that puts itself into ``everyone`` while it is open, and into ``idle`` while it can be used again.
 
     Call ``send`` with one request, and with the next one once the answer is complete. httptools calls the ``on_``
-    methods.
+    methods. Loops are given ``as_protocol``: mypyc makes no native class of a subclass of ``asyncio.Protocol``.
     """
 
     __slots__ = (
@@ -88,6 +88,10 @@ class Connection(asyncio.Protocol):
         #: Whether a chunk has ended and none has begun since; and whether the next byte is the first one of a chunk.
         self._is_between = self._is_at_chunk = False
         self.idle_since_s = 0.0
+
+    def as_protocol(self) -> asyncio.Protocol:
+        """Itself, which has the methods of a protocol."""
+        return cast("asyncio.Protocol", self)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's are not subclasses
@@ -153,6 +157,12 @@ class Connection(asyncio.Protocol):
         if self in self.idle:
             self.idle.remove(self)
         self._lose(ConnectionLost("the worker closed the connection"), exc)
+
+    def pause_writing(self) -> None:
+        """The buffer for writing is full. Nobody waits for room: a request is written in one piece."""
+
+    def resume_writing(self) -> None:
+        """The buffer for writing has room again."""
 
     def _lose(self, error: CallError, cause: BaseException | None = None) -> None:
         answer, self._answer = self._answer, None

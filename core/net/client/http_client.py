@@ -160,14 +160,10 @@ class HttpClient:
         if self._timeouts is None:
             self._timeouts = Timeouts(loop)
         options = self._tls_options(origin)
+        connection = Connection(origin.idle, self._connections, self._timeouts)
         try:
             async with asyncio.timeout(self._connect_timeout_s):
-                _, connection = await loop.create_connection(
-                    lambda: Connection(origin.idle, self._connections, self._timeouts),
-                    origin.host,
-                    origin.port,
-                    **options,
-                )
+                await loop.create_connection(connection.as_protocol, origin.host, origin.port, **options)
         except TimeoutError:
             raise ConnectError("no connection to the worker in time") from None
         except ssl.SSLError as error:

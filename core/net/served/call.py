@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Set
 
-    from uvicorn.protocols.http.flow_control import FlowControl
+    from core.net.served.flow import Flow
 
 
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -53,7 +53,7 @@ class Calls(Protocol):
 class Connected(Protocol):
     """The part of a connection that a call needs."""
 
-    flow: FlowControl
+    flow: Flow
     transport: asyncio.Transport
     tasks: set[asyncio.Task[None]]
     has_deadline: bool
@@ -108,7 +108,7 @@ class HttpCall:
     ) -> None:
         self._connection = connection
         self._calls = calls
-        self._flow: FlowControl = connection.flow
+        self._flow: Flow = connection.flow
         #: Whether it is the one to be answered, whether its body did not come together with its head, and whether
         #: ``calls`` know of it.
         self._is_next = self._is_late = self._has_begun = False

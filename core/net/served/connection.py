@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import socket
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote_to_bytes
 
 import httptools
@@ -100,6 +100,8 @@ class Connection(HttpToolsProtocol):
 
     #: The last request whose head is complete, of either kind. None before the first one.
     cycle: RequestResponseCycle | HttpCall  # type: ignore[assignment]
+    #: None before the connection is made: uvicorn sets it. ``Any``, as a compiled class would not take None for a Flow.
+    flow: Flow | Any  # type: ignore[assignment]
 
     def __init__(
         self, config: Config, server_state: ServerState, port: Connections, calls: Calls | None = None

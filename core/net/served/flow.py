@@ -1,18 +1,21 @@
-"""Backpressure of one connection: uvicorn's, which makes what waits only when something does."""
+"""Backpressure of one connection, as uvicorn expects it. What waits is made only when something does."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING
 
-from uvicorn.protocols.http.flow_control import FlowControl
-
 if TYPE_CHECKING:
     from asyncio import Transport
 
 
-class Flow(FlowControl):
-    """Whether a connection's reading and writing are paused. Most clients read as fast as they are written to."""
+class Flow:
+    """Whether a connection's reading and writing are paused. Most clients read as fast as they are written to.
+
+    In the place of uvicorn's ``FlowControl``, but no subclass of it: mypyc makes no native class of one.
+    """
+
+    __slots__ = ("_goes_on", "_transport", "read_paused", "write_paused")
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -27,6 +30,18 @@ class Flow(FlowControl):
             if self._goes_on is None:
                 self._goes_on = asyncio.Event()
             await self._goes_on.wait()
+
+    def pause_reading(self) -> None:
+        """Read no more until ``resume_reading``."""
+        if not self.read_paused:
+            self.read_paused = True
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Read on."""
+        if self.read_paused:
+            self.read_paused = False
+            self._transport.resume_reading()
 
     def pause_writing(self) -> None:
         """The write buffer is full."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from core.net.answers import JSON
 from router.request.choices.merging import last_events, merged, parsed
+from router.request.reply import Reply
 from router.upstream.port import too_large
 
 if TYPE_CHECKING:
@@ -33,43 +34,32 @@ class AnswerRoom:
             raise too_large(what, self._max_bytes)
 
 
-class ChoiceReply:
-    """Takes what one choice writes. Implements ``Reply`` (``router/request/reply.py``).
+class ChoiceReply(Reply):
+    """Takes what one choice writes.
 
     The events of all choices go to the client as they come, each choice's in order. What a choice answers in one piece
     is kept in ``body`` until all have answered.
     """
 
-    __slots__ = ("_is_named", "_reply", "_room", "_unsent", "body", "events", "first_content_s", "started")
+    __slots__ = ("_is_named", "_reply", "_room", "_unsent", "body", "events")
 
     def __init__(
         self, reply: ClientReply, events: ChoiceEvents, room: AnswerRoom, is_named: Callable[[], bool]
     ) -> None:
         """``is_named``: whether the worker that answers now knows that it computes one choice of several."""
+        super().__init__(reply.client_id)
         self._reply = reply
         #: What has come of the choice's stream.
         self.events = events
         self._room = room
         self._is_named = is_named
         self._unsent = b""
-        self.started = False
-        self.first_content_s: float | None = None
         self.body = b""
-
-    @property
-    def client_id(self) -> str:
-        """The client's own id of the request."""
-        return self._reply.client_id
 
     @property
     def is_begun(self) -> bool:
         """Whether the client has been sent anything, of any choice."""
         return self._reply.started
-
-    async def write(self, data: bytes, *, content: bool = True) -> None:
-        """Wait until the client has read, then ``put``."""
-        await self.drain()
-        self.put(data, content=content)
 
     def put(self, data: bytes, *, content: bool = True) -> bool:
         """Send part of the choice's stream. Returns False if the client does not read as fast as that."""

@@ -26,7 +26,7 @@ class _Transport:
 
 
 class _Flow:
-    """As uvicorn's. ``write_paused``: the client does not read."""
+    """As ``Flow``. ``write_paused``: the client does not read."""
 
     def __init__(self) -> None:
         self.write_paused = False
