@@ -67,10 +67,10 @@ def set_tcp_options(sock: socket.socket, options: Mapping[str, int]) -> None:
 
     Raises OSError if the socket is closed.
     """
-    # uvloop's stand-in for a socket makes a socket for each call, and asks the system what it is.
     number = sock.fileno()
     if number < 0:
         raise OSError(errno.EBADF, "the socket is closed")
+    # uvloop's stand-in for a socket makes a socket for each call, and asks the system what it is.
     real = socket.socket(sock.family, sock.type, sock.proto, fileno=number)
     try:
         real.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

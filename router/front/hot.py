@@ -93,7 +93,7 @@ class HotCalls:
         self._arrivals: dict[HttpCall, _Arrival] = {}
         self._turns = Turns(MOST_IN_A_TURN, self._start_waiting)
         #: Requests that wait for their turn to be started; oldest first.
-        self._starting: deque[tuple[HttpCall, Exchange | WholeRequest, ClientReply, int, int]] = deque()
+        self._starting: deque[tuple[HttpCall, Exchange | WholeRequest, ClientReply]] = deque()
         #: Calls whose bodies did not come together with their heads.
         self._waiting = Deadlines(self._loop, settings.body_timeout_s, self._late_body)
         self._deadlines = Deadlines(self._loop, settings.request_timeout_s, self._deadline)
@@ -190,11 +190,9 @@ class HotCalls:
             asked, body = translation.asked, translation.body
         set_priority(asked, arrival.priority, body)
         services.pool.route(asked.model)
-        num = 1
         if asked.choices is not None:
             check_choices(services, asked.choices)
-            num = asked.choices.num_computed
-        make_room(services, asked.model, asked.priority, len(raw), num)
+        make_room(services, asked.model, asked.priority, len(raw), _num_answers(asked))
         reply = reply_to(call, arrival.request_id, translation)
         reply.names_events = not asked.ends_with_done
         exchange = self._new(arrival.request_id, asked, ClientBody(body), reply, len(raw))
@@ -206,26 +204,19 @@ class HotCalls:
         call.leave_to_deadline()
         services.active.add(exchange)
         if self._turns.left:
-            self._start(call, exchange, reply, num)
+            self._start(call, exchange, reply, has_waited=False)
         else:
-            self._starting.append((call, exchange, reply, num, len(raw)))
+            self._starting.append((call, exchange, reply))
 
-    def _start(
-        self,
-        call: HttpCall,
-        request: Exchange | WholeRequest,
-        reply: ClientReply,
-        num: int,
-        waited_bytes: int | None = None,
-    ) -> None:
-        """Start a request for ``num`` answers. ``waited_bytes``: size of its body, if it has waited for its turn."""
+    def _start(self, call: HttpCall, request: Exchange | WholeRequest, reply: ClientReply, *, has_waited: bool) -> None:
+        """``has_waited``: for its turn, in ``_starting``."""
         # In this order: those of the next turn are tracked before these can end, so a port that stops waits for all.
-        self._turns.take(num)
-        call.track(self._loop.create_task(self._run(call, request, reply, num, waited_bytes)))
+        self._turns.take(_num_answers(request.asked))
+        call.track(self._loop.create_task(self._run(call, request, reply, has_waited=has_waited)))
 
     def _start_waiting(self) -> None:
         while self._starting and self._turns.left:
-            self._start(*self._starting.popleft())
+            self._start(*self._starting.popleft(), has_waited=True)
 
     def _new(
         self, request_id: str, asked: ClientRequest, body: ClientBody, reply: ClientReply, num_bytes: int
@@ -235,19 +226,15 @@ class HotCalls:
         return new_whole(self._services, request_id, asked, asked.choices, body, reply, num_bytes)
 
     async def _run(
-        self,
-        call: HttpCall,
-        request: Exchange | WholeRequest,
-        reply: ClientReply,
-        num: int,
-        waited_bytes: int | None,
+        self, call: HttpCall, request: Exchange | WholeRequest, reply: ClientReply, *, has_waited: bool
     ) -> None:
         request.task = asyncio.current_task()
         error = request.stop_error  # it may have been ended before this task's first step
         try:
             if error is None:
-                if waited_bytes is not None:  # those before it may have filled the queue since it was admitted
-                    make_room(self._services, request.asked.model, request.asked.priority, waited_bytes, num)
+                if has_waited:  # those before it may have filled the queue since it was admitted
+                    asked, num_bytes = request.asked, self._arrivals[call].num_bytes
+                    make_room(self._services, asked.model, asked.priority, num_bytes, _num_answers(asked))
                 if isinstance(request, WholeRequest):
                     await run_choices(self._services, request)
                 else:
@@ -301,3 +288,7 @@ class HotCalls:
             self._late_body(call)
         else:
             arrival.exchange.deadline()
+
+
+def _num_answers(asked: ClientRequest) -> int:
+    return 1 if asked.choices is None else asked.choices.num_computed

@@ -136,7 +136,7 @@ class ClientReply(Reply):
         """Wait until the client has read, then ``end_now``."""
         self.ended = True
         await self._call.drain()
-        self._call.end()
+        self.end_now()
 
     def end_now(self) -> None:
         """Complete the stream."""

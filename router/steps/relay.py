@@ -91,8 +91,8 @@ def _judge(services: Services, request: Exchange, error: ApiError | None) -> Non
 async def _pump(services: Services, request: Exchange, first: bytes) -> ApiError | None:
     """Pass on the stream until it ends. Returns the error in the stream, which the client has been sent; None if none.
 
-    Once the client has the last event, only the end of D's HTTP body is missing: whatever happens then, the request is
-    done, and is not cancelled any more.
+    Once the client has the last event, only the end of D's HTTP body is missing: the request is done then, though D
+    fails or the request is stopped.
 
     Raises StreamBroken, and EventTooLarge, which does not count as a failure of D.
     """
@@ -105,13 +105,13 @@ async def _pump(services: Services, request: Exchange, first: bytes) -> ApiError
         while not await answer.pass_on(pump.take):
             await reply.drain()
     except (CallError, EventTooLarge) as error:
-        if pump.failed is None and not pump.last.endswith(DONE_EVENT):
+        if pump.failed is None and not pump.is_done:
             raise _broken(error) from None
     except asyncio.CancelledError:
-        if request.stop_error is None or request.task is None or not pump.last.endswith(DONE_EVENT):
+        if request.stop_error is None or request.task is None or not pump.is_done:
             raise
         request.task.uncancel()
-    if pump.failed is not None or pump.last.endswith(DONE_EVENT):
+    if pump.failed is not None or pump.is_done:
         return pump.failed
     if not (request.asked.ends_with_done or pump.cutter.rest()):
         return None
@@ -139,6 +139,11 @@ class _Pump:
         self.last = b""
         #: The error in the stream, which the client has been sent.
         self.failed: ApiError | None = None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the last event of the stream has come."""
+        return self.last.endswith(DONE_EVENT)
 
     def take(self, data: bytes) -> bool:
         """Send what is whole of ``data``. Returns False if the client does not read as fast as D sends.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from router.front.hot import MOST_IN_A_TURN, HotCalls
+from tests.kits.port import Caller
 from tests.kits.router.cluster import chat, eventually, make_settings
 from tests.kits.router.stub_workers import Hang
 
@@ -24,41 +25,32 @@ REQUEST = (
     b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
     b"content-length: %d\r\n\r\n%b" % (len(_BODY), _BODY)
 )
-Client = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-
-
-async def answer(reader: asyncio.StreamReader) -> bytes:
-    """The status line of the next answer, which is read to its end."""
-    head = await reader.readuntil(b"\r\n\r\n")
-    length = int(head.lower().partition(b"content-length:")[2].split(b"\r\n", 1)[0])
-    await reader.readexactly(length)
-    return head.split(b"\r\n", 1)[0]
 
 
 @pytest.fixture
-async def clients(cluster: Cluster) -> AsyncIterator[list[Client]]:
+async def clients(cluster: Cluster) -> AsyncIterator[list[Caller]]:
     """Connections that have had an answer, so that what is sent on all of them together is read in one turn."""
     for role in ("prefill", "decode"):
         await cluster.add(role, limit=2 * NUM)
-    made = [await cluster.connect() for _ in range(NUM)]
-    for reader, writer in made:
-        writer.write(REQUEST)
-        assert await answer(reader) == b"HTTP/1.1 200 OK"
+    made = [Caller(*await cluster.connect()) for _ in range(NUM)]
+    for caller in made:
+        caller.writer.write(REQUEST)
+        assert (await caller.answer()).status == 200
     yield made
-    for _, writer in made:
-        writer.close()
+    for caller in made:
+        caller.writer.close()
 
 
 @pytest.mark.interpreted
 async def test_a_burst_is_started_a_few_requests_in_a_turn(
-    cluster: Cluster, clients: list[Client], monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, clients: list[Caller], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loop, turn, started = asyncio.get_running_loop(), 0, Counter[int]()
     real = HotCalls._start
 
-    def start(*args: Any) -> None:
+    def start(*args: Any, **kwargs: Any) -> None:
         started[turn] += 1
-        real(*args)
+        real(*args, **kwargs)
 
     def count() -> None:
         nonlocal turn, counting
@@ -67,25 +59,25 @@ async def test_a_burst_is_started_a_few_requests_in_a_turn(
 
     monkeypatch.setattr(HotCalls, "_start", start)
     counting = loop.call_soon(count)
-    for _, writer in clients:
-        writer.write(REQUEST)
-    for reader, _ in clients:
-        assert await answer(reader) == b"HTTP/1.1 200 OK"
+    for caller in clients:
+        caller.writer.write(REQUEST)
+    for caller in clients:
+        assert (await caller.answer()).status == 200
     counting.cancel()
     assert list(started.values()) == [MOST_IN_A_TURN] * 3 + [5]
     cluster.check_idle()
 
 
 async def test_a_client_that_leaves_before_its_request_is_started_costs_nothing(
-    cluster: Cluster, clients: list[Client]
+    cluster: Cluster, clients: list[Caller]
 ) -> None:
     prefill, _ = cluster.workers
     before = len(prefill.bodies)
-    for _, writer in clients:
-        writer.write(REQUEST)
-    clients[-1][1].transport.abort()  # seen in the turn after the one in which all are read
-    for reader, _ in clients[:-1]:
-        assert await answer(reader) == b"HTTP/1.1 200 OK"
+    for caller in clients:
+        caller.writer.write(REQUEST)
+    clients[-1].writer.transport.abort()  # seen in the turn after the one in which all are read
+    for caller in clients[:-1]:
+        assert (await caller.answer()).status == 200
     await eventually(cluster.is_idle)
     assert len(prefill.bodies) - before == NUM - 1
     assert [one.ended_in for one in cluster.ended() if one.outcome == "aborted"] == ["queued"]
@@ -93,7 +85,7 @@ async def test_a_client_that_leaves_before_its_request_is_started_costs_nothing(
 
 @pytest.mark.parametrize("settings", [make_settings(max_queue_length=20)])
 async def test_a_burst_that_waits_for_its_turn_does_not_overfill_the_queue(
-    cluster: Cluster, clients: list[Client]
+    cluster: Cluster, clients: list[Caller]
 ) -> None:
     """All of it is admitted before any of it waits for a worker."""
     prefill, _ = cluster.workers
@@ -101,11 +93,10 @@ async def test_a_burst_that_waits_for_its_turn_does_not_overfill_the_queue(
     worker.limit = 1
     hang = Hang()
     prefill.script.append(hang)
-    for _, writer in clients:
-        writer.write(REQUEST)
+    for caller in clients:
+        caller.writer.write(REQUEST)
     await eventually(lambda: len(cluster.services.active) == 21)
     assert len(cluster.services.prefill_queue) == 20
     hang.release.set()
-    lines = Counter([await answer(reader) for reader, _ in clients])
-    assert lines == {b"HTTP/1.1 200 OK": 21, b"HTTP/1.1 429 Too Many Requests": NUM - 21}
+    assert Counter([(await caller.answer()).status for caller in clients]) == {200: 21, 429: NUM - 21}
     cluster.check_idle()

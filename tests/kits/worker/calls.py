@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from core.net.served.call import HttpCall
+from core.net.served.flow import Flow
 
 if TYPE_CHECKING:
     from core.net.served.call import Calls
@@ -24,21 +25,6 @@ class _Transport:
     def close(self) -> None:
         self.closed = True
 
-
-class _Flow:
-    """As ``Flow``. ``write_paused``: the client does not read."""
-
-    def __init__(self) -> None:
-        self.write_paused = False
-        self._goes_on = asyncio.Event()
-
-    def go_on(self) -> None:
-        self.write_paused = False
-        self._goes_on.set()
-
-    async def drain(self) -> None:
-        await self._goes_on.wait()
-
     def pause_reading(self) -> None:
         pass
 
@@ -48,8 +34,8 @@ class FakeConnection:
 
     def __init__(self, calls: Calls) -> None:
         self.calls = calls
-        self.flow: Any = _Flow()
         self.transport: Any = _Transport()
+        self.flow = Flow(self.transport)
         self.tasks: set[asyncio.Task[None]] = set()
         self.has_deadline = False
         self.num_answers = 0

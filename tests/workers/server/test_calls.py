@@ -220,13 +220,13 @@ async def test_a_mistake_of_ours_is_answered_without_its_words(caplog: pytest.Lo
 async def test_a_stream_waits_for_a_client_that_reads_slowly() -> None:
     served = Served()
     served.endpoint.parts = [b"one", b"two"]
-    served.connection.flow.write_paused = True
+    served.connection.flow.pause_writing()
     served.connection.ask(**LOCAL)
     for _ in range(5):
         await asyncio.sleep(0)
     assert b"one" in served.connection.sent
     assert b"two" not in served.connection.sent
-    served.connection.flow.go_on()
+    served.connection.flow.resume_writing()
     assert (await served.ends()).endswith(b"3\r\ntwo\r\n4\r\nlast\r\n0\r\n\r\n")
 
 
