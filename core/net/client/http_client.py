@@ -161,15 +161,21 @@ class HttpClient:
             self._timeouts = Timeouts(loop)
         options = self._tls_options(origin)
         connection = Connection(origin.idle, self._connections, self._timeouts)
+        is_open = False
         try:
             async with asyncio.timeout(self._connect_timeout_s):
                 await loop.create_connection(connection.as_protocol, origin.host, origin.port, **options)
+            is_open = True
         except TimeoutError:
             raise ConnectError("no connection to the worker in time") from None
         except ssl.SSLError as error:
             raise self._refused(origin, why(error)) from None
         except (OSError, ValueError):  # ValueError: a name that DNS cannot have
             raise ConnectError("the worker does not accept connections") from None
+        finally:
+            if not is_open:  # uvloop closes what is cancelled just after it opened, and never calls connection_lost
+                self._connections.discard(connection)
+                connection.abort()
         origin.complaint = ""
         return connection
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import pytest_asyncio
+import uvloop
 
 from core.net.client import http_client
 from core.net.client.answer import HttpAnswer
@@ -343,6 +344,31 @@ async def test_cancelling_closes_the_connection(server: Server, upstream: HttpCl
     with pytest.raises(asyncio.CancelledError):
         await task
     await asyncio.wait_for(server.lost.wait(), PATIENCE_S)
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_no_connection_is_left_of_a_call_that_is_cancelled_as_it_opens(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    async def cancelled_after(num_turns: int) -> str:
+        listening = await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+        client = HttpClient(connect_timeout_s=5)
+        task = asyncio.create_task(client.request("POST", url, "/", (), b"", 10))
+        for _ in range(num_turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        for _ in range(100):  # connection_lost comes in one of the next turns
+            await asyncio.sleep(0)
+        left = repr(client)
+        await client.close()
+        listening.close()
+        return left
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        for num_turns in range(10):
+            assert "<HttpClient 0 connections" in runner.run(cancelled_after(num_turns)), num_turns
 
 
 async def test_an_answer_over_the_limit(server: Server, upstream: HttpClient) -> None:
