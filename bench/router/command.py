@@ -21,6 +21,7 @@ from bench.router.harness.processes import two_cores
 from bench.router.native.build import BuildError
 from bench.router.result.report import report
 from bench.router.rounds import Found, Plan, measure
+from bench.router.routers.bare import Bare
 from bench.router.routers.baton import COMPILED, Baton
 from bench.router.routers.install import install
 from bench.router.routers.nginx import Nginx
@@ -114,7 +115,7 @@ def _folder() -> Path:
 
 
 def _chosen(given: argparse.Namespace, batons: list[Router]) -> list[Router]:
-    everyone = [*batons, *_peers(given)]
+    everyone = [*batons, *_peers(given), Bare()]
     if not given.router:
         return everyone
     names = [one.name for one in everyone]

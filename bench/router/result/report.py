@@ -19,7 +19,9 @@ ABOUT = (
     "processes on one core, while load and engines have another. The routers take turns in each run. Baton runs with "
     "all that is on by default, and a Redis beside it; the others place round robin. nginx makes one hop, to D, and "
     "shows what passing bytes on costs at least; sglang-router and vllm-router ask P and D, as Baton does. "
-    "baton-compiled is the same Baton with its hot modules compiled (docs/hot-path.md).",
+    "baton-compiled is the same Baton with its hot modules compiled (docs/hot-path.md). bare-legs is a small "
+    "program on uvloop that passes bytes to P, to D and back, and does nothing else that a router does: it shows what "
+    "the two legs cost in plain Python.",
     "TTFT is the time to the first event of a stream, and added TTFT what of it is not the engines' part. Where load "
     "and engines take all of their core, requests a second say nothing about a router; CPU time does.",
 )
@@ -43,7 +45,7 @@ def report(found: Found, batons: Sequence[str], routers: Sequence[str], scaling:
 def _tables(found: Found, batons: Sequence[str], routers: Sequence[str]) -> list[Table]:
     all_tables = (
         table("CPU time, us", CPU, found.runs, routers),
-        ratios(found.runs, batons),
+        ratios(found.runs, routers),
         goals(found.runs, batons),
         table("Latency, ms", LATENCY, found.runs, routers),
         table("Rate", (*RATE, *SHARE), found.runs, routers),

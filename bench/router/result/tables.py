@@ -87,19 +87,20 @@ def table(title: str, rows: Sequence[Row], runs: Runs, routers: Sequence[str]) -
     )
 
 
-def ratios(runs: Runs, batons: Sequence[str]) -> Table:
-    """CPU time of each Baton beside the best peer and each other router, within each run."""
+def ratios(runs: Runs, routers: Sequence[str]) -> Table:
+    """CPU time of each router that is none of the others, beside the best peer and each other, within each run."""
     others = ("nginx", *PEERS)
+    measured = [name for name in routers if name not in others]
     rows = []
     for workload in dict.fromkeys(row.workload for row in CPU):
         of = cpu_of(workload)
-        for baton in batons:
+        for router in measured:
             first = best(runs, PEERS, workload, of)
-            found = [compared(runs, baton, other, workload, of, operator.truediv) for other in (first or "", *others)]
-            if values(runs, baton, workload, of) and any(found):
-                title = f"{workload}: us per {WORKLOADS[workload].per}, {baton}"
+            found = [compared(runs, router, other, workload, of, operator.truediv) for other in (first or "", *others)]
+            if values(runs, router, workload, of) and any(found):
+                title = f"{workload}: us per {WORKLOADS[workload].per}, {router}"
                 rows.append([title, f"{spread(found[0])} {first or ''}".strip(), *map(spread, found[1:])])
-    return Table("CPU time of Baton, divided by that of others", ["", "the best peer", *others], rows)
+    return Table("CPU time, divided by that of others", ["", "the best peer", *others], rows)
 
 
 def goals(runs: Runs, batons: Sequence[str]) -> Table:

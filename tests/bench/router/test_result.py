@@ -11,7 +11,7 @@ from bench.report.spread import spread
 from bench.router.result.goals import GOALS
 from bench.router.result.numbers import best, compared, values
 from bench.router.result.report import report
-from bench.router.result.tables import flows
+from bench.router.result.tables import flows, ratios
 from bench.router.rounds import Found
 from bench.router.workloads import WORKLOADS
 from tests.bench.router.samples import run, sample
@@ -77,6 +77,13 @@ def test_a_window_without_an_answer_is_an_empty_cell() -> None:
 def test_failures_of_all_windows_are_added() -> None:
     runs = [run(sample("baton", "A", failed=2)), run(sample("baton", "A", unfinished=1))]
     assert flows(runs, ["baton", "nginx"]).rows == [["baton", "1.00", "1.00", "0", "0", "3", "60.0"]]
+
+
+def test_what_is_no_other_is_beside_them_as_baton_is() -> None:
+    runs = [{**one, **run(sample("bare-legs", "A", 0.1))} for one in RUNS]
+    found = ratios(runs, ["baton", "vllm-router", "bare-legs"])
+    assert [row[0] for row in found.rows] == ["A: us per request, baton", "A: us per request, bare-legs"]
+    assert found.rows[1][1] == f"{spread([0.25, 0.25, 0.2])} vllm-router"
 
 
 def test_the_report_names_what_was_not_measured() -> None:
