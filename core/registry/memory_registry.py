@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Generic
 
 from core.process.clock import monotonic_ms
 from core.registry.announcement import EntryT
+from core.registry.store import REPEAT_MS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -38,11 +39,12 @@ class MemoryRegistry(Generic[EntryT]):
 
     async def watch(self) -> AsyncIterator[list[EntryT]]:
         last: list[EntryT] | None = None
+        last_version, repeat_ms = -1, 0
         while True:
             version = self._version
             alive = self._alive()
-            if alive != last:
-                last = alive
+            if alive != last or (version != last_version and self._clock() >= repeat_ms):
+                last, last_version, repeat_ms = alive, version, self._clock() + REPEAT_MS
                 yield alive
             await self._wait(version)
 

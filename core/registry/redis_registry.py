@@ -19,7 +19,7 @@ from core.redis_client import connect
 from core.registry.announcement import MAX_BYTES, EntryT, NotAnAnnouncementError, encode
 from core.registry.complaints import Complaints, printable
 from core.registry.signature import UntrustedError, sign, verify
-from core.registry.store import RegistryError
+from core.registry.store import REPEAT_MS, RegistryError
 from core.registry.view import RegistryView
 
 if TYPE_CHECKING:
@@ -108,6 +108,7 @@ class RedisRegistry(Generic[EntryT]):
         """
         view: RegistryView[EntryT] = RegistryView()
         last: list[EntryT] | None = None
+        repeat_ms = 0
         is_away = False
         while True:
             try:
@@ -116,8 +117,9 @@ class RedisRegistry(Generic[EntryT]):
                         if is_away:
                             logger.info("the registry answers again, the %ss are known", self._kind.name)
                             is_away = False
-                        if alive != last:
-                            last = alive
+                        now_ms = monotonic_ms()
+                        if alive != last or now_ms >= repeat_ms:
+                            last, repeat_ms = alive, now_ms + REPEAT_MS
                             yield alive
             except RegistryError as error:
                 logger.warning("the registry does not answer, the known %ss stay: %s", self._kind.name, error)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from core.registry.announcement import EntryT
 
 if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import AsyncIterator
+
+#: See ``Registry.watch``. A second is a third of the time that a router counts a report of a load.
+REPEAT_MS: Final = 1000
 
 
 class RegistryError(Exception):
@@ -32,6 +35,9 @@ class Registry(Protocol[EntryT]):
 
     def watch(self) -> AsyncIterator[list[EntryT]]:
         """Yield the whole list at once, and again after every change, also when the ttl of a process is over.
+
+        While announcements come that change nothing, it is yielded again every ``REPEAT_MS``: so it is known that the
+        processes are heard. An entry that was announced again is another object.
 
         While the store cannot be reached this yields nothing, and continues afterwards.
         """

@@ -4,9 +4,9 @@ Membership comes from the registry and from static lists; of vLLM servers that a
 ``router/vllm_workers/announced``. Health is passive: a worker to which no connection can be
 made is excluded until a probe of ``/health`` succeeds (``router/pool/health.py``). Everything runs on one event loop.
 
-A load report counts for ``LOAD_TTL_S``. If there is no newer one, either the registry is unreachable or no worker has
-changed (only changes are passed on). What this router has in flight is then a better guess than a report from a busier
-time, which would make the worker look full for ever. At worst requests queue in the worker.
+A load report counts for ``LOAD_TTL_S``. If there is no newer one, the registry or the worker is unreachable. What this
+router has in flight is then a better guess than a report from a busier time, which would make the worker look full for
+ever. At worst requests queue in the worker.
 """
 
 from __future__ import annotations

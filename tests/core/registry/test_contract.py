@@ -52,6 +52,18 @@ async def made(request: pytest.FixtureRequest, kind: Kind[Any]) -> AsyncIterator
     await registry.close()
 
 
+async def test_what_is_announced_again_unchanged_is_told_again(made: Made) -> None:
+    await made.registry.announce(made.entry("a"), LONG_MS)
+    async with Watch(made.registry) as watch:
+        first = await watch.next()
+        again = asyncio.create_task(watch.next())
+        while not again.done():
+            await made.registry.announce(made.entry("a"), LONG_MS)
+            await asyncio.sleep(0.05)
+        assert again.result() == first
+        assert again.result()[0] is not first[0], "so a router sees that it is a new report"
+
+
 async def test_an_empty_registry(made: Made) -> None:
     assert await snapshot(made.registry) == []
     async with Watch(made.registry) as watch:
