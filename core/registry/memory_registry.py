@@ -39,12 +39,12 @@ class MemoryRegistry(Generic[EntryT]):
 
     async def watch(self) -> AsyncIterator[list[EntryT]]:
         last: list[EntryT] | None = None
-        last_version, repeat_ms = -1, 0
+        repeat_ms = 0
         while True:
             version = self._version
             alive = self._alive()
-            if alive != last or (version != last_version and self._clock() >= repeat_ms):
-                last, last_version, repeat_ms = alive, version, self._clock() + REPEAT_MS
+            if alive != last or self._clock() >= repeat_ms:
+                last, repeat_ms = alive, self._clock() + REPEAT_MS
                 yield alive
             await self._wait(version)
 

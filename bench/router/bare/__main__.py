@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import resource
 import signal
 import sys
 from itertools import cycle
@@ -12,12 +11,12 @@ import uvloop
 
 from bench.router.bare.client import Client
 from bench.router.bare.engine import Engine
+from core.net.served.config import raise_descriptor_limit
 
 
 async def main() -> None:
-    """Serve, with as many files as the system allows: there are up to three for each client."""
-    _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
+    """Serve. Each client takes up to three descriptors."""
+    raise_descriptor_limit()
     port, prefill, decode = sys.argv[1:]
     loop, stopped = asyncio.get_running_loop(), asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stopped.set)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
-from bench.router.bare.message import split
+from bench.router.bare.message import END_OF_HEAD, split
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,12 +48,11 @@ class Client(asyncio.Protocol):
             self.leg.abort()
 
     def data_received(self, data: bytes) -> None:
-        data = self._data = self._data + data if self._data else data
-        found = split(data)
-        if found is None or len(data) < found[1]:
+        message = self._whole(data)
+        if message is None:
             return
-        head, num_bytes = found
-        self._line, self._body, self._data = head.partition(b"\r\n")[0], data[len(head) + 4 : num_bytes], b""
+        head, self._body = message
+        self._line = head.partition(b"\r\n")[0]
         self._asks_p = True
         next(self._prefill).ask(self._asked(_ASK), self)
 
@@ -70,8 +69,8 @@ class Client(asyncio.Protocol):
             self._num_bytes_left -= len(data)
             ends = not self._num_bytes_left
         else:
-            self._tail = (self._tail + data)[-len(_LAST_CHUNK) :] if len(data) < len(_LAST_CHUNK) else data
-            ends = self._tail.endswith(_LAST_CHUNK)
+            self._tail = (self._tail + data[-len(_LAST_CHUNK) :])[-len(_LAST_CHUNK) :]
+            ends = self._tail == _LAST_CHUNK
         if ends:
             self.leg = None
         return ends
@@ -82,15 +81,26 @@ class Client(asyncio.Protocol):
         self._transport.abort()
 
     def _take_from_p(self, data: bytes) -> bool:
-        data = self._data = self._data + data if self._data else data
-        found = split(data)
-        if found is None or len(data) < found[1]:
+        message = self._whole(data)
+        if message is None:
             return False
-        self._data, self._tail = b"", b""
+        _, answer = message
+        self._tail = b""
         self._asks_p = self._has_begun = False
         self.leg = None
-        next(self._decode).ask(self._asked(b"{%b," % data[data.index(_PARAMS) : -1]), self)
+        next(self._decode).ask(self._asked(b"{%b," % answer[answer.index(_PARAMS) : -1]), self)
         return True
+
+    def _whole(self, data: bytes) -> tuple[bytes, bytes] | None:
+        """The head and the body of the message that ``data`` completes; None: more is to come."""
+        data = self._data + data if self._data else data
+        found = split(data)
+        if found is None or len(data) < found[1]:
+            self._data = data
+            return None
+        self._data = b""
+        head, num_bytes = found
+        return head, data[len(head) + len(END_OF_HEAD) : num_bytes]
 
     def _asked(self, start: bytes) -> tuple[bytes | memoryview, ...]:
         """The request to an engine, whose body is ``start`` and then the client's."""

@@ -173,6 +173,7 @@ class Connection:
     def abort(self) -> None:
         """Close now. An answer that is due does not fail, because the caller that aborts does not wait for it."""
         self._answer = None
+        self._everyone.discard(self)  # uvloop never calls connection_lost of what is cancelled just after it opened
         if self._transport is not None:
             self._transport.abort()
 

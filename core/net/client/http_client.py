@@ -173,8 +173,7 @@ class HttpClient:
         except (OSError, ValueError):  # ValueError: a name that DNS cannot have
             raise ConnectError("the worker does not accept connections") from None
         finally:
-            if not is_open:  # uvloop closes what is cancelled just after it opened, and never calls connection_lost
-                self._connections.discard(connection)
+            if not is_open:
                 connection.abort()
         origin.complaint = ""
         return connection
