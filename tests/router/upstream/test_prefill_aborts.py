@@ -22,6 +22,7 @@ from tests.kits.router.stub_workers import HalfAnswer, Hang, StubWorker
 
 SECRET = "between-us"
 P = Worker(worker_id="p", url="http://p", role=Role.PREFILL, limit=1, internal_url="http://p")
+Q = Worker(worker_id="q", url="http://q", role=Role.PREFILL, limit=1, internal_url="http://q")
 
 
 async def half_answered(cluster: Cluster) -> tuple[StubWorker, Any]:
@@ -188,8 +189,8 @@ class Unreachable:
         self.gate.set()
 
 
-async def test_errors_are_counted_and_the_number_of_calls_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prefill_aborts, "MAX_CALLS", 2)
+async def test_errors_are_counted_and_the_number_of_aborts_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prefill_aborts, "MAX_ABORTS", 2)
     upstream = Unreachable()
     aborts = PrefillAborts(InternalCalls(upstream))
     for request_id in ("a", "b", "b", "c"):
@@ -200,6 +201,56 @@ async def test_errors_are_counted_and_the_number_of_calls_is_bounded(monkeypatch
     assert upstream.num_calls == 2
     assert aborts.outcomes == {"aborted": 0, "unknown": 0, "failed": 2, "skipped": 1}
     assert aborts.under_way("http://p", "b") is None
+
+
+async def test_many_wait_for_their_turn_and_hold_up_no_other_p(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prefill_aborts, "CALLS_AT_ONCE", 2)
+    upstream = Unreachable()
+    aborts = PrefillAborts(InternalCalls(upstream))
+    for number in range(100):
+        aborts.start(P, f"{number}")
+    await eventually(lambda: upstream.num_calls == 2)
+    aborts.start(Q, "0")
+    await eventually(lambda: upstream.num_calls == 3)
+    last = aborts.under_way("http://p", "99")
+    assert last is not None and not last.done()
+    upstream.gate.set()
+    await last
+    await aborts.close()
+    assert aborts.outcomes == {"aborted": 0, "unknown": 0, "failed": 101, "skipped": 0}
+    assert "0 not over" in repr(aborts) and not aborts._lines
+
+
+async def test_one_whose_turn_comes_too_late_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lease has expired by then, and whoever waits for the end of the abort goes on."""
+    monkeypatch.setattr(prefill_aborts, "CALLS_AT_ONCE", 1)
+    monkeypatch.setattr(prefill_aborts, "MAX_WAIT_S", 0.01)
+    monkeypatch.setattr(prefill_aborts, "CALL_TIMEOUT_S", 0.05)
+    aborts = PrefillAborts(InternalCalls(Unreachable()))
+    for request_id in ("a", "b"):
+        aborts.start(P, request_id)
+    late = aborts.under_way("http://p", "b")
+    assert late is not None
+    await late
+    assert aborts.outcomes == {"aborted": 0, "unknown": 0, "failed": 1, "skipped": 1}
+    await aborts.close()
+
+
+async def test_who_waits_for_an_abort_goes_on_when_the_router_stops() -> None:
+    aborts = PrefillAborts(InternalCalls(Unreachable()))
+    for number in range(prefill_aborts.CALLS_AT_ONCE + 1):
+        aborts.start(P, f"{number}")
+    ends = [aborts.under_way("http://p", "0"), aborts.under_way("http://p", f"{prefill_aborts.CALLS_AT_ONCE}")]
+    closing = asyncio.create_task(aborts.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    for end in ends:
+        assert end is not None
+        await end
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    await eventually(lambda: not aborts._tasks)
+    assert aborts.outcomes.total() == prefill_aborts.CALLS_AT_ONCE + 1
 
 
 async def test_closing_takes_no_longer_than_a_call_may(monkeypatch: pytest.MonkeyPatch) -> None:
