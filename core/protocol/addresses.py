@@ -11,6 +11,8 @@ _LABEL = re.compile(r"[0-9A-Za-z_]([0-9A-Za-z_-]{0,61}[0-9A-Za-z_])?")
 _MAX_NAME_CHARS = 253
 #: The ports that browsers omit from an origin.
 _PORTS = {"http": 80, "https": 443}
+#: An IPv6 address in a URL, and perhaps a port.
+_IN_BRACKETS = re.compile(r"\[([^\[\]]*)\](:.*)?")
 #: Characters of a worker's URL, which is also the worker's id if it was added by URL.
 MAX_URL_CHARS = 512
 
@@ -84,9 +86,14 @@ def _split(url: str) -> SplitResult:
     if not (url.isascii() and url.isprintable()) or " " in url:  # urlsplit() would drop some of these silently
         raise ValueError("an address is printable ASCII without spaces")
     try:
-        return urlsplit(url)
+        parts = urlsplit(url)
+        place = parts.netloc.rpartition("@")[2]
+        if "[" in place or "]" in place:  # that of Python 3.11.7 lets anything pass
+            brackets = _IN_BRACKETS.fullmatch(place)
+            ipaddress.IPv6Address(brackets[1] if brackets else "")
     except ValueError:  # its message repeats the address
         raise ValueError("not a URL") from None
+    return parts
 
 
 def _check_place(parts: SplitResult) -> None:

@@ -130,7 +130,7 @@ def test_worker_addresses(address: str, url: str) -> None:
 @pytest.mark.parametrize(
     "address",
     ["", "h:99999", "h:0", "h:", "h:x", "a..b", "-h:1", "h/?q", "h/#f", "u:p@h:1", "ftp://h", "http://", "h h", "h\n",
-     "[::1", "ü:1", "a" * 64],
+     "[::1", "[::1]x", "[::1]x:80", "[h]:80", "ü:1", "a" * 64],
 )  # fmt: skip
 def test_no_worker_addresses(address: str) -> None:
     with pytest.raises(ValueError):
