@@ -101,13 +101,15 @@ class Prefix:
     def _matches(self, workers: Sequence[Worker], chunks: Sequence[int]) -> list[int]:
         """For each worker the number of chunks that it was sent before; 0 if it is too busy."""
         index = self.index
+        if index.is_new(chunks):  # as most prompts are
+            return [0] * len(workers)
         matches = []
         has_any = False
         for worker in workers:
             match = index.longest(worker.key, chunks)
             has_any = has_any or match > 0
             matches.append(match)
-        if not has_any:  # most prompts are new
+        if not has_any:
             return matches
         lowest = workers[0].share_in_use
         for worker in workers:

@@ -29,6 +29,8 @@ class PrefixIndex:
             raise ValueError("an index needs room for a chunk")
         self._max_bytes = max_bytes
         self._sent: dict[str, _Sent] = {}
+        #: For the first chunk of each prompt the number of generations, of all workers, that have it.
+        self._firsts: dict[int, int] = {}
         self._holders: PrefixHolders | None = None
 
     def __len__(self) -> int:
@@ -44,7 +46,7 @@ class PrefixIndex:
             chunks = chunks[: max(1, num_chunks_in(limit))]
         sent = self._sent.get(key)
         if sent is None:
-            sent = self._sent[key] = _Sent()
+            sent = self._sent[key] = _Sent(self._firsts)
         forgotten = sent.add(chunks, limit)
         if self._holders is not None:
             self._holders.add(key, chunks)
@@ -65,6 +67,10 @@ class PrefixIndex:
                         self._holders.add_one(key, chunk)
         return self._holders
 
+    def is_new(self, chunks: Sequence[int]) -> bool:
+        """Whether no worker has even the first chunk. One look for all of them: each costs a miss of the cache."""
+        return not chunks or chunks[0] not in self._firsts
+
     def longest(self, key: str, chunks: Sequence[int]) -> int:
         """The number of chunks, from the first on, that the worker was sent before and probably still has."""
         sent = self._sent.get(key)
@@ -79,18 +85,25 @@ class PrefixIndex:
     def forget(self, key: str) -> None:
         """Forget a worker that left."""
         sent = self._sent.pop(key, None)
-        if sent is not None and self._holders is not None:
-            for one in sent.generations:
+        if sent is None:
+            return
+        for one in sent.generations:
+            sent.end(one)
+            if self._holders is not None:
                 self._holders.drop(key, one.chunks)
 
 
 class _Generation:
-    """Prompts that were sent one after another. ``only``: the chunks of the first one, as long as there is no other."""
+    """Prompts that were sent one after another. ``only``: the chunks of the first one, as long as there is no other.
 
-    __slots__ = ("chunks", "num_bytes", "only")
+    ``firsts``: the first chunk of each prompt.
+    """
+
+    __slots__ = ("chunks", "firsts", "num_bytes", "only")
 
     def __init__(self, only: Sequence[int]) -> None:
         self.only = only
+        self.firsts = [only[0]]
         self.chunks = set(only)
         self.num_bytes = NUM_BYTES[len(only)]
 
@@ -107,11 +120,12 @@ class _Generation:
 
 
 class _Sent:
-    """What one worker was sent, the newest generation last."""
+    """What one worker was sent, the newest generation last. ``firsts``: those of ``PrefixIndex``, kept up to date."""
 
-    __slots__ = ("generations", "num_bytes")
+    __slots__ = ("_firsts", "generations", "num_bytes")
 
-    def __init__(self) -> None:
+    def __init__(self, firsts: dict[int, int]) -> None:
+        self._firsts = firsts
         self.generations: deque[_Generation] = deque()
         self.num_bytes = 0
 
@@ -128,12 +142,18 @@ class _Sent:
         part_bytes = limit // (GENERATIONS - 1)
         all_bytes = num_bytes = NUM_BYTES[len(chunks)]
         newest = self.generations[-1] if self.generations else None
-        if newest is not None and chunks[0] in newest.chunks:
+        first = chunks[0]
+        is_known = newest is not None and first in newest.chunks
+        if newest is not None and is_known:
             num_bytes -= NUM_BYTES[newest.longest(chunks)]
         if newest is None or newest.num_bytes + num_bytes > part_bytes:
             self.generations.append(_Generation(chunks))
             self.num_bytes += all_bytes
+            self._firsts[first] = self._firsts.get(first, 0) + 1
         else:
+            if not is_known:
+                newest.firsts.append(first)
+                self._firsts[first] = self._firsts.get(first, 0) + 1
             newest.chunks.update(chunks)
             newest.num_bytes += num_bytes
             newest.only = ()
@@ -143,11 +163,20 @@ class _Sent:
             forgotten += (self._forget_of(self.generations[0], self.num_bytes - limit - part_bytes),)
         return forgotten
 
+    def end(self, one: _Generation) -> None:
+        """Take its prompts out of ``firsts``."""
+        for first in one.firsts:
+            left = self._firsts[first] - 1
+            if left:
+                self._firsts[first] = left
+            else:
+                del self._firsts[first]
+
     def _forget_of(self, oldest: _Generation, excess: int) -> Collection[int]:
         left = num_chunks_in(max(0, oldest.num_bytes - excess)) if oldest.only else 0
         before = oldest.num_bytes
         if not left:
-            self.generations.popleft()
+            self.end(self.generations.popleft())
             self.num_bytes -= before
             return oldest.chunks
         forgotten = oldest.only[left:]

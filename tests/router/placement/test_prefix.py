@@ -96,6 +96,23 @@ def test_holders_of_a_chunk_are_those_that_have_it_whenever_they_were_first_aske
         assert len(index.holders) <= len(index)
 
 
+@given(SENT, PROMPTS, st.integers(1, 8), st.sets(st.sampled_from(["one", "two"])))
+def test_new_is_what_no_worker_has_the_beginning_of(
+    sent: list[tuple[str, tuple[int, ...]]], asked: tuple[int, ...], room: int, forgotten: set[str]
+) -> None:
+    index = PrefixIndex(room * CHUNK_BYTES)
+    for key, chunks in sent:
+        index.note(key, chunks)
+        assert not index.is_new(chunks)
+    for key in forgotten:
+        index.forget(key)
+    assert index.is_new(asked) == (not any(index.longest(key, asked) for key in ("one", "two")))
+    assert index.is_new(())
+    for key in ("one", "two"):
+        index.forget(key)
+    assert index.is_new(asked) and not index._firsts
+
+
 def test_the_least_recently_sent_goes_first() -> None:
     index = PrefixIndex(3 * CHUNK_BYTES)
     for chunks in ((1, 2), (3, 4), (1, 2), (5,)):
