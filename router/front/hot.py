@@ -228,7 +228,7 @@ class HotCalls:
     async def _run(
         self, call: HttpCall, request: Exchange | WholeRequest, reply: ClientReply, *, has_waited: bool
     ) -> None:
-        request.task = asyncio.current_task()
+        request.task = asyncio.current_task(self._loop)
         error = request.stop_error  # it may have been ended before this task's first step
         try:
             if error is None:

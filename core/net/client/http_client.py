@@ -83,6 +83,8 @@ class HttpClient:
         self._origins: dict[str, _Origin] = {}
         self._connections: set[Connection] = set()
         self._timeouts: Timeouts | None = None
+        #: Noted at the first call: there may be none before, and to look for it asks the kernel for the process id.
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def __repr__(self) -> str:
         return f"<HttpClient {len(self._connections)} connections to {len(self._origins)} origins>"
@@ -117,8 +119,10 @@ class HttpClient:
             head = origin.head(method, path, headers, body_bytes)
         except ValueError:
             raise ConnectError("the worker's address is none") from None
-        clock = asyncio.get_running_loop().time
-        sent_s = clock()
+        loop = self._loop
+        if loop is None:
+            loop = self._loop = asyncio.get_running_loop()
+        sent_s = loop.time()
         connection = kept = origin.take(sent_s)
         while True:
             if connection is None:
@@ -136,7 +140,7 @@ class HttpClient:
                 await answer.headers()
                 return answer
             except ConnectionLost:
-                is_stale = connection is kept and not answer.started and clock() - sent_s <= STALE_S
+                is_stale = connection is kept and not answer.started and loop.time() - sent_s <= STALE_S
                 if once or not is_stale:
                     raise
                 connection = None
