@@ -12,6 +12,10 @@ from core.protocol.handoff import HandOffSummary
 _T = TypeVar("_T")
 #: What stands for nothing in a field of the type ``Raw``.
 NULL: Final = (b"", b"null")
+#: What stands before the parameters in an answer.
+_PARAMS: Final = b'"kv_transfer_params":'
+#: Answers of fewer bytes are decoded whole. In longer ones it pays to skip the list of blocks only once.
+_LONG_BYTES: Final = 2048
 
 
 class MessageBody(msgspec.Struct):
@@ -71,14 +75,37 @@ _usage_decoder = msgspec.json.Decoder(UsageSoFar)
 _summary_decoder = msgspec.json.Decoder(HandOffSummary)
 
 
-def decoded_answer(body: bytes) -> AnswerBody:
-    """Raises ValueError (also as msgspec.DecodeError) for a body that is not such an answer."""
-    return _decode(_answer_decoder, body)
+def decoded_answer(body: bytes) -> tuple[AnswerBody, bytes, HandOffSummary]:
+    """The answer, its ``kv_transfer_params`` as they came, and what the router reads of them.
+
+    The parameters are ``null`` or empty if P holds no blocks. Raises ValueError (also as msgspec.DecodeError) for a
+    body that is not such an answer.
+    """
+    if len(body) >= _LONG_BYTES:
+        found = _with_params_last(body)
+        if found is not None:
+            return found
+    answer = _decode(_answer_decoder, body)
+    params = bytes(answer.kv_transfer_params)
+    return answer, params, HandOffSummary() if params in NULL else _decode(_summary_decoder, params)
 
 
-def decoded_summary(params: bytes) -> HandOffSummary:
-    """What the router reads of ``kv_transfer_params``. Raises ValueError."""
-    return _decode(_summary_decoder, params)
+def _with_params_last(body: bytes) -> tuple[AnswerBody, bytes, HandOffSummary] | None:
+    """As ``decoded_answer``, for a body that ends with the parameters. None: it does not, or is no answer.
+
+    A decoder would skip the list of blocks to find where the parameters end, and then again in them.
+    Here the two parts are decoded, each as a whole: if what is before the parameters is JSON with nothing in their
+    place, and they are JSON as well, then they are the last field. A text that has the same bytes in it is no JSON up
+    to there.
+    """
+    begin = body.find(_PARAMS) + len(_PARAMS)
+    if begin < len(_PARAMS) or body[-2:] != b"}}" or body[begin - len(_PARAMS) - 1 :][:1] == b"\\":
+        return None
+    try:
+        params = body[begin:-1]
+        return _decode(_answer_decoder, body[:begin] + b"null}"), params, _decode(_summary_decoder, params)
+    except ValueError:
+        return None
 
 
 def decoded_usage(usage: msgspec.Raw) -> UsageSoFar | None:

@@ -8,12 +8,10 @@ import msgspec
 import orjson
 
 from core.protocol.errors import UpstreamError
-from core.protocol.handoff import HandOffSummary
 from router.engines.answer_body import (
     NULL,
     UsageSoFar,
     decoded_answer,
-    decoded_summary,
     decoded_usage,
 )
 from router.upstream.events import DONE_EVENT
@@ -37,14 +35,12 @@ class PrefillAnswer:
         """``hand_off``: P was asked to keep its blocks."""
         self._body = body
         self._hand_off = hand_off
-        self._answer = decoded_answer(body)
+        self._answer, raw, self.summary = decoded_answer(body)
         if not self._answer.choices:
             raise ValueError("no choices")
         self._choice = self._answer.choices[0]
-        raw = bytes(self._answer.kv_transfer_params)
         #: As P sent them, byte for byte. None when P holds no blocks.
         self.kv_transfer_params: bytes | None = None if raw in NULL else raw
-        self.summary = HandOffSummary() if self.kv_transfer_params is None else decoded_summary(raw)
         if self.summary.remote_num_tokens < 0:
             raise ValueError("less than no tokens")
 

@@ -6,9 +6,27 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from router.engines import answer_body
+from router.engines.answer_body import decoded_answer
 from router.engines.baton.answer import BatonAnswer, PlainAnswer
 from router.request.client_request import ClientRequest
+
+#: Texts, some of which look like the place where the parameters begin.
+TEXTS = st.one_of(st.text(max_size=3), st.sampled_from(['"kv_transfer_params":', "kv_transfer_params", "\\", "}}"]))
+VALUES = st.recursive(
+    st.one_of(st.none(), st.integers(0, 9), TEXTS),
+    lambda some: st.one_of(st.lists(some, max_size=3), st.dictionaries(TEXTS, some, max_size=3)),
+    max_leaves=5,
+)
+PARAMS = st.one_of(
+    VALUES,
+    st.fixed_dictionaries(
+        {"remote_block_ids": st.lists(st.integers(0, 9))}, optional={"first_token": VALUES, "x": VALUES}
+    ),
+)
 
 
 def answer(*, ours: bool = True, **kwargs: Any) -> PlainAnswer:
@@ -27,6 +45,45 @@ def test_the_bytes_for_d_are_those_that_came() -> None:
     assert made.kv_transfer_params == raw
     assert made.summary.lease_id == "l"
     assert not made.has_first_token
+
+
+@given(st.permutations(["id", "choices", "usage", "extra", "kv_transfer_params"]), PARAMS, VALUES, TEXTS, st.booleans())
+def test_a_long_answer_is_read_as_a_short_one(
+    order: list[str], params: object, other: object, text: str, escaped: bool
+) -> None:
+    """Wherever the parameters are in it, and whatever else looks like them."""
+    choices = [{"text": text, "logprobs": {"top_logprobs": [{text: -1}]}}]
+    fields = {"id": text, "choices": choices, "usage": other, "extra": {text: other}, "kv_transfer_params": params}
+    body = json.dumps({"model": "m", **{name: fields[name] for name in order}}, separators=(",", ":")).encode()
+    if escaped:  # another name for the decoder
+        body = body.replace(b'"kv_transfer_params":', b'"\\"kv_transfer_params":')
+    assert decoded(body, long=True) == decoded(body, long=False)
+
+
+def decoded(body: bytes, *, long: bool) -> object:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(answer_body, "_LONG_BYTES", 0 if long else 1 << 30)
+        try:
+            made, params, summary = decoded_answer(body)
+        except ValueError:
+            return None
+    return made.id, made.choices[0].text, bytes(made.usage), params, summary
+
+
+def test_the_list_of_blocks_is_skipped_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    params = b'{"remote_block_ids":[%b1],"first_token":3}' % (b"1," * 2000)
+    body = b'{"id":"x","model":"m","choices":[{}],"kv_transfer_params":%b}' % params
+    num_bytes = []
+    decode = answer_body._decode
+
+    def counted(decoder: Any, data: bytes) -> Any:
+        num_bytes.append(len(data))
+        return decode(decoder, data)
+
+    monkeypatch.setattr(answer_body, "_decode", counted)
+    _, found, summary = decoded_answer(body)
+    assert (found, summary.first_token) == (params, 3)
+    assert sum(num_bytes) < len(body) + 10
 
 
 @pytest.mark.parametrize("ids", [{"lease_id": "l"}, {"lease_id": "a:b", "remote_engine_id": "e"}])
