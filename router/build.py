@@ -58,7 +58,8 @@ def build_services(
     upstream = HttpClient(CONNECT_TIMEOUT_S, tls)
     calls = InternalCalls(upstream, token)
     pick_decode = DECODE_POLICIES[settings.pick_decode](pool.on_gone)
-    prefill_aborts, lease_limit = PrefillAborts(calls), LeaseLimit(settings.max_leased_fraction, pool)
+    prefill_aborts = PrefillAborts(calls, settings.lease_duration_ms / 1e3)
+    lease_limit = LeaseLimit(settings.max_leased_fraction, pool)
     active = ActiveRequests()
     vllm_leases = VllmLeases(
         settings.vllm_lease_duration_s, handshake_key=None if token is None else vllm_handshake_key(token)

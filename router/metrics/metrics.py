@@ -186,7 +186,7 @@ class RouterCollector(Collector):
         )
         yield _counter(
             "baton_router_prefill_aborts",
-            "Prefills left before their answer was read, by what the worker said.",
+            "Prefills left before their answer was read, by what became of the call that ends them.",
             "outcome",
             self._prefill_aborts(),
         )

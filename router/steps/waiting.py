@@ -88,7 +88,7 @@ async def wait_for_room(
             request.waiter = None
     request.occupy(reservation)
     worker = reservation.worker
-    abort = services.prefill_aborts.under_way(worker.internal_url, request.request_id)
+    abort = services.prefill_aborts.hasten(worker.internal_url, request.request_id)
     if abort is not None:  # an abort of the last attempt on this worker; it must not end this attempt
         await asyncio.wait({abort})
     return worker

@@ -4,33 +4,36 @@ P also notices a closed connection, but not once it has written its answer to th
 lease in the answer. So a request that leaves a prefill without having read the answer also aborts the prefill by id,
 on P's internal port: in the background, and once. If the call fails, the lease expires.
 
-Thousands of clients may leave at once. Then the aborts of each P wait for their turn, so that they take few connections
-and no P holds up those of another one.
+Thousands of clients may leave at once. Then the aborts of each P queue, so that they take few connections and no P
+holds up those of another one.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter, deque
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from core.net.client.errors import CallError
-from core.process.task_end import finish_tasks
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+    from typing import Any
+
     from core.protocol.hello import WorkerIdentity
     from router.upstream.internal_calls import InternalCalls
 
-#: Most calls under way at once to one P.
+log = logging.getLogger("baton.router")
+
+#: Most calls under way at once to one P, not counting those that somebody waits for.
 CALLS_AT_ONCE = 32
-#: Most aborts that are not over. Beyond that none is made, and the leases expire.
-MAX_ABORTS = 32768
+#: Most aborts of one P that are not over. Beyond that none is made, and the leases expire.
+MAX_ABORTS = 16384
 #: Seconds for a call including its connection: a fraction of a lease.
 CALL_TIMEOUT_S = 2.0
-#: Seconds that an abort may wait for its turn. With its call it is then as old as a lease that nobody renews (6 s).
-MAX_WAIT_S = 4.0
 
 
 class _Aborted(msgspec.Struct):
@@ -41,109 +44,145 @@ _decoder = msgspec.json.Decoder(_Aborted)
 
 
 class _Abort:
-    """One that is not over."""
+    """An abort that is not over."""
 
-    __slots__ = ("key", "latest_s", "over", "request_id", "worker")
+    __slots__ = ("has_begun", "latest_s", "over", "request_id", "worker")
 
-    def __init__(self, worker: WorkerIdentity, request_id: str, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, worker: WorkerIdentity, request_id: str, latest_s: float, over: asyncio.Future[None]) -> None:
         self.worker = worker
         self.request_id = request_id
-        self.key = worker.internal_url, request_id
-        #: When its call has to begin, on the loop's clock.
-        self.latest_s = loop.time() + MAX_WAIT_S
-        self.over: asyncio.Future[None] = loop.create_future()
+        #: When its call has to begin, on the loop's clock: later the lease has expired anyway.
+        self.latest_s = latest_s
+        #: Done when it is over.
+        self.over = over
+        self.has_begun = False
 
 
-class _Line:
-    """The aborts of one P that wait for their turn, and the number of calls under way."""
+class _WorkerQueue:
+    """The aborts of one P."""
 
-    __slots__ = ("num_calls", "waiting")
+    __slots__ = ("num_callers", "open", "waiting")
 
     def __init__(self) -> None:
-        self.num_calls = 0
+        #: By request id, those that are not over.
+        self.open: dict[str, _Abort] = {}
+        #: Those that wait for their turn. One that was hastened has begun, and is passed over.
         self.waiting: deque[_Abort] = deque()
+        #: Tasks that make calls, one after the other.
+        self.num_callers = 0
 
 
 class PrefillAborts:
     """The aborts that are not over. ``outcomes`` counts the others: aborted, unknown (to P), failed, and skipped (too
-    many at once, or not its turn in time).
+    many at once, or its turn did not come before the lease had expired).
     """
 
-    def __init__(self, calls: InternalCalls) -> None:
+    def __init__(self, calls: InternalCalls, lease_duration_s: float) -> None:
         self._internal = calls
-        self._aborts: dict[tuple[str, str], _Abort] = {}
-        #: By internal URL, those with calls under way.
-        self._lines: dict[str, _Line] = {}
+        self._lease_duration_s = lease_duration_s
+        #: By internal URL, the workers that have aborts.
+        self._queues: dict[str, _WorkerQueue] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._is_closed = False
         self.outcomes: Counter[str] = Counter({"aborted": 0, "unknown": 0, "failed": 0, "skipped": 0})
 
     def __repr__(self) -> str:
-        return f"<PrefillAborts {len(self._aborts)} not over, {dict(self.outcomes)}>"
+        return f"<PrefillAborts {len(self)} not over, {dict(self.outcomes)}>"
+
+    def __len__(self) -> int:
+        """Number of aborts that are not over."""
+        return sum(len(queue.open) for queue in self._queues.values())
 
     def start(self, worker: WorkerIdentity, request_id: str) -> None:
         """Abort the request on the worker, in the background. Never raises."""
-        if (worker.internal_url, request_id) in self._aborts:
+        queue = self._queues.get(worker.internal_url)
+        if queue is not None and request_id in queue.open:
             return
-        if len(self._aborts) >= MAX_ABORTS:
+        if self._is_closed or (queue is not None and len(queue.open) >= MAX_ABORTS):
             self.outcomes["skipped"] += 1
             return
+        if queue is None:
+            queue = self._queues[worker.internal_url] = _WorkerQueue()
         loop = asyncio.get_running_loop()
-        abort = _Abort(worker, request_id, loop)
-        self._aborts[abort.key] = abort
-        line = self._lines.setdefault(worker.internal_url, _Line())
-        line.waiting.append(abort)
-        if line.num_calls < CALLS_AT_ONCE:
-            line.num_calls += 1
-            task = loop.create_task(self._call_all(worker.internal_url, line))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        abort = _Abort(worker, request_id, loop.time() + self._lease_duration_s, loop.create_future())
+        queue.open[request_id] = abort
+        queue.waiting.append(abort)
+        if queue.num_callers < CALLS_AT_ONCE:
+            queue.num_callers += 1
+            self._run(self._call_all(queue))
 
-    def under_way(self, internal_url: str, request_id: str) -> asyncio.Future[None] | None:
-        """The end of the abort of this request there, if there is one: until then it could also hit the next
-        attempt.
+    def hasten(self, internal_url: str, request_id: str) -> asyncio.Future[None] | None:
+        """Make the call for this request now, if it still waits for its turn, because somebody waits for its end.
+
+        Until then it could also hit the next attempt on the same worker. Returns what is done at the end; do not cancel
+        it. None: there is no such abort, or it is over.
         """
-        abort = self._aborts.get((internal_url, request_id))
-        return None if abort is None else abort.over
+        queue = self._queues.get(internal_url)
+        abort = None if queue is None else queue.open.get(request_id)
+        if queue is None or abort is None:
+            return None
+        if not abort.has_begun:
+            abort.has_begun = True
+            self._run(self._call(queue, abort))
+        return abort.over
 
     async def close(self) -> None:
-        """Wait for what is not over, at most ``MAX_WAIT_S`` and ``CALL_TIMEOUT_S``. If cancelled, cancels it."""
+        """Make the calls that can be made within ``CALL_TIMEOUT_S``, and end all others. None begins any more."""
+        self._is_closed = True
         try:
-            await finish_tasks(self._tasks)
+            if self._tasks:
+                await asyncio.wait(self._tasks, timeout=CALL_TIMEOUT_S)
         finally:
-            for abort in list(self._aborts.values()):
-                self._end(abort, "skipped")
+            for task in self._tasks:
+                task.cancel()
+            for queue in list(self._queues.values()):
+                for abort in list(queue.open.values()):
+                    self._end(queue, abort, "failed" if abort.has_begun else "skipped")
+                queue.waiting.clear()
 
-    async def _call_all(self, internal_url: str, line: _Line) -> None:
+    def _run(self, calls: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(calls)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _call_all(self, queue: _WorkerQueue) -> None:
         """Make one call after the other, as long as an abort waits for its turn."""
         loop = asyncio.get_running_loop()
         try:
-            while line.waiting:
-                abort = line.waiting.popleft()
+            while queue.waiting:
+                abort = queue.waiting.popleft()
+                if abort.has_begun:
+                    continue
                 if loop.time() > abort.latest_s:
-                    self._end(abort, "skipped")
+                    self._end(queue, abort, "skipped")
                 else:
-                    await self._call(abort)
+                    abort.has_begun = True
+                    await self._call(queue, abort)
+                await asyncio.sleep(0)  # a call that fails may not have waited for anything
         finally:
-            line.num_calls -= 1
-            if not line.num_calls and not line.waiting:
-                del self._lines[internal_url]
+            queue.num_callers -= 1
 
-    async def _call(self, abort: _Abort) -> None:
+    async def _call(self, queue: _WorkerQueue, abort: _Abort) -> None:
         outcome = "failed"
         try:
             async with asyncio.timeout(CALL_TIMEOUT_S):
                 outcome = await self._ask(abort.worker, abort.request_id)
         except (CallError, TimeoutError, ValueError, RecursionError):
             pass  # P is gone, or its lease expires
+        except Exception:  # those that wait for their turn must not end with it
+            log.exception("the abort of %s met a bug", abort.request_id)
         finally:
-            self._end(abort, outcome)
+            self._end(queue, abort, outcome)
 
-    def _end(self, abort: _Abort, outcome: str) -> None:
-        if abort.over.done():  # ``close`` was cancelled
+    def _end(self, queue: _WorkerQueue, abort: _Abort, outcome: str) -> None:
+        if queue.open.get(abort.request_id) is not abort:  # ``close`` has ended it
             return
-        del self._aborts[abort.key]
+        del queue.open[abort.request_id]
+        if not queue.open:
+            del self._queues[abort.worker.internal_url]
         self.outcomes[outcome] += 1
-        abort.over.set_result(None)
+        if not abort.over.done():
+            abort.over.set_result(None)
 
     async def _ask(self, worker: WorkerIdentity, request_id: str) -> str:
         status, body = await self._internal.post(worker, f"/internal/abort/{request_id}", CALL_TIMEOUT_S)

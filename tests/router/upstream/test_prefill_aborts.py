@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from functools import partial
 from typing import Any
 
@@ -176,86 +177,159 @@ class TestToken:
 class Unreachable:
     """An ``Upstream`` to nowhere; ``gate`` unset holds its calls up."""
 
-    def __init__(self) -> None:
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error or ConnectError("nobody there")
         self.gate = asyncio.Event()
-        self.num_calls = 0
+        #: What holds up the calls of an id that ends with ``slow``.
+        self.slow_gate = asyncio.Event()
+        #: URLs of the calls so far, and the numbers of calls under way now and at most.
+        self.calls: list[str] = []
+        self.num_now = self.num_most = 0
 
-    async def request(self, *args: Any) -> Any:
-        self.num_calls += 1
-        await self.gate.wait()
-        raise ConnectError("nobody there")
+    async def request(self, _method: str, base_url: str, path: str, *_args: Any, **_kwargs: Any) -> Any:
+        self.calls.append(base_url + path)
+        self.num_now += 1
+        self.num_most = max(self.num_most, self.num_now)
+        try:
+            await (self.slow_gate if path.endswith("slow") else self.gate).wait()
+        finally:
+            self.num_now -= 1
+        raise self.error
 
     async def close(self) -> None:
         self.gate.set()
 
 
+class Aborts:
+    """Aborts over an ``Unreachable``. No task of theirs may end with an exception."""
+
+    def __init__(self, lease_duration_s: float = 6, error: Exception | None = None) -> None:
+        self.upstream = Unreachable(error)
+        self.them = PrefillAborts(InternalCalls(self.upstream), lease_duration_s)
+        self.failures: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: self.failures.append(context))
+
+    def start(self, worker: Worker, *request_ids: str) -> None:
+        for request_id in request_ids:
+            self.them.start(worker, request_id)
+
+    async def check_over(self, **outcomes: int) -> None:
+        """Nothing is left, and this is how all ended."""
+        await eventually(lambda: not self.them._tasks)
+        gc.collect()  # tells of exceptions that nobody has looked at
+        assert (self.failures, len(self.them), self.them._queues) == ([], 0, {})
+        assert self.them.outcomes == {"aborted": 0, "unknown": 0, "failed": 0, "skipped": 0, **outcomes}
+
+
 async def test_errors_are_counted_and_the_number_of_aborts_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prefill_aborts, "MAX_ABORTS", 2)
-    upstream = Unreachable()
-    aborts = PrefillAborts(InternalCalls(upstream))
-    for request_id in ("a", "b", "b", "c"):
-        aborts.start(P, request_id)
-    assert aborts.under_way("http://p", "b") is not None and aborts.under_way("http://q", "b") is None
-    upstream.gate.set()
-    await aborts.close()
-    assert upstream.num_calls == 2
-    assert aborts.outcomes == {"aborted": 0, "unknown": 0, "failed": 2, "skipped": 1}
-    assert aborts.under_way("http://p", "b") is None
+    aborts = Aborts()
+    aborts.start(P, "a", "b", "b", "c")
+    aborts.start(Q, "a")
+    assert len(aborts.them) == 3, "the bound is that of one worker"
+    aborts.upstream.gate.set()
+    await aborts.check_over(failed=3, skipped=1)
+    assert len(aborts.upstream.calls) == 3
 
 
 async def test_many_wait_for_their_turn_and_hold_up_no_other_p(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prefill_aborts, "CALLS_AT_ONCE", 2)
-    upstream = Unreachable()
-    aborts = PrefillAborts(InternalCalls(upstream))
-    for number in range(100):
-        aborts.start(P, f"{number}")
-    await eventually(lambda: upstream.num_calls == 2)
+    aborts = Aborts()
+    aborts.start(P, *map(str, range(100)))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert aborts.upstream.num_now == 2
     aborts.start(Q, "0")
-    await eventually(lambda: upstream.num_calls == 3)
-    last = aborts.under_way("http://p", "99")
-    assert last is not None and not last.done()
-    upstream.gate.set()
-    await last
-    await aborts.close()
-    assert aborts.outcomes == {"aborted": 0, "unknown": 0, "failed": 101, "skipped": 0}
-    assert "0 not over" in repr(aborts) and not aborts._lines
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert aborts.upstream.num_now == 3
+    aborts.upstream.gate.set()
+    await aborts.check_over(failed=101)
+    assert aborts.upstream.num_most == 3
+    assert [url for url in aborts.upstream.calls if "//q" not in url] == [
+        f"http://p/internal/abort/{number}" for number in range(100)
+    ]
+    aborts.start(P, "0")
+    await aborts.check_over(failed=102)
 
 
-async def test_one_whose_turn_comes_too_late_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The lease has expired by then, and whoever waits for the end of the abort goes on."""
+async def test_the_one_that_somebody_waits_for_is_made_now(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prefill_aborts, "CALLS_AT_ONCE", 1)
-    monkeypatch.setattr(prefill_aborts, "MAX_WAIT_S", 0.01)
+    aborts = Aborts()
+    aborts.start(P, "a", "b", "c")
+    await eventually(lambda: aborts.upstream.num_now == 1)
+    over = aborts.them.hasten("http://p", "c")
+    assert over is not None and over is aborts.them.hasten("http://p", "c")
+    assert aborts.them.hasten("http://q", "c") is None and aborts.them.hasten("http://p", "x") is None
+    await eventually(lambda: aborts.upstream.num_now == 2)
+    assert [url[-1] for url in aborts.upstream.calls] == ["a", "c"]
+    aborts.upstream.gate.set()
+    await over
+    await aborts.check_over(failed=3)
+    assert [url[-1] for url in aborts.upstream.calls] == ["a", "c", "b"]
+    assert aborts.them.hasten("http://p", "c") is None
+
+
+async def test_calls_go_on_while_one_that_was_hastened_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prefill_aborts, "CALLS_AT_ONCE", 1)
+    aborts = Aborts()
+    aborts.start(P, "a", "slow")
+    aborts.them.hasten("http://p", "slow")
+    aborts.upstream.gate.set()
+    await eventually(lambda: len(aborts.them) == len(aborts.them._tasks) == 1)
+    aborts.start(P, "b")
+    await eventually(lambda: aborts.them.outcomes["failed"] == 2)
+    aborts.upstream.slow_gate.set()
+    await aborts.check_over(failed=3)
+
+
+async def test_one_whose_lease_has_expired_before_its_turn_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prefill_aborts, "CALLS_AT_ONCE", 1)
     monkeypatch.setattr(prefill_aborts, "CALL_TIMEOUT_S", 0.05)
-    aborts = PrefillAborts(InternalCalls(Unreachable()))
-    for request_id in ("a", "b"):
-        aborts.start(P, request_id)
-    late = aborts.under_way("http://p", "b")
-    assert late is not None
-    await late
-    assert aborts.outcomes == {"aborted": 0, "unknown": 0, "failed": 1, "skipped": 1}
-    await aborts.close()
+    aborts = Aborts(lease_duration_s=0.01)
+    aborts.start(P, "a", "b")
+    await aborts.check_over(failed=1, skipped=1)
 
 
-async def test_who_waits_for_an_abort_goes_on_when_the_router_stops() -> None:
-    aborts = PrefillAborts(InternalCalls(Unreachable()))
-    for number in range(prefill_aborts.CALLS_AT_ONCE + 1):
-        aborts.start(P, f"{number}")
-    ends = [aborts.under_way("http://p", "0"), aborts.under_way("http://p", f"{prefill_aborts.CALLS_AT_ONCE}")]
-    closing = asyncio.create_task(aborts.close())
-    await asyncio.sleep(0)
-    closing.cancel()
-    for end in ends:
-        assert end is not None
-        await end
-    with pytest.raises(asyncio.CancelledError):
-        await closing
-    await eventually(lambda: not aborts._tasks)
-    assert aborts.outcomes.total() == prefill_aborts.CALLS_AT_ONCE + 1
+async def test_a_bug_in_a_call_ends_no_other_abort(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prefill_aborts, "CALLS_AT_ONCE", 2)
+    aborts = Aborts(error=RuntimeError("a bug"))
+    aborts.upstream.gate.set()
+    aborts.start(P, "a", "b", "c")
+    await aborts.check_over(failed=3)
 
 
-async def test_closing_takes_no_longer_than_a_call_may(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prefill_aborts, "CALL_TIMEOUT_S", 0.01)
-    aborts = PrefillAborts(InternalCalls(Unreachable()))
+async def test_who_stops_to_wait_for_an_abort_leaves_it_be() -> None:
+    aborts = Aborts()
     aborts.start(P, "a")
-    await aborts.close()
-    assert aborts.outcomes["failed"] == 1
+    over = aborts.them.hasten("http://p", "a")
+    assert over is not None
+    over.cancel()
+    aborts.upstream.gate.set()
+    await aborts.check_over(failed=1)
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+async def test_closing_takes_no_longer_than_a_call_may_and_ends_all(
+    monkeypatch: pytest.MonkeyPatch, is_cancelled: bool
+) -> None:
+    monkeypatch.setattr(prefill_aborts, "CALLS_AT_ONCE", 2)
+    aborts = Aborts()
+    aborts.start(P, "a", "b", "c", "d")
+    over = aborts.them.hasten("http://p", "d")
+    assert over is not None
+    await eventually(lambda: aborts.upstream.num_now == 3)
+    monkeypatch.setattr(prefill_aborts, "CALL_TIMEOUT_S", 600 if is_cancelled else 0.01)
+    closing = asyncio.create_task(aborts.them.close())
+    await asyncio.sleep(0)
+    aborts.start(P, "late")
+    if is_cancelled:
+        closing.cancel()
+    async with asyncio.timeout(10):
+        await over
+        await asyncio.wait({closing})
+    assert closing.cancelled() == is_cancelled
+    await aborts.check_over(failed=3, skipped=2)
+    aborts.start(P, "after")
+    await aborts.check_over(failed=3, skipped=3)
+    assert (aborts.upstream.num_now, len(aborts.upstream.calls)) == (0, 3)
