@@ -88,7 +88,7 @@ def _split(url: str) -> SplitResult:
     try:
         parts = urlsplit(url)
         place = parts.netloc.rpartition("@")[2]
-        if "[" in place or "]" in place:  # that of Python 3.11.7 lets anything pass
+        if "[" in place or "]" in place:  # some versions of Python take junk beside them
             brackets = _IN_BRACKETS.fullmatch(place)
             ipaddress.IPv6Address(brackets[1] if brackets else "")
     except ValueError:  # its message repeats the address

@@ -16,7 +16,9 @@ GENERATIONS: Final = 4
 
 
 class PrefixIndex:
-    """Per worker the hashes (about 100 bytes each) of chunks of ``max_bytes``. A worker's key is ``Worker.key``.
+    """Per worker the hashes of chunks of ``max_bytes``. A worker's key is ``Worker.key``.
+
+    A hash takes about 130 bytes, and 90 more if it is of the first chunk of a prompt.
 
     A prompt is added as a whole to the newest generation of its worker, and generations are forgotten as a whole: to
     order single chunks by their last use would cost most of a long prompt's placement. Only of a prompt that is a
@@ -29,8 +31,8 @@ class PrefixIndex:
             raise ValueError("an index needs room for a chunk")
         self._max_bytes = max_bytes
         self._sent: dict[str, _Sent] = {}
-        #: For the first chunk of each prompt the number of generations, of all workers, that have it.
-        self._firsts: dict[int, int] = {}
+        #: For the first chunk of each prompt, the number of generations that have it, those of all workers together.
+        self._num_with: dict[int, int] = {}
         self._holders: PrefixHolders | None = None
 
     def __len__(self) -> int:
@@ -46,7 +48,7 @@ class PrefixIndex:
             chunks = chunks[: max(1, num_chunks_in(limit))]
         sent = self._sent.get(key)
         if sent is None:
-            sent = self._sent[key] = _Sent(self._firsts)
+            sent = self._sent[key] = _Sent(self._num_with)
         forgotten = sent.add(chunks, limit)
         if self._holders is not None:
             self._holders.add(key, chunks)
@@ -57,7 +59,8 @@ class PrefixIndex:
     def holders(self) -> PrefixHolders:
         """Who holds which chunk. It is made at the first use and kept from then on.
 
-        It takes time, and a third more memory: 126 and 161 bytes for each hash were measured without and with it.
+        It takes time, and a third more memory: 126 and 161 bytes for each hash were measured without and with it, of
+        long prompts.
         """
         if self._holders is None:
             self._holders = PrefixHolders()
@@ -68,8 +71,8 @@ class PrefixIndex:
         return self._holders
 
     def is_new(self, chunks: Sequence[int]) -> bool:
-        """Whether no worker has even the first chunk. One look for all of them: each costs a miss of the cache."""
-        return not chunks or chunks[0] not in self._firsts
+        """Whether no worker has even the first chunk: one look into memory, in place of one for each generation."""
+        return not chunks or chunks[0] not in self._num_with
 
     def longest(self, key: str, chunks: Sequence[int]) -> int:
         """The number of chunks, from the first on, that the worker was sent before and probably still has."""
@@ -88,7 +91,7 @@ class PrefixIndex:
         if sent is None:
             return
         for one in sent.generations:
-            sent.end(one)
+            sent.uncount(one)
             if self._holders is not None:
                 self._holders.drop(key, one.chunks)
 
@@ -120,12 +123,12 @@ class _Generation:
 
 
 class _Sent:
-    """What one worker was sent, the newest generation last. ``firsts``: those of ``PrefixIndex``, kept up to date."""
+    """What one worker was sent, the newest generation last. ``num_with``: that of ``PrefixIndex``, kept up to date."""
 
-    __slots__ = ("_firsts", "generations", "num_bytes")
+    __slots__ = ("_num_with", "generations", "num_bytes")
 
-    def __init__(self, firsts: dict[int, int]) -> None:
-        self._firsts = firsts
+    def __init__(self, num_with: dict[int, int]) -> None:
+        self._num_with = num_with
         self.generations: deque[_Generation] = deque()
         self.num_bytes = 0
 
@@ -149,11 +152,11 @@ class _Sent:
         if newest is None or newest.num_bytes + num_bytes > part_bytes:
             self.generations.append(_Generation(chunks))
             self.num_bytes += all_bytes
-            self._firsts[first] = self._firsts.get(first, 0) + 1
+            self._num_with[first] = self._num_with.get(first, 0) + 1
         else:
             if not is_known:
                 newest.firsts.append(first)
-                self._firsts[first] = self._firsts.get(first, 0) + 1
+                self._num_with[first] = self._num_with.get(first, 0) + 1
             newest.chunks.update(chunks)
             newest.num_bytes += num_bytes
             newest.only = ()
@@ -163,20 +166,20 @@ class _Sent:
             forgotten += (self._forget_of(self.generations[0], self.num_bytes - limit - part_bytes),)
         return forgotten
 
-    def end(self, one: _Generation) -> None:
-        """Take its prompts out of ``firsts``."""
+    def uncount(self, one: _Generation) -> None:
+        """Note that its prompts are forgotten."""
         for first in one.firsts:
-            left = self._firsts[first] - 1
+            left = self._num_with[first] - 1
             if left:
-                self._firsts[first] = left
+                self._num_with[first] = left
             else:
-                del self._firsts[first]
+                del self._num_with[first]
 
     def _forget_of(self, oldest: _Generation, excess: int) -> Collection[int]:
         left = num_chunks_in(max(0, oldest.num_bytes - excess)) if oldest.only else 0
         before = oldest.num_bytes
         if not left:
-            self.end(self.generations.popleft())
+            self.uncount(self.generations.popleft())
             self.num_bytes -= before
             return oldest.chunks
         forgotten = oldest.only[left:]

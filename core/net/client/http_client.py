@@ -83,7 +83,7 @@ class HttpClient:
         self._origins: dict[str, _Origin] = {}
         self._connections: set[Connection] = set()
         self._timeouts: Timeouts | None = None
-        #: Noted at the first call: there may be none before, and to look for it asks the kernel for the process id.
+        #: Noted at the first call, as none may run before. Each look for it asks the kernel for the process id.
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def __repr__(self) -> str:

@@ -104,13 +104,15 @@ def test_new_is_what_no_worker_has_the_beginning_of(
     for key, chunks in sent:
         index.note(key, chunks)
         assert not index.is_new(chunks)
+        generations = [one for each in index._sent.values() for one in each.generations]
+        assert index._num_with[chunks[0]] == sum(chunks[0] in one.chunks for one in generations)
     for key in forgotten:
         index.forget(key)
     assert index.is_new(asked) == (not any(index.longest(key, asked) for key in ("one", "two")))
     assert index.is_new(())
     for key in ("one", "two"):
         index.forget(key)
-    assert index.is_new(asked) and not index._firsts
+    assert index.is_new(asked) and not index._num_with
 
 
 def test_the_least_recently_sent_goes_first() -> None:
