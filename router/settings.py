@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from core.process.settings import LOOPBACK, ProcessSettings, whole_path
-from core.protocol.addresses import page_origin
+from core.protocol.addresses import is_host, page_origin
 from core.protocol.worker_address import WorkerAddress, check_once, worker_address
 from router.queue.priorities import PriorityClasses
 from router.upstream.events import MAX_EVENT_BYTES
@@ -310,6 +310,8 @@ class RouterSettings(ProcessSettings):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        if self.host and not is_host(self.host):
+            raise ValueError(f"host {self.host} is neither a name nor an IP address")
         if self.host not in LOOPBACK and not self.api_keys and not self.allow_anonymous:
             raise ValueError(
                 f"host {self.host} is not a loopback address: set api_keys, or allow_anonymous to serve everybody"

@@ -12,7 +12,7 @@ from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
@@ -30,6 +30,8 @@ SHARED_SECTION = "shared"
 #: ``BATON_INTERNAL_TOKEN_FILE`` holds the path of a file with the token, as container secrets are usually given.
 FILE_SUFFIX = "_FILE"
 MAX_SHOWN_CHARS = 60
+#: User and password in a URL, which may have come as an address that takes none.
+_USER: Final = re.compile(r"//[^\s'\"]*@")
 
 _SERVICE_LINK = re.compile(r".+_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)")
 
@@ -237,7 +239,7 @@ def _lower(message: str) -> str:
 def _shown(name: str, raw: Any) -> str:
     if name in SECRET:
         return ""
-    text = repr(raw)
+    text = _USER.sub("//...@", repr(raw))
     return f" (got {text if len(text) <= MAX_SHOWN_CHARS else text[:MAX_SHOWN_CHARS] + '...'})"
 
 

@@ -74,6 +74,16 @@ def test_help_repeats_no_secret(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
         (["upp"], "No such command 'upp'"),
         (["up", "--port", "x"], "--port: input should be a valid integer"),
         (["up", "--port", "70000"], "--port: input should be less than or equal to 65535 (got '70000')"),
+        (["up", "--host", "[::1"], "host [::1 is neither a name nor an IP address"),
+        (["router", "--host", "a b"], "host a b is neither a name nor an IP address"),
+        (
+            ["router", "--prefill", "http://u:sesame@h:1"],
+            "--prefill: worker addresses are host:port, http(s)://host:port or vllm+http(s)://host:port (got ['http://...@h:1'])",
+        ),
+        (
+            ["requests", "--url", "http://u:ses@me@h:1"],
+            "--url: the router's address is http(s)://host:port (got 'http://...@h:1')",
+        ),
         (["worker"], "--model is required"),
         (["worker", "--model", "m", "--role", "cook"], "--role: input should be 'prefill', 'decode' or 'both'"),
         (["up", "--config", "/nowhere.yaml"], "cannot read /nowhere.yaml: No such file or directory"),
