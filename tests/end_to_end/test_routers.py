@@ -135,6 +135,16 @@ async def until_states(stack: Stack, router: int, router_id: str, **counts: int)
     await eventually(so)
 
 
+async def until_occupied(stack: Stack, router: int, worker: str, count: int) -> None:
+    """Wait until this router knows of so many requests on the worker: of those of others it hears by reports."""
+
+    async def so() -> bool:
+        rows = (await stack.http.get(f"{stack.router_urls[router]}/admin/workers")).json()["workers"]
+        return any(row["url"] == stack.workers[worker].url and row["occupied"] == count for row in rows)
+
+    await eventually(so)
+
+
 async def load(stack: Stack, worker: str) -> dict[str, Any]:
     loaded = (await stack.http.get(f"{stack.workers[worker].url}/load")).json()
     assert isinstance(loaded, dict)
@@ -311,6 +321,7 @@ async def test_a_router_that_stands_still_is_given_up_and_may_come_back(
         await until_states(stack, 0, ids[0], decoding=1)
         decoding = await crowd.come(1, 3, 100)
         await until_states(stack, 1, ids[1], decoding=3)
+        await until_occupied(stack, 1, "decode-0", 4)  # else one of the next two may be sent to a D that is full
         held = await crowd.come(1, 2, 200, 40)
         await until_states(stack, 1, ids[1], decoding=3, held=2)
         for stream in decoding:  # what has no token yet would begin again, not go on
