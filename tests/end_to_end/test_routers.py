@@ -357,6 +357,7 @@ async def test_a_router_that_leaves_in_order_lets_its_requests_finish(tmp_path: 
         streams = [*await crowd.come(0, 2, 60, 200), *await crowd.come(1, 2, 90, 200)]
         for router in (0, 1):
             await until_states(stack, router, ids[router], decoding=2)
+        await until_occupied(stack, 1, "decode-0", 4)
         streams += await crowd.come(1, 2, 200, 50)
         await until_states(stack, 1, ids[1], decoding=2, held=2)
         assert "ended with exit code 0" in await stack.stop_router(1)
