@@ -43,8 +43,9 @@ class MemoryRegistry(Generic[EntryT]):
         while True:
             version = self._version
             alive = self._alive()
-            if alive != last or self._clock() >= repeat_ms:
-                last, repeat_ms = alive, self._clock() + REPEAT_MS
+            now_ms = self._clock()
+            if alive != last or now_ms >= repeat_ms:
+                last, repeat_ms = alive, now_ms + REPEAT_MS
                 yield alive
             await self._wait(version)
 

@@ -106,7 +106,7 @@ class _Generation:
 
     def __init__(self, only: Sequence[int]) -> None:
         self.only = only
-        self.firsts = [only[0]]
+        self.firsts: list[int] = []
         self.chunks = set(only)
         self.num_bytes = NUM_BYTES[len(only)]
 
@@ -150,17 +150,17 @@ class _Sent:
         if newest is not None and is_known:
             num_bytes -= NUM_BYTES[newest.longest(chunks)]
         if newest is None or newest.num_bytes + num_bytes > part_bytes:
-            self.generations.append(_Generation(chunks))
+            newest, is_known = _Generation(chunks), False
+            self.generations.append(newest)
             self.num_bytes += all_bytes
-            self._num_with[first] = self._num_with.get(first, 0) + 1
         else:
-            if not is_known:
-                newest.firsts.append(first)
-                self._num_with[first] = self._num_with.get(first, 0) + 1
             newest.chunks.update(chunks)
             newest.num_bytes += num_bytes
             newest.only = ()
             self.num_bytes += num_bytes
+        if not is_known:
+            newest.firsts.append(first)
+            self._num_with[first] = self._num_with.get(first, 0) + 1
         forgotten: tuple[Collection[int], ...] = ()
         while self.num_bytes > limit + part_bytes and len(self.generations) > 1:
             forgotten += (self._forget_of(self.generations[0], self.num_bytes - limit - part_bytes),)

@@ -13,11 +13,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, deque
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from core.net.client.errors import CallError
+from core.process.task_end import finish_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -130,11 +132,10 @@ class PrefillAborts:
         """Make the calls that can be made within ``CALL_TIMEOUT_S``, and end all others. None begins any more."""
         self._is_closed = True
         try:
-            if self._tasks:
-                await asyncio.wait(self._tasks, timeout=CALL_TIMEOUT_S)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(CALL_TIMEOUT_S):
+                    await finish_tasks(self._tasks)
         finally:
-            for task in self._tasks:
-                task.cancel()
             for queue in list(self._queues.values()):
                 for abort in list(queue.open.values()):
                     self._end(queue, abort, "failed" if abort.has_begun else "skipped")
