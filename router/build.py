@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from core.net.client.http_client import HttpClient
 from core.net.deadlines import Timeouts
+from core.net.late_writes import LateWrites
 from core.net.served.body import BodyBudget
 from core.protocol.router import new_router_id
 from core.protocol.token_keys import vllm_handshake_key
@@ -55,7 +56,8 @@ def build_services(
     pool = WorkerPool(settings.default_max_in_flight, breaker_failures=settings.breaker_failures)
     prefill_queue, held_queue = WorkerQueue(pool.leave), WorkerQueue(pool.leave)
     token = None if settings.internal_token is None else settings.internal_token.get_secret_value()
-    upstream = HttpClient(CONNECT_TIMEOUT_S, tls)
+    late_writes = LateWrites(asyncio.get_running_loop())
+    upstream = HttpClient(CONNECT_TIMEOUT_S, tls, late_writes)
     calls = InternalCalls(upstream, token)
     pick_decode = DECODE_POLICIES[settings.pick_decode](pool.on_gone)
     prefill_aborts = PrefillAborts(calls, settings.lease_duration_ms / 1e3)
@@ -68,6 +70,7 @@ def build_services(
     stored = StoredLeases(leases, lambda: _all_have_fence(pool)) if settings.redis_url else None
     services = Services(
         settings=settings,
+        late_writes=late_writes,
         upstream=upstream,
         pool=pool,
         prefill_queue=prefill_queue,

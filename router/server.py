@@ -40,7 +40,13 @@ class RouterServer(PortServer):
     ) -> None:
         settings = services.settings
         config = public_port(settings, settings.keep_alive_s, tls)
-        super().__init__(front, config, settings.drain_timeout_s + _CLOSE_S + 1, calls=front.calls)
+        super().__init__(
+            front,
+            config,
+            settings.drain_timeout_s + _CLOSE_S + 1,
+            calls=front.calls,
+            late_writes=services.late_writes,
+        )
         self._front = front
         self._services = services
         self._on_ready = on_ready

@@ -10,6 +10,7 @@ from router.request.ended import EndedRequests
 
 if TYPE_CHECKING:
     from core.net.deadlines import Timeouts
+    from core.net.late_writes import LateWrites
     from core.net.served.body import BodyBudget
     from router.engines.engines import Engines
     from router.peers.cleanup import Cleanup
@@ -42,6 +43,7 @@ class Services:
         self,
         *,
         settings: RouterSettings,
+        late_writes: LateWrites,
         upstream: Upstream,
         pool: WorkerPool,
         prefill_queue: WorkerQueue,
@@ -71,6 +73,8 @@ class Services:
         worker_headers: tuple[tuple[str, str], ...],
     ) -> None:
         self.settings = settings
+        #: Of the clients' port and of ``upstream``, so that a turn's writes are put off together.
+        self.late_writes = late_writes
         self.upstream = upstream
         self.pool = pool
         self.prefill_queue = prefill_queue

@@ -165,13 +165,13 @@ class ClientReply(Reply):
         A client that does not read is dropped.
         """
         call = self._call
-        if call.response_complete:
+        if call.answered:
             return
         if not self.ended:  # if it has ended, its last write was cut off
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LAST_WRITE_S):
                     await self._tell(error)
-        if not call.response_complete:
+        if not call.answered:
             call.drop()
             await asyncio.sleep(0)  # the server then notes the end of the connection before the end of the answer
 

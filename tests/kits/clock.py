@@ -41,3 +41,23 @@ class Clock:
             if not timer.cancelled:
                 callback()
         self._now_s = end_s
+
+
+class Turns:
+    """A loop whose clock stands still for a turn."""
+
+    def __init__(self) -> None:
+        self.now_s = 1.0
+        self.due: list[Callable[[], object]] = []
+
+    def time(self) -> float:
+        return self.now_s
+
+    def call_soon(self, callback: Callable[[], object], /) -> None:
+        self.due.append(callback)
+
+    def next(self, passed_s: float = 0.001) -> None:
+        self.now_s += passed_s
+        due, self.due = self.due, []
+        for call in due:
+            call()

@@ -137,7 +137,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     "core.net": (
         ("access", "error_pages", "vllm_handshakes"),
         ("client", "served"),
-        ("answers", "deadlines", "sockets", "tls"),
+        ("answers", "deadlines", "late_writes", "sockets", "tls"),
     ),
 }
 

@@ -33,7 +33,7 @@ class Client:
     @property
     def gone(self) -> bool:
         """Whether the client left before the whole answer was passed to the transport."""
-        return self._call.disconnected and not self._call.response_complete
+        return self._call.disconnected and not self._call.answered
 
     async def send_part(self, data: bytes) -> None:
         """Send a part of a stream; the first one, which may be empty, sends the headers as well. Waits if the client
@@ -57,7 +57,7 @@ class Client:
 
         Does nothing after the last part, because the answer is complete.
         """
-        if self._call.response_complete:
+        if self._call.answered:
             return
         if self.started:
             self.send_last(error.to_sse(self._request_id))

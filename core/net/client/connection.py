@@ -15,6 +15,7 @@ from core.net.client.answer import HttpAnswer
 from core.net.client.chunks import whole_chunks
 from core.net.client.errors import CallError, ConnectionLost, NotHttp
 from core.net.deadlines import Timeouts
+from core.net.late_writes import LateWrites, Writer
 from core.net.sockets import set_tcp_options
 
 #: How the kernel notices a server that vanished without closing (host or network down): the kernel probes a silent
@@ -42,7 +43,7 @@ class _NotDue(Exception):
     """An answer begins although no request waits for one."""
 
 
-class Connection:
+class Connection(Writer):
     """A connection that puts itself into ``everyone`` while it is open, and into ``idle`` while it can be used again.
 
     Call ``send`` with one request, and with the next one once the answer is complete. httptools calls the ``on_``
@@ -54,12 +55,14 @@ class Connection:
         "_everyone",
         "_is_at_chunk",
         "_is_between",
+        "_late_writes",
         "_num_head_bytes",
         "_parser",
         "_parts",
         "_paused",
         "_status",
         "_transport",
+        "_unsent",
         "_until_eof",
         "call_later",
         "idle",
@@ -67,11 +70,20 @@ class Connection:
         "loop",
     )
 
-    def __init__(self, idle: list[Connection], everyone: set[Connection], timeouts: Timeouts | None = None) -> None:
-        """Several connections may share their ``timeouts``."""
+    def __init__(
+        self,
+        idle: list[Connection],
+        everyone: set[Connection],
+        timeouts: Timeouts | None = None,
+        late_writes: LateWrites | None = None,
+    ) -> None:
+        """Several connections may share their ``timeouts`` and ``late_writes``."""
         self.loop = asyncio.get_running_loop()
         #: See ``answer.Source``.
         self.call_later = (timeouts or Timeouts(self.loop)).call_later
+        self._late_writes = late_writes or LateWrites(self.loop)
+        #: A request that is not written yet.
+        self._unsent = b""
         #: The idle connections to one origin; the one used last is last.
         self.idle = idle
         self._everyone = everyone
@@ -107,14 +119,26 @@ class Connection:
         if transport is None or transport.is_closing():
             answer.fail(ConnectionLost("the connection is closed"))
         elif body_bytes < _JOINED_BYTES:
-            transport.write(b"".join((head, *body)))
+            self._unsent = b"".join((head, *body))
+            self._late_writes.add(self)
         else:
             transport.writelines((head, *body))
         return answer
 
+    def write_now(self) -> None:
+        """Write the request, unless its caller or the connection has gone."""
+        request, self._unsent = self._unsent, b""
+        transport = self._transport
+        if transport is not None and not transport.is_closing():
+            transport.write(request)
+
     def data_received(self, data: bytes) -> None:
         answer = self._answer
         if answer is None:
+            self.abort()
+            return
+        if self._unsent:  # this answers something else
+            self._lose(ConnectionLost("the worker answered before it was asked"))
             self.abort()
             return
         if self._is_at_chunk:

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from core.net.client.connection import Connection
 from core.net.client.errors import ConnectError, ConnectionLost
 from core.net.deadlines import Timeouts
+from core.net.late_writes import LateWrites
 from core.net.tls import why
 
 if TYPE_CHECKING:
@@ -74,8 +75,13 @@ class HttpClient:
     Cancelling a call closes its connection, which is how a server learns that the caller has gone.
     """
 
-    def __init__(self, connect_timeout_s: float, tls: InternalTls | None = None) -> None:
-        """With ``tls``, which is that of routers and workers, only servers in ``foreign`` are called without it."""
+    def __init__(
+        self, connect_timeout_s: float, tls: InternalTls | None = None, late_writes: LateWrites | None = None
+    ) -> None:
+        """With ``tls``, which is that of routers and workers, only servers in ``foreign`` are called without it.
+
+        ``late_writes``: shared with other clients and ports of the loop; None: its own.
+        """
         self._connect_timeout_s = connect_timeout_s
         self._tls = tls
         #: Base URLs of servers that are not Baton's: their certificates are checked with the CAs of this machine.
@@ -83,6 +89,7 @@ class HttpClient:
         self._origins: dict[str, _Origin] = {}
         self._connections: set[Connection] = set()
         self._timeouts: Timeouts | None = None
+        self._late_writes = late_writes
         #: Noted at the first call, as none may run before. Each look for it asks the kernel for the process id.
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -163,8 +170,9 @@ class HttpClient:
         loop = asyncio.get_running_loop()
         if self._timeouts is None:
             self._timeouts = Timeouts(loop)
+            self._late_writes = self._late_writes or LateWrites(loop)
         options = self._tls_options(origin)
-        connection = Connection(origin.idle, self._connections, self._timeouts)
+        connection = Connection(origin.idle, self._connections, self._timeouts, self._late_writes)
         is_open = False
         try:
             async with asyncio.timeout(self._connect_timeout_s):

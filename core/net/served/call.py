@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Final, Protocol
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
+from core.net.late_writes import Writer
+
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Set
 
+    from core.net.late_writes import LateWrites
     from core.net.served.flow import Flow
 
 
@@ -57,6 +60,7 @@ class Connected(Protocol):
     transport: asyncio.Transport
     tasks: set[asyncio.Task[None]]
     has_deadline: bool
+    late_writes: LateWrites
 
     def on_response_complete(self) -> None:
         """The answer is complete: go on to the next request."""
@@ -69,7 +73,7 @@ class _NoEvent:
         """Do nothing."""
 
 
-class HttpCall:
+class HttpCall(Writer):
     """One request and its answer. ``path`` is decoded; ``headers`` have lower-case names, the last of each counts."""
 
     __slots__ = (
@@ -79,7 +83,9 @@ class HttpCall:
         "_has_begun",
         "_is_late",
         "_is_next",
+        "_unsent",
         "_waits_for_100",
+        "answered",
         "disconnected",
         "headers",
         "keep_alive",
@@ -113,6 +119,8 @@ class HttpCall:
         #: ``calls`` know of it.
         self._is_next = self._is_late = self._has_begun = False
         self._waits_for_100 = waits_for_100
+        #: A whole answer that is not written yet.
+        self._unsent = b""
         self.path = path
         self.headers = headers
         #: Lines that every answer to it has in addition.
@@ -126,7 +134,10 @@ class HttpCall:
         self.whole = False
         self.disconnected = False
         self.response_started = False
+        #: Whether the whole answer was written, and the connection can go on to its next request.
         self.response_complete = False
+        #: Whether the whole answer is here. It may be written a turn of the loop later.
+        self.answered = False
 
     # --- from the connection
 
@@ -186,7 +197,7 @@ class HttpCall:
     def gone(self) -> None:
         """The connection is lost, or what follows on it is not HTTP."""
         self.disconnected = True
-        if not self.response_complete:
+        if not self.answered:
             self._calls.gone(self)
 
     # --- from whoever answers
@@ -226,12 +237,26 @@ class HttpCall:
         """Send the whole answer. ``head``: lines of headers, without those for length and connection."""
         if self.disconnected:
             return
-        self.response_started = True
-        self.transport.write(
-            b"%b%b%bcontent-length: %d\r\n%b\r\n%b"
-            % (STATUS_LINE[status], head, self.more_headers, len(body), b"" if self.keep_alive else CLOSE, body)
+        self.response_started = self.answered = True
+        self._unsent = b"%b%b%bcontent-length: %d\r\n%b\r\n%b" % (
+            STATUS_LINE[status],
+            head,
+            self.more_headers,
+            len(body),
+            b"" if self.keep_alive else CLOSE,
+            body,
         )
-        self._end()
+        if self.keep_alive:
+            self._connection.late_writes.add(self)
+        else:  # its connection closes in another way if the request is still coming
+            self.write_now()
+
+    def write_now(self) -> None:
+        """Write the whole answer, unless the client has gone. Only now the next request of its connection begins."""
+        answer, self._unsent = self._unsent, b""
+        if not self.disconnected:
+            self.transport.write(answer)
+            self._end()
 
     def start(self, head: bytes, data: bytes) -> None:
         """Begin to send a stream, with status 200. Without ``data`` only its head is sent."""
@@ -269,7 +294,7 @@ class HttpCall:
             self._end()
 
     def _end(self) -> None:
-        self.response_complete = True
+        self.response_complete = self.answered = True
         if not self.keep_alive:
             self.transport.close()
         self._connection.on_response_complete()

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
     from uvicorn.server import ServerState
 
+    from core.net.late_writes import LateWrites
     from core.net.served.call import Calls
     from core.net.served.connections import Connections
 
@@ -95,6 +96,7 @@ class Connection(HttpToolsProtocol):
         "_quiet_bytes",
         "has_deadline",
         "head_bytes",
+        "late_writes",
         "url",
     )
 
@@ -104,11 +106,18 @@ class Connection(HttpToolsProtocol):
     flow: Flow | Any  # type: ignore[assignment]
 
     def __init__(
-        self, config: Config, server_state: ServerState, port: Connections, calls: Calls | None = None
+        self,
+        config: Config,
+        server_state: ServerState,
+        port: Connections,
+        late_writes: LateWrites,
+        calls: Calls | None = None,
     ) -> None:
         super().__init__(config, server_state, {}, asyncio.get_running_loop())
         self.pipeline = Pipeline()  # type: ignore[assignment]
         self._port = port
+        #: Those of all connections of the port.
+        self.late_writes = late_writes
         self._max_bytes = port.config.head.max_bytes
         self._max_lines = port.config.head.max_lines
         #: Whether a request head is awaited or arriving; otherwise a body is.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 
+from core.net.late_writes import LateWrites
 from core.net.served.acceptor import Acceptor
 from core.net.served.connection import Connection
 from core.net.served.connections import Connections
@@ -39,8 +40,12 @@ class PortServer(uvicorn.Server):
         grace_s: float,
         on_refusing: Callable[[], None] = lambda: None,
         calls: Calls | None = None,
+        late_writes: LateWrites | None = None,
     ) -> None:
-        """``calls`` answers its requests without ASGI, and ``app`` all others."""
+        """``calls`` answers its requests without ASGI, and ``app`` all others.
+
+        ``late_writes``: shared with clients of the loop; None: its own.
+        """
         super().__init__(
             uvicorn.Config(
                 app,
@@ -66,6 +71,7 @@ class PortServer(uvicorn.Server):
         self.servers = []  # uvicorn's, which are asyncio's
         #: Set by ``startup``.
         self.connections: Connections
+        self._late_writes = late_writes
 
     def leave(self) -> None:
         """Begin to shut down."""
@@ -84,7 +90,10 @@ class PortServer(uvicorn.Server):
         self.up.set()
 
     def _connection(self) -> Connection:
-        return Connection(self.config, self.server_state, self.connections, self._calls)
+        late_writes = self._late_writes
+        if late_writes is None:
+            late_writes = self._late_writes = LateWrites(asyncio.get_running_loop())
+        return Connection(self.config, self.server_state, self.connections, late_writes, self._calls)
 
     async def main_loop(self) -> None:
         """Wait for ``leave``. uvicorn's own loop polls ten times a second, and makes a Date header that is not sent."""

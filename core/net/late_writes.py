@@ -1,0 +1,77 @@
+"""Puts off what one turn of an event loop has to write, while there is much of it.
+
+A write may have to wake the process that reads, and whoever reads many small things one by one does more than who reads
+them together. So in a burst the loop first looks what else has come, and then writes everything in one go. What is
+written by itself is not put off, so nobody waits while there is little to do.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+logger = logging.getLogger("baton.net")
+
+#: So many writes without a new reading of the clock are a burst. uvloop's clock counts whole milliseconds, and stands
+#: still for a turn; a clock that is finer never shows a burst, and nothing is put off.
+BURST: Final = 4
+
+
+class Loop(Protocol):
+    """The part of an event loop that is needed here."""
+
+    def time(self) -> float:
+        """The present time in seconds."""
+
+    def call_soon(self, callback: Callable[[], object], /) -> Any:
+        """Call ``callback`` in the next turn."""
+
+
+class Writer:
+    """Who has something to write. Not a ``Protocol``: mypyc calls the method of a class directly."""
+
+    __slots__ = ()
+
+    def write_now(self) -> None:
+        """Write what ``LateWrites.add`` was called for, if it is still wanted."""
+        raise NotImplementedError
+
+
+class LateWrites:
+    """Calls the writers that it is given: at once, or in a burst all those of a turn at its end, in their order."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._writers: list[Writer] = []
+        self._is_burst = False
+        self._now_s = 0.0
+        #: Writes since the clock showed ``_now_s``.
+        self._num = 0
+
+    def add(self, writer: Writer) -> None:
+        """Call ``writer.write_now``, now or later. Its connection may be lost in between."""
+        if self._is_burst:
+            if not self._writers:
+                self._loop.call_soon(self._write)
+            self._writers.append(writer)
+            return
+        now_s = self._loop.time()
+        if now_s != self._now_s:
+            self._now_s = now_s
+            self._num = 0
+        self._num += 1
+        self._is_burst = self._num >= BURST
+        writer.write_now()
+
+    def _write(self) -> None:
+        """The burst is over when a turn has a single write."""
+        writers, self._writers = self._writers, []
+        self._is_burst = len(writers) > 1
+        for writer in writers:
+            try:
+                writer.write_now()
+            except Exception:  # the others' must still be written
+                logger.exception("a write met a bug")

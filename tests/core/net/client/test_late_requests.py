@@ -1,0 +1,89 @@
+"""A request that is put off to the end of the loop's turn, and what may happen before that."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from core.net.client.connection import Connection
+from core.net.client.errors import ConnectionLost
+from core.net.deadlines import Timeouts
+from tests.kits.burst import in_a_burst
+
+ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
+
+
+class Pipe(asyncio.Transport):
+    """Keeps what is written."""
+
+    def __init__(self) -> None:
+        super().__init__({"socket": None})
+        self.sent: list[bytes] = []
+        self.aborted = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.sent.append(bytes(data))
+
+    def is_closing(self) -> bool:
+        return self.aborted
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+class Late:
+    """A connection in a burst."""
+
+    def __init__(self) -> None:
+        late_writes, self.turns = in_a_burst()
+        self.pipe = Pipe()
+        self.connection = Connection([], set(), Timeouts(asyncio.get_running_loop()), late_writes)
+        self.connection.connection_made(self.pipe)
+
+
+@pytest.fixture
+def late(monkeypatch: pytest.MonkeyPatch) -> Late:
+    monkeypatch.setattr("core.net.client.connection.set_tcp_options", lambda *_: None)
+    return asyncio.run(_new())
+
+
+async def _new() -> Late:
+    return Late()
+
+
+async def test_it_is_written_once_and_as_a_whole(late: Late) -> None:
+    answer = late.connection.send(b"head", (b"a", memoryview(b"b")), 2)
+    assert late.pipe.sent == []
+    late.turns.next()
+    assert late.pipe.sent == [b"headab"]
+    late.connection.data_received(ANSWER)
+    assert (answer.complete, await answer.read(10, None)) == (True, b"ok")
+    late.turns.next()
+    assert late.pipe.sent == [b"headab"]
+
+
+async def test_of_a_caller_that_has_gone_nothing_is_written(late: Late) -> None:
+    answer = late.connection.send(b"head")
+    answer.close()
+    late.turns.next()
+    assert (late.pipe.sent, late.pipe.aborted) == ([], True)
+
+
+async def test_what_came_before_it_was_written_is_no_answer_to_it(late: Late) -> None:
+    answer = late.connection.send(b"head")
+    late.connection.data_received(ANSWER)
+    with pytest.raises(ConnectionLost):
+        await answer.headers()
+    assert not answer.started, "so it may be sent again on another connection"
+    late.turns.next()
+    assert (late.pipe.sent, late.pipe.aborted) == ([], True)
+
+
+async def test_on_a_connection_that_was_lost_before_it_fails(late: Late) -> None:
+    answer = late.connection.send(b"head")
+    late.connection.connection_lost(None)
+    with pytest.raises(ConnectionLost):
+        await answer.headers()
+    late.turns.next()
+    assert late.pipe.sent == []

@@ -1,0 +1,139 @@
+"""Whole answers that are put off to the end of the loop's turn: their order, and whose client leaves before it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+import uvloop
+
+from core.net.late_writes import LateWrites
+from core.protocol.errors import NotFoundError
+from router.dialects.reply import reply_to
+from tests.kits.burst import in_a_burst
+from tests.kits.patience import PATIENCE_S
+from tests.kits.port import HEAD, Caller, as_calls, serving
+from tests.kits.worker.calls import FakeConnection
+from workers.server.client import Client
+
+if TYPE_CHECKING:
+    from core.net.late_writes import Writer
+    from core.net.served.call import HttpCall
+
+BODY = HEAD + b"content-length: 4\r\n\r\n"
+HELD = BODY.replace(b"/echo", b"/held")
+GET = b"GET /echo HTTP/1.1\r\nhost: x\r\n\r\n"
+NUM_CLIENTS = 24
+
+
+class Told:
+    """``Calls`` that answers nothing, and notes who has gone."""
+
+    urls = frozenset({b"/here"})
+
+    def __init__(self) -> None:
+        self.gone_calls: list[HttpCall] = []
+
+    def begin(self, call: HttpCall) -> None: ...
+
+    def wait(self, call: HttpCall) -> None: ...
+
+    def took(self, call: HttpCall, num_bytes: int) -> None: ...
+
+    def serve(self, call: HttpCall) -> None: ...
+
+    def gone(self, call: HttpCall) -> None:
+        self.gone_calls.append(call)
+
+
+class Late(FakeConnection):
+    """In a burst."""
+
+    def __init__(self) -> None:
+        self.told = Told()
+        super().__init__(self.told)
+        self.late_writes, self.turns = in_a_burst()
+
+
+@pytest.fixture
+async def late() -> Late:
+    return Late()
+
+
+async def test_the_next_request_begins_when_it_is_written(late: Late) -> None:
+    call = late.ask()
+    call.answer(200, b"", b"ab")
+    assert (call.answered, call.response_complete, late.sent, late.num_answers) == (True, False, b"", 0)
+    late.turns.next()
+    assert late.sent.endswith(b"\r\n\r\nab")
+    assert (call.response_complete, late.num_answers) == (True, 1)
+
+
+async def test_it_was_answered_if_the_client_leaves_before(late: Late) -> None:
+    call = late.ask()
+    call.answer(200, b"", b"ab")
+    call.gone()
+    late.turns.next()
+    assert (call.answered, late.told.gone_calls, late.sent, late.num_answers) == (True, [], b"", 0)
+
+
+async def test_the_last_answer_of_a_connection_is_not_put_off(late: Late) -> None:
+    call = late.ask(body=None)
+    call.answer(400, b"", b"ab")
+    assert b"connection: close" in late.sent
+    assert (late.num_answers, late.transport.closed) == (1, True)
+
+
+async def test_an_error_that_is_put_off_is_sent_all_the_same(late: Late) -> None:
+    await reply_to(late.ask(), "req-1", None).error(NotFoundError("here is none"))
+    late.turns.next()
+    assert late.sent.startswith(b"HTTP/1.1 404")
+    assert late.sent.endswith(NotFoundError("here is none").to_json("req-1"))
+
+
+async def test_after_an_answer_that_is_put_off_a_worker_sends_no_error(late: Late) -> None:
+    client = Client(late.ask(), "req-1")
+    client.send_json(200, b"{}")
+    client.send_error(NotFoundError("too late"))
+    assert not client.gone
+    late.turns.next()
+    assert late.sent.endswith(b"\r\n\r\n{}")
+    assert b"too late" not in late.sent
+
+
+@pytest.mark.interpreted
+def test_in_a_burst_every_client_has_its_answers_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All their first requests are answered in one turn, in front of two more on each connection."""
+    added, written = [], []
+    real_add = LateWrites.add
+
+    def add(late_writes: LateWrites, writer: Writer) -> None:
+        added.append(writer)
+        real_add(late_writes, writer)
+        if writer.response_complete:  # type: ignore[attr-defined]
+            written.append(writer)
+
+    monkeypatch.setattr(LateWrites, "add", add)
+    uvloop.run(_burst())
+    assert len(added) == 2 * NUM_CLIENTS
+    assert len(written) < NUM_CLIENTS, "most were put off"
+
+
+async def _burst() -> None:
+    as_calls.set(True)
+    async with serving() as served:
+        served.app._answer = lambda call: call.answer(202, b"", b"x")  # type: ignore[method-assign]
+        callers = [await served.connect() for _ in range(NUM_CLIENTS)]
+        for caller in callers:
+            await caller.send(HELD + b"abcd" + GET + BODY + b"abcd")
+        async with asyncio.timeout(PATIENCE_S):
+            while len(served.app.calls) < NUM_CLIENTS:  # noqa: ASYNC110 (the far side of a socket has no event)
+                await asyncio.sleep(0.002)
+        served.app.go_on.set()
+        for caller in callers:
+            assert await _statuses(caller) == [202, 200, 202]
+
+
+async def _statuses(caller: Caller) -> list[int]:
+    return [(await caller.answer()).status for _ in range(3)]
