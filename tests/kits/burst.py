@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from core.net.late_writes import BURST, LateWrites, Writer
+from core.net.client.connection import Connection
+from core.net.late_writes import BURST, LateWrites
 from tests.kits.clock import Turns
 
 
-class _Nothing(Writer):
-    def write_now(self) -> None:
-        pass
-
-
 def in_a_burst() -> tuple[LateWrites, Turns]:
-    """The writes, and the loop whose next turn makes them."""
+    """The writes, and the loop whose next turn makes them. Needs a running loop."""
     turns = Turns()
     late_writes = LateWrites(turns)
     for _ in range(BURST + 2):
-        late_writes.add(_Nothing())
+        late_writes.add(Connection([], set()))  # which has nothing to write
     turns.next()
     return late_writes, turns

@@ -66,13 +66,6 @@ class Connected(Protocol):
         """The answer is complete: go on to the next request."""
 
 
-class _NoEvent:
-    """What uvicorn's connection sets for each piece of a body; a call is told in another way."""
-
-    def set(self) -> None:
-        """Do nothing."""
-
-
 class HttpCall(Writer):
     """One request and its answer. ``path`` is decoded; ``headers`` have lower-case names, the last of each counts."""
 
@@ -98,9 +91,6 @@ class HttpCall(Writer):
         "transport",
         "whole",
     )
-
-    #: What uvicorn's connection expects of its cycles.
-    message_event = _NoEvent()
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""One connection of a port: uvicorn's protocol, with bounds on what a client can make it keep.
+"""One connection of a port: its requests one after another, with bounds on what a client can make it keep.
 
 - The parser joins the pieces of a header again and again, so the bytes of a head are counted before they reach it.
 - A request that is answered before all of it has come is the last one of its connection. What the client still sends is
@@ -12,25 +12,23 @@ import asyncio
 import contextlib
 import socket
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import unquote_to_bytes
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_ssl
 
+from core.net.served.asgi import AsgiCycle, new_scope
 from core.net.served.call import HttpCall
 from core.net.served.flow import Flow
 from core.net.served.heads import check_host, check_transfer_coding, unknown_method, without_upgrade
 from core.net.served.notices import BAD_REQUEST, LARGE_HEAD
-from core.net.served.old_clients import OldCall, without_chunks
-from core.net.served.pipeline import Pipeline
+from core.net.served.old_clients import OldCall
 from core.protocol.errors import ApiError, BadRequestError, BodyTimeoutError, HeadTooLargeError
 
 if TYPE_CHECKING:
-    from uvicorn._types import ASGI3Application
-    from uvicorn.config import Config
-    from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+    from starlette.types import ASGIApp
     from uvicorn.server import ServerState
 
     from core.net.late_writes import LateWrites
@@ -70,51 +68,75 @@ class _Patient(asyncio.Transport):
         self._connection.leave()
 
 
-class Connection(HttpToolsProtocol):
-    """Answers what it refuses with OpenAI's error object, and closes."""
+class Connection:
+    """Answers what it refuses with OpenAI's error object, and closes. The parser calls the ``on_`` methods.
+
+    Loops are given ``as_protocol``: mypyc makes no native class of a subclass of ``asyncio.Protocol``.
+    """
 
     #: A dictionary of so many attributes would take another kilobyte.
     __slots__ = (
+        "_app",
+        "_behind",
         "_call",
         "_calls",
         "_chunk_bytes",
         "_goes_on",
         "_has_begun",
+        "_headers",
         "_host",
         "_ignores",
         "_in_head",
         "_is_full",
         "_max_bytes",
         "_max_lines",
+        "_newest",
         "_num_bytes",
         "_num_hosts",
         "_num_ignored",
         "_num_late_lines",
         "_owes",
+        "_parser",
         "_patient",
         "_port",
         "_quiet_bytes",
+        "_state",
+        "_url",
+        "_waits_for_100",
+        "flow",
         "has_deadline",
         "head_bytes",
         "late_writes",
-        "url",
+        "tasks",
+        "transport",
     )
 
-    #: The last request whose head is complete, of either kind. None before the first one.
-    cycle: RequestResponseCycle | HttpCall  # type: ignore[assignment]
-    #: None before the connection is made: uvicorn sets it. ``Any``, as a compiled class would not take None for a Flow.
-    flow: Flow | Any  # type: ignore[assignment]
+    #: Set when the connection is made.
+    transport: asyncio.Transport
+    flow: Flow
 
     def __init__(
         self,
-        config: Config,
-        server_state: ServerState,
+        app: ASGIApp,
+        state: ServerState,
         port: Connections,
         late_writes: LateWrites,
         calls: Calls | None = None,
     ) -> None:
-        super().__init__(config, server_state, {}, asyncio.get_running_loop())
-        self.pipeline = Pipeline()  # type: ignore[assignment]
+        """``app`` answers what ``calls`` does not. ``state`` is that of the port's server."""
+        self._app = app
+        self._state = state
+        self.tasks = state.tasks
+        #: ``HttpRequestParser``; None once the connection is lost, as it refers to this.
+        self._parser: Any = _new_parser(self)
+        #: The last request whose head is complete. None before the first one.
+        self._newest: HttpCall | AsgiCycle | None = None
+        #: Requests behind the one that is answered, oldest first.
+        self._behind: list[HttpCall | AsgiCycle] = []
+        #: Of the head under way.
+        self._url = b""
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._waits_for_100 = False
         self._port = port
         #: Those of all connections of the port.
         self.late_writes = late_writes
@@ -149,17 +171,20 @@ class Connection(HttpToolsProtocol):
         #: As in ``connections.Client``.
         self.has_deadline = False
         self._calls = calls
-        #: The request under way, if it is answered without ASGI. ``cycle`` may be one behind it.
+        #: The request under way, if it is answered without ASGI. ``_newest`` may be one behind it.
         self._call: HttpCall | None = None
+
+    def as_protocol(self) -> asyncio.Protocol:
+        """Itself, which has the methods of a protocol."""
+        return cast("asyncio.Protocol", self)
 
     # --- what the transport says
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Wait for the first request head. Unlike uvicorn, ask the system for addresses only once ASGI needs them."""
-        self.connections.add(self)
-        self.transport = transport
-        self.flow = Flow(transport)
-        self.scheme = "https" if is_ssl(transport) else "http"
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Wait for the first request head."""
+        self._state.connections.add(self)  # type: ignore[arg-type]  # has what is asked of uvicorn's
+        self.transport = cast("asyncio.Transport", transport)  # uvloop's are not subclasses
+        self.flow = Flow(self.transport)
         self._patient: _Patient | None = _Patient(self)
         self._owes = True
         self._port.owe(self)
@@ -167,19 +192,25 @@ class Connection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop all timeouts, and tell whoever works on the request."""
         self._port.forget(self)
-        super().connection_lost(exc)
+        self._state.connections.discard(self)
         self._tell_gone()
+        self.flow.resume_writing()
+        if exc is None:
+            self.transport.close()
         self._port.left.set()
-        self._patient = None  # it refers to this
+        self._patient = self._parser = None  # they refer to this
+
+    def eof_received(self) -> None:
+        """The client sends no more: the transport closes."""
 
     def pause_writing(self) -> None:
         """The write buffer is full: start the timeout for unread answers."""
-        super().pause_writing()
+        self.flow.pause_writing()
         self._port.block(self)
 
     def resume_writing(self) -> None:
         """The write buffer has room again: stop that timeout."""
-        super().resume_writing()
+        self.flow.resume_writing()
         self._port.unblock(self)
         if self._is_full:
             self._is_full = False
@@ -226,7 +257,7 @@ class Connection(HttpToolsProtocol):
 
     def _feed(self, data: bytes | memoryview) -> None:
         try:
-            self.parser.feed_data(data)
+            self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as offer:
             end: int = offer.args[0]
         except httptools.HttpParserError as error:
@@ -246,11 +277,12 @@ class Connection(HttpToolsProtocol):
         rest = memoryview(data)
         while True:
             rest = rest[end:]
-            head = without_upgrade(self.parser.get_method(), self.url, self.parser.get_http_version(), self.headers)
-            self.parser = _new_parser(self)
+            parser = self._parser
+            head = without_upgrade(parser.get_method(), self._url, parser.get_http_version(), self._headers)
+            parser = self._parser = _new_parser(self)
             try:
-                self.parser.feed_data(head)
-                self.parser.feed_data(rest)
+                parser.feed_data(head)
+                parser.feed_data(rest)
             except httptools.HttpParserUpgrade as offer:
                 end = offer.args[0]
             except httptools.HttpParserError as error:
@@ -279,11 +311,11 @@ class Connection(HttpToolsProtocol):
             self._wait_for_head()
 
     def _wait_for_body(self) -> None:
-        if not self._in_head and isinstance(self.cycle, HttpCall):
-            self.cycle.wait()
+        if not self._in_head and self._newest is not None:
+            self._newest.wait()
 
     def _wait_for_head(self) -> None:
-        if self.cycle is None or self.cycle.response_complete:
+        if self._newest is None or self._newest.response_complete:
             self._owes = True
             self._port.owe(self, self._num_bytes)
 
@@ -292,11 +324,15 @@ class Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """A request begins. Only its head tells whether it needs a scope."""
         self._has_begun = True
-        self.url = b""
-        self.headers = []
-        self.expect_100_continue = False
+        self._url = b""
+        self._headers = []
+        self._waits_for_100 = False
         self._num_bytes = self._num_bytes or 1  # it may begin in the piece in which the last one ended
         self._num_hosts = 0
+
+    def on_url(self, url: bytes) -> None:
+        """A piece of the target."""
+        self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """One header line. Those after a body are counted and dropped."""
@@ -308,9 +344,8 @@ class Connection(HttpToolsProtocol):
         name, value = name.lower(), value.strip()
         if name in _LOOKED_AT:
             self._look_at(name, value)
-        headers = self.headers  # an attribute of uvicorn's, which takes long to look up
-        headers.append((name, value))
-        if len(headers) > self._max_lines:
+        self._headers.append((name, value))
+        if len(self._headers) > self._max_lines:
             raise self._too_large()
 
     def _look_at(self, name: bytes, value: bytes) -> None:
@@ -322,59 +357,58 @@ class Connection(HttpToolsProtocol):
         elif name == b"transfer-encoding":
             check_transfer_coding(value)
         elif name in _KEYS:
-            for before, _ in self.headers:
+            for before, _ in self._headers:
                 if before == name:
                     raise BadRequestError("A request has one key.", code="invalid_http")
         elif value.lower() == b"100-continue":  # clients of HTTP/1.0 would take the 100 for their answer
-            self.expect_100_continue = self.parser.get_http_version() >= "1.1"
+            self._waits_for_100 = self._parser.get_http_version() >= "1.1"
 
     def on_headers_complete(self) -> None:
         """The head is complete. An answer that begins before the body is complete is the last one of the connection."""
-        if self.parser.should_upgrade():
+        if self._parser.should_upgrade():
             self._check_offer()
             return
         if self._chunk_bytes > self._max_bytes:
             self._check_size()
-        version = self.parser.get_http_version()
+        version = self._parser.get_http_version()
         if version not in ("1.1", "1.0"):
             raise _not_http()
         if self._num_hosts != 1 and (self._num_hosts or version != "1.0"):
             raise BadRequestError("A request has one Host header.", code="invalid_host")
-        if len(self.pipeline) >= MAX_PIPELINED:
+        if len(self._behind) >= MAX_PIPELINED:
             raise BadRequestError("Too many requests without waiting for an answer.", code="invalid_http")
         if self._owes:
             self._owes = False
             self._port.settle(self)
         path = self._path_of_call()
-        before = self.cycle
-        if path is None:
-            self._begin_cycle()
-        else:
-            self.cycle = self._new_call(path, is_old=version == "1.0")
+        before = self._newest
+        newest: HttpCall | AsgiCycle
+        newest = self._new_cycle(version) if path is None else self._new_call(path, is_old=version == "1.0")
+        self._newest = newest
         self._in_head = False
         self._quiet_bytes = self._num_late_lines = 0
-        self._goes_on = self.cycle.keep_alive
-        self.cycle.keep_alive = False
+        self._goes_on = newest.keep_alive
+        newest.keep_alive = False
         assert self._patient is not None, "the connection is open"
-        self.cycle.transport = self._patient
-        if path is None:
-            return
+        newest.transport = self._patient
         if (before is None or before.response_complete) and not self._is_full:
-            self._start_asgi_task(self.cycle, self.app)
-        else:
-            self.pipeline.appendleft((self.cycle, self.app))  # type: ignore[arg-type]
+            self._begin(newest)
+            return
+        self._behind.append(newest)
+        if path is None and self._call is None:  # behind a call all is read on: its client's end would not be seen
+            self.flow.pause_reading()
 
     def _check_offer(self) -> None:
         """Raise BadRequestError unless the request can be served without its offer, by ``_feed_without_offers``."""
-        if self.parser.get_method() == b"CONNECT":
+        if self._parser.get_method() == b"CONNECT":
             raise BadRequestError("This server is no proxy, so there is no CONNECT.", code="invalid_http")
 
     def _path_of_call(self) -> str | None:
         """The path of a request that is answered without ASGI; None for any other."""
         calls = self._calls
-        if calls is None or self.parser.get_method() != b"POST":
+        if calls is None or self._parser.get_method() != b"POST":
             return None
-        url = self.url
+        url = self._url
         if url not in calls.urls:
             url = unquote_to_bytes(httptools.parse_url(url).path)
             if url not in calls.urls:
@@ -383,50 +417,56 @@ class Connection(HttpToolsProtocol):
 
     def _new_call(self, path: str, *, is_old: bool) -> HttpCall:
         assert self._calls is not None
-        headers = dict(self.headers)
+        headers = dict(self._headers)
         if is_old:
-            return OldCall(self, self._calls, path, headers, keep_alive=False, waits_for_100=self.expect_100_continue)
+            return OldCall(self, self._calls, path, headers, keep_alive=False, waits_for_100=self._waits_for_100)
         return HttpCall(
             self,
             self._calls,
             path,
             headers,
-            keep_alive=bool(self.parser.should_keep_alive()),
-            waits_for_100=self.expect_100_continue,
+            keep_alive=bool(self._parser.should_keep_alive()),
+            waits_for_100=self._waits_for_100,
         )
 
-    def _begin_cycle(self) -> None:
-        """Do what uvicorn does with a head."""
-        url, headers, expects = self.url, self.headers, self.expect_100_continue
-        if self.server is None:
-            self.server, self.client = get_local_addr(self.transport), get_remote_addr(self.transport)
-        super().on_message_begin()
-        self.url, self.headers, self.expect_100_continue = url, headers, expects
-        self.scope["headers"] = headers
-        self.scope["state"][DROP] = self.transport.abort
-        super().on_headers_complete()
-        if self._call is not None:  # uvicorn does not read on behind a request; then its client's end would not be seen
-            self.flow.resume_reading()
+    def _new_cycle(self, version: str) -> AsgiCycle:
+        """What ASGI needs. Only now the system is asked for addresses."""
+        transport, parser = self.transport, self._parser
+        scope = new_scope(
+            parser.get_method(),
+            self._url,
+            version,
+            self._headers,
+            "https" if is_ssl(transport) else "http",
+            get_local_addr(transport),
+            get_remote_addr(transport),
+        )
+        scope["state"][DROP] = transport.abort
+        return AsgiCycle(
+            self._app,
+            self.tasks,
+            scope,
+            transport,
+            self.flow,
+            self.on_response_complete,
+            keep_alive=version != "1.0" and bool(parser.should_keep_alive()),
+            waits_for_100=self._waits_for_100,
+        )
 
-    def _start_asgi_task(self, cycle: RequestResponseCycle | HttpCall, app: ASGI3Application) -> None:
-        if isinstance(cycle, HttpCall):
-            self._call = cycle
-            cycle.begin()
-            return
-        if cycle.scope["http_version"] < "1.1":
-            app = without_chunks(app, cycle)
-        super()._start_asgi_task(cycle, app)
+    def _begin(self, request: HttpCall | AsgiCycle) -> None:
+        if isinstance(request, HttpCall):
+            self._call = request
+        request.begin()
 
     def on_body(self, body: bytes) -> None:
         """A piece of the body, which is thrown away once the answer has begun."""
         self._quiet_bytes = 0
-        cycle = self.cycle
-        if cycle.response_started:
+        newest = self._newest
+        assert newest is not None, "a head comes first"
+        if newest.response_started:
             self._ignore(len(body))
-        elif isinstance(cycle, HttpCall):
-            cycle.feed(body)
         else:
-            super().on_body(body)
+            newest.feed(body)
 
     def on_message_complete(self) -> None:
         """The request is complete; the next head may begin."""
@@ -434,28 +474,26 @@ class Connection(HttpToolsProtocol):
             return
         self._in_head = True
         self._num_bytes = 0
-        cycle = self.cycle
-        if not cycle.response_started:
-            cycle.keep_alive = self._goes_on
-        cycle.transport = self.transport
-        if isinstance(cycle, HttpCall):
-            cycle.complete()
-        else:
-            super().on_message_complete()
+        newest = self._newest
+        assert newest is not None, "a head comes first"
+        if not newest.response_started:
+            newest.keep_alive = self._goes_on
+        newest.transport = self.transport
+        newest.complete()
 
     def _check_size(self) -> None:
         """Raise HeadTooLargeError for a large head. Needed when a whole head came in one piece, which was not counted
         before parsing.
         """
-        num_bytes = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+        num_bytes = len(self._url) + sum([len(name) + len(value) for name, value in self._headers])
         if num_bytes > self._max_bytes:
             raise self._too_large()
 
     # --- how it ends
 
     def on_response_complete(self) -> None:
-        """Do what uvicorn does, but with one timer for all idle connections."""
-        self.server_state.total_requests += 1
+        """The answer is complete: go on to the next request."""
+        self._state.total_requests += 1
         self.has_deadline = False
         self._call = None
         if self.transport.is_closing():
@@ -463,15 +501,15 @@ class Connection(HttpToolsProtocol):
         elif self.flow.write_paused and not self._ignores:
             self._is_full = True
             self.flow.pause_reading()
-            if not self.pipeline:
+            if not self._behind:
                 self._port.rest(self)
         else:
             self._go_on()
 
     def _go_on(self) -> None:
         self.flow.resume_reading()
-        if self.pipeline:
-            self._start_asgi_task(*self.pipeline.pop())
+        if self._behind:
+            self._begin(self._behind.pop(0))
         elif self._ignores:
             self.leave()
         elif self._in_head and self._num_bytes:
@@ -506,7 +544,10 @@ class Connection(HttpToolsProtocol):
     def shutdown(self) -> None:
         """The port closes: end after the request under way."""
         self._goes_on = False
-        super().shutdown()
+        if self._newest is None or self._newest.response_complete:
+            self.transport.close()
+        else:
+            self._newest.keep_alive = False
 
     def unsent_bytes(self) -> int:
         """The number of bytes that were written and that the client's system has not taken."""
@@ -531,9 +572,15 @@ class Connection(HttpToolsProtocol):
             self._answer(BodyTimeoutError("The request's head did not come in time.", code="request_head_timeout"))
 
     def _tell_gone(self) -> None:
+        """Tell whoever works on the request under way. A call behind it has not begun, so nobody knows of it."""
         call, self._call = self._call, None
         if call is not None:
             call.gone()
+        newest = self._newest
+        if isinstance(newest, AsgiCycle):
+            newest.gone()
+        elif newest is not None and not newest.response_complete:
+            newest.disconnected = True
 
     def _flush(self) -> None:
         if self.unsent_bytes():
@@ -547,23 +594,18 @@ class Connection(HttpToolsProtocol):
     def _refuse(self, error: ApiError) -> None:
         """Answer with the error and close; if another answer is under way, close after that one."""
         self._port.notices.note(LARGE_HEAD if isinstance(error, HeadTooLargeError) else BAD_REQUEST)
-        cycle = self.cycle
-        if cycle is None or cycle.response_complete:
+        newest = self._newest
+        if newest is None or newest.response_complete:
             self._answer(error)
         elif self._in_head:  # the error is in a request behind one that is not answered yet
-            self._stop_after_this()
-        elif cycle.response_started or self.pipeline:
+            self._ignores = True
+            self._port.settle(self)
+            newest.keep_alive = self._goes_on = False
+        elif newest.response_started or self._behind:
             self.close()
         else:
-            cycle.disconnected = True
-            cycle.message_event.set()
             self._tell_gone()
             self._answer(error)
-
-    def _stop_after_this(self) -> None:
-        self._ignores = True
-        self._port.settle(self)
-        self.cycle.keep_alive = self._goes_on = False
 
     def _answer(self, error: ApiError) -> None:
         body = error.to_json()
@@ -580,7 +622,7 @@ def _not_http() -> BadRequestError:
 
 
 def _new_parser(connection: Connection) -> httptools.HttpRequestParser:
-    """A parser like uvicorn's: what follows on a connection that is to be closed is no error."""
+    """For it, what follows on a connection that is to be closed is no error."""
     parser = httptools.HttpRequestParser(connection)
     parser.set_dangerous_leniencies(lenient_data_after_close=True)
     return parser

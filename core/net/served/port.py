@@ -50,7 +50,6 @@ class PortServer(uvicorn.Server):
             uvicorn.Config(
                 app,
                 loop="none",
-                http=Connection,
                 ws="none",
                 lifespan="off",
                 interface="asgi3",
@@ -62,6 +61,7 @@ class PortServer(uvicorn.Server):
                 timeout_graceful_shutdown=max(1, round(grace_s)),
             )
         )
+        self._app = app
         self._port_config = config
         self._acceptors: list[Acceptor] = []
         self._on_refusing = on_refusing
@@ -89,11 +89,11 @@ class PortServer(uvicorn.Server):
         self.started = True
         self.up.set()
 
-    def _connection(self) -> Connection:
+    def _connection(self) -> asyncio.Protocol:
         late_writes = self._late_writes
         if late_writes is None:
             late_writes = self._late_writes = LateWrites(asyncio.get_running_loop())
-        return Connection(self.config, self.server_state, self.connections, late_writes, self._calls)
+        return Connection(self._app, self.server_state, self.connections, late_writes, self._calls).as_protocol()
 
     async def main_loop(self) -> None:
         """Wait for ``leave``. uvicorn's own loop polls ten times a second, and makes a Date header that is not sent."""

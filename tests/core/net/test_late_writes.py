@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+pytestmark = pytest.mark.interpreted  # for writers that are made up
+
+
 class Note(Writer):
     def __init__(self, written: list[int], number: int) -> None:
         self.written = written
