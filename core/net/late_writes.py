@@ -1,8 +1,8 @@
 """Puts off what one turn of an event loop has to write, while there is much of it.
 
 A write may have to wake the process that reads, and whoever reads many small things one by one does more than who reads
-them together. So in a burst the loop first looks what else has come, and then writes everything in one go. What is
-written by itself is not put off, so nobody waits while there is little to do.
+them together. So in a burst the loop first looks what else has come, and then writes everything in one go. While there
+is little to do, nothing is put off.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class Loop(Protocol):
 
 
 class Writer:
-    """Who has something to write. Not a ``Protocol``: mypyc calls the method of a class directly."""
+    """Something that has bytes to write. Not a ``Protocol``: mypyc calls the method of a class directly."""
 
     __slots__ = ()
 
     def write_now(self) -> None:
-        """Write what ``LateWrites.add`` was called for, if it is still wanted."""
+        """Write what ``LateWrites.add`` was called for, unless that was done, or nobody wants it any more."""
         raise NotImplementedError
 
 
@@ -67,9 +67,10 @@ class LateWrites:
         writer.write_now()
 
     def _write(self) -> None:
-        """The burst is over when a turn has a single write."""
+        """Call the writers of a turn. One that is alone ends the burst, however long ago the burst was."""
         writers, self._writers = self._writers, []
         self._is_burst = len(writers) > 1
+        self._num = 0
         for writer in writers:
             try:
                 writer.write_now()

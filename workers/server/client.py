@@ -33,7 +33,7 @@ class Client:
     @property
     def gone(self) -> bool:
         """Whether the client left before the whole answer was passed to the transport."""
-        return self._call.disconnected and not self._call.answered
+        return self._call.disconnected and not self._call.response_complete
 
     async def send_part(self, data: bytes) -> None:
         """Send a part of a stream; the first one, which may be empty, sends the headers as well. Waits if the client

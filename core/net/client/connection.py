@@ -7,7 +7,7 @@ must never be taken for the answer to the next one.
 from __future__ import annotations
 
 import asyncio
-from typing import Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 import httptools
 
@@ -15,8 +15,11 @@ from core.net.client.answer import HttpAnswer
 from core.net.client.chunks import whole_chunks
 from core.net.client.errors import CallError, ConnectionLost, NotHttp
 from core.net.deadlines import Timeouts
-from core.net.late_writes import LateWrites, Writer
+from core.net.late_writes import Writer
 from core.net.sockets import set_tcp_options
+
+if TYPE_CHECKING:
+    from core.net.late_writes import LateWrites
 
 #: How the kernel notices a server that vanished without closing (host or network down): the kernel probes a silent
 #: connection after 15 s, then every 5 s, and gives up when what was sent has not been acknowledged for 30 s.
@@ -77,11 +80,11 @@ class Connection(Writer):
         timeouts: Timeouts | None = None,
         late_writes: LateWrites | None = None,
     ) -> None:
-        """Several connections may share their ``timeouts`` and ``late_writes``."""
+        """Several connections may share their ``timeouts``, and ``late_writes``, without which nothing is put off."""
         self.loop = asyncio.get_running_loop()
         #: See ``answer.Source``.
         self.call_later = (timeouts or Timeouts(self.loop)).call_later
-        self._late_writes = late_writes or LateWrites(self.loop)
+        self._late_writes = late_writes
         #: A request that is not written yet.
         self._unsent = b""
         #: The idle connections to one origin; the one used last is last.
@@ -120,7 +123,10 @@ class Connection(Writer):
             answer.fail(ConnectionLost("the connection is closed"))
         elif body_bytes < _JOINED_BYTES:
             self._unsent = b"".join((head, *body))
-            self._late_writes.add(self)
+            if self._late_writes is None:
+                self.write_now()
+            else:
+                self._late_writes.add(self)
         else:
             transport.writelines((head, *body))
         return answer

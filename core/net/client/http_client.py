@@ -17,7 +17,6 @@ from urllib.parse import urlsplit
 from core.net.client.connection import Connection
 from core.net.client.errors import ConnectError, ConnectionLost
 from core.net.deadlines import Timeouts
-from core.net.late_writes import LateWrites
 from core.net.tls import why
 
 if TYPE_CHECKING:
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 
     from core.net.client.answer import HttpAnswer
     from core.net.client.connection import Pieces
+    from core.net.late_writes import LateWrites
     from core.net.tls import InternalTls
 
 logger = logging.getLogger("baton.net")
@@ -80,7 +80,7 @@ class HttpClient:
     ) -> None:
         """With ``tls``, which is that of routers and workers, only servers in ``foreign`` are called without it.
 
-        ``late_writes``: shared with other clients and ports of the loop; None: its own.
+        ``late_writes`` may put requests off in a burst; without it all are written at once.
         """
         self._connect_timeout_s = connect_timeout_s
         self._tls = tls
@@ -170,7 +170,6 @@ class HttpClient:
         loop = asyncio.get_running_loop()
         if self._timeouts is None:
             self._timeouts = Timeouts(loop)
-            self._late_writes = self._late_writes or LateWrites(loop)
         options = self._tls_options(origin)
         connection = Connection(origin.idle, self._connections, self._timeouts, self._late_writes)
         is_open = False

@@ -81,7 +81,7 @@ class AsgiCycle(RequestResponseCycle):
             self.message_event.set()
 
     def wait(self) -> None:
-        """What has come so far has ended before the body: the application waits for it, if it wants it."""
+        """More of the body is to come. Nothing is to be done: the application reads it when it wants it."""
 
     def gone(self) -> None:
         """The connection is lost, or what follows on it is not HTTP."""
@@ -103,7 +103,8 @@ def new_scope(
     not ASCII.
     """
     parts = httptools.parse_url(url)
-    path = parts.path.decode("ascii")
+    target = parts.path or b"/"  # ``http://host`` has none
+    path = target.decode("ascii")
     return {
         "type": "http",
         "asgi": {"version": "3.0", "spec_version": "2.3"},
@@ -111,7 +112,7 @@ def new_scope(
         "method": method.decode("ascii"),
         "scheme": scheme,
         "path": unquote(path) if "%" in path else path,
-        "raw_path": parts.path,
+        "raw_path": target,
         "query_string": parts.query or b"",
         "root_path": "",
         "headers": headers,

@@ -60,7 +60,7 @@ class Connected(Protocol):
     transport: asyncio.Transport
     tasks: set[asyncio.Task[None]]
     has_deadline: bool
-    late_writes: LateWrites
+    late_writes: LateWrites | None
 
     def on_response_complete(self) -> None:
         """The answer is complete: go on to the next request."""
@@ -236,15 +236,19 @@ class HttpCall(Writer):
             b"" if self.keep_alive else CLOSE,
             body,
         )
-        if self.keep_alive:
-            self._connection.late_writes.add(self)
-        else:  # its connection closes in another way if the request is still coming
+        late_writes = self._connection.late_writes
+        # While the body still comes, ``transport`` lingers when it is closed; a turn later it may be another one.
+        if late_writes is None or not self.keep_alive:
             self.write_now()
+        else:
+            late_writes.add(self)
 
     def write_now(self) -> None:
-        """Write the whole answer, unless the client has gone. Only now the next request of its connection begins."""
+        """Write the whole answer, unless it was written or the client has gone. Only now the next request of its
+        connection begins.
+        """
         answer, self._unsent = self._unsent, b""
-        if not self.disconnected:
+        if answer and not self.disconnected:
             self.transport.write(answer)
             self._end()
 

@@ -78,7 +78,6 @@ class Connection:
     __slots__ = (
         "_app",
         "_behind",
-        "_call",
         "_calls",
         "_chunk_bytes",
         "_goes_on",
@@ -101,6 +100,7 @@ class Connection:
         "_port",
         "_quiet_bytes",
         "_state",
+        "_under_way",
         "_url",
         "_waits_for_100",
         "flow",
@@ -120,10 +120,10 @@ class Connection:
         app: ASGIApp,
         state: ServerState,
         port: Connections,
-        late_writes: LateWrites,
         calls: Calls | None = None,
+        late_writes: LateWrites | None = None,
     ) -> None:
-        """``app`` answers what ``calls`` does not. ``state`` is that of the port's server."""
+        """``app`` answers what ``calls`` does not. ``state`` is that of the port's server, and ``late_writes`` too."""
         self._app = app
         self._state = state
         self.tasks = state.tasks
@@ -138,7 +138,6 @@ class Connection:
         self._headers: list[tuple[bytes, bytes]] = []
         self._waits_for_100 = False
         self._port = port
-        #: Those of all connections of the port.
         self.late_writes = late_writes
         self._max_bytes = port.config.head.max_bytes
         self._max_lines = port.config.head.max_lines
@@ -171,8 +170,8 @@ class Connection:
         #: As in ``connections.Client``.
         self.has_deadline = False
         self._calls = calls
-        #: The request under way, if it is answered without ASGI. ``_newest`` may be one behind it.
-        self._call: HttpCall | None = None
+        #: The request that has begun and is not answered. ``_newest`` may be one behind it.
+        self._under_way: HttpCall | AsgiCycle | None = None
 
     def as_protocol(self) -> asyncio.Protocol:
         """Itself, which has the methods of a protocol."""
@@ -198,10 +197,12 @@ class Connection:
         if exc is None:
             self.transport.close()
         self._port.left.set()
-        self._patient = self._parser = None  # they refer to this
+        self._patient = self._parser = self._newest = None  # they refer to this
+        self._behind.clear()
 
     def eof_received(self) -> None:
         """The client sends no more: the transport closes."""
+        self._write_answer()
 
     def pause_writing(self) -> None:
         """The write buffer is full: start the timeout for unread answers."""
@@ -311,7 +312,7 @@ class Connection:
             self._wait_for_head()
 
     def _wait_for_body(self) -> None:
-        if not self._in_head and self._newest is not None:
+        if not self._in_head and not self._ignores and self._newest is not None:
             self._newest.wait()
 
     def _wait_for_head(self) -> None:
@@ -395,7 +396,7 @@ class Connection:
             self._begin(newest)
             return
         self._behind.append(newest)
-        if path is None and self._call is None:  # behind a call all is read on: its client's end would not be seen
+        if path is None and not isinstance(self._under_way, HttpCall):  # whose client's end would not be seen
             self.flow.pause_reading()
 
     def _check_offer(self) -> None:
@@ -410,7 +411,7 @@ class Connection:
             return None
         url = self._url
         if url not in calls.urls:
-            url = unquote_to_bytes(httptools.parse_url(url).path)
+            url = unquote_to_bytes(httptools.parse_url(url).path or b"/")
             if url not in calls.urls:
                 return None
         return url.decode("ascii")
@@ -430,7 +431,7 @@ class Connection:
         )
 
     def _new_cycle(self, version: str) -> AsgiCycle:
-        """What ASGI needs. Only now the system is asked for addresses."""
+        """What ASGI needs, the addresses among it, for which no call has to ask the system."""
         transport, parser = self.transport, self._parser
         scope = new_scope(
             parser.get_method(),
@@ -454,8 +455,7 @@ class Connection:
         )
 
     def _begin(self, request: HttpCall | AsgiCycle) -> None:
-        if isinstance(request, HttpCall):
-            self._call = request
+        self._under_way = request
         request.begin()
 
     def on_body(self, body: bytes) -> None:
@@ -495,7 +495,7 @@ class Connection:
         """The answer is complete: go on to the next request."""
         self._state.total_requests += 1
         self.has_deadline = False
-        self._call = None
+        self._under_way = None
         if self.transport.is_closing():
             self._flush()
         elif self.flow.write_paused and not self._ignores:
@@ -544,6 +544,7 @@ class Connection:
     def shutdown(self) -> None:
         """The port closes: end after the request under way."""
         self._goes_on = False
+        self._write_answer()
         if self._newest is None or self._newest.response_complete:
             self.transport.close()
         else:
@@ -572,15 +573,16 @@ class Connection:
             self._answer(BodyTimeoutError("The request's head did not come in time.", code="request_head_timeout"))
 
     def _tell_gone(self) -> None:
-        """Tell whoever works on the request under way. A call behind it has not begun, so nobody knows of it."""
-        call, self._call = self._call, None
-        if call is not None:
-            call.gone()
-        newest = self._newest
-        if isinstance(newest, AsgiCycle):
-            newest.gone()
-        elif newest is not None and not newest.response_complete:
-            newest.disconnected = True
+        """Tell whoever works on the request under way. Those behind it have not begun, so nobody knows of them."""
+        request, self._under_way = self._under_way, None
+        if request is not None:
+            request.gone()
+
+    def _write_answer(self) -> None:
+        """Write an answer that is put off: what comes now may close the connection."""
+        request = self._under_way
+        if isinstance(request, HttpCall) and request.answered:
+            request.write_now()
 
     def _flush(self) -> None:
         if self.unsent_bytes():
@@ -594,18 +596,31 @@ class Connection:
     def _refuse(self, error: ApiError) -> None:
         """Answer with the error and close; if another answer is under way, close after that one."""
         self._port.notices.note(LARGE_HEAD if isinstance(error, HeadTooLargeError) else BAD_REQUEST)
+        self._write_answer()
         newest = self._newest
         if newest is None or newest.response_complete:
             self._answer(error)
-        elif self._in_head:  # the error is in a request behind one that is not answered yet
-            self._ignores = True
-            self._port.settle(self)
-            newest.keep_alive = self._goes_on = False
-        elif newest.response_started or self._behind:
+        elif self._in_head:
+            self._end_after(newest)
+        elif self._behind:  # the error is in the body of the last one
+            self._behind.pop()
+            self._newest = self._behind[-1] if self._behind else self._under_way
+            self._end_after(self._newest)
+        elif newest.response_started:
             self.close()
         else:
             self._tell_gone()
             self._answer(error)
+
+    def _end_after(self, last: HttpCall | AsgiCycle | None) -> None:
+        """Ignore what comes, and close after the answer to ``last``; None: when the client has read the last one."""
+        self._ignores = True
+        self._port.settle(self)
+        self._goes_on = False
+        if last is not None:
+            assert self._patient is not None, "the connection is open"
+            last.keep_alive = False
+            last.transport = self._patient
 
     def _answer(self, error: ApiError) -> None:
         body = error.to_json()

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 
-from core.net.late_writes import LateWrites
 from core.net.served.acceptor import Acceptor
 from core.net.served.connection import Connection
 from core.net.served.connections import Connections
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp
 
+    from core.net.late_writes import LateWrites
     from core.net.served.call import Calls
     from core.net.served.config import PortConfig
 
@@ -44,7 +44,7 @@ class PortServer(uvicorn.Server):
     ) -> None:
         """``calls`` answers its requests without ASGI, and ``app`` all others.
 
-        ``late_writes``: shared with clients of the loop; None: its own.
+        ``late_writes`` may put whole answers of ``calls`` off in a burst; without it all are written at once.
         """
         super().__init__(
             uvicorn.Config(
@@ -90,10 +90,8 @@ class PortServer(uvicorn.Server):
         self.up.set()
 
     def _connection(self) -> asyncio.Protocol:
-        late_writes = self._late_writes
-        if late_writes is None:
-            late_writes = self._late_writes = LateWrites(asyncio.get_running_loop())
-        return Connection(self._app, self.server_state, self.connections, late_writes, self._calls).as_protocol()
+        made = Connection(self._app, self.server_state, self.connections, self._calls, self._late_writes)
+        return made.as_protocol()
 
     async def main_loop(self) -> None:
         """Wait for ``leave``. uvicorn's own loop polls ten times a second, and makes a Date header that is not sent."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from core.net.late_writes import LateWrites
 from core.net.served.call import HttpCall
 from core.net.served.flow import Flow
 
 if TYPE_CHECKING:
+    from core.net.late_writes import LateWrites
     from core.net.served.call import Calls
 
 
@@ -39,7 +39,7 @@ class FakeConnection:
         self.flow = Flow(self.transport)
         self.tasks: set[asyncio.Task[None]] = set()
         self.has_deadline = False
-        self.late_writes = LateWrites(asyncio.get_event_loop())
+        self.late_writes: LateWrites | None = None
         self.num_answers = 0
 
     def on_response_complete(self) -> None:

@@ -43,12 +43,8 @@ class Late:
 
 
 @pytest.fixture
-def late(monkeypatch: pytest.MonkeyPatch) -> Late:
+async def late(monkeypatch: pytest.MonkeyPatch) -> Late:
     monkeypatch.setattr("core.net.client.connection.set_tcp_options", lambda *_: None)
-    return asyncio.run(_new())
-
-
-async def _new() -> Late:
     return Late()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,13 +14,16 @@ from core.protocol.errors import NotFoundError
 from router.dialects.reply import reply_to
 from tests.kits.burst import in_a_burst
 from tests.kits.patience import PATIENCE_S
-from tests.kits.port import HEAD, Caller, as_calls, serving
+from tests.kits.port import HEAD, Caller, Served, as_calls, serving
 from tests.kits.worker.calls import FakeConnection
 from workers.server.client import Client
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from core.net.late_writes import Writer
     from core.net.served.call import HttpCall
+    from tests.kits.clock import Turns
 
 BODY = HEAD + b"content-length: 4\r\n\r\n"
 HELD = BODY.replace(b"/echo", b"/held")
@@ -56,6 +60,11 @@ class Late(FakeConnection):
         self.late_writes, self.turns = in_a_burst()
 
 
+@pytest.fixture(autouse=True)
+def kind() -> None:
+    as_calls.set(True)
+
+
 @pytest.fixture
 async def late() -> Late:
     return Late()
@@ -78,6 +87,16 @@ async def test_it_was_answered_if_the_client_leaves_before(late: Late) -> None:
     assert (call.answered, late.told.gone_calls, late.sent, late.num_answers) == (True, [], b"", 0)
 
 
+async def test_whose_client_leaves_before_was_not_sent_by_a_worker(late: Late) -> None:
+    """P keeps nothing for an answer that did not leave."""
+    call = late.ask()
+    client = Client(call, "req-1")
+    client.send_json(200, b"{}")
+    call.gone()
+    late.turns.next()
+    assert client.gone
+
+
 async def test_the_last_answer_of_a_connection_is_not_put_off(late: Late) -> None:
     call = late.ask(body=None)
     call.answer(400, b"", b"ab")
@@ -96,10 +115,80 @@ async def test_after_an_answer_that_is_put_off_a_worker_sends_no_error(late: Lat
     client = Client(late.ask(), "req-1")
     client.send_json(200, b"{}")
     client.send_error(NotFoundError("too late"))
-    assert not client.gone
     late.turns.next()
+    assert not client.gone
     assert late.sent.endswith(b"\r\n\r\n{}")
     assert b"too late" not in late.sent
+
+
+@contextlib.asynccontextmanager
+async def serving_late() -> AsyncIterator[tuple[Served, Turns]]:
+    """A port in a burst: its answers are put off until the test makes the next turn."""
+    async with serving() as served:
+        late_writes, turns = in_a_burst()
+        served.port._server._late_writes = late_writes
+        yield served, turns
+
+
+async def put_off(served: Served) -> Caller:
+    """A client whose answer is put off."""
+    caller = await served.connect()
+    await caller.send(BODY + b"abcd")
+    async with asyncio.timeout(PATIENCE_S):
+        while not served.app.calls:  # noqa: ASYNC110 (the far side of a socket has no event to wait on)
+            await asyncio.sleep(0.002)
+    (call,) = served.app.calls
+    assert (call.answered, call.response_complete) == (True, False)
+    return caller
+
+
+@pytest.mark.parametrize(
+    ("behind", "code"),
+    [
+        (HEAD + b"transfer-encoding: chunked\r\n\r\nZZ\r\n", "invalid_http"),
+        (b"GET /echo HTTP/1.1\r\n\r\n", "invalid_host"),
+    ],
+    ids=["body", "head"],
+)
+async def test_what_is_refused_behind_it_takes_nothing_from_it(behind: bytes, code: str) -> None:
+    async with serving_late() as (served, turns):
+        caller = await put_off(served)
+        await caller.send(behind)
+        assert (await caller.answer()).body == b"4"
+        refusal = await caller.answer()
+        assert (refusal.status, refusal.code) == (400, code)
+        turns.next()
+        await caller.closed()
+
+
+async def test_a_client_that_sends_no_more_still_gets_it() -> None:
+    async with serving_late() as (served, turns):
+        caller = await put_off(served)
+        caller.writer.write_eof()
+        assert (await caller.answer()).body == b"4"
+        turns.next()
+        await caller.closed()
+
+
+async def test_a_port_that_stops_sends_it_first() -> None:
+    async with serving_late() as (served, turns):
+        caller = await put_off(served)
+        await served.port.stop(PATIENCE_S)
+        assert (await caller.answer()).body == b"4"
+        turns.next()
+        await caller.closed()
+
+
+async def test_one_behind_it_begins_after_it() -> None:
+    async with serving_late() as (served, turns):
+        caller = await put_off(served)
+        await caller.send(BODY + b"efgh" + GET)
+        await asyncio.sleep(0.05)
+        assert len(served.app.calls) == 1
+        for _ in range(3):
+            turns.next()
+            await asyncio.sleep(0.01)
+        assert [(await caller.answer()).body for _ in range(3)] == [b"4", b"8", b"8"]
 
 
 @pytest.mark.interpreted
@@ -123,6 +212,7 @@ def test_in_a_burst_every_client_has_its_answers_in_order(monkeypatch: pytest.Mo
 async def _burst() -> None:
     as_calls.set(True)
     async with serving() as served:
+        served.port._server._late_writes = LateWrites(asyncio.get_running_loop())
         served.app._answer = lambda call: call.answer(202, b"", b"x")  # type: ignore[method-assign]
         callers = [await served.connect() for _ in range(NUM_CLIENTS)]
         for caller in callers:

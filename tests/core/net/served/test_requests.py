@@ -112,6 +112,43 @@ async def test_an_upgrade_is_not_made() -> None:
         assert len(served.app.scopes) == 1
 
 
+@pytest.mark.parametrize("method", [b"GET", b"POST"])
+async def test_a_target_without_a_path_means_the_root(method: bytes) -> None:
+    async with serving() as served:
+        _, answer = await served.ask(method + b" http://x HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n")
+        (scope,) = served.app.scopes
+        assert (answer.status, scope["path"], scope["raw_path"]) == (200, "/", b"/")
+
+
+async def test_that_the_client_left_is_told_also_if_it_has_asked_for_more(caplog: pytest.LogCaptureFixture) -> None:
+    async with serving() as served:
+        caller = await served.connect()
+        await caller.send(b"GET /long HTTP/1.1\r\nhost: x\r\n\r\n" + CHUNKED + b"0\r\n\r\n")
+        await served.app.until_asked(1)
+        caller.writer.transport.abort()
+        tasks = served.port._server.server_state.tasks
+        await asyncio.wait(tasks)
+    assert (len(served.app.scopes), len(served.app.calls)) == (1, 0), "the second one never began"
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+@pytest.mark.parametrize("bad", [b"ZZ\r\n", b"1\r\nx\r\nZZ\r\n", b"1;" + b"x" * 300_000], ids=["first", "next", "size"])
+@pytest.mark.parametrize("num_before", [1, 3])
+async def test_who_is_before_a_body_that_is_none_still_has_its_answer(bad: bytes, num_before: int) -> None:
+    held = HEAD.replace(b"/echo", b"/held") + b"content-length: 1\r\n\r\nx"
+    async with serving(SMALL) as served:
+        caller = await served.connect()
+        await caller.send(held * num_before)
+        await served.app.until_asked(1)
+        await caller.send(CHUNKED + bad)
+        await asyncio.sleep(0.05)
+        served.app.go_on.set()
+        answers = [await caller.answer() for _ in range(num_before)]
+        assert [answer.status for answer in answers] == [200] * num_before
+        assert [answer.headers.get("connection") for answer in answers] == [*[None] * (num_before - 1), "close"]
+        await caller.closed()
+
+
 async def test_answers_come_in_the_order_of_the_requests() -> None:
     async with serving() as served:
         caller = await served.connect()
