@@ -579,10 +579,11 @@ class Connection:
             request.gone()
 
     def _write_answer(self) -> None:
-        """Write an answer that is put off: what comes now may close the connection."""
+        """Write the answer that is put off, and those that it leads to: what comes now may close the connection."""
         request = self._under_way
-        if isinstance(request, HttpCall) and request.answered:
+        while isinstance(request, HttpCall) and request.answered:
             request.write_now()
+            request = self._under_way
 
     def _flush(self) -> None:
         if self.unsent_bytes():

@@ -162,10 +162,13 @@ async def test_what_is_refused_behind_it_takes_nothing_from_it(behind: bytes, co
 
 
 async def test_a_client_that_sends_no_more_still_gets_it() -> None:
+    """And those that follow from it."""
     async with serving_late() as (served, turns):
         caller = await put_off(served)
+        await caller.send((BODY + b"abcd") * 3)
+        await asyncio.sleep(0.05)
         caller.writer.write_eof()
-        assert (await caller.answer()).body == b"4"
+        assert [(await caller.answer()).body for _ in range(4)] == [b"4", b"8", b"12", b"16"]
         turns.next()
         await caller.closed()
 
