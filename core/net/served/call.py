@@ -109,7 +109,7 @@ class HttpCall(Writer):
         #: ``calls`` know of it.
         self._is_next = self._is_late = self._has_begun = False
         self._waits_for_100 = waits_for_100
-        #: A whole answer that is not written yet.
+        #: What is put off: a whole answer, or parts of a stream.
         self._unsent = b""
         self.path = path
         self.headers = headers
@@ -190,6 +190,11 @@ class HttpCall(Writer):
         if not self.answered:
             self._calls.gone(self)
 
+    @property
+    def has_unsent(self) -> bool:
+        """Whether something is put off."""
+        return bool(self._unsent)
+
     # --- from whoever answers
 
     def body(self) -> bytes:
@@ -244,13 +249,14 @@ class HttpCall(Writer):
             late_writes.add(self)
 
     def write_now(self) -> None:
-        """Write the whole answer, unless it was written or the client has gone. Only now the next request of its
-        connection begins.
+        """Write what is put off, unless it was written or the client has gone. Only after a whole answer the next
+        request of its connection begins.
         """
-        answer, self._unsent = self._unsent, b""
-        if answer and not self.disconnected:
-            self.transport.write(answer)
-            self._end()
+        data, self._unsent = self._unsent, b""
+        if data and not self.disconnected:
+            self.transport.write(data)
+            if self.answered:
+                self._end()
 
     def start(self, head: bytes, data: bytes) -> None:
         """Begin to send a stream, with status 200. Without ``data`` only its head is sent."""
@@ -276,16 +282,27 @@ class HttpCall(Writer):
         if data:  # an empty chunk would be the end
             size = len(data)
             if size < len(_SIZE_LINES):
-                self.transport.write(_SIZE_LINES[size] + data + b"\r\n")  # for so few bytes cheaper than a join
+                self._write(_SIZE_LINES[size] + data + b"\r\n")  # for so few bytes cheaper than a join
             else:
-                self.transport.write(b"%x\r\n%b\r\n" % (size, data))
+                self._write(b"%x\r\n%b\r\n" % (size, data))
         return not self._flow.write_paused
 
     def end(self) -> None:
         """Complete the stream."""
         if not self.disconnected:
-            self.transport.write(_LAST_CHUNK)
-            self._end()
+            self.answered = True
+            self._write(_LAST_CHUNK)
+
+    def _write(self, data: bytes) -> None:
+        if self._unsent:
+            self._unsent += data
+            return
+        self._unsent = data
+        late_writes = self._connection.late_writes
+        if late_writes is None:
+            self.write_now()
+        else:
+            late_writes.add(self)
 
     def _end(self) -> None:
         self.response_complete = self.answered = True

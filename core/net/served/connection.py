@@ -579,9 +579,9 @@ class Connection:
             request.gone()
 
     def _write_answer(self) -> None:
-        """Write the answer that is put off, and those that it leads to: what comes now may close the connection."""
+        """Write what is put off, and the answers that it leads to: what comes now may close the connection."""
         request = self._under_way
-        while isinstance(request, HttpCall) and request.answered:
+        while isinstance(request, HttpCall) and request.has_unsent:
             request.write_now()
             request = self._under_way
 

@@ -1,4 +1,4 @@
-"""Whole answers that are put off to the end of the loop's turn: their order, and whose client leaves before it."""
+"""Answers that are put off to the end of the loop's turn: their order, and whose client leaves before it."""
 
 from __future__ import annotations
 
@@ -95,6 +95,31 @@ async def test_whose_client_leaves_before_was_not_sent_by_a_worker(late: Late) -
     call.gone()
     late.turns.next()
     assert client.gone
+
+
+async def test_parts_of_a_stream_are_written_together_and_in_order(late: Late) -> None:
+    call = late.ask()
+    call.start(b"", b"first")
+    assert late.sent.endswith(b"5\r\nfirst\r\n"), "the first one is written at once"
+    num_sent = len(late.sent)
+    assert call.write(b"ab")
+    assert call.write(b"c" * 5000)
+    call.end()
+    assert (call.answered, call.response_complete, len(late.sent)) == (True, False, num_sent)
+    late.turns.next()
+    assert late.sent[num_sent:] == b"2\r\nab\r\n1388\r\n" + b"c" * 5000 + b"\r\n0\r\n\r\n"
+    assert (call.response_complete, late.num_answers) == (True, 1)
+
+
+async def test_that_a_client_leaves_amid_a_stream_is_told(late: Late) -> None:
+    call = late.ask()
+    call.start(b"", b"first")
+    call.write(b"ab")
+    num_sent = len(late.sent)
+    call.gone()
+    call.end()
+    late.turns.next()
+    assert (late.told.gone_calls, len(late.sent), late.num_answers) == ([call], num_sent, 0)
 
 
 async def test_the_last_answer_of_a_connection_is_not_put_off(late: Late) -> None:
