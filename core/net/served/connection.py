@@ -411,7 +411,8 @@ class Connection:
             return None
         url = self._url
         if url not in calls.urls:
-            url = unquote_to_bytes(httptools.parse_url(url).path or b"/")
+            parts: Any = httptools.parse_url(url)  # Any: its path may be None, which mypyc would not take for bytes
+            url = unquote_to_bytes(parts.path or b"/")
             if url not in calls.urls:
                 return None
         return url.decode("ascii")
