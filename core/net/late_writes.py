@@ -76,3 +76,11 @@ class LateWrites:
                 writer.write_now()
             except Exception:  # the others' must still be written
                 logger.exception("a write met a bug")
+
+
+def write(writer: Writer, late_writes: LateWrites | None) -> None:
+    """Call ``writer.write_now``: at once without ``late_writes``, else when they do."""
+    if late_writes is None:
+        writer.write_now()
+    else:
+        late_writes.add(writer)

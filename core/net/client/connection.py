@@ -15,7 +15,7 @@ from core.net.client.answer import HttpAnswer
 from core.net.client.chunks import whole_chunks
 from core.net.client.errors import CallError, ConnectionLost, NotHttp
 from core.net.deadlines import Timeouts
-from core.net.late_writes import Writer
+from core.net.late_writes import Writer, write
 from core.net.sockets import set_tcp_options
 
 if TYPE_CHECKING:
@@ -123,10 +123,7 @@ class Connection(Writer):
             answer.fail(ConnectionLost("the connection is closed"))
         elif body_bytes < _JOINED_BYTES:
             self._unsent = b"".join((head, *body))
-            if self._late_writes is None:
-                self.write_now()
-            else:
-                self._late_writes.add(self)
+            write(self, self._late_writes)
         else:
             transport.writelines((head, *body))
         return answer

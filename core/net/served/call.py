@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
-from core.net.late_writes import Writer
+from core.net.late_writes import Writer, write
 
 if TYPE_CHECKING:
     import asyncio
@@ -233,7 +233,7 @@ class HttpCall(Writer):
         if self.disconnected:
             return
         self.response_started = self.answered = True
-        self._unsent = b"%b%b%bcontent-length: %d\r\n%b\r\n%b" % (
+        answer = b"%b%b%bcontent-length: %d\r\n%b\r\n%b" % (
             STATUS_LINE[status],
             head,
             self.more_headers,
@@ -241,12 +241,11 @@ class HttpCall(Writer):
             b"" if self.keep_alive else CLOSE,
             body,
         )
-        late_writes = self._connection.late_writes
-        # While the body still comes, ``transport`` lingers when it is closed; a turn later it may be another one.
-        if late_writes is None or not self.keep_alive:
+        if self.keep_alive:
+            self._write(answer)
+        else:  # while the body still comes, ``transport`` lingers when it is closed; a turn later it may be another one
+            self._unsent = answer
             self.write_now()
-        else:
-            late_writes.add(self)
 
     def write_now(self) -> None:
         """Write what is put off, unless it was written or the client has gone. Only after a whole answer the next
@@ -298,11 +297,7 @@ class HttpCall(Writer):
             self._unsent += data
             return
         self._unsent = data
-        late_writes = self._connection.late_writes
-        if late_writes is None:
-            self.write_now()
-        else:
-            late_writes.add(self)
+        write(self, self._connection.late_writes)
 
     def _end(self) -> None:
         self.response_complete = self.answered = True

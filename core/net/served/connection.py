@@ -202,7 +202,7 @@ class Connection:
 
     def eof_received(self) -> None:
         """The client sends no more: the transport closes."""
-        self._write_answer()
+        self._write_unsent()
 
     def pause_writing(self) -> None:
         """The write buffer is full: start the timeout for unread answers."""
@@ -382,7 +382,6 @@ class Connection:
             self._owes = False
             self._port.settle(self)
         path = self._path_of_call()
-        before = self._newest
         newest: HttpCall | AsgiCycle
         newest = self._new_cycle(version) if path is None else self._new_call(path, is_old=version == "1.0")
         self._newest = newest
@@ -392,7 +391,7 @@ class Connection:
         newest.keep_alive = False
         assert self._patient is not None, "the connection is open"
         newest.transport = self._patient
-        if (before is None or before.response_complete) and not self._is_full:
+        if self._under_way is None and not self._is_full:
             self._begin(newest)
             return
         self._behind.append(newest)
@@ -545,7 +544,7 @@ class Connection:
     def shutdown(self) -> None:
         """The port closes: end after the request under way."""
         self._goes_on = False
-        self._write_answer()
+        self._write_unsent()
         if self._newest is None or self._newest.response_complete:
             self.transport.close()
         else:
@@ -579,7 +578,7 @@ class Connection:
         if request is not None:
             request.gone()
 
-    def _write_answer(self) -> None:
+    def _write_unsent(self) -> None:
         """Write what is put off, and the answers that it leads to: what comes now may close the connection."""
         request = self._under_way
         while isinstance(request, HttpCall) and request.has_unsent:
@@ -598,7 +597,7 @@ class Connection:
     def _refuse(self, error: ApiError) -> None:
         """Answer with the error and close; if another answer is under way, close after that one."""
         self._port.notices.note(LARGE_HEAD if isinstance(error, HeadTooLargeError) else BAD_REQUEST)
-        self._write_answer()
+        self._write_unsent()
         newest = self._newest
         if newest is None or newest.response_complete:
             self._answer(error)

@@ -30,6 +30,18 @@ class _Transport:
         pass
 
 
+class NoCalls:
+    """Nobody answers; a client that leaves is noted by its call alone."""
+
+    urls: frozenset[bytes] = frozenset()
+
+    def begin(self, call: HttpCall) -> None: ...
+    def wait(self, call: HttpCall) -> None: ...
+    def took(self, call: HttpCall, num_bytes: int) -> None: ...
+    def serve(self, call: HttpCall) -> None: ...
+    def gone(self, call: HttpCall) -> None: ...
+
+
 class FakeConnection:
     """``Connected``: one request at a time, which the test feeds."""
 

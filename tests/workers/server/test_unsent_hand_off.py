@@ -10,7 +10,7 @@ import pytest
 
 from core.protocol.errors import ApiError
 from core.protocol.openai.requests import CompletionRequest
-from tests.kits.worker.calls import FakeConnection
+from tests.kits.worker.calls import FakeConnection, NoCalls
 from tests.kits.worker.front import RecordingLeases, ScriptedEngine, completion, fast_tokenizer, render
 from tests.kits.worker.hand_off import ASK
 from workers.engine.api import FinishReason, HandOff, TokenOutput
@@ -77,18 +77,6 @@ async def asked() -> AsyncIterator[Asked]:
         yield Asked(identity, job)
     finally:
         tokenizer.close()
-
-
-class NoCalls:
-    """Nobody answers; a client that leaves is noted by its call alone."""
-
-    urls: frozenset[bytes] = frozenset()
-
-    def begin(self, call: HttpCall) -> None: ...
-    def wait(self, call: HttpCall) -> None: ...
-    def took(self, call: HttpCall, num_bytes: int) -> None: ...
-    def serve(self, call: HttpCall) -> None: ...
-    def gone(self, call: HttpCall) -> None: ...
 
 
 def client_of(call: HttpCall) -> Client:

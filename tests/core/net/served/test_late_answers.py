@@ -15,7 +15,7 @@ from router.dialects.reply import reply_to
 from tests.kits.burst import in_a_burst
 from tests.kits.patience import PATIENCE_S
 from tests.kits.port import HEAD, Caller, Served, as_calls, serving
-from tests.kits.worker.calls import FakeConnection
+from tests.kits.worker.calls import FakeConnection, NoCalls
 from workers.server.client import Client
 
 if TYPE_CHECKING:
@@ -31,21 +31,11 @@ GET = b"GET /echo HTTP/1.1\r\nhost: x\r\n\r\n"
 NUM_CLIENTS = 24
 
 
-class Told:
-    """``Calls`` that answers nothing, and notes who has gone."""
-
-    urls = frozenset({b"/here"})
+class Told(NoCalls):
+    """Notes who has gone."""
 
     def __init__(self) -> None:
         self.gone_calls: list[HttpCall] = []
-
-    def begin(self, call: HttpCall) -> None: ...
-
-    def wait(self, call: HttpCall) -> None: ...
-
-    def took(self, call: HttpCall, num_bytes: int) -> None: ...
-
-    def serve(self, call: HttpCall) -> None: ...
 
     def gone(self, call: HttpCall) -> None:
         self.gone_calls.append(call)
@@ -159,9 +149,7 @@ async def put_off(served: Served) -> Caller:
     """A client whose answer is put off."""
     caller = await served.connect()
     await caller.send(BODY + b"abcd")
-    async with asyncio.timeout(PATIENCE_S):
-        while not served.app.calls:  # noqa: ASYNC110 (the far side of a socket has no event to wait on)
-            await asyncio.sleep(0.002)
+    await served.app.until_asked(1)
     (call,) = served.app.calls
     assert (call.answered, call.response_complete) == (True, False)
     return caller
@@ -245,13 +233,7 @@ async def _burst() -> None:
         callers = [await served.connect() for _ in range(NUM_CLIENTS)]
         for caller in callers:
             await caller.send(HELD + b"abcd" + GET + BODY + b"abcd")
-        async with asyncio.timeout(PATIENCE_S):
-            while len(served.app.calls) < NUM_CLIENTS:  # noqa: ASYNC110 (the far side of a socket has no event)
-                await asyncio.sleep(0.002)
+        await served.app.until_asked(NUM_CLIENTS)
         served.app.go_on.set()
         for caller in callers:
-            assert await _statuses(caller) == [202, 200, 202]
-
-
-async def _statuses(caller: Caller) -> list[int]:
-    return [(await caller.answer()).status for _ in range(3)]
+            assert [(await caller.answer()).status for _ in range(3)] == [202, 200, 202]
