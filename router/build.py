@@ -10,7 +10,7 @@ from core.net.client.http_client import HttpClient
 from core.net.deadlines import Timeouts
 from core.net.late_writes import LateWrites
 from core.net.served.body import BodyBudget
-from core.protocol.router import new_router_id
+from core.protocol.request_ids import new_router_id
 from core.protocol.token_keys import vllm_handshake_key
 from core.protocol.worker import Role
 from router.engines.baton.engine import BatonEngine
@@ -56,7 +56,8 @@ def build_services(
     pool = WorkerPool(settings.default_max_in_flight, breaker_failures=settings.breaker_failures)
     prefill_queue, held_queue = WorkerQueue(pool.leave), WorkerQueue(pool.leave)
     token = None if settings.internal_token is None else settings.internal_token.get_secret_value()
-    late_writes = LateWrites(asyncio.get_running_loop())
+    loop = asyncio.get_running_loop()
+    late_writes = LateWrites(loop)
     upstream = HttpClient(CONNECT_TIMEOUT_S, tls, late_writes)
     calls = InternalCalls(upstream, token)
     pick_decode = DECODE_POLICIES[settings.pick_decode](pool.on_gone)
@@ -70,6 +71,7 @@ def build_services(
     stored = StoredLeases(leases, lambda: _all_have_fence(pool)) if settings.redis_url else None
     services = Services(
         settings=settings,
+        clock=loop.time,
         late_writes=late_writes,
         upstream=upstream,
         pool=pool,
@@ -100,7 +102,7 @@ def build_services(
         ),
         retry_budget=RetryBudget(settings.retry_budget_fraction, settings.retry_budget_floor_per_s),
         body_budget=BodyBudget(settings.max_bodies_bytes),
-        timeouts=Timeouts(asyncio.get_running_loop()),
+        timeouts=Timeouts(loop),
         readiness=Readiness(pool, settings.ready_prefill_wait_s, time.monotonic),
         lease_limit=lease_limit,
         releaser=Releaser(pool, lease_limit, prefill_aborts),

@@ -9,6 +9,8 @@ from router.pool import EngineKind
 from router.request.ended import EndedRequests
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from core.net.deadlines import Timeouts
     from core.net.late_writes import LateWrites
     from core.net.served.body import BodyBudget
@@ -43,6 +45,7 @@ class Services:
         self,
         *,
         settings: RouterSettings,
+        clock: Callable[[], float],
         late_writes: LateWrites,
         upstream: Upstream,
         pool: WorkerPool,
@@ -73,6 +76,8 @@ class Services:
         worker_headers: tuple[tuple[str, str], ...],
     ) -> None:
         self.settings = settings
+        #: The event loop's, seconds. To ask for the loop each time costs a call to the system.
+        self.clock = clock
         #: Of the clients' port and of ``upstream``, so that a turn's writes are put off together.
         self.late_writes = late_writes
         self.upstream = upstream

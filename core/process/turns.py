@@ -17,6 +17,8 @@ class Turns:
 
     def __init__(self, most: int, go_on: Callable[[], None]) -> None:
         self._most = most
+        #: Known from the first turn on.
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._go_on = go_on
         #: How many more things may be done in this turn of the loop.
         self.left = most
@@ -24,7 +26,9 @@ class Turns:
     def take(self, num: int = 1) -> None:
         """Count one more thing in this turn. It counts as ``num``, of which there may be more than are left."""
         if self.left == self._most:
-            asyncio.get_running_loop().call_soon(self._next)
+            if self._loop is None:
+                self._loop = asyncio.get_running_loop()  # which asks the system for the process each time
+            self._loop.call_soon(self._next)
         self.left = max(0, self.left - num)
 
     def _next(self) -> None:

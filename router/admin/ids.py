@@ -19,7 +19,7 @@ from core.protocol.ids import (
     request_of,
     resolve,
 )
-from core.protocol.router import is_request_id
+from core.protocol.request_ids import is_request_id
 from router.admin.fan_out import ask_all
 
 if TYPE_CHECKING:

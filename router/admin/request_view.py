@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, Field
 
-from core.protocol.router import owner_of
+from core.protocol.request_ids import owner_of
 from router.request.states import State
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from urllib.parse import quote
 from fastapi import APIRouter
 
 from core.protocol.errors import BadRequestError, NotFoundError, UpstreamError
-from core.protocol.router import owner_of
+from core.protocol.request_ids import owner_of
 from router.admin.fan_out import FromAllRouters, ask_all
 from router.admin.ids import known_or_given, one_request
 from router.admin.local import (

@@ -9,7 +9,7 @@ from core.net.answers import retry_after, send_whole
 from core.net.served.body import Body, BodyReader
 from core.protocol.errors import ApiError, PermissionDeniedError
 from core.protocol.excerpts import excerpt
-from core.protocol.router import new_request_id
+from core.protocol.request_ids import new_request_id
 from router.edge.body_limits import SMALL
 from router.edge.cors import answer_preflight, is_preflight
 from router.edge.doors import Doors, is_api

@@ -22,7 +22,7 @@ from core.protocol.errors import (
     UnavailableError,
 )
 from core.protocol.openai.json_body import parse_body
-from core.protocol.router import new_request_id
+from core.protocol.request_ids import new_request_id
 from router.dialects.known import DIALECTS
 from router.dialects.reply import refuse, reply_to
 from router.dialects.translated import translated

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from core.net.client.http_client import HttpClient
 from core.process.task_end import end_task
-from core.protocol.router import new_router_id
+from core.protocol.request_ids import new_router_id
 from core.protocol.token_keys import hello_key
 from router.peers.calls import CALL_TIMEOUT_S, PeerCalls
 from router.peers.links import LinkedPeers

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from core.protocol.router import owner_of
+from core.protocol.request_ids import owner_of
 from router.request.states import State
 
 if TYPE_CHECKING:

@@ -15,6 +15,8 @@ from router.request.progress import RequestProgress
 from router.request.states import RETRIES, Event, State
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from core.protocol.errors import ApiError
     from router.pool import Reservation, Worker
     from router.queue.worker_queue import Waiter
@@ -103,9 +105,11 @@ class Exchange:
         sent_tokens: SentTokens,
         attempts: Attempts,
         releaser: Releaser,
+        clock: Callable[[], float],
         prompt: Prompt | None = None,
     ) -> None:
         """``number`` grows with every request and orders it in queues. ``releaser`` releases what it holds.
+        ``clock``: the event loop's, seconds.
 
         ``prompt``: what is known of the prompt, if another choice has the same; None: it is found in the body.
         """
@@ -119,8 +123,7 @@ class Exchange:
         self.prompt = prompt or Prompt(asked.model, body.prompt_bytes(), body.prompt, body.num_ids())
         #: What it is to the other choices of a request; None: it is a request by itself.
         self.choice: ChoiceRole | None = None
-        #: The event loop's clock, seconds.
-        self.clock = asyncio.get_running_loop().time
+        self.clock = clock
         self.progress = RequestProgress(self.clock())
         #: The last workers that prefilled and decoded.
         self.prefill_worker: Worker | None = None

@@ -51,7 +51,7 @@ def new_whole(
         made = _exchange(services, request_id, asked, one, role, reply, room, share, lead)
         lead = lead or made
         exchanges.append(made)
-    return WholeRequest(request_id, asked, choices, reply, exchanges)
+    return WholeRequest(request_id, asked, choices, reply, exchanges, services.clock)
 
 
 def _shared(asked: ClientRequest, choices: Choices) -> SharedPrefill[SharedAnswer] | None:

@@ -42,7 +42,8 @@ def new_request(
     attempts = Attempts(services.limits, services.retry_budget)
     number = services.active.next_number()
     releaser = services.releaser
-    return Exchange(request_id, number, asked, body, reply, num_bytes, sent_tokens, attempts, releaser, prompt)
+    clock = services.clock
+    return Exchange(request_id, number, asked, body, reply, num_bytes, sent_tokens, attempts, releaser, clock, prompt)
 
 
 def _sent_tokens(services: Services, asked: ClientRequest, body: ClientBody) -> SentTokens:

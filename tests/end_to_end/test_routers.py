@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from baton.cluster.process import stopped
-from core.protocol.router import owner_of
+from core.protocol.request_ids import owner_of
 from tests.kits.patience import PATIENCE_S
 from tests.kits.whole import reference
 from tests.kits.whole.stack import MODEL, Stack, eventually

@@ -127,6 +127,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
             "handshake",
             "id_syntax",
             "leases_at_p",
+            "request_ids",
             "router",
             "scale",
             "status",
@@ -137,7 +138,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     "core.net": (
         ("access", "error_pages", "vllm_handshakes"),
         ("client", "served"),
-        ("answers", "deadlines", "late_writes", "sockets", "tls"),
+        ("answers", "deadlines", "known_head", "late_writes", "sockets", "tls"),
     ),
 }
 

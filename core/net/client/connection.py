@@ -15,6 +15,7 @@ from core.net.client.answer import HttpAnswer
 from core.net.client.chunks import whole_chunks
 from core.net.client.errors import CallError, ConnectionLost, NotHttp
 from core.net.deadlines import Timeouts
+from core.net.known_head import KnownHead
 from core.net.late_writes import Writer, write
 from core.net.sockets import set_tcp_options
 
@@ -58,13 +59,18 @@ class Connection(Writer):
         "_everyone",
         "_is_at_chunk",
         "_is_between",
+        "_known",
+        "_known_kept",
+        "_known_status",
         "_late_writes",
+        "_names",
         "_num_head_bytes",
         "_parser",
         "_parts",
         "_paused",
         "_status",
         "_transport",
+        "_unlearned",
         "_unsent",
         "_until_eof",
         "call_later",
@@ -97,6 +103,14 @@ class Connection(Writer):
         self._until_eof = True
         #: Bytes since the last byte of a body. The parser keeps a header until it is whole.
         self._num_head_bytes = 0
+        #: The head of the last answer that came whole, and what the parser said of it: the status, and of its headers
+        #: those that are kept.
+        self._known = KnownHead()
+        self._known_status = 0
+        self._known_kept = (b"", b"", b"")
+        #: Whether the head that the parser reads is to be learned; and the names in it.
+        self._unlearned = False
+        self._names: list[bytes] = []
         self._paused = False
         #: The pieces of the body in the data under way.
         self._parts: list[bytes] = []
@@ -151,7 +165,17 @@ class Connection(Writer):
                 if answer.feed(body):
                     answer.wake()
                 return
-        answer.started = True
+        if not answer.started:
+            answer.started = True
+            known = self._known
+            end = known.end_in(data)
+            if end and len(data) == end + known.num_body_bytes:
+                self._take_known(answer, data[end:])
+                return
+            self._unlearned = known.is_wanted
+        self._parse(answer, data)
+
+    def _parse(self, answer: HttpAnswer, data: bytes) -> None:
         self._num_head_bytes += len(data)
         failure: CallError | None = None
         try:
@@ -166,11 +190,35 @@ class Connection(Writer):
         else:
             answer.wake()  # a head or an end has come, or a part of one
         self._is_at_chunk = self._is_between and data[-2:] == b"\r\n"  # else a part of the next chunk's size is here
+        if self._unlearned:
+            self._unlearned = False
+            if answer.complete and self.usable:
+                self._learn(answer, data)
+            self._names.clear()
         if failure is None and self._num_head_bytes > MAX_HEAD_BYTES:
             failure = NotHttp("the head of the worker's answer was larger than allowed")
         if failure is not None:
             self._lose(failure, failure.__cause__)
             self.abort()
+
+    def _take_known(self, answer: HttpAnswer, body: bytes) -> None:
+        """Take a whole answer whose head is known."""
+        answer.content_type, answer.retry_after, answer.metadata = self._known_kept
+        answer.begin(self._known_status)
+        self._answer = None
+        self._finish(answer)
+        if body:
+            answer.feed(body)
+        answer.wake()
+
+    def _learn(self, answer: HttpAnswer, data: bytes) -> None:
+        """``data``: the answer, if it came whole."""
+        known = self._known
+        if known.learn(data, self._names) and known.end_in(data) + known.num_body_bytes == len(data):
+            self._known_status = answer.status
+            self._known_kept = (answer.content_type, answer.retry_after, answer.metadata)
+        else:
+            known.forget()
 
     def eof_received(self) -> None:
         if self._answer is not None and self._answer.status and self._until_eof:
@@ -226,7 +274,10 @@ class Connection(Writer):
             raise _NotDue  # comes back out of feed_data as an HttpParserError
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        kept = _KEPT.get(name.lower())
+        name = name.lower()
+        if self._unlearned:
+            self._names.append(name)
+        kept = _KEPT.get(name)
         if kept is None or self._answer is None:
             return
         if kept is _FRAME:
@@ -254,11 +305,15 @@ class Connection(Writer):
         if self._status < 200:  # 100 Continue and the like come before the answer
             return
         answer, self._answer = self._answer, None
+        self._finish(answer, goes_on=self._parser.should_keep_alive())
+
+    def _finish(self, answer: HttpAnswer | None, *, goes_on: bool = True) -> None:
+        """The answer is whole. ``goes_on``: another request may follow."""
         if answer is not None:
             answer.finish()
         if self._paused:
             self.resume()
-        if self._parser.should_keep_alive() and self.usable:
+        if goes_on and self.usable:
             self.idle_since_s = self.loop.time()
             self.idle.append(self)
         else:

@@ -19,6 +19,7 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_ssl
 
+from core.net.known_head import KnownHead
 from core.net.served.asgi import AsgiCycle, new_scope
 from core.net.served.call import HttpCall
 from core.net.served.flow import Flow
@@ -87,6 +88,10 @@ class Connection:
         "_ignores",
         "_in_head",
         "_is_full",
+        "_known",
+        "_known_headers",
+        "_known_path",
+        "_left",
         "_max_bytes",
         "_max_lines",
         "_newest",
@@ -101,6 +106,7 @@ class Connection:
         "_quiet_bytes",
         "_state",
         "_under_way",
+        "_unlearned",
         "_url",
         "_waits_for_100",
         "flow",
@@ -144,6 +150,14 @@ class Connection:
         #: Whether a request head is awaited or arriving; otherwise a body is.
         self._in_head = True
         self._num_hosts = 0
+        #: The head of the last call, and what the parser said of it. What is known does not go to the parser again,
+        #: and neither does its body, of which ``_left`` bytes are still to come.
+        self._known = KnownHead()
+        self._known_headers: dict[bytes, bytes] = {}
+        self._known_path = ""
+        self._left = 0
+        #: The data that begins with the head that the parser reads, if that is to be learned.
+        self._unlearned = b""
         #: The last Host value that was checked: clients repeat it.
         self._host = b""
         #: Whether ``Connections`` runs the timeout of a head. Kept here because asking ``Connections`` at each request
@@ -223,6 +237,9 @@ class Connection:
         if self._ignores:
             self._ignore(len(data))
             return
+        if self._left:
+            self._take_left(data)
+            return
         self._chunk_bytes = len(data)
         if not self._in_head:
             self._take_body(data)
@@ -230,12 +247,55 @@ class Connection:
             return
         if not self._num_bytes:
             self._port.wake(self)
+            known = self._known
+            end = known.end_in(data)
+            if end and len(data) <= end + known.num_body_bytes and self._takes(end):
+                self._take_known(data, end)
+                return
+            if known.is_wanted:
+                self._unlearned = data
         self._num_bytes += len(data)
         if self._num_bytes > self._max_bytes:
             self._take_long(data)
         else:
             self._feed(data)
+        self._unlearned = b""
         self._wait()
+
+    def _takes(self, end: int) -> bool:
+        """Whether the parser, and what it calls, would take a known head of ``end`` bytes."""
+        return end <= self._max_bytes and len(self._behind) < MAX_PIPELINED
+
+    def _take_known(self, data: bytes, end: int) -> None:
+        """Take a call whose head is known and has ``end`` bytes. The rest of ``data`` is the beginning of its body."""
+        assert self._calls is not None, "the head is that of a call"
+        self._has_begun = True
+        if self._owes:
+            self._owes = False
+            self._port.settle(self)
+        num_bytes = self._known.num_body_bytes
+        headers = self._known_headers.copy()
+        headers[b"content-length"] = self._known.digits
+        self._arrive(HttpCall(self, self._calls, self._known_path, headers, keep_alive=True, waits_for_100=False))
+        self._left = num_bytes
+        if end < len(data):
+            self._take_left(data[end:])
+        elif num_bytes:
+            self._wait_for_body()
+        else:
+            self.on_message_complete()
+
+    def _take_left(self, data: bytes) -> None:
+        """Take more of the body of a call whose head was known, and what follows it."""
+        num_bytes = min(self._left, len(data))
+        self._left -= num_bytes
+        self.on_body(data if num_bytes == len(data) else data[:num_bytes])
+        if self._left:
+            self._wait_for_body()
+            return
+        self.on_message_complete()
+        if num_bytes < len(data):
+            self.data_received(data[num_bytes:])
 
     def _take_long(self, data: bytes) -> None:
         """Parse data of which only the first part may belong to this head."""
@@ -382,8 +442,10 @@ class Connection:
             self._owes = False
             self._port.settle(self)
         path = self._path_of_call()
-        newest: HttpCall | AsgiCycle
-        newest = self._new_cycle(version) if path is None else self._new_call(path, is_old=version == "1.0")
+        self._arrive(self._new_cycle(version) if path is None else self._new_call(path, is_old=version == "1.0"))
+
+    def _arrive(self, newest: HttpCall | AsgiCycle) -> None:
+        """The head of ``newest`` is complete."""
         self._newest = newest
         self._in_head = False
         self._quiet_bytes = self._num_late_lines = 0
@@ -395,7 +457,7 @@ class Connection:
             self._begin(newest)
             return
         self._behind.append(newest)
-        if path is None and not isinstance(self._under_way, HttpCall):  # whose client's end would not be seen
+        if not isinstance(newest, HttpCall) and not isinstance(self._under_way, HttpCall):  # a call's client may leave
             self.flow.pause_reading()
 
     def _check_offer(self) -> None:
@@ -421,14 +483,14 @@ class Connection:
         headers = dict(self._headers)
         if is_old:
             return OldCall(self, self._calls, path, headers, keep_alive=False, waits_for_100=self._waits_for_100)
-        return HttpCall(
-            self,
-            self._calls,
-            path,
-            headers,
-            keep_alive=bool(self._parser.should_keep_alive()),
-            waits_for_100=self._waits_for_100,
-        )
+        goes_on, waits_for_100 = bool(self._parser.should_keep_alive()), self._waits_for_100
+        if self._unlearned and goes_on and not waits_for_100:
+            self._learn(path, headers)
+        return HttpCall(self, self._calls, path, headers, keep_alive=goes_on, waits_for_100=waits_for_100)
+
+    def _learn(self, path: str, headers: dict[bytes, bytes]) -> None:
+        if self._known.learn(self._unlearned, [name for name, _ in self._headers]):
+            self._known_path, self._known_headers = path, headers.copy()
 
     def _new_cycle(self, version: str) -> AsgiCycle:
         """What ASGI needs, the addresses among it, for which no call has to ask the system."""
@@ -474,6 +536,7 @@ class Connection:
             return
         self._in_head = True
         self._num_bytes = 0
+        self._unlearned = b""
         newest = self._newest
         assert newest is not None, "a head comes first"
         if not newest.response_started:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from core.protocol.router import ROUTER_ID_CHARS
+from core.protocol.request_ids import ROUTER_ID_CHARS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,7 +12,7 @@ from core.protocol.errors import DeadlineError
 from router.request.states import LIVE, State
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from core.protocol.errors import ApiError
     from core.protocol.openai.choices import Choices
@@ -52,15 +52,16 @@ class WholeRequest:
         choices: Choices,
         reply: ClientReply,
         exchanges: Sequence[Exchange],
+        clock: Callable[[], float],
     ) -> None:
+        """``clock``: the event loop's, seconds."""
         self.request_id = request_id
         self.asked = asked
         self.choices = choices
         self.reply = reply
         #: The choices, in the order of their indices.
         self.exchanges = exchanges
-        #: The event loop's clock, seconds.
-        self.clock = asyncio.get_running_loop().time
+        self.clock = clock
         self.started_s = self.clock()
         #: Where it was when a choice ended that was not done.
         self.broke_off_in = State.DECODING

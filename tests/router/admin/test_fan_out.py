@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 
 from core.protocol.ids import short
-from core.protocol.router import new_request_id, owner_of
+from core.protocol.request_ids import new_request_id, owner_of
 from tests.kits.patience import PATIENCE_S
 from tests.kits.router.cluster import chat, eventually
 from tests.kits.router.process import Announced, RouterProcess, until_workers

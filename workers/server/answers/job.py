@@ -11,7 +11,7 @@ from core.protocol.choice import Choice
 from core.protocol.errors import BadRequestError, no_such_model
 from core.protocol.openai.requests import COMPLETION_MAX_TOKENS, ChatRequest, R, Request, validate
 from core.protocol.openai.structured import Form, bounded
-from core.protocol.router import is_request_id
+from core.protocol.request_ids import is_request_id
 from workers.engine.api import EngineRequest
 from workers.parsers.deltas import MessageDelta
 from workers.parsers.forced_calls import forced_parser, grammar_of_calls

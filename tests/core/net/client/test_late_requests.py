@@ -10,26 +10,9 @@ from core.net.client.connection import Connection
 from core.net.client.errors import ConnectionLost
 from core.net.deadlines import Timeouts
 from tests.kits.burst import in_a_burst
+from tests.kits.pipe import Pipe
 
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
-
-
-class Pipe(asyncio.Transport):
-    """Keeps what is written."""
-
-    def __init__(self) -> None:
-        super().__init__({"socket": None})
-        self.sent: list[bytes] = []
-        self.aborted = False
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        self.sent.append(bytes(data))
-
-    def is_closing(self) -> bool:
-        return self.aborted
-
-    def abort(self) -> None:
-        self.aborted = True
 
 
 class Late:

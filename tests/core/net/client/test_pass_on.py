@@ -13,6 +13,7 @@ from core.net.client.answer import HttpAnswer
 from core.net.client.connection import Connection
 from core.net.client.errors import CallTimeout, ConnectionLost, NotHttp
 from core.net.deadlines import Timeouts
+from tests.kits.pipe import Pipe
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -47,27 +48,6 @@ class Wire:
         task = asyncio.create_task(self.answer.pass_on(self.take))
         await asyncio.sleep(0)
         return task
-
-
-class Pipe(asyncio.Transport):
-    """Nobody at the other end."""
-
-    def __init__(self) -> None:
-        super().__init__({"socket": None})
-        self.is_reading = True
-
-    def write(self, data: object) -> None: ...
-
-    def is_closing(self) -> bool:
-        return False
-
-    def abort(self) -> None: ...
-
-    def pause_reading(self) -> None:
-        self.is_reading = False
-
-    def resume_reading(self) -> None:
-        self.is_reading = True
 
 
 @pytest_asyncio.fixture
