@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from core.net.client.errors import ConnectError
 from core.protocol.handoff import ASK_PREFILL
 from router.engines.baton.answer import PlainAnswer
-from router.engines.baton.bodies import LIMITS, common, decode_body, seed_of
+from router.engines.baton.bodies import LIMITS, add_seed, common, decode_body
 from router.engines.baton.engine import BatonEngine
 from router.engines.leg_body import closed, whole
 from router.engines.legs import DecodeLeg, PrefillLeg
@@ -37,13 +37,16 @@ class PlainEngine(BatonEngine):
     def prefill_leg(self, request: Exchange, *, hand_off: bool) -> PrefillLeg:
         """P is asked for one token; it may refuse a ``min_tokens`` above that."""
         fields = request.body.fields
-        one = {"max_tokens": 1, **{name: 1 for name in LIMITS if fields.get(name) is not None}}
-        tail: dict[str, Any] = {"stream": False, **one}
+        tail: dict[str, Any] = {"stream": False, "max_tokens": 1}
+        for name in LIMITS:
+            if fields.get(name) is not None:
+                tail[name] = 1
         if hand_off:
             tail["kv_transfer_params"] = ASK_PREFILL
         if fields.get("min_tokens"):
             tail["min_tokens"] = 1
-        return PrefillLeg(closed(request.body.encoded(common), tail | seed_of(request.body)), hand_off=hand_off)
+        add_seed(tail, request.body)
+        return PrefillLeg(closed(request.body.encoded(common), tail), hand_off=hand_off)
 
     def decoded(self, data: bytes, *, hand_off: bool) -> PrefillAnswer:
         """Only "stop" says that the first token is the last one; "length" says that one token was asked for."""

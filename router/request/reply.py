@@ -37,7 +37,7 @@ class Reply:
         self.client_id = client_id
         #: Whether any of this answer has been sent.
         self.started = False
-        #: When its first content left, on the loop's clock; None before.
+        #: When the first content of its stream left, on the loop's clock; None before.
         self.first_content_s: float | None = None
 
     @property
@@ -146,7 +146,6 @@ class ClientReply(Reply):
     async def whole(self, status: int, content_type: bytes, body: bytes, headers: Iterable[Header] = ()) -> None:
         """Send the answer in one piece."""
         self.started = self.ended = True
-        self.first_content_s = asyncio.get_running_loop().time()
         await self._call.drain()
         self._send(status, content_type, body, headers)
 

@@ -264,7 +264,7 @@ class Connection:
 
     def _takes(self, end: int) -> bool:
         """Whether the parser, and what it calls, would take a known head of ``end`` bytes."""
-        return end <= self._max_bytes and len(self._behind) < MAX_PIPELINED
+        return self._goes_on and end <= self._max_bytes and len(self._behind) < MAX_PIPELINED
 
     def _take_known(self, data: bytes, end: int) -> None:
         """Take a call whose head is known and has ``end`` bytes. The rest of ``data`` is the beginning of its body."""

@@ -39,15 +39,17 @@ def prefill_body(body: ClientBody, *, hand_off: bool, resume: bytes | None = Non
         tail["kv_transfer_params"] = {**ASK_PREFILL, **go_on}
     if fields.get("min_tokens"):
         tail["min_tokens"] = fields["min_tokens"]
-    return closed(body.encoded(common), tail | seed_of(body))
+    add_seed(tail, body)
+    return closed(body.encoded(common), tail)
 
 
 def decode_body(body: ClientBody, kv_transfer_params: Pieces | None) -> Pieces:
     """The body for D: the client's body, and where P's blocks are. None: the worker prefills by itself."""
-    fields = body.fields
-    tail = {name: fields[name] for name in _PER_LEG if name != "kv_transfer_params" and fields.get(name) is not None}
+    tail = {name: value for name, value in body.fields.items() if value is not None and name in _PER_LEG}
+    tail.pop("kv_transfer_params", None)
+    add_seed(tail, body)
     raw = () if kv_transfer_params is None else ((b"kv_transfer_params", kv_transfer_params),)
-    return closed(body.encoded(common), tail | seed_of(body), raw)
+    return closed(body.encoded(common), tail, raw)
 
 
 def common(body: ClientBody) -> memoryview:
@@ -55,9 +57,12 @@ def common(body: ClientBody) -> memoryview:
     return opened({name: value for name, value in body.fields.items() if name not in _DROPPED and value is not None})
 
 
-def seed_of(body: ClientBody) -> dict[str, Any]:
-    """The seed as a field. One is added if the client gave none and sampling is random: all workers draw the same."""
+def add_seed(tail: dict[str, Any], body: ClientBody) -> None:
+    """Add the seed to a leg's own fields: the client's or, if it gave none and sampling is random, one that is the same
+    for all workers, so that all draw the same.
+    """
     seed = body.fields.get("seed")
     if seed is None and body.fields.get("temperature") != 0:
         seed = body.seed
-    return {} if seed is None else {"seed": seed}
+    if seed is not None:
+        tail["seed"] = seed

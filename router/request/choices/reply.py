@@ -93,7 +93,6 @@ class ChoiceReply(Reply):
         """Keep the choice's answer for the one of all choices. Raises UpstreamError if all are too large together."""
         self._room.take(len(body))
         self.started = True
-        self.first_content_s = asyncio.get_running_loop().time()
         self.body = body
 
 

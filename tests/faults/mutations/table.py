@@ -338,7 +338,7 @@ ROUTER = (
         "a client's own kv_transfer_params reach the workers, which read whatever memory it names",
         (
             Change("router/request/validated.py", '    body.pop("kv_transfer_params", None)\n', ""),
-            Change("router/engines/baton/bodies.py", 'if name != "kv_transfer_params" and fields', "if fields"),
+            Change("router/engines/baton/bodies.py", '    tail.pop("kv_transfer_params", None)\n', ""),
         ),
         ("tests/router/request/test_client_params.py",),
     ),

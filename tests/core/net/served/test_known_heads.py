@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
 
 from core.net.known_head import KnownHead
 from core.net.served.config import HeadLimits, PortConfig
+from core.net.served.connection import MAX_PIPELINED
 from tests.kits.port import GET, HEAD, Caller, Served, all_said, as_calls, serving
 
 if TYPE_CHECKING:
@@ -40,12 +42,12 @@ def found(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bytes]]:
     return heads
 
 
-async def practised(served: Served, head: bytes) -> Caller:
-    """A connection on which ``head`` came before, each time with four bytes."""
+async def practised(served: Served, head: bytes, wanted: bytes = b"") -> Caller:
+    """A connection on which ``head`` came before, each time with four bytes. ``wanted``: the answer to all."""
     caller = await served.connect()
     for number in range(NUM_BEFORE):
         await caller.send(head + b"abcd")
-        assert (await caller.answer()).body == b"%d" % (4 * number + 4)
+        assert (await caller.answer()).body == (wanted or b"%d" % (4 * number + 4))
     return caller
 
 
@@ -132,6 +134,43 @@ async def test_it_is_answered_as_on_a_connection_that_knows_none(name: str, path
     assert said[0] == said[1]
     num_before = len(practice)
     assert calls[0][num_before:] == calls[1][num_before:]
+
+
+async def test_what_is_learned_is_the_head_of_the_call() -> None:
+    """Not that of what came before it in the same piece, with as many lines."""
+    other = b"PUT" + BODY[4:] + b"abcd"
+    async with serving() as served:
+        caller = await served.connect()
+        for _ in range(NUM_BEFORE):
+            await caller.send(other + BODY + b"abcd")
+            assert {(await caller.answer()).status for _ in range(2)} == {200}
+        await caller.send(other)
+        await caller.answer()
+        assert len(served.app.calls) == NUM_BEFORE
+
+
+async def test_those_that_wait_are_bounded() -> None:
+    async with serving() as served:
+        served.app.answer = b"an answer"
+        caller = await served.connect()
+        for number in range(MAX_PIPELINED + 2):
+            await caller.send(HELD + b"abcd")
+            if not number:
+                await served.app.until_asked(1)
+            await asyncio.sleep(0.002)  # so that it comes as a piece, and before the first one is answered
+        served.app.go_on.set()
+        assert [(await caller.answer()).status for _ in range(MAX_PIPELINED + 1)] == [200] * (MAX_PIPELINED + 1)
+        await caller.closed()
+
+
+async def test_as_many_in_one_piece_as_fit() -> None:
+    num = 3000
+    async with serving() as served:
+        served.app.answer = b"an answer"
+        caller = await practised(served, BODY, b"an answer")
+        asking = asyncio.create_task(caller.send((BODY + b"abcd") * num))
+        assert {(await caller.answer()).status for _ in range(num)} == {200}
+        await asking
 
 
 @pytest.mark.interpreted
