@@ -24,9 +24,9 @@ _SELDOM: Final = 64
 
 
 class KnownHead:
-    """The head that came last on a connection, without the digits of its ``content-length``.
+    """The head of a connection that was learned last, without the digits of its ``content-length``.
 
-    Ask ``end_in`` of each message. While ``is_wanted``, give ``learn`` the head that it did not know.
+    Ask ``end_in`` of each message. While ``is_wanted``, give ``learn`` the head that was not known.
     """
 
     __slots__ = ("_after", "_before", "_num_unknown", "digits", "num_body_bytes")
@@ -37,51 +37,60 @@ class KnownHead:
         self._after = b""
         #: Heads in a row that were not known.
         self._num_unknown = 0
-        #: The length in the head that ``end_in`` found, also as it stands there.
+        #: The length in the head that ``end_in`` found or ``learn`` took, and as it stands there.
         self.num_body_bytes = 0
         self.digits = b""
 
     def end_in(self, data: bytes) -> int:
         """The number of bytes of the known head, if ``data`` begins with all of it; 0 for any other data."""
+        end = self._end_in(data)
+        self._num_unknown = 0 if end else self._num_unknown + 1
+        return end
+
+    def _end_in(self, data: bytes) -> int:
         before, after = self._before, self._after
-        if before and data.startswith(before):
-            begin = len(before)
-            end = _end_of_digits(data, begin)
-            if 0 < end - begin <= _MAX_DIGITS and data[end : end + len(after)] == after:
-                self._num_unknown = 0
-                self.digits = data[begin:end]
-                self.num_body_bytes = int(self.digits)
-                return end + len(after)
-        self._num_unknown += 1
-        return 0
+        if not before or not data.startswith(before):
+            return 0
+        begin = len(before)
+        end = _end_of_digits(data, begin)
+        if not 0 < end - begin <= _MAX_DIGITS or data[end : end + len(after)] != after:
+            return 0
+        self.digits = data[begin:end]
+        self.num_body_bytes = int(self.digits)
+        return end + len(after)
 
     @property
     def is_wanted(self) -> bool:
         """Whether to learn the next head. Not the first one: many connections have no second one."""
-        return 1 < self._num_unknown <= _MANY or self._num_unknown % _SELDOM == 0 < self._num_unknown
+        num_unknown = self._num_unknown
+        return 1 < num_unknown <= _MANY or (num_unknown > 0 and num_unknown % _SELDOM == 0)
 
-    def learn(self, data: bytes, names: Sequence[bytes]) -> bool:
+    def learn(self, data: bytes, names: Sequence[bytes]) -> int:
         """Learn the head with which ``data`` begins, in which a parser found headers with these lower-case ``names``.
 
-        Returns False for a head whose message may end elsewhere than its ``content-length`` says, or that a parser may
-        have read otherwise than line by line; then none is known.
+        Returns its number of bytes, and 0 for a head that a parser may have read otherwise than line by line, or that
+        says in another way than by ``content-length`` where its message ends; then none is known. That its status or
+        method allows no body is for the caller to see.
         """
         self.forget()
         end = data.find(_HEAD_END) + len(_HEAD_END)
         if not len(_HEAD_END) <= end <= MAX_BYTES or names.count(_NAME) != 1 or b"transfer-encoding" in names:
-            return False
+            return 0
         head = data[:end]
         num_lines = len(names) + 2
         if not head.count(b"\n") == head.count(b"\r") == head.count(_LINE_END) == num_lines:
-            return False
+            return 0
         begin = head.lower().find(_LINE_END + _NAME + b":") + len(_LINE_END + _NAME + b":")
         while head[begin] in b" \t":
             begin += 1
         digits_end = _end_of_digits(head, begin)
-        if digits_end == begin or head[digits_end : digits_end + len(_LINE_END)] != _LINE_END:
-            return False
+        if head[digits_end : digits_end + len(_LINE_END)] != _LINE_END:
+            return 0
         self._before, self._after = head[:begin], head[digits_end:]
-        return True
+        if not self._end_in(head):
+            self.forget()
+            return 0
+        return end
 
     def forget(self) -> None:
         """Know no head."""

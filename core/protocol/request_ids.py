@@ -16,7 +16,7 @@ _IDS_AT_ONCE: Final = 256
 
 
 class _Digits:
-    """Random hex digits, each used once."""
+    """Random hex digits, each used once: in one thread, and not by a process and its fork."""
 
     def __init__(self) -> None:
         self._unused = ""

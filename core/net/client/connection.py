@@ -39,6 +39,8 @@ _KEPT: Final = {
     b"content-type": "content_type",
     b"metadata": "metadata",
 }
+#: How an answer begins whose head may be known later.
+_OK: Final = b"HTTP/1.1 200 "
 #: Bytes of status line and headers, of trailers, and of anything else that comes without a byte of a body.
 MAX_HEAD_BYTES: Final = 64 << 10
 
@@ -61,7 +63,6 @@ class Connection(Writer):
         "_is_between",
         "_known",
         "_known_kept",
-        "_known_status",
         "_late_writes",
         "_names",
         "_num_head_bytes",
@@ -103,10 +104,8 @@ class Connection(Writer):
         self._until_eof = True
         #: Bytes since the last byte of a body. The parser keeps a header until it is whole.
         self._num_head_bytes = 0
-        #: The head of the last answer that came whole, and what the parser said of it: the status, and of its headers
-        #: those that are kept.
+        #: The head of an answer with status 200 that came whole, and of its headers those that are kept.
         self._known = KnownHead()
-        self._known_status = 0
         self._known_kept = (b"", b"", b"")
         #: Whether the head that the parser reads is to be learned; and the names in it.
         self._unlearned = False
@@ -192,7 +191,7 @@ class Connection(Writer):
         self._is_at_chunk = self._is_between and data[-2:] == b"\r\n"  # else a part of the next chunk's size is here
         if self._unlearned:
             self._unlearned = False
-            if answer.complete and self.usable:
+            if answer.complete and answer.status == 200:  # others may have no body, whatever their heads say
                 self._learn(answer, data)
             self._names.clear()
         if failure is None and self._num_head_bytes > MAX_HEAD_BYTES:
@@ -204,7 +203,7 @@ class Connection(Writer):
     def _take_known(self, answer: HttpAnswer, body: bytes) -> None:
         """Take a whole answer whose head is known."""
         answer.content_type, answer.retry_after, answer.metadata = self._known_kept
-        answer.begin(self._known_status)
+        answer.begin(200)
         self._answer = None
         self._finish(answer)
         if body:
@@ -212,10 +211,10 @@ class Connection(Writer):
         answer.wake()
 
     def _learn(self, answer: HttpAnswer, data: bytes) -> None:
-        """``data``: the answer, if it came whole."""
+        """``data``: all of it, or less. What may come before an answer, such as 100 Continue, has a head of its own."""
         known = self._known
-        if known.learn(data, self._names) and known.end_in(data) + known.num_body_bytes == len(data):
-            self._known_status = answer.status
+        end = known.learn(data, self._names) if data.startswith(_OK) else 0
+        if end and end + known.num_body_bytes == len(data):
             self._known_kept = (answer.content_type, answer.retry_after, answer.metadata)
         else:
             known.forget()

@@ -46,6 +46,7 @@ LINGER_BYTES: Final = 4 << 20
 _KEYS: Final = frozenset({b"authorization", b"x-api-key"})
 #: Headers that are looked at as they come.
 _LOOKED_AT: Final = frozenset({b"host", b"expect", b"transfer-encoding"}) | _KEYS
+_LINE_END: Final = b"\r\n"
 #: ``tcpi_bytes_acked`` in Linux's ``struct tcp_info``: 64 bits. The fill of buffers is no measure: TLS has a buffer of
 #: its own, and the system's takes more only when a third of it is free.
 _ACKED: Final = slice(120, 128)
@@ -150,8 +151,8 @@ class Connection:
         #: Whether a request head is awaited or arriving; otherwise a body is.
         self._in_head = True
         self._num_hosts = 0
-        #: The head of the last call, and what the parser said of it. What is known does not go to the parser again,
-        #: and neither does its body, of which ``_left`` bytes are still to come.
+        #: The head of a call, and what the parser said of it. A call with that head does not go to the parser, and
+        #: neither does its body, of which ``_left`` bytes are still to come.
         self._known = KnownHead()
         self._known_headers: dict[bytes, bytes] = {}
         self._known_path = ""
@@ -243,9 +244,11 @@ class Connection:
         self._chunk_bytes = len(data)
         if not self._in_head:
             self._take_body(data)
-            self._wait_for_body()
+            self._wait()
             return
         if not self._num_bytes:
+            if self._has_begun and not data.strip(_LINE_END):
+                return  # some clients send a blank line behind a body (RFC 9112, 2.2)
             self._port.wake(self)
             known = self._known
             end = known.end_in(data)
@@ -294,7 +297,7 @@ class Connection:
             self._wait_for_body()
             return
         self.on_message_complete()
-        if num_bytes < len(data):
+        if num_bytes < len(data) and not self.transport.is_closing():
             self.data_received(data[num_bytes:])
 
     def _take_long(self, data: bytes) -> None:
@@ -388,7 +391,9 @@ class Connection:
         self._url = b""
         self._headers = []
         self._waits_for_100 = False
-        self._num_bytes = self._num_bytes or 1  # it may begin in the piece in which the last one ended
+        if not self._num_bytes:  # it begins in the piece in which the last one ended
+            self._num_bytes = 1
+            self._port.wake(self)
         self._num_hosts = 0
 
     def on_url(self, url: bytes) -> None:
@@ -484,7 +489,7 @@ class Connection:
         if is_old:
             return OldCall(self, self._calls, path, headers, keep_alive=False, waits_for_100=self._waits_for_100)
         goes_on, waits_for_100 = bool(self._parser.should_keep_alive()), self._waits_for_100
-        if self._unlearned and goes_on and not waits_for_100:
+        if self._unlearned and not waits_for_100:
             self._learn(path, headers)
         return HttpCall(self, self._calls, path, headers, keep_alive=goes_on, waits_for_100=waits_for_100)
 

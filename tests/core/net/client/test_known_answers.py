@@ -14,6 +14,8 @@ from core.net.known_head import KnownHead
 from tests.kits.pipe import Pipe
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from core.net.client.answer import HttpAnswer
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\nmetadata: m\r\nretry-after: 3\r\nContent-Length: 2\r\n\r\n"
@@ -114,9 +116,46 @@ async def test_it_is_read_as_on_a_connection_that_knows_none(pieces: list[bytes]
     assert seen[0] == seen[1] == seen[2]
 
 
-async def test_the_head_of_an_answer_that_ends_its_connection_is_not_learned() -> None:
-    worker = await practised(ANSWER.replace(b"Content", b"connection: close\r\nContent"))
-    assert worker.pipe.aborted
+NO_CONTENT = b"HTTP/1.1 204 No Content\r\n\r\n"
+EARLY = b"HTTP/1.1 103 Early Hints\r\ncontent-length: %d\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "pieces"),
+    [
+        pytest.param(
+            NO_CONTENT[:-2] + b"content-length: 0\r\n\r\n",
+            [NO_CONTENT[:-2] + b"content-length: 2\r\n\r\nok"],
+            id="no content",
+        ),
+        pytest.param(
+            b"HTTP/1.1 304 Not Modified\r\ncontent-length: 0\r\n\r\n",
+            [b"HTTP/1.1 304 Not Modified\r\ncontent-length: 2\r\n\r\nok"],
+            id="not modified",
+        ),
+        pytest.param(EARLY % len(NO_CONTENT) + NO_CONTENT, [EARLY % 0, ANSWER], id="another head before it"),
+        pytest.param(EARLY % len(NO_CONTENT) + NO_CONTENT, [EARLY % len(ANSWER) + ANSWER], id="and in one piece"),
+    ],
+)
+async def test_an_answer_that_has_no_body_is_never_known(before: bytes, pieces: list[bytes]) -> None:
+    worker, new = await practised(before), Worker()
+    assert await worker.answers(*pieces) == await new.answers(*pieces)
+
+
+@pytest.mark.interpreted
+async def test_heads_that_always_differ_are_seldom_learned(monkeypatch: pytest.MonkeyPatch) -> None:
+    learned: list[bytes] = []
+    real = KnownHead.learn
+
+    def learn(known: KnownHead, data: bytes, names: Sequence[bytes]) -> int:
+        learned.append(data)
+        return real(known, data, names)
+
+    monkeypatch.setattr(KnownHead, "learn", learn)
+    worker = Worker()
+    for number in range(200):
+        await worker.answers(ANSWER.replace(b"metadata: m", b"metadata: %d" % number))
+    assert len(learned) == len(range(2, 9)) + len([64, 128, 192])
 
 
 async def test_what_comes_before_it_was_asked_for_is_no_answer() -> None:
