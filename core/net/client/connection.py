@@ -71,7 +71,6 @@ class Connection(Writer):
         "_paused",
         "_status",
         "_transport",
-        "_unlearned",
         "_unsent",
         "_until_eof",
         "call_later",
@@ -107,9 +106,8 @@ class Connection(Writer):
         #: The head of an answer with status 200 that came whole, and of its headers those that are kept.
         self._known = KnownHead()
         self._known_kept = (b"", b"", b"")
-        #: Whether the head that the parser reads is to be learned; and the names in it.
-        self._unlearned = False
-        self._names: list[bytes] = []
+        #: The names in the head that the parser reads, if that is to be learned.
+        self._names: list[bytes] | None = None
         self._paused = False
         #: The pieces of the body in the data under way.
         self._parts: list[bytes] = []
@@ -171,7 +169,7 @@ class Connection(Writer):
             if end and len(data) == end + known.num_body_bytes:
                 self._take_known(answer, data[end:])
                 return
-            self._unlearned = known.is_wanted
+            self._names = [] if known.is_wanted else None
         self._parse(answer, data)
 
     def _parse(self, answer: HttpAnswer, data: bytes) -> None:
@@ -189,11 +187,9 @@ class Connection(Writer):
         else:
             answer.wake()  # a head or an end has come, or a part of one
         self._is_at_chunk = self._is_between and data[-2:] == b"\r\n"  # else a part of the next chunk's size is here
-        if self._unlearned:
-            self._unlearned = False
-            if answer.complete and answer.status == 200:  # others may have no body, whatever their heads say
-                self._learn(answer, data)
-            self._names.clear()
+        names, self._names = self._names, None
+        if names is not None and answer.complete and answer.status == 200:  # others may have no body, whatever they say
+            self._learn(answer, data, names)
         if failure is None and self._num_head_bytes > MAX_HEAD_BYTES:
             failure = NotHttp("the head of the worker's answer was larger than allowed")
         if failure is not None:
@@ -204,16 +200,15 @@ class Connection(Writer):
         """Take a whole answer whose head is known."""
         answer.content_type, answer.retry_after, answer.metadata = self._known_kept
         answer.begin(200)
-        self._answer = None
-        self._finish(answer)
+        self._finish(goes_on=True)
         if body:
             answer.feed(body)
         answer.wake()
 
-    def _learn(self, answer: HttpAnswer, data: bytes) -> None:
+    def _learn(self, answer: HttpAnswer, data: bytes, names: list[bytes]) -> None:
         """``data``: all of it, or less. What may come before an answer, such as 100 Continue, has a head of its own."""
         known = self._known
-        end = known.learn(data, self._names) if data.startswith(_OK) else 0
+        end = known.learn(data, names) if data.startswith(_OK) else 0
         if end and end + known.num_body_bytes == len(data):
             self._known_kept = (answer.content_type, answer.retry_after, answer.metadata)
         else:
@@ -274,7 +269,7 @@ class Connection(Writer):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         name = name.lower()
-        if self._unlearned:
+        if self._names is not None:
             self._names.append(name)
         kept = _KEPT.get(name)
         if kept is None or self._answer is None:
@@ -303,11 +298,11 @@ class Connection(Writer):
         self._is_between = False
         if self._status < 200:  # 100 Continue and the like come before the answer
             return
-        answer, self._answer = self._answer, None
-        self._finish(answer, goes_on=self._parser.should_keep_alive())
+        self._finish(goes_on=self._parser.should_keep_alive())
 
-    def _finish(self, answer: HttpAnswer | None, *, goes_on: bool = True) -> None:
+    def _finish(self, *, goes_on: bool) -> None:
         """The answer is whole. ``goes_on``: another request may follow."""
+        answer, self._answer = self._answer, None
         if answer is not None:
             answer.finish()
         if self._paused:

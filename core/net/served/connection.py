@@ -272,10 +272,6 @@ class Connection:
     def _take_known(self, data: bytes, end: int) -> None:
         """Take a call whose head is known and has ``end`` bytes. The rest of ``data`` is the beginning of its body."""
         assert self._calls is not None, "the head is that of a call"
-        self._has_begun = True
-        if self._owes:
-            self._owes = False
-            self._port.settle(self)
         num_bytes = self._known.num_body_bytes
         headers = self._known_headers.copy()
         headers[b"content-length"] = self._known.digits
@@ -443,14 +439,14 @@ class Connection:
             raise BadRequestError("A request has one Host header.", code="invalid_host")
         if len(self._behind) >= MAX_PIPELINED:
             raise BadRequestError("Too many requests without waiting for an answer.", code="invalid_http")
-        if self._owes:
-            self._owes = False
-            self._port.settle(self)
         path = self._path_of_call()
         self._arrive(self._new_cycle(version) if path is None else self._new_call(path, is_old=version == "1.0"))
 
     def _arrive(self, newest: HttpCall | AsgiCycle) -> None:
         """The head of ``newest`` is complete."""
+        if self._owes:
+            self._owes = False
+            self._port.settle(self)
         self._newest = newest
         self._in_head = False
         self._quiet_bytes = self._num_late_lines = 0

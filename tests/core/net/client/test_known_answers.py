@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\nmetadata: m\r\nretry-after: 3\r\nContent-Length: 2\r\n\r\n"
 ANSWER = HEAD + b"ok"
+pytestmark = pytest.mark.usefixtures("socketless")
 #: Answers that come before a head is known, and one more.
 NUM_BEFORE = 3
 
@@ -54,11 +55,6 @@ class Worker:
 async def _read(answer: HttpAnswer) -> bytes:
     await answer.headers()
     return await answer.read(1 << 20, None)
-
-
-@pytest.fixture(autouse=True)
-def plain_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("core.net.client.connection.set_tcp_options", lambda *_: None)
 
 
 async def practised(answer: bytes = ANSWER) -> Worker:

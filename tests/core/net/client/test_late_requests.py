@@ -26,8 +26,7 @@ class Late:
 
 
 @pytest.fixture
-async def late(monkeypatch: pytest.MonkeyPatch) -> Late:
-    monkeypatch.setattr("core.net.client.connection.set_tcp_options", lambda *_: None)
+async def late(socketless: None) -> Late:
     return Late()
 
 

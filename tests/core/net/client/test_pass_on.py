@@ -51,8 +51,7 @@ class Wire:
 
 
 @pytest_asyncio.fixture
-async def wire(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Wire]:
-    monkeypatch.setattr("core.net.client.connection.set_tcp_options", lambda *_: None)
+async def wire(socketless: None) -> AsyncIterator[Wire]:
     yield Wire()
 
 
