@@ -23,8 +23,11 @@ if TYPE_CHECKING:
 
     from core.net.served.call import HttpCall
 
-#: So small that bodies are larger. No head is a little longer: one that begins behind a body the parser counts later.
+#: So small that bodies are larger.
 MAX_HEAD_BYTES = 100
+#: Makes a head too long. Such a one begins a piece: where the parser finds a head behind a body, it counts only what
+#: comes in later pieces, while what follows a known head's body is counted from its first byte.
+LONG = b"a: %b\r\n" % (b"b" * MAX_HEAD_BYTES)
 PATHS = (b"/echo", b"/held", b"/early", b"/grumpy")
 #: Stands for the path of the head that is known.
 KNOWN = b"/known"
@@ -34,7 +37,7 @@ HEADERS = (
     b"a: b\r\n",
     b"host: y\r\n",
     b"x\r\n",
-    b"a: %b\r\n" % (b"b" * MAX_HEAD_BYTES),
+    LONG,
 )
 IN_CHUNKS = b"POST /echo HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n"
 
@@ -218,6 +221,8 @@ async def test_both_do_the_same(
     """
     data, ends = b"", set(cuts)
     for text, is_joined in messages:
+        if LONG in text:
+            ends.add(len(data))
         data += text.replace(KNOWN, path)
         if not is_joined:
             ends.add(len(data))
