@@ -7,7 +7,8 @@ A new policy is a class in a file of its own and a name in ``policies``; CONTRIB
 ``need``          how much of a worker's cache a request takes
 ``skip_prefill``  which requests skip P
 ``prompt``        what a policy may know about a request; ``chunks`` are the hashes of its prompt
-``prefix_index``  which prompt prefixes each worker was sent before; ``prefix_holders`` the other way round
+``prefix_index``  which prompt prefixes each worker was sent before, in a ``prefix_tree``; ``prefix_holders`` the other
+                  way round
 """
 
 from router.placement.available import Ahead, available, in_question, placeable, with_room

@@ -70,7 +70,7 @@ class Prefix:
                 found.append(worker)
         return found
 
-    def _best(self, workers: Sequence[Worker], chunks: Sequence[int]) -> Sequence[Worker]:
+    def _best(self, workers: Sequence[Worker], chunks: tuple[int, ...]) -> Sequence[Worker]:
         """The workers that are not too busy and have the longest match; all workers if no match is long enough."""
         if not chunks or len(workers) == 1:
             return workers
@@ -84,7 +84,7 @@ class Prefix:
             return workers
         return [worker for at, worker in enumerate(workers) if matches[at] == most]
 
-    def _longest_match(self, offer: Offer, chunks: Sequence[int], lowest: float) -> Worker | None:
+    def _longest_match(self, offer: Offer, chunks: tuple[int, ...], lowest: float) -> Worker | None:
         """The least loaded of those that ``_best`` finds for their match. ``lowest``: see ``_too_busy``."""
         holders = self.index.holders
         shortest = bisect_left(NUM_BYTES, LEAST_MATCH * NUM_BYTES[len(chunks)])
@@ -98,7 +98,7 @@ class Prefix:
                 seen = keys
         return None
 
-    def _matches(self, workers: Sequence[Worker], chunks: Sequence[int]) -> list[int]:
+    def _matches(self, workers: Sequence[Worker], chunks: tuple[int, ...]) -> list[int]:
         """For each worker the number of chunks that it was sent before; 0 if it is too busy."""
         index = self.index
         if index.is_new(chunks):  # as most prompts are

@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Final
 
 from router.placement.chunks import CHUNK_BYTES, NUM_BYTES, num_chunks_in
 from router.placement.prefix_holders import PrefixHolders
+from router.placement.prefix_tree import PrefixTree
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Iterable, Set
+
+    from router.placement.prefix_tree import Run
 
 #: Parts in which a worker's prefixes are kept and forgotten. A prompt that is larger than a part is one by itself.
 GENERATIONS: Final = 4
@@ -18,12 +21,12 @@ GENERATIONS: Final = 4
 class PrefixIndex:
     """Per worker the hashes of chunks of ``max_bytes``. A worker's key is ``Worker.key``.
 
-    A hash takes about 130 bytes, and 90 more if it is of the first chunk of a prompt.
+    A hash takes about 45 bytes, and a prompt 150 more.
 
     A prompt is added as a whole to the newest generation of its worker, and generations are forgotten as a whole: to
     order single chunks by their last use would cost most of a long prompt's placement. Only of a prompt that is a
     generation by itself the end goes first, as it does in an LRU cache. So each generation that has a prefix's hash has
-    those of all shorter prefixes, which makes ``longest`` a binary search.
+    those of all shorter prefixes.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -37,9 +40,14 @@ class PrefixIndex:
 
     def __len__(self) -> int:
         """Number of hashes."""
-        return sum(len(one.chunks) for sent in self._sent.values() for one in sent.generations)
+        return sum(
+            len(one.prompts.behind(first))
+            for sent in self._sent.values()
+            for one in sent.generations
+            for first in one.prompts.firsts()
+        )
 
-    def note(self, key: str, chunks: Sequence[int], max_bytes: int | None = None) -> None:
+    def note(self, key: str, chunks: Run, max_bytes: int | None = None) -> None:
         """Note that the worker is sent a prompt of these chunks. ``max_bytes``: the worker's own, smaller bound."""
         if not chunks:
             return
@@ -52,37 +60,38 @@ class PrefixIndex:
         forgotten = sent.add(chunks, limit)
         if self._holders is not None:
             self._holders.add(key, chunks)
-            for some in forgotten:
-                self._holders.drop(key, [chunk for chunk in some if not sent.has(chunk)])
+            for tree in forgotten:
+                for first in tree.firsts():
+                    self._holders.drop(key, sent.without_kept(first, tree.behind(first)))
 
     @property
     def holders(self) -> PrefixHolders:
         """Who holds which chunk. It is made at the first use and kept from then on.
 
-        It takes time, and a third more memory: 126 and 161 bytes for each hash were measured without and with it, of
+        It takes time, and as much memory again: 46 and 89 bytes for each hash were measured without and with it, of
         long prompts.
         """
         if self._holders is None:
             self._holders = PrefixHolders()
             for key, sent in self._sent.items():
                 for one in sent.generations:
-                    for chunk in one.chunks:
-                        self._holders.add_one(key, chunk)
+                    for first in one.prompts.firsts():
+                        for chunk in one.prompts.behind(first):
+                            self._holders.add_one(key, chunk)
         return self._holders
 
-    def is_new(self, chunks: Sequence[int]) -> bool:
+    def is_new(self, chunks: Run) -> bool:
         """Whether no worker has even the first chunk: one look into memory, in place of one for each generation."""
         return not chunks or chunks[0] not in self._num_with
 
-    def longest(self, key: str, chunks: Sequence[int]) -> int:
+    def longest(self, key: str, chunks: Run) -> int:
         """The number of chunks, from the first on, that the worker was sent before and probably still has."""
         sent = self._sent.get(key)
         if sent is None or not chunks:
             return 0
         most = 0
         for one in sent.generations:
-            if chunks[0] in one.chunks:
-                most = max(most, one.longest(chunks))
+            most = max(most, one.prompts.longest(chunks))
         return most
 
     def forget(self, key: str) -> None:
@@ -93,33 +102,18 @@ class PrefixIndex:
         for one in sent.generations:
             sent.uncount(one)
             if self._holders is not None:
-                self._holders.drop(key, one.chunks)
+                for first in one.prompts.firsts():
+                    self._holders.drop(key, one.prompts.behind(first))
 
 
 class _Generation:
-    """Prompts that were sent one after another. ``only``: the chunks of the first one, as long as there is no other.
+    """Prompts that were sent one after another."""
 
-    ``firsts``: the first chunk of each prompt.
-    """
+    __slots__ = ("num_bytes", "prompts")
 
-    __slots__ = ("chunks", "firsts", "num_bytes", "only")
-
-    def __init__(self, only: Sequence[int]) -> None:
-        self.only = only
-        self.firsts: list[int] = []
-        self.chunks = set(only)
-        self.num_bytes = NUM_BYTES[len(only)]
-
-    def longest(self, chunks: Sequence[int]) -> int:
-        """The number of chunks, from the first on, that are known. Ask only if the first one is."""
-        known, most, too_many = self.chunks, 1, len(chunks) + 1
-        while too_many - most > 1:
-            middle = (most + too_many) // 2
-            if chunks[middle - 1] in known:
-                most = middle
-            else:
-                too_many = middle
-        return most
+    def __init__(self) -> None:
+        self.prompts = PrefixTree()
+        self.num_bytes = 0
 
 
 class _Sent:
@@ -132,59 +126,58 @@ class _Sent:
         self.generations: deque[_Generation] = deque()
         self.num_bytes = 0
 
-    def has(self, chunk: int) -> bool:
-        """Whether a generation has the chunk."""
-        return any(chunk in one.chunks for one in self.generations)
+    def without_kept(self, first: int, some: Iterable[int]) -> Set[int]:
+        """Those of ``some`` chunks, of prompts that begin with ``first``, that no generation has."""
+        gone = set(some)
+        for one in self.generations:
+            gone.difference_update(one.prompts.behind(first))
+        return gone
 
-    def add(self, chunks: Sequence[int], limit: int) -> tuple[Collection[int], ...]:
+    def add(self, chunks: Run, limit: int) -> list[PrefixTree]:
         """Add a prompt, which has at most ``limit`` bytes or one chunk, and forget what is too much.
 
-        Returns the chunks that it has forgotten, some of which it may still have in other generations.
-        A part may be kept beyond ``limit``: when it goes, what was sent last still fills ``limit``.
+        Returns the prompts of which it has forgotten something, though it may still have all of it in other
+        generations. A part may be kept beyond ``limit``: when it goes, what was sent last still fills ``limit``.
         """
         part_bytes = limit // (GENERATIONS - 1)
         all_bytes = num_bytes = NUM_BYTES[len(chunks)]
         newest = self.generations[-1] if self.generations else None
-        first = chunks[0]
-        is_known = newest is not None and first in newest.chunks
-        if newest is not None and is_known:
-            num_bytes -= NUM_BYTES[newest.longest(chunks)]
+        num_known = 0
+        if newest is not None:
+            num_known = newest.prompts.longest(chunks)
+            num_bytes -= NUM_BYTES[num_known]
         if newest is None or newest.num_bytes + num_bytes > part_bytes:
-            newest, is_known = _Generation(chunks), False
+            newest, num_known, num_bytes = _Generation(), 0, all_bytes
             self.generations.append(newest)
-            self.num_bytes += all_bytes
-        else:
-            newest.chunks.update(chunks)
-            newest.num_bytes += num_bytes
-            newest.only = ()
-            self.num_bytes += num_bytes
-        if not is_known:
-            newest.firsts.append(first)
+        newest.prompts.add(chunks)
+        newest.num_bytes += num_bytes
+        self.num_bytes += num_bytes
+        if not num_known:
+            first = chunks[0]
             self._num_with[first] = self._num_with.get(first, 0) + 1
-        forgotten: tuple[Collection[int], ...] = ()
+        forgotten: list[PrefixTree] = []
         while self.num_bytes > limit + part_bytes and len(self.generations) > 1:
-            forgotten += (self._forget_of(self.generations[0], self.num_bytes - limit - part_bytes),)
+            forgotten.append(self._forget_of(self.generations[0], self.num_bytes - limit - part_bytes))
         return forgotten
 
     def uncount(self, one: _Generation) -> None:
         """Note that its prompts are forgotten."""
-        for first in one.firsts:
+        for first in one.prompts.firsts():
             left = self._num_with[first] - 1
             if left:
                 self._num_with[first] = left
             else:
                 del self._num_with[first]
 
-    def _forget_of(self, oldest: _Generation, excess: int) -> Collection[int]:
-        left = num_chunks_in(max(0, oldest.num_bytes - excess)) if oldest.only else 0
-        before = oldest.num_bytes
-        if not left:
+    def _forget_of(self, oldest: _Generation, excess: int) -> PrefixTree:
+        prompts = oldest.prompts
+        only = prompts.only
+        left = num_chunks_in(max(0, oldest.num_bytes - excess)) if only else 0
+        if left:
+            oldest.prompts = PrefixTree()
+            oldest.prompts.add(only[:left])
+        else:
             self.uncount(self.generations.popleft())
-            self.num_bytes -= before
-            return oldest.chunks
-        forgotten = oldest.only[left:]
-        oldest.chunks.difference_update(forgotten)
-        oldest.only = oldest.only[:left]
+        self.num_bytes -= oldest.num_bytes - NUM_BYTES[left]
         oldest.num_bytes = NUM_BYTES[left]
-        self.num_bytes -= before - oldest.num_bytes
-        return forgotten
+        return prompts

@@ -58,8 +58,8 @@ def test_it_is_bounded_and_never_claims_a_chunk_without_those_before(
         assert len(index) <= 2 * (room + room // (GENERATIONS - 1))
         assert index.longest(key, chunks) == min(len(chunks), room), "what was sent last is known, as far as it fits"
     for key in ("one", "two"):
-        held = [chunk for chunk in asked if index.longest(key, (chunk,))]
-        assert held == list(asked[: index.longest(key, asked)])
+        held = [index.longest(key, asked[: num + 1]) == num + 1 for num in range(len(asked))]
+        assert held == [num < index.longest(key, asked) for num in range(len(asked))]
 
 
 @given(SENT, PROMPTS)
@@ -88,10 +88,11 @@ def test_holders_of_a_chunk_are_those_that_have_it_whenever_they_were_first_aske
             index.note(key, chunks)
         for key in forgotten:
             index.forget(key)
-    known = {chunk for _, chunks in sent for chunk in chunks}
+    known = {chunks[: num + 1] for _, chunks in sent for num in range(len(chunks))}
     for index in (early, late):
-        for chunk in known:
-            assert index.holders.of(chunk) == {key for key in ("one", "two") if index.longest(key, (chunk,))}
+        for some in known:
+            has_it = {key for key in ("one", "two") if index.longest(key, some) == len(some)}
+            assert index.holders.of(some[-1]) == has_it
         assert index.holders.longest(asked) == max(index.longest(key, asked) for key in ("one", "two"))
         assert len(index.holders) <= len(index)
 
@@ -105,7 +106,7 @@ def test_new_is_what_no_worker_has_the_beginning_of(
         index.note(key, chunks)
         assert not index.is_new(chunks)
         generations = [one for each in index._sent.values() for one in each.generations]
-        assert index._num_with[chunks[0]] == sum(chunks[0] in one.chunks for one in generations)
+        assert index._num_with[chunks[0]] == sum(chunks[0] in one.prompts.firsts() for one in generations)
     for key in forgotten:
         index.forget(key)
     assert index.is_new(asked) == (not any(index.longest(key, asked) for key in ("one", "two")))
