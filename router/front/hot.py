@@ -74,6 +74,18 @@ class _Arrival:
         self.exchange: Exchange | WholeRequest | None = None
 
 
+class _Passed:
+    """What the head of a call says that was let in, apart from the length of its body."""
+
+    __slots__ = ("more_headers", "priority", "timeout_s")
+
+    def __init__(self, more_headers: bytes, timeout_s: float, priority: int | None) -> None:
+        #: The lines of CORS for its answer.
+        self.more_headers = more_headers
+        self.timeout_s = timeout_s
+        self.priority = priority
+
+
 class HotCalls:
     """Implements ``Calls`` of the port."""
 
@@ -88,6 +100,7 @@ class HotCalls:
         self._doors = doors
         self._bodies = bodies
         self._limits = settings.body_limits
+        self._timeout_s = settings.request_timeout_s
         self._scheme = "https" if settings.speaks_tls else "http"
         self._loop = asyncio.get_running_loop()
         self._arrivals: dict[HttpCall, _Arrival] = {}
@@ -96,7 +109,7 @@ class HotCalls:
         self._starting: deque[tuple[HttpCall, Exchange | WholeRequest, ClientReply]] = deque()
         #: Calls whose bodies did not come together with their heads.
         self._waiting = Deadlines(self._loop, settings.body_timeout_s, self._late_body)
-        self._deadlines = Deadlines(self._loop, settings.request_timeout_s, self._deadline)
+        self._deadlines = Deadlines(self._loop, self._timeout_s, self._deadline)
 
     @property
     def num_arriving(self) -> int:
@@ -114,27 +127,20 @@ class HotCalls:
 
     def begin(self, call: HttpCall) -> None:
         """Check everything that the head says."""
-        services, headers, path = self._services, call.headers, call.path
-        arrival = self._arrivals[call] = _Arrival(new_request_id(services.router_id), self._loop.time())
+        arrival = self._arrivals[call] = _Arrival(new_request_id(self._services.router_id), self._loop.time())
         try:
-            cors = self._doors.cors
-            if cors:
-                call.more_headers = cors.lines(headers.get(b"origin"))
-            self._doors.check("POST", path, headers)
-            self._keys.check(key_in(path, headers))
-            check_content_type(path, headers)
-            limit_s = services.settings.request_timeout_s
-            seconds = timeout_s(headers, limit_s)
-            arrival.priority = priority_in(headers, services.priorities)
-            self._admit(arrival.priority)
-            self._bodies.check_announced(headers)
+            passed = self._check(call)
+            call.more_headers = passed.more_headers
+            arrival.priority = passed.priority
+            self._admit(passed.priority)
+            self._bodies.check_announced(call.headers)
         except ApiError as error:
             self._refuse(call, error)
             return
-        if seconds == limit_s:
+        if passed.timeout_s == self._timeout_s:
             self._deadlines.add(call)
         else:
-            arrival.timer = self._loop.call_at(arrival.came_s + seconds, self._deadline, call)
+            arrival.timer = self._loop.call_at(arrival.came_s + passed.timeout_s, self._deadline, call)
 
     def wait(self, call: HttpCall) -> None:
         """Give the body its time."""
@@ -172,6 +178,27 @@ class HotCalls:
             arrival.exchange.stop(ClientGone("The client closed the connection."))
 
     # --- the request
+
+    def _check(self, call: HttpCall) -> _Passed:
+        """Check what the head says apart from the length of the body: once, if its bytes are known. Raises ApiError.
+
+        That goes by the head and by the settings alone, so what has passed once passes again.
+        """
+        kept = call.kept
+        if kept is not None and isinstance(kept.found, _Passed):
+            return kept.found
+        headers, path = call.headers, call.path
+        cors = self._doors.cors
+        if cors:
+            call.more_headers = cors.lines(headers.get(b"origin"))
+        self._doors.check("POST", path, headers)
+        self._keys.check(key_in(path, headers))
+        check_content_type(path, headers)
+        seconds = timeout_s(headers, self._timeout_s)
+        passed = _Passed(call.more_headers, seconds, priority_in(headers, self._services.priorities))
+        if kept is not None:
+            kept.found = passed
+        return passed
 
     def _begin(self, call: HttpCall, arrival: _Arrival) -> None:
         """Raises ApiError."""

@@ -66,6 +66,16 @@ class Connected(Protocol):
         """The answer is complete: go on to the next request."""
 
 
+class KeptOfHead:
+    """What is kept for the next calls of a connection whose heads have the same bytes, but for ``content-length``."""
+
+    __slots__ = ("found",)
+
+    def __init__(self) -> None:
+        #: What whoever answers has found in the head, other than the length; None: nothing yet.
+        self.found: object = None
+
+
 class HttpCall(Writer):
     """One request and its answer. ``path`` is decoded; ``headers`` have lower-case names, the last of each counts."""
 
@@ -82,6 +92,7 @@ class HttpCall(Writer):
         "disconnected",
         "headers",
         "keep_alive",
+        "kept",
         "more_headers",
         "num_bytes",
         "parts",
@@ -101,7 +112,9 @@ class HttpCall(Writer):
         *,
         keep_alive: bool,
         waits_for_100: bool,
+        kept: KeptOfHead | None = None,
     ) -> None:
+        """``kept``: see there; None if the head is not known."""
         self._connection = connection
         self._calls = calls
         self._flow: Flow = connection.flow
@@ -113,6 +126,7 @@ class HttpCall(Writer):
         self._unsent = b""
         self.path = path
         self.headers = headers
+        self.kept = kept
         #: Lines that every answer to it has in addition.
         self.more_headers = b""
         self.keep_alive = keep_alive

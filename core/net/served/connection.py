@@ -21,7 +21,7 @@ from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_ssl
 
 from core.net.known_head import KnownHead
 from core.net.served.asgi import AsgiCycle, new_scope
-from core.net.served.call import HttpCall
+from core.net.served.call import HttpCall, KeptOfHead
 from core.net.served.flow import Flow
 from core.net.served.heads import check_host, check_transfer_coding, unknown_method, without_upgrade
 from core.net.served.notices import BAD_REQUEST, LARGE_HEAD
@@ -91,6 +91,7 @@ class Connection:
         "_is_full",
         "_known",
         "_known_headers",
+        "_known_kept",
         "_known_path",
         "_left",
         "_max_bytes",
@@ -155,6 +156,7 @@ class Connection:
         #: neither does its body, of which ``_left`` bytes are still to come.
         self._known = KnownHead()
         self._known_headers: dict[bytes, bytes] = {}
+        self._known_kept = KeptOfHead()
         self._known_path = ""
         self._left = 0
         #: The data that begins with the head that the parser reads, if that is to be learned.
@@ -275,7 +277,8 @@ class Connection:
         num_bytes = self._known.num_body_bytes
         headers = self._known_headers.copy()
         headers[b"content-length"] = self._known.digits
-        self._arrive(HttpCall(self, self._calls, self._known_path, headers, keep_alive=True, waits_for_100=False))
+        path, kept = self._known_path, self._known_kept
+        self._arrive(HttpCall(self, self._calls, path, headers, keep_alive=True, waits_for_100=False, kept=kept))
         self._left = num_bytes
         if end < len(data):
             self._take_left(data[end:])
@@ -491,7 +494,7 @@ class Connection:
 
     def _learn(self, path: str, headers: dict[bytes, bytes]) -> None:
         if self._known.learn(self._unlearned, [name for name, _ in self._headers]):
-            self._known_path, self._known_headers = path, headers.copy()
+            self._known_path, self._known_headers, self._known_kept = path, headers.copy(), KeptOfHead()
 
     def _new_cycle(self, version: str) -> AsgiCycle:
         """What ASGI needs, the addresses among it, for which no call has to ask the system."""
