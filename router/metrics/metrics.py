@@ -40,6 +40,7 @@ class Metrics:
         #: Times by model.
         self.times: defaultdict[str, ModelTimes] = defaultdict(ModelTimes)
         self.phases = {phase: Buckets(_TTFT_BOUNDS_S) for phase in PHASES.values()}
+        self._phase_of = {state: self.phases[phase] for state, phase in PHASES.items()}
         #: (outcome, reason), e.g. ("aborted", "client_gone").
         self.outcomes: Counter[tuple[str, str]] = Counter()
         #: Aborted requests, by the state that they were in.
@@ -74,16 +75,17 @@ class Metrics:
 
     def ended(self, facts: RequestFacts) -> None:
         """Count a request that is over."""
+        state = facts.state
         self.num_chunks += facts.num_chunks
         if facts.is_migrating:
-            self.resumed["aborted" if facts.state is State.ABORTED else "failed"] += 1
-        self.outcomes[str(facts.state), "" if facts.is_error_relayed else _reason(facts.error)] += 1
-        if facts.state is State.ABORTED:
-            self.aborted_in[str(facts.ended_in)] += 1
-        if facts.state is State.FAILED:
-            self.failed[facts.error.status if facts.error else 500] += 1
-        if facts.state is State.DONE:
+            self.resumed["aborted" if state is State.ABORTED else "failed"] += 1
+        self.outcomes[str(state), "" if facts.is_error_relayed else _reason(facts.error)] += 1
+        if state is State.DONE:
             self._note_times(facts)
+        elif state is State.ABORTED:
+            self.aborted_in[str(facts.ended_in)] += 1
+        elif state is State.FAILED:
+            self.failed[facts.error.status if facts.error else 500] += 1
 
     def _note_times(self, facts: RequestFacts) -> None:
         """Count the times of a request that is done.
@@ -93,9 +95,11 @@ class Metrics:
         self.times[facts.model].observe(facts)
         if facts.ttft_s is not None:
             self.ttft.observe(facts.ttft_s)
+        is_stream = facts.stream
         for state, seconds in facts.spent_s.items():
-            if state in PHASES and (facts.stream or state is not State.READING):
-                self.phases[PHASES[state]].observe(seconds)
+            phase = self._phase_of.get(state)
+            if phase is not None and (is_stream or state is not State.READING):
+                phase.observe(seconds)
 
 
 def _reason(error: ApiError | None) -> str:

@@ -7,6 +7,7 @@ the prompt's length.
 
 from __future__ import annotations
 
+import functools
 import secrets
 from bisect import bisect_right
 from itertools import pairwise
@@ -41,6 +42,11 @@ def num_chunks_in(num_bytes: int) -> int:
     return bisect_right(NUM_BYTES, num_bytes) - 1
 
 
+@functools.lru_cache(maxsize=64)
+def _seed_of(model: str) -> int:
+    return xxh3_64_intdigest(model.encode(), _SECRET)
+
+
 def chunk_hashes(text: bytes, model: str) -> tuple[int, ...]:
     """One hash for each chunk that the text fills. Valid only inside this process.
 
@@ -48,7 +54,7 @@ def chunk_hashes(text: bytes, model: str) -> tuple[int, ...]:
     that it is hard to make prompts that collide; a collision would lead to a worse choice, never to a wrong answer.
     """
     hashes = []
-    above = xxh3_64_intdigest(model.encode(), _SECRET)
+    above = _seed_of(model)
     view = memoryview(text)
     for part in _PARTS[: num_chunks_in(len(text))]:
         above = xxh3_64_intdigest(view[part], above)

@@ -156,7 +156,10 @@ class Worker:
 
     def weights_of(self, model: str) -> str:
         """Workers that have equal ones for a model compute the same tokens with it. Empty: unknown."""
-        adapter = self.adapter_of(model)
+        return self.weights_with(self.adapter_of(model))
+
+    def weights_with(self, adapter: str) -> str:
+        """As ``weights_of`` for a model whose adapter has this fingerprint."""
         return f"{self.weights_fingerprint} {adapter}" if adapter else self.weights_fingerprint
 
     def layout_of(self, model: str) -> str:

@@ -243,8 +243,8 @@ class Exchange:
 
     def tokens_come_from(self, worker: Worker) -> None:
         """Note that the client's next tokens come from the worker."""
-        model = self.asked.model
-        self.sent_tokens.come_from(worker.weights_of(model), worker.adapter_of(model))
+        adapter = worker.adapter_of(self.asked.model)
+        self.sent_tokens.come_from(worker.weights_with(adapter), adapter)
 
     def occupy(self, reservation: Reservation) -> None:
         """Note the place on a worker that the pool has reserved for the request."""
