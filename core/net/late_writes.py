@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("baton.net")
 
-#: So many writes without a new reading of the clock are a burst. uvloop's clock counts whole milliseconds, and stands
-#: still for a turn; a clock that is finer never shows a burst, and nothing is put off.
+#: So many writes without a new reading of the clock are a burst. uvloop's clock counts whole milliseconds; a clock that
+#: is finer never shows a burst, and nothing is put off.
 BURST: Final = 4
 
 
