@@ -75,7 +75,7 @@ class _Arrival:
 
 
 class _Passed:
-    """What the head of a call says that was let in, apart from the length of its body."""
+    """What was found in a head that passed its checks, apart from the length of the body."""
 
     __slots__ = ("more_headers", "priority", "timeout_s")
 

@@ -10,7 +10,7 @@ from router.placement.prefix_holders import PrefixHolders
 from router.placement.prefix_tree import PrefixTree
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Set
+    from collections.abc import Collection
 
     from router.placement.prefix_tree import Run
 
@@ -25,8 +25,8 @@ class PrefixIndex:
 
     A prompt is added as a whole to the newest generation of its worker, and generations are forgotten as a whole: to
     order single chunks by their last use would cost most of a long prompt's placement. Only of a prompt that is a
-    generation by itself the end goes first, as it does in an LRU cache. So each generation that has a prefix's hash has
-    those of all shorter prefixes.
+    generation by itself, or of a conversation that does, the end goes first, as it does in an LRU cache. So each
+    generation that has a prefix's hash has those of all shorter prefixes.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -62,7 +62,7 @@ class PrefixIndex:
             self._holders.add(key, chunks)
             for tree in forgotten:
                 for first in tree.firsts():
-                    self._holders.drop(key, sent.without_kept(first, tree.behind(first)))
+                    self._holders.drop(key, sent.not_kept(first, tree.behind(first)))
 
     @property
     def holders(self) -> PrefixHolders:
@@ -126,12 +126,13 @@ class _Sent:
         self.generations: deque[_Generation] = deque()
         self.num_bytes = 0
 
-    def without_kept(self, first: int, some: Iterable[int]) -> Set[int]:
+    def not_kept(self, first: int, some: Collection[int]) -> Collection[int]:
         """Those of ``some`` chunks, of prompts that begin with ``first``, that no generation has."""
-        gone = set(some)
         for one in self.generations:
-            gone.difference_update(one.prompts.behind(first))
-        return gone
+            kept = one.prompts.behind(first)
+            if kept:  # of most prompts nothing is
+                some = set(some).difference(kept)
+        return some
 
     def add(self, chunks: Run, limit: int) -> list[PrefixTree]:
         """Add a prompt, which has at most ``limit`` bytes or one chunk, and forget what is too much.

@@ -7,13 +7,18 @@ too, so runs are compared by a binary search, and a chunk has one place in the t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     Run: TypeAlias = tuple[int, ...]
-    Branch: TypeAlias = "Run | _Fork"
+    #: A run at whose end the tree ends; a run behind which it goes on; or the chunks of many, in no order.
+    Branch: TypeAlias = "Run | _Fork | set[int]"
+
+#: Where a prompt has passed so many forks, what is behind is kept as one set: prompts that differ in every chunk would
+#: make each search slow.
+MAX_FORKS: Final = 8
 
 
 class _Fork:
@@ -28,7 +33,7 @@ class _Fork:
 
 
 class PrefixTree:
-    """A prompt is the tuple of its chunks, and is not empty."""
+    """A prompt is the tuple of its chunks: of all from its first one on, each a hash of everything up to its end."""
 
     __slots__ = ("_branches",)
 
@@ -42,6 +47,8 @@ class PrefixTree:
             branch = branches.get(prompt[begin])
             if branch is None:
                 return begin
+            if isinstance(branch, set):
+                return begin + _num_in(branch, prompt, begin)
             run = branch if isinstance(branch, tuple) else branch.run
             num = _num_common(run, prompt, begin)
             begin += num
@@ -52,12 +59,17 @@ class PrefixTree:
 
     def add(self, prompt: Run) -> None:
         """Add all of its chunks."""
-        branches, begin = self._branches, 0
+        branches, begin, num_forks = self._branches, 0, 0
         while begin < len(prompt):
             first = prompt[begin]
             branch = branches.get(first)
             if branch is None:
                 branches[first] = prompt[begin:]
+                return
+            if num_forks == MAX_FORKS and isinstance(branch, _Fork):
+                branch = branches[first] = set(_chunks_of(branch))
+            if isinstance(branch, set):
+                branch.update(prompt[begin:])
                 return
             run = branch if isinstance(branch, tuple) else branch.run
             num = _num_common(run, prompt, begin)
@@ -70,25 +82,18 @@ class PrefixTree:
             if isinstance(branch, tuple):  # it goes on where the others ended
                 branches[first] = prompt[begin:]
                 return
-            branches, begin = branch.branches, end
+            branches, begin, num_forks = branch.branches, end, num_forks + 1
 
     def firsts(self) -> Collection[int]:
         """The first chunks of its prompts."""
         return self._branches.keys()
 
-    def behind(self, first: int) -> list[int]:
+    def behind(self, first: int) -> Collection[int]:
         """All chunks of the prompts with this first chunk; empty if there is none."""
         branch = self._branches.get(first)
-        branches = [] if branch is None else [branch]
-        chunks: list[int] = []
-        while branches:
-            branch = branches.pop()
-            if isinstance(branch, tuple):
-                chunks += branch
-            else:
-                chunks += branch.run
-                branches += branch.branches.values()
-        return chunks
+        if branch is None:
+            return ()
+        return _chunks_of(branch) if isinstance(branch, _Fork) else branch
 
     @property
     def only(self) -> Run:
@@ -99,12 +104,37 @@ class PrefixTree:
         return branch if isinstance(branch, tuple) else ()
 
 
+def _chunks_of(branch: Branch) -> list[int]:
+    branches = [branch]
+    chunks: list[int] = []
+    while branches:
+        branch = branches.pop()
+        if isinstance(branch, _Fork):
+            chunks += branch.run
+            branches += branch.branches.values()
+        else:
+            chunks += branch
+    return chunks
+
+
 def _num_common(run: Run, prompt: Run, begin: int) -> int:
     """How many chunks of ``run`` the prompt has from ``begin`` on. The first one is the same."""
     most, too_many = 1, min(len(run), len(prompt) - begin) + 1
     while too_many - most > 1:
         middle = (most + too_many) // 2
         if run[middle - 1] == prompt[begin + middle - 1]:
+            most = middle
+        else:
+            too_many = middle
+    return most
+
+
+def _num_in(chunks: set[int], prompt: Run, begin: int) -> int:
+    """How many chunks the prompt has from ``begin`` on that are in ``chunks``. The first one is."""
+    most, too_many = 1, len(prompt) - begin + 1
+    while too_many - most > 1:
+        middle = (most + too_many) // 2
+        if prompt[begin + middle - 1] in chunks:
             most = middle
         else:
             too_many = middle

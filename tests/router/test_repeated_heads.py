@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,6 @@ from tests.kits.router.cluster import chat, make_settings
 from tests.kits.router.stub_workers import Hang
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import AsyncIterator
 
     from tests.kits.router.cluster import Cluster
@@ -29,7 +29,11 @@ KEY = "authorization: Bearer key"
 @pytest.fixture
 def settings() -> RouterSettings:
     return make_settings(
-        api_keys=["key"], cors_origins=[PAGE], priority_classes=["urgent=-5", "usual=0"], max_body_bytes=4096
+        api_keys=["key"],
+        cors_origins=[PAGE],
+        priority_classes=["urgent=-5", "usual=0"],
+        max_body_bytes=4096,
+        max_requests=1,
     )
 
 
@@ -44,6 +48,15 @@ class Client:
         """The status and the head of the answer, in lower case."""
         head = ["POST /v1/chat/completions HTTP/1.1", "host: x", *lines, f"content-length: {len(body)}"]
         self._writer.write("\r\n".join([*head, "", ""]).encode() + body)
+        return await self.answer()
+
+    async def announce(self, *lines: str) -> tuple[int, str]:
+        """As ``ask``, but the body never comes."""
+        head = ["POST /v1/chat/completions HTTP/1.1", "host: x", *lines]
+        self._writer.write("\r\n".join([*head, "", ""]).encode())
+        return await self.answer()
+
+    async def answer(self) -> tuple[int, str]:
         answer = (await self._reader.readuntil(b"\r\n\r\n")).decode().lower()
         await self._reader.readexactly(int(answer.partition("content-length: ")[2].partition("\r\n")[0]))
         return int(answer.split()[1]), answer
@@ -81,10 +94,25 @@ async def test_a_head_with_another_key_is_refused_each_time(client: Client) -> N
     assert (await client.ask(KEY))[0] == 200
 
 
-async def test_what_passed_once_is_still_bounded(client: Client) -> None:
+async def test_what_passed_once_may_not_announce_a_larger_body(client: Client) -> None:
     for _ in range(NUM):
         assert (await client.ask(KEY))[0] == 200
-    assert (await client.ask(KEY, body=BODY + b" " * 4096))[0] == 413
+    assert (await client.announce(KEY, "content-length: 4097"))[0] == 413
+
+
+async def test_what_passed_once_is_still_one_too_many(client: Client, prefill: StubWorker, cluster: Cluster) -> None:
+    """And the page may read why."""
+    lines = (KEY, f"origin: {PAGE}")
+    for _ in range(NUM):
+        assert (await client.ask(*lines))[0] == 200
+    hang = Hang()
+    prefill.script.append(hang)
+    other = asyncio.create_task(cluster.post(chat(), headers={"authorization": "Bearer key"}))
+    await cluster.until_state("prefilling")
+    status, head = await client.ask(*lines)
+    assert (status, f"access-control-allow-origin: {PAGE}" in head) == (429, True)
+    hang.release.set()
+    assert (await other).status_code == 200
 
 
 async def test_a_page_is_told_each_time_that_it_may_read(client: Client) -> None:

@@ -114,7 +114,7 @@ class HttpCall(Writer):
         waits_for_100: bool,
         kept: KeptOfHead | None = None,
     ) -> None:
-        """``kept``: see there; None if the head is not known."""
+        """``kept``: what is known of its head; None: its connection does not know the head."""
         self._connection = connection
         self._calls = calls
         self._flow: Flow = connection.flow
