@@ -215,6 +215,8 @@ def _complaints(model: type[Settings], error: ValidationError, sources: Sources)
     for problem in error.errors(include_url=False, include_context=False):
         name = str(problem["loc"][0]) if problem["loc"] else ""
         message = problem["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
+        if problem["type"] == "tuple_type":  # which YAML does not have
+            message = "Input should be a list, as in [a, b]"
         source = next((source for source in sources if name in source()), None)
         if problem["type"] == "missing":
             lines.append(_missing(model, name))

@@ -64,7 +64,7 @@ def welcome(service: Service) -> str:
     question = {"role": "user", "content": "What is Baton?"}
     body = json.dumps({"model": service.model, "messages": [question], "stream": True})
     cacert = f" --cacert {service.router.tls_certificate_file}" if service.router.tls_certificate_file else ""
-    key = ' -H "Authorization: Bearer $API_KEY"' if service.router.api_keys else ""
+    key = ' -H "Authorization: Bearer <API key>"' if service.router.api_keys else ""
     if service.router.admin_token:
         admin = f'curl{cacert} {url}/admin/requests -H "Authorization: Bearer $BATON_ADMIN_TOKEN"'
     elif service.router.serves_admin:

@@ -90,6 +90,12 @@ def test_an_empty_variable_is_none() -> None:
         ({}, {}, {}, "--size is required (or BATON_SAMPLE_SIZE, or sample.size in the configuration file)"),
         ({"size": "1", "colour": "pink"}, {}, {}, "--colour: input should be 'red' or 'blue' (got 'pink')"),
         ({"size": "13"}, {}, {}, "13 is unlucky"),
+        (
+            {"size": "1"},
+            {},
+            {"sample": {"names": "a"}},
+            "baton.yaml: sample.names: input should be a list, as in [a, b] (got 'a')",
+        ),
         ({"size": "1"}, {}, {"sample": {"sise": 1}}, "baton.yaml: unknown key 'sample.sise'; did you mean 'size'?"),
         (
             {"size": "1"},

@@ -117,7 +117,7 @@ def test_the_screen_asks_for_keys_and_tokens_without_showing_them() -> None:
     router = RouterSettings.model_validate({"api_keys": ["sesame"], "admin_token": "sesame"})
     screen = welcome(Service("http://h:1", "m", 2, 1, Path("/logs"), router))
     assert "with 2 prefill workers and 1 decode worker\n" in screen
-    assert '-H "Authorization: Bearer $API_KEY"' in screen
+    assert '-H "Authorization: Bearer <API key>"' in screen
     assert "sesame" not in screen
     open_to_all = RouterSettings.model_validate({"host": "0.0.0.0", "allow_anonymous": True})
     assert "admin  off" in welcome(Service("http://h:1", "m", 1, 1, Path("/logs"), open_to_all))
