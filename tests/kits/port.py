@@ -189,6 +189,12 @@ class Caller:
             assert await self.reader.read() == b""
 
 
+async def turns(num: int) -> None:
+    """So many turns of the loop, which the port and its callers share: on a busy machine a time may have few."""
+    for _ in range(num):
+        await asyncio.sleep(0)
+
+
 async def all_said(caller: Caller, pieces: Iterable[bytes], *, leaves: bool = True) -> bytes:
     """Send bytes in these pieces; returns all that is answered, up to the end of the connection, which has to come.
 
@@ -197,8 +203,9 @@ async def all_said(caller: Caller, pieces: Iterable[bytes], *, leaves: bool = Tr
     try:
         for piece in pieces:
             await caller.send(piece)
-            await asyncio.sleep(0.001)  # so that it comes as a piece
+            await turns(20)  # so that it comes as a piece
         if leaves:
+            await turns(500)  # the port ends what is not answered when its client leaves
             caller.writer.write_eof()
         return await caller.reader.read()
     except OSError:  # it has closed
