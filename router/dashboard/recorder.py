@@ -6,7 +6,6 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from router.dashboard.history import HistogramCounts, History, Totals
-from router.metrics.metrics import PHASES
 from router.request.states import State
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ def bounds_of(services: Services) -> Bounds:
 
 
 def _histograms(metrics: Metrics) -> dict[str, Buckets]:
-    phases = {str(state): metrics.phases[phase] for state, phase in PHASES.items()}
+    phases = {str(state): buckets for state, buckets in metrics.phases.items()}
     return {TTFT: metrics.ttft, ITL: metrics.itl, **phases}
 
 

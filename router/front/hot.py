@@ -130,7 +130,6 @@ class HotCalls:
         arrival = self._arrivals[call] = _Arrival(new_request_id(self._services.router_id), self._loop.time())
         try:
             passed = self._check(call)
-            call.more_headers = passed.more_headers
             arrival.priority = passed.priority
             self._admit(passed.priority)
             self._bodies.check_announced(call.headers)
@@ -186,6 +185,7 @@ class HotCalls:
         """
         kept = call.kept
         if kept is not None and isinstance(kept.found, _Passed):
+            call.more_headers = kept.found.more_headers
             return kept.found
         headers, path = call.headers, call.path
         cors = self._doors.cors

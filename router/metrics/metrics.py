@@ -39,8 +39,8 @@ class Metrics:
         self.ttft = Buckets(_TTFT_BOUNDS_S)
         #: Times by model.
         self.times: defaultdict[str, ModelTimes] = defaultdict(ModelTimes)
-        self.phases = {phase: Buckets(_TTFT_BOUNDS_S) for phase in PHASES.values()}
-        self._phase_of = {state: self.phases[phase] for state, phase in PHASES.items()}
+        #: Times in each state of ``PHASES``.
+        self.phases = {state: Buckets(_TTFT_BOUNDS_S) for state in PHASES}
         #: (outcome, reason), e.g. ("aborted", "client_gone").
         self.outcomes: Counter[tuple[str, str]] = Counter()
         #: Aborted requests, by the state that they were in.
@@ -97,7 +97,7 @@ class Metrics:
             self.ttft.observe(facts.ttft_s)
         is_stream = facts.stream
         for state, seconds in facts.spent_s.items():
-            phase = self._phase_of.get(state)
+            phase = self.phases.get(state)
             if phase is not None and (is_stream or state is not State.READING):
                 phase.observe(seconds)
 
@@ -235,8 +235,8 @@ class RouterCollector(Collector):
             "Time in each phase up to the first decoded byte; read: streams only.",
             labels=["phase"],
         )
-        for phase, buckets in metrics.phases.items():
-            phases.add_metric([phase], buckets=buckets.cumulative(), sum_value=buckets.total)
+        for state, buckets in metrics.phases.items():
+            phases.add_metric([PHASES[state]], buckets=buckets.cumulative(), sum_value=buckets.total)
         yield phases
         yield from self._worker_gauges()
         yield from vllm_families(metrics.times, self._live())

@@ -40,12 +40,7 @@ class PrefixIndex:
 
     def __len__(self) -> int:
         """Number of hashes."""
-        return sum(
-            len(one.prompts.behind(first))
-            for sent in self._sent.values()
-            for one in sent.generations
-            for first in one.prompts.firsts()
-        )
+        return sum(len(one.prompts.chunks()) for sent in self._sent.values() for one in sent.generations)
 
     def note(self, key: str, chunks: Run, max_bytes: int | None = None) -> None:
         """Note that the worker is sent a prompt of these chunks. ``max_bytes``: the worker's own, smaller bound."""
@@ -75,9 +70,8 @@ class PrefixIndex:
             self._holders = PrefixHolders()
             for key, sent in self._sent.items():
                 for one in sent.generations:
-                    for first in one.prompts.firsts():
-                        for chunk in one.prompts.behind(first):
-                            self._holders.add_one(key, chunk)
+                    for chunk in one.prompts.chunks():
+                        self._holders.add_one(key, chunk)
         return self._holders
 
     def is_new(self, chunks: Run) -> bool:
@@ -102,8 +96,7 @@ class PrefixIndex:
         for one in sent.generations:
             sent.uncount(one)
             if self._holders is not None:
-                for first in one.prompts.firsts():
-                    self._holders.drop(key, one.prompts.behind(first))
+                self._holders.drop(key, one.prompts.chunks())
 
 
 class _Generation:

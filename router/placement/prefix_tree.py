@@ -47,12 +47,10 @@ class PrefixTree:
             branch = branches.get(prompt[begin])
             if branch is None:
                 return begin
-            if isinstance(branch, set):
-                return begin + _num_in(branch, prompt, begin)
-            run = branch if isinstance(branch, tuple) else branch.run
-            num = _num_common(run, prompt, begin)
+            some = branch.run if isinstance(branch, _Fork) else branch
+            num = _num_in(some, prompt, begin)
             begin += num
-            if num < len(run) or isinstance(branch, tuple):
+            if num < len(some) or not isinstance(branch, _Fork):
                 return begin
             branches = branch.branches
         return begin
@@ -67,12 +65,12 @@ class PrefixTree:
                 branches[first] = prompt[begin:]
                 return
             if num_forks == MAX_FORKS and isinstance(branch, _Fork):
-                branch = branches[first] = set(_chunks_of(branch))
+                branch = branches[first] = set(_chunks_of([branch]))
             if isinstance(branch, set):
                 branch.update(prompt[begin:])
                 return
             run = branch if isinstance(branch, tuple) else branch.run
-            num = _num_common(run, prompt, begin)
+            num = _num_in(run, prompt, begin)
             end = begin + num
             if num < len(run):
                 if end < len(prompt):
@@ -93,7 +91,11 @@ class PrefixTree:
         branch = self._branches.get(first)
         if branch is None:
             return ()
-        return _chunks_of(branch) if isinstance(branch, _Fork) else branch
+        return _chunks_of([branch]) if isinstance(branch, _Fork) else branch
+
+    def chunks(self) -> list[int]:
+        """All chunks of all prompts."""
+        return _chunks_of(list(self._branches.values()))
 
     @property
     def only(self) -> Run:
@@ -104,8 +106,8 @@ class PrefixTree:
         return branch if isinstance(branch, tuple) else ()
 
 
-def _chunks_of(branch: Branch) -> list[int]:
-    branches = [branch]
+def _chunks_of(branches: list[Branch]) -> list[int]:
+    """Empties ``branches``."""
     chunks: list[int] = []
     while branches:
         branch = branches.pop()
@@ -117,24 +119,15 @@ def _chunks_of(branch: Branch) -> list[int]:
     return chunks
 
 
-def _num_common(run: Run, prompt: Run, begin: int) -> int:
-    """How many chunks of ``run`` the prompt has from ``begin`` on. The first one is the same."""
-    most, too_many = 1, min(len(run), len(prompt) - begin) + 1
-    while too_many - most > 1:
-        middle = (most + too_many) // 2
-        if run[middle - 1] == prompt[begin + middle - 1]:
-            most = middle
-        else:
-            too_many = middle
-    return most
-
-
-def _num_in(chunks: set[int], prompt: Run, begin: int) -> int:
-    """How many chunks the prompt has from ``begin`` on that are in ``chunks``. The first one is."""
+def _num_in(some: Run | set[int], prompt: Run, begin: int) -> int:
+    """How many chunks of a run, or of a set, the prompt has from ``begin`` on. The first one it has."""
     most, too_many = 1, len(prompt) - begin + 1
+    if isinstance(some, tuple):
+        too_many = min(too_many, len(some) + 1)
     while too_many - most > 1:
         middle = (most + too_many) // 2
-        if prompt[begin + middle - 1] in chunks:
+        chunk = prompt[begin + middle - 1]
+        if (some[middle - 1] == chunk) if isinstance(some, tuple) else (chunk in some):
             most = middle
         else:
             too_many = middle

@@ -10,12 +10,14 @@ import pytest
 
 from router.front import hot
 from router.settings import RouterSettings
+from tests.kits.port import Caller
 from tests.kits.router.cluster import chat, make_settings
 from tests.kits.router.stub_workers import Hang
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from tests.kits.port import Answer
     from tests.kits.router.cluster import Cluster
     from tests.kits.router.stub_workers import StubWorker
 
@@ -37,29 +39,16 @@ def settings() -> RouterSettings:
     )
 
 
-class Client:
-    """A connection of a client."""
+def asking(*lines: str, body: bytes = b"", announced: int | None = None) -> bytes:
+    """A request. ``announced``: the length of its body, if not all of it is here."""
+    length = f"content-length: {len(body) if announced is None else announced}"
+    head = ["POST /v1/chat/completions HTTP/1.1", "host: x", *lines, length]
+    return "\r\n".join([*head, "", ""]).encode() + body
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
 
-    async def ask(self, *lines: str, body: bytes = BODY) -> tuple[int, str]:
-        """The status and the head of the answer, in lower case."""
-        head = ["POST /v1/chat/completions HTTP/1.1", "host: x", *lines, f"content-length: {len(body)}"]
-        self._writer.write("\r\n".join([*head, "", ""]).encode() + body)
-        return await self.answer()
-
-    async def announce(self, *lines: str) -> tuple[int, str]:
-        """As ``ask``, but the body never comes."""
-        head = ["POST /v1/chat/completions HTTP/1.1", "host: x", *lines]
-        self._writer.write("\r\n".join([*head, "", ""]).encode())
-        return await self.answer()
-
-    async def answer(self) -> tuple[int, str]:
-        answer = (await self._reader.readuntil(b"\r\n\r\n")).decode().lower()
-        await self._reader.readexactly(int(answer.partition("content-length: ")[2].partition("\r\n")[0]))
-        return int(answer.split()[1]), answer
+async def ask(caller: Caller, *lines: str) -> Answer:
+    await caller.send(asking(*lines, body=BODY))
+    return await caller.answer()
 
 
 @pytest.fixture
@@ -70,65 +59,66 @@ async def prefill(cluster: Cluster) -> StubWorker:
 
 
 @pytest.fixture
-async def client(cluster: Cluster, prefill: StubWorker) -> AsyncIterator[Client]:
+async def caller(cluster: Cluster, prefill: StubWorker) -> AsyncIterator[Caller]:
     reader, writer = await cluster.connect()
-    yield Client(reader, writer)
+    yield Caller(reader, writer)
     writer.close()
 
 
 @pytest.mark.interpreted
-async def test_keys_are_looked_for_once(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_keys_are_looked_for_once(caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
     looked = []
     real = hot.key_in
     monkeypatch.setattr(hot, "key_in", lambda path, headers: looked.append(path) or real(path, headers))
     for _ in range(NUM):
-        assert (await client.ask(KEY))[0] == 200
+        assert (await ask(caller, KEY)).status == 200
     assert len(looked) == 3, "the first two of a connection, and the one that shall hold for the rest"
 
 
-async def test_a_head_with_another_key_is_refused_each_time(client: Client) -> None:
+async def test_a_head_with_another_key_is_refused_each_time(caller: Caller) -> None:
     for _ in range(NUM):
-        assert (await client.ask(KEY))[0] == 200
+        assert (await ask(caller, KEY)).status == 200
     for wrong in ("authorization: Bearer kez", "authorization: Bearer ke", "x-other: 1"):
-        assert [(await client.ask(wrong))[0] for _ in range(NUM)] == [401] * NUM
-    assert (await client.ask(KEY))[0] == 200
+        assert [(await ask(caller, wrong)).status for _ in range(NUM)] == [401] * NUM
+    assert (await ask(caller, KEY)).status == 200
 
 
-async def test_what_passed_once_may_not_announce_a_larger_body(client: Client) -> None:
+async def test_what_passed_once_may_not_announce_a_larger_body(caller: Caller) -> None:
     for _ in range(NUM):
-        assert (await client.ask(KEY))[0] == 200
-    assert (await client.announce(KEY, "content-length: 4097"))[0] == 413
+        assert (await ask(caller, KEY)).status == 200
+    await caller.send(asking(KEY, announced=4097))
+    assert (await caller.answer()).status == 413
 
 
-async def test_what_passed_once_is_still_one_too_many(client: Client, prefill: StubWorker, cluster: Cluster) -> None:
+async def test_what_passed_once_is_still_one_too_many(caller: Caller, prefill: StubWorker, cluster: Cluster) -> None:
     """And the page may read why."""
     lines = (KEY, f"origin: {PAGE}")
     for _ in range(NUM):
-        assert (await client.ask(*lines))[0] == 200
+        assert (await ask(caller, *lines)).status == 200
     hang = Hang()
     prefill.script.append(hang)
     other = asyncio.create_task(cluster.post(chat(), headers={"authorization": "Bearer key"}))
     await cluster.until_state("prefilling")
-    status, head = await client.ask(*lines)
-    assert (status, f"access-control-allow-origin: {PAGE}" in head) == (429, True)
+    answer = await ask(caller, *lines)
+    assert (answer.status, answer.headers["access-control-allow-origin"]) == (429, PAGE)
     hang.release.set()
     assert (await other).status_code == 200
 
 
-async def test_a_page_is_told_each_time_that_it_may_read(client: Client) -> None:
-    said = [await client.ask(KEY, f"origin: {PAGE}") for _ in range(NUM)]
-    assert [(status, f"access-control-allow-origin: {PAGE}" in head) for status, head in said] == [(200, True)] * NUM
+async def test_a_page_is_told_each_time_that_it_may_read(caller: Caller) -> None:
+    said = [await ask(caller, KEY, f"origin: {PAGE}") for _ in range(NUM)]
+    assert [(one.status, one.headers["access-control-allow-origin"]) for one in said] == [(200, PAGE)] * NUM
 
 
-async def test_the_priority_is_that_of_each(client: Client, prefill: StubWorker) -> None:
+async def test_the_priority_is_that_of_each(caller: Caller, prefill: StubWorker) -> None:
     for _ in range(NUM):
-        assert (await client.ask(KEY, "x-baton-priority: urgent"))[0] == 200
+        assert (await ask(caller, KEY, "x-baton-priority: urgent")).status == 200
     assert [body["priority"] for body in prefill.bodies] == [-5] * NUM
 
 
-async def test_the_deadline_is_that_of_each(client: Client, prefill: StubWorker) -> None:
+async def test_the_deadline_is_that_of_each(caller: Caller, prefill: StubWorker) -> None:
     lines = (KEY, "x-request-timeout: 0.5")
     for _ in range(NUM):
-        assert (await client.ask(*lines))[0] == 200
+        assert (await ask(caller, *lines)).status == 200
     prefill.script.append(Hang())
-    assert (await client.ask(*lines))[0] == 504
+    assert (await ask(caller, *lines)).status == 504

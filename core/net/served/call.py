@@ -67,11 +67,15 @@ class Connected(Protocol):
 
 
 class KeptOfHead:
-    """What is kept for the next calls of a connection whose heads have the same bytes, but for ``content-length``."""
+    """What is kept of a call for the next ones of its connection whose heads have the same bytes, but for the digits of
+    ``content-length``. ``path``, ``headers``: its own.
+    """
 
-    __slots__ = ("found",)
+    __slots__ = ("found", "headers", "path")
 
-    def __init__(self) -> None:
+    def __init__(self, path: str, headers: dict[bytes, bytes]) -> None:
+        self.path = path
+        self.headers = headers
         #: What whoever answers has found in the head, other than the length; None: nothing yet.
         self.found: object = None
 

@@ -90,9 +90,7 @@ class Connection:
         "_in_head",
         "_is_full",
         "_known",
-        "_known_headers",
-        "_known_kept",
-        "_known_path",
+        "_known_call",
         "_left",
         "_max_bytes",
         "_max_lines",
@@ -155,9 +153,7 @@ class Connection:
         #: The head of a call, and what the parser said of it. A call with that head does not go to the parser, and
         #: neither does its body, of which ``_left`` bytes are still to come.
         self._known = KnownHead()
-        self._known_headers: dict[bytes, bytes] = {}
-        self._known_kept = KeptOfHead()
-        self._known_path = ""
+        self._known_call: KeptOfHead | None = None
         self._left = 0
         #: The data that begins with the head that the parser reads, if that is to be learned.
         self._unlearned = b""
@@ -273,12 +269,12 @@ class Connection:
 
     def _take_known(self, data: bytes, end: int) -> None:
         """Take a call whose head is known and has ``end`` bytes. The rest of ``data`` is the beginning of its body."""
-        assert self._calls is not None, "the head is that of a call"
+        kept = self._known_call
+        assert self._calls is not None and kept is not None, "the head is that of a call"
         num_bytes = self._known.num_body_bytes
-        headers = self._known_headers.copy()
+        headers = kept.headers.copy()
         headers[b"content-length"] = self._known.digits
-        path, kept = self._known_path, self._known_kept
-        self._arrive(HttpCall(self, self._calls, path, headers, keep_alive=True, waits_for_100=False, kept=kept))
+        self._arrive(HttpCall(self, self._calls, kept.path, headers, keep_alive=True, waits_for_100=False, kept=kept))
         self._left = num_bytes
         if end < len(data):
             self._take_left(data[end:])
@@ -494,7 +490,7 @@ class Connection:
 
     def _learn(self, path: str, headers: dict[bytes, bytes]) -> None:
         if self._known.learn(self._unlearned, [name for name, _ in self._headers]):
-            self._known_path, self._known_headers, self._known_kept = path, headers.copy(), KeptOfHead()
+            self._known_call = KeptOfHead(path, headers.copy())
 
     def _new_cycle(self, version: str) -> AsgiCycle:
         """What ASGI needs, the addresses among it, for which no call has to ask the system."""

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from core.process.log import JsonFormatter, TextFormatter
+from router.metrics.metrics import PHASES
 from tests.kits.router.cluster import Cluster, chat, eventually
 from tests.kits.router.stub_workers import Hang, Refuse
 
@@ -26,7 +27,7 @@ async def test_only_a_stream_has_a_first_token_to_wait_for(cluster: Cluster, str
     await ready(cluster)
     assert (await cluster.post(chat(stream=stream))).status_code == 200
     metrics = cluster.services.metrics
-    counts = {phase: sum(buckets.counts) for phase, buckets in metrics.phases.items()}
+    counts = {PHASES[state]: sum(buckets.counts) for state, buckets in metrics.phases.items()}
     assert counts == {"queue": 1, "prefill": 1, "held": 1, "read": int(stream)}
     assert sum(metrics.ttft.counts) == int(stream)
 
