@@ -40,7 +40,7 @@ def timeout_s(headers: Mapping[bytes, bytes], limit_s: float) -> float:
     if given is None:
         return limit_s
     try:
-        seconds = float(given)
+        seconds = math.nan if b"_" in given else float(given)  # Python reads 1_0 as 10
     except ValueError:
         seconds = math.nan
     if not (math.isfinite(seconds) and seconds > 0):

@@ -103,7 +103,7 @@ async def test_the_header_sets_the_deadline(cluster: Cluster) -> None:
     cluster.check_idle()
 
 
-@pytest.mark.parametrize("value", ["0", "-1", "nan", "inf", "soon"])
+@pytest.mark.parametrize("value", ["0", "-1", "nan", "inf", "soon", "1_0"])
 async def test_a_deadline_that_is_none_is_refused(cluster: Cluster, value: str) -> None:
     response = await cluster.post(chat(), headers={"x-request-timeout": value})
     assert response.status_code == 400
