@@ -15,7 +15,7 @@ from pathlib import Path
 
 from deploy import stand_in_bases
 from deploy.drill.abort import abort_through_the_other_router
-from deploy.drill.deployment import deployed
+from deploy.drill.deployment import compose_command, deployed
 from deploy.drill.doors import try_the_doors
 from deploy.drill.errors import DrillError
 from deploy.drill.images import build
@@ -31,6 +31,7 @@ SCENES = (try_the_doors, abort_through_the_other_router, kill_prefill, kill_deco
 def main() -> int:
     arguments = _arguments()
     try:
+        compose_command()  # it may be missing, and to make the bases takes minutes
         if arguments.stand_in_bases:
             stand_in_bases.provide(arguments)
         if not arguments.no_build:

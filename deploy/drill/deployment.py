@@ -31,7 +31,7 @@ class Deployment:
 
     def __init__(self, file: Path, project: str) -> None:
         self.project = project
-        self._command = [*_compose(), "-f", str(file), "--project-directory", str(ROOT), "-p", project]
+        self._command = [*compose_command(), "-f", str(file), "--project-directory", str(ROOT), "-p", project]
 
     def run(self, *arguments: str, environ: Mapping[str, str] | None = None) -> str:
         """Run a command of compose; returns what it printed."""
@@ -99,7 +99,7 @@ def docker(*arguments: str) -> str:
     return subprocess.run(["docker", *arguments], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
 
 
-def _compose() -> list[str]:
+def compose_command() -> list[str]:
     """The command for compose on this machine. Raises DrillError when there is none."""
     plugin = ["docker", "compose"]
     if (
