@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import shutil
 import subprocess
@@ -99,6 +100,7 @@ def docker(*arguments: str) -> str:
     return subprocess.run(["docker", *arguments], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
 
 
+@functools.cache
 def compose_command() -> list[str]:
     """The command for compose on this machine. Raises DrillError when there is none."""
     plugin = ["docker", "compose"]
