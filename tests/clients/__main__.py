@@ -21,7 +21,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from tests.clients.environments import CLIENTS, Client, command, prepared, version
+from tests.clients.environments import CLIENTS, Client, command, prepared, programs, version
+from tests.clients.scripted_model import ScriptedModel
 from tests.kits.whole.stack import MODEL, Stack
 from tests.structure.imports import ROOT
 
@@ -73,13 +74,19 @@ def main() -> int:
 async def run(clients: list[Client], environments: Path, *, fresh: bool) -> list[Result]:
     """Start a Baton, and have each client make its calls."""
     results: list[Result] = []
+    scripts = [client.scripted_model for client in clients if client.scripted_model is not None]
     with tempfile.TemporaryDirectory(prefix="baton-clients-") as folder:
-        flags = {"api-keys": KEY}
-        async with Stack(Path(folder), router_flags=flags, worker_flags={"dtype": "float32"}) as stack:
+        async with ScriptedModel(scripts) as scripted, _stack(Path(folder), scripted.url if scripts else "") as stack:
             for client in clients:
                 print(f"{client.name} ...", file=sys.stderr, flush=True)
                 results.append(await asyncio.to_thread(_calls, client, environments, stack.router.url, fresh=fresh))
     return results
+
+
+def _stack(folder: Path, scripted: str) -> Stack:
+    """The Baton that clients call. ``scripted``: the URL of a scripted model, which does both legs; empty: none."""
+    both_legs = {"prefill": scripted, "decode": scripted} if scripted else {}
+    return Stack(folder, router_flags={"api-keys": KEY, **both_legs}, worker_flags={"dtype": "float32"})
 
 
 def _calls(client: Client, environments: Path, url: str, *, fresh: bool) -> Result:
@@ -90,7 +97,10 @@ def _calls(client: Client, environments: Path, url: str, *, fresh: bool) -> Resu
     except subprocess.CalledProcessError as error:
         return Result(client, "", [Row("installing it", str(error))])
     with tempfile.TemporaryDirectory(prefix="baton-client-") as home:
-        lines, errors = _output(command(client, folder), url, home)
+        path = f"{programs(client, folder)}{os.pathsep}{os.environ['PATH']}"
+        model = MODEL if client.scripted_model is None else client.scripted_model.stem
+        own = {"BATON_URL": url, "BATON_MODEL": model, "HOME": home, "PATH": path}
+        lines, errors = _output(command(client, folder), own)
     rows = [
         Row(line["call"], "" if line["ok"] else line["why"], line.get("result", "")) for line in map(json.loads, lines)
     ]
@@ -99,19 +109,17 @@ def _calls(client: Client, environments: Path, url: str, *, fresh: bool) -> Resu
     return Result(client, version(client, folder), rows)
 
 
-def _output(words: list[str], url: str, home: str) -> tuple[list[str], str]:
-    """The lines with calls that a script prints, and what went wrong with the script itself."""
+def _output(words: list[str], own: dict[str, str]) -> tuple[list[str], str]:
+    """The lines with calls that a script prints, and what went wrong with the script itself. ``own``: its variables."""
     environ = {
         **{name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")},
-        "BATON_URL": url,
+        **own,
         "BATON_KEY": KEY,
-        "BATON_MODEL": MODEL,
-        "HOME": home,
         "BATON_MODEL_FOLDER": str(ROOT / "baton" / "demo" / "model"),
         "HF_HUB_OFFLINE": "1",
     }
     try:
-        done = subprocess.run(words, cwd=home, env=environ, capture_output=True, text=True, timeout=TIMEOUT_S)
+        done = subprocess.run(words, cwd=own["HOME"], env=environ, capture_output=True, text=True, timeout=TIMEOUT_S)
     except subprocess.TimeoutExpired:
         return [], f"it took longer than {TIMEOUT_S} s"
     lines = [line for line in done.stdout.splitlines() if line.startswith('{"call":')]

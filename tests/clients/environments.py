@@ -18,24 +18,27 @@ TORCH = "torch==2.13.0"
 
 @dataclass(frozen=True)
 class Client:
-    """One client. The first of its ``packages`` is the one whose version is shown.
+    """One client. The first of its ``packages`` is the one whose version is shown; they are npm's if ``uses_node``.
 
-    ``script`` is in ``calls/``; a Python script runs in the environment of its client.
+    ``script`` is in ``calls/``. A Python script runs in the environment of its client, and where that is Node's, it
+    finds the client's program in its PATH.
     """
 
     name: str
     script: str
     packages: tuple[str, ...]
+    uses_node: bool = False
 
     @property
-    def uses_node(self) -> bool:
-        """Whether it is a package of Node's."""
-        return self.script.endswith(".mjs")
+    def scripted_model(self) -> Path | None:
+        """The script of the model with which it talks, beside its own; None: it talks with the demo model."""
+        path = (CALLS / self.script).with_suffix(".json")
+        return path if path.exists() else None
 
 
 CLIENTS = (
     Client("openai (Python)", "openai_python.py", ("openai",)),
-    Client("openai (node)", "openai_node.mjs", ("openai",)),
+    Client("openai (node)", "openai_node.mjs", ("openai",), uses_node=True),
     Client("litellm", "litellm_calls.py", ("litellm",)),
     Client("langchain-openai", "langchain_calls.py", ("langchain-openai", "langchain")),
     Client("llama-index", "llama_index_calls.py", ("llama-index-core", "llama-index-llms-openai-like")),
@@ -62,9 +65,16 @@ def prepared(client: Client, root: Path, *, fresh: bool) -> Path:
 
 def command(client: Client, folder: Path) -> list[str]:
     """What runs the client's script, in ``folder``."""
-    if client.uses_node:
+    if client.script.endswith(".mjs"):
         return ["node", str(_copied(client, folder))]
+    if client.uses_node:
+        return [sys.executable, str(CALLS / client.script)]
     return [str(folder / "bin" / "python"), str(CALLS / client.script)]
+
+
+def programs(client: Client, folder: Path) -> Path:
+    """The folder of the programs that its packages bring."""
+    return folder / "node_modules" / ".bin" if client.uses_node else folder / "bin"
 
 
 def version(client: Client, folder: Path) -> str:
