@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import subprocess
 import sys
@@ -15,7 +14,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 
 from baton.__main__ import PACKAGE
 from baton.up.preflight import WORKER_PACKAGES
@@ -57,11 +55,6 @@ def files(archive: zipfile.ZipFile) -> set[str]:
 EXTRAS = {name: [Requirement(item) for item in items] for name, items in PROJECT["optional-dependencies"].items()}
 #: What asks for another extra of ours.
 OWN = PROJECT["name"]
-
-
-def requirements() -> list[Requirement]:
-    everything = [*map(Requirement, PROJECT["dependencies"]), *(item for extra in EXTRAS.values() for item in extra)]
-    return [item for item in everything if item.name != OWN]
 
 
 def test_everything_of_our_packages_is_in_it_and_nothing_else(wheel: zipfile.ZipFile) -> None:
@@ -114,20 +107,3 @@ def test_without_the_router_the_command_says_what_is_missing() -> None:
     hide = f"import sys; sys.modules[{PACKAGE!r}] = None; import baton.__main__ as m; m.main()"
     done = subprocess.run([sys.executable, "-c", hide], cwd=ROOT, capture_output=True, text=True, check=False)
     assert "pip install 'baton-serve[router]'" in done.stderr
-
-
-def test_every_dependency_has_a_range_and_a_pin_in_it() -> None:
-    lines = (ROOT / "deploy" / "constraints.txt").read_text().splitlines()
-    pins = dict(line.split("==") for line in lines if not line.startswith("#"))
-    pins = {canonicalize_name(name): pin for name, pin in pins.items()}
-    for requirement in requirements():
-        operators = sorted(specifier.operator for specifier in requirement.specifier)
-        assert operators == ["<", ">="], requirement
-        assert requirement.specifier.contains(pins[canonicalize_name(requirement.name)]), requirement
-
-
-def test_the_makefile_and_the_images_install_the_torch_that_is_pinned() -> None:
-    (pin,) = re.findall(r"^torch==(\S+)$", (ROOT / "deploy" / "constraints.txt").read_text(), re.MULTILINE)
-    for name in ("Makefile", "Dockerfile"):
-        found = re.findall(r"torch==(\d[\d.]*)", (ROOT / name).read_text())
-        assert found and set(found) == {pin}, name
