@@ -79,6 +79,7 @@ class _Torch:
         return getattr(torch, name)
 
 
+@pytest.mark.usefixtures("tiles")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_attention_stays_within_its_tensors(dtype: torch.dtype, guarded: Guarded) -> None:
     draw = random.Random(7)
