@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import ConfigDict, Field, StrictBool, StrictInt, StrictStr
+from pydantic import ConfigDict, Field, StrictBool, StrictStr
 
-from core.protocol.openai.objects import CountedObject, StrictObject, Unsupported, of_types
+from core.protocol.openai.objects import CountedObject, StrictObject, Unsupported, Whole, of_types
 from core.protocol.openai.requests import Number
 from core.protocol.openai.tools import MAX_TOOLS, FunctionName, Parameters
 from router.dialects.extensions import Extended
@@ -59,7 +59,7 @@ class ThinkingConfig(StrictObject):
     """``thinking``. The budget is a hint: a model thinks as long as it does, and ``max_tokens`` bounds all of it."""
 
     type: Literal["enabled", "disabled", "adaptive"]
-    budget_tokens: Annotated[StrictInt, Field(ge=MIN_THINKING_TOKENS)] | None = None
+    budget_tokens: Annotated[Whole, Field(ge=MIN_THINKING_TOKENS)] | None = None
     #: ``omitted``: the answer does not show it. ``summarized``: it does, without summing it up.
     display: Literal["summarized", "omitted"] | None = None
 
@@ -120,10 +120,10 @@ class MessagesRequest(Prompting, Extended):
 
     HINTS: ClassVar[frozenset[str]] = frozenset({"cache_control", "service_tier"})
 
-    max_tokens: Annotated[StrictInt, Field(ge=1)]
+    max_tokens: Annotated[Whole, Field(ge=1)]
     stream: StrictBool = False
     stop_sequences: Annotated[list[StrictStr], Field(fail_fast=True)] | None = None
-    temperature: Annotated[Number, Field(ge=0, le=2)] | None = None
+    temperature: Annotated[Number, Field(ge=0)] | None = None
     top_p: Annotated[Number, Field(gt=0, le=1)] | None = None
     metadata: Metadata | None = None
     service_tier: Literal["auto", "standard_only"] | None = None
