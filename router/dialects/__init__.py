@@ -12,5 +12,6 @@ happens: they speak both.
 ``parts``         from the deltas of a chat to the parts of an answer: reasoning, text, calls
 ``whole``         from a whole answer of a chat to its parts
 ``stream``        from the events of a chat to those of a dialect
+``open_object``   objects of which unknown fields are dropped
 ``names``         errors name the parameters of the dialect
 """

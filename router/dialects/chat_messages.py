@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from core.protocol.openai.messages import TextPart
-
 Content = str | list[dict[str, Any]]
 
 
-def content_of(said: str | Sequence[TextPart]) -> Content:
+class Said(Protocol):
+    """A part that is a text to the model."""
+
+    @property
+    def text(self) -> str:
+        """The text."""
+
+
+def content_of(said: str | Sequence[Said]) -> Content:
     """The content of a message: one text, or several as parts."""
     if isinstance(said, str):
         return said

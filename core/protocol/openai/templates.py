@@ -28,6 +28,8 @@ _NOT_VARIABLES = frozenset(
         *("return_dict", "return_assistant_tokens_mask", "tokenizer_kwargs"),
     }
 )
+#: OpenAI's, and Anthropic's ``max``. What a template does not know, it writes as it is.
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
 class Thinking(StrictObject):
@@ -48,7 +50,7 @@ class TemplateFields(CountedObject):
     #: Functions that the model may call.
     tools: Tools | None = None
     #: How long the model thinks, for templates that have a variable for it.
-    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
+    reasoning_effort: Effort | None = None
     #: Whether the model thinks before it answers, for templates that have a variable for it.
     thinking: Thinking | None = None
     #: Texts that the template may put into the prompt.

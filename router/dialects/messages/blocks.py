@@ -1,4 +1,5 @@
-"""The blocks of messages, as clients send them: texts, thoughts, calls of tools and what came of those.
+"""The blocks of messages, as clients send them: texts, thoughts, calls of tools and what came of those, and of which
+tools the model learns on the way.
 
 The content of an answer is accepted as it came. ``cache_control`` and what else says nothing to a model is dropped.
 Types that would need support that Baton does not have are refused by name.
@@ -6,18 +7,17 @@ Types that would need support that Baton does not have are refused by name.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, StrictBool, StrictStr, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
 from core.protocol.openai.messages import TextPart
 from core.protocol.openai.objects import CountedObject, by_type, of_types
+from core.protocol.openai.tools import FunctionName
 
-#: The names of the models below, by the type of a block.
-_MODELS = {"text": "Text", "thinking": "Thinking", "tool_use": "ToolUse", "tool_result": "ToolResult"}
-#: What an assistant's message cannot have, and what only it can have.
-_OF_USERS, _OF_ASSISTANTS = "tool_result", ("thinking", "tool_use")
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class Text(TextPart):
@@ -27,6 +27,55 @@ class Text(TextPart):
 Texts = StrictStr | Annotated[list[Annotated[Text, of_types(("text",), "blocks")]], Field(fail_fast=True)]
 
 
+class ToolReference(CountedObject):
+    """A tool that a client's own search has found. The model reads its name, and learns of the tool itself as well."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    type: Literal["tool_reference"]
+    tool_name: FunctionName
+
+    @property
+    def text(self) -> str:
+        """What the model reads."""
+        return f"{self.tool_name}\n"
+
+
+class NamedTool(CountedObject):
+    """Which tool is meant. Those of MCP servers are refused by name: nobody here asks such a server."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    type: Literal["tool_reference"]
+    name: FunctionName
+
+
+class ToolChange(CountedObject):
+    """From here on the model is told of a tool, or no more."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    type: Literal["tool_addition", "tool_removal"]
+    tool: Annotated[NamedTool, of_types(("tool_reference",), "tools")]
+
+
+_SYSTEM = {"text": "Text", "tool_addition": "ToolChange", "tool_removal": "ToolChange"}
+SystemBlock = Annotated[
+    Annotated[Text, Tag("Text")] | Annotated[ToolChange, Tag("ToolChange")],
+    by_type(_SYSTEM, "Text"),
+    of_types(_SYSTEM, "blocks"),
+]
+
+
+class SystemText(CountedObject):
+    """What the system says in between."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    type: Literal["mid_conv_system"]
+    content: Annotated[list[SystemBlock], Field(fail_fast=True)]
+
+
 class Thinking(CountedObject):
     """What the assistant thought. Signatures are not checked: Baton's are empty."""
 
@@ -34,6 +83,14 @@ class Thinking(CountedObject):
 
     type: Literal["thinking"]
     thinking: StrictStr
+
+
+class RedactedThinking(CountedObject):
+    """What the assistant thought and nobody but Anthropic can read: the model is not told of it."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    type: Literal["redacted_thinking"]
 
 
 class ToolUse(CountedObject):
@@ -47,6 +104,14 @@ class ToolUse(CountedObject):
     input: dict[str, Any]
 
 
+_RESULT = {"text": "Text", "tool_reference": "ToolReference"}
+ResultBlock = Annotated[
+    Annotated[Text, Tag("Text")] | Annotated[ToolReference, Tag("ToolReference")],
+    by_type(_RESULT, "Text"),
+    of_types(_RESULT, "blocks"),
+]
+
+
 class ToolResult(CountedObject):
     """What came of a call."""
 
@@ -54,15 +119,35 @@ class ToolResult(CountedObject):
 
     type: Literal["tool_result"]
     tool_use_id: StrictStr
-    content: Texts | None = None
+    content: StrictStr | Annotated[list[ResultBlock], Field(fail_fast=True)] | None = None
     is_error: StrictBool | None = None
 
 
+#: The names of the models above, by the type of a block.
+_MODELS = {
+    "text": "Text",
+    "thinking": "Thinking",
+    "redacted_thinking": "RedactedThinking",
+    "tool_use": "ToolUse",
+    "tool_result": "ToolResult",
+    "mid_conv_system": "SystemText",
+    "tool_addition": "ToolChange",
+    "tool_removal": "ToolChange",
+}
+#: The types that a message of each role may have.
+_OF_ROLES = {
+    "assistant": frozenset({"text", "thinking", "redacted_thinking", "tool_use"}),
+    "user": frozenset({"text", "tool_result", "mid_conv_system"}),
+    "system": frozenset(_SYSTEM),
+}
 Block = Annotated[
     Annotated[Text, Tag("Text")]
     | Annotated[Thinking, Tag("Thinking")]
+    | Annotated[RedactedThinking, Tag("RedactedThinking")]
     | Annotated[ToolUse, Tag("ToolUse")]
-    | Annotated[ToolResult, Tag("ToolResult")],
+    | Annotated[ToolResult, Tag("ToolResult")]
+    | Annotated[SystemText, Tag("SystemText")]
+    | Annotated[ToolChange, Tag("ToolChange")],
     by_type(_MODELS, "Text"),
     of_types(_MODELS, "blocks"),
 ]
@@ -76,11 +161,15 @@ class Message(CountedObject):
     role: Literal["user", "assistant", "system"]
     content: StrictStr | Annotated[list[Block], Field(fail_fast=True)]
 
+    @property
+    def blocks(self) -> Sequence[Block]:
+        """The blocks; none if it is a text."""
+        return () if isinstance(self.content, str) else self.content
+
     @model_validator(mode="after")
     def _check_roles(self) -> Message:
-        for block in () if isinstance(self.content, str) else self.content:
-            is_foreign = block.type == _OF_USERS if self.role == "assistant" else block.type in _OF_ASSISTANTS
-            if is_foreign or (self.role == "system" and block.type != "text"):
+        for block in self.blocks:
+            if block.type not in _OF_ROLES[self.role]:
                 complaint = "Blocks of type '{type}' cannot be in a message of the role '{role}'"
                 raise PydanticCustomError("role", complaint, {"type": block.type, "role": self.role})
         return self

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from core.protocol.errors import BadRequestError
 from router.dialects.messages.conversation import is_continued, messages_of
+from router.dialects.messages.offered import offered
 from router.dialects.names import Names
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def prompt_of(request: Prompting) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "model": request.model,
         "messages": messages_of(request),
-        "tools": [tool.for_chat() for tool in request.tools or ()] or None,
+        "tools": [tool.for_chat() for tool in offered(request)] or None,
         "reasoning_effort": None if config is None else config.effort,
         # Adaptive leaves it to the model, and so to its chat template.
         "thinking": None if thinking is None or thinking.type == "adaptive" else {"type": thinking.type},
@@ -44,8 +45,7 @@ def prompt_of(request: Prompting) -> dict[str, Any]:
 
 def chat_of(request: MessagesRequest) -> dict[str, Any]:
     """The body of the chat. A stream's chunks have the usage so far, because the first event tells the prompt's."""
-    config, choice = request.output_config, request.tool_choice
-    schema = None if config is None or config.format is None else config.format.the_schema
+    choice, schema = request.tool_choice, request.schema_of_text
     fields: dict[str, Any] = {
         "stream": request.stream,
         "stream_options": {"include_usage": True, "continuous_usage_stats": True} if request.stream else None,

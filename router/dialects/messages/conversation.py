@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from router.dialects.chat_messages import AssistantTurn, call_of, content_of, tool_message
-from router.dialects.messages.blocks import Text, Thinking, ToolResult, ToolUse
+from router.dialects.messages.blocks import SystemText, Text, Thinking, ToolResult, ToolUse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from router.dialects.chat_messages import Content
-    from router.dialects.messages.blocks import Block, Message
+    from router.dialects.messages.blocks import Block, Message, SystemBlock
     from router.dialects.messages.request import Prompting
 
 #: Comes before what came of a call that failed: a chat has no other place for it.
@@ -46,8 +46,10 @@ def _of(message: Message) -> Iterator[dict[str, Any]]:
         yield {"role": message.role, "content": message.content}
     elif message.role == "assistant":
         yield _of_assistant(message.content)
+    elif message.role == "system":
+        yield from _of_system(message.content)
     else:
-        yield from _of_user(message.role, message.content)
+        yield from _of_user(message.content)
 
 
 def _of_assistant(blocks: Sequence[Block]) -> dict[str, Any]:
@@ -63,19 +65,29 @@ def _of_assistant(blocks: Sequence[Block]) -> dict[str, Any]:
     return turn.message()
 
 
-def _of_user(role: str, blocks: Sequence[Block]) -> Iterator[dict[str, Any]]:
+def _of_system(blocks: Sequence[Block | SystemBlock]) -> Iterator[dict[str, Any]]:
+    """None, if the system has only changed the tools."""
+    texts = [block for block in blocks if isinstance(block, Text)]
+    if texts or not blocks:
+        yield {"role": "system", "content": content_of(texts) if texts else ""}
+
+
+def _of_user(blocks: Sequence[Block]) -> Iterator[dict[str, Any]]:
     texts: list[Text] = []
     for block in blocks:
+        if isinstance(block, Text):
+            texts.append(block)
+            continue
+        if texts:
+            yield {"role": "user", "content": content_of(texts)}
+            texts = []
         match block:
-            case Text():
-                texts.append(block)
             case ToolResult():
-                if texts:
-                    yield {"role": role, "content": content_of(texts)}
-                    texts = []
                 yield tool_message(block.tool_use_id, _result(block))
+            case SystemText():
+                yield from _of_system(block.content)
     if texts or not blocks:
-        yield {"role": role, "content": content_of(texts) if texts else ""}
+        yield {"role": "user", "content": content_of(texts) if texts else ""}
 
 
 def _result(block: ToolResult) -> Content:

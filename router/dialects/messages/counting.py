@@ -9,9 +9,8 @@ import orjson
 
 from core.protocol.openai.tokenize import TokenizeChat, validate_tokenizing
 from router.dialects.chat_answers import decoded
-from router.dialects.extensions import checked
 from router.dialects.messages.chat import NAMES, prompt_of
-from router.dialects.messages.request import CountRequest
+from router.dialects.messages.request import CountRequest, read
 from router.request.client_request import ClientRequest
 from router.request.endpoints import COUNT_TOKENS, TOKENIZE
 
@@ -35,7 +34,7 @@ class CountTranslation:
 
     def __init__(self, body: dict[str, Any], _request_id: str) -> None:
         """Raises ApiError."""
-        request = checked(CountRequest, body)
+        request = read(CountRequest, body)
         self.body = prompt_of(request)
         with NAMES.applied():
             validate_tokenizing(TokenizeChat, self.body)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from router.dialects.messages.answer import block_of, ended_by, usage_of
+from router.dialects.messages.answer import block_of, counts_of, ended_by
 from router.dialects.messages.errors import error_body
 from router.dialects.parts import Kind, Part
 from router.upstream.events import named_event
@@ -50,7 +50,8 @@ class MessageEvents:
 
     def end(self, parts: Sequence[Part], ending: Ending) -> bytes:
         """See ``EventWriter``."""
-        last = _event("message_delta", delta=ended_by(parts, ending), usage=usage_of(ending.usage))
+        usage, edited = counts_of(ending.usage), self._message.edited
+        last = _event("message_delta", delta=ended_by(parts, ending), usage=usage, **edited)
         return last + _event("message_stop")
 
     def fail(self, parts: Sequence[Part], error: ApiError) -> bytes:

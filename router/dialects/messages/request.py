@@ -1,16 +1,25 @@
-"""What clients may send to ``/v1/messages``, validated: a parameter works, is a hint, or is refused by name."""
+"""What clients may send to ``/v1/messages``, validated: a parameter works, is a hint, or is refused by name.
+
+What is not known is dropped, as each version of Claude Code has something more. Refused is what is known to change the
+answer, and what a chat would act on.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-from pydantic import ConfigDict, Field, StrictBool, StrictStr
+from pydantic import ConfigDict, Field, StrictBool, StrictInt, StrictStr
 
-from core.protocol.openai.objects import CountedObject, StrictObject, Unsupported, Whole, of_types
-from core.protocol.openai.requests import Number
+from core.protocol.errors import BadRequestError
+from core.protocol.openai.choices import ChoiceFields
+from core.protocol.openai.hints import Hints
+from core.protocol.openai.objects import CountedObject, Unsupported, of_types
+from core.protocol.openai.requests import ChatRequest, Number
+from core.protocol.openai.templates import Effort, TemplateFields
 from core.protocol.openai.tools import MAX_TOOLS, FunctionName, Parameters
-from router.dialects.extensions import Extended
+from router.dialects.extensions import Extended, checked
 from router.dialects.messages.blocks import Message, Texts
+from router.dialects.open_object import OpenObject
 
 #: Anthropic's own bound.
 MIN_THINKING_TOKENS = 1024
@@ -25,7 +34,7 @@ class CacheControl(CountedObject):
     type: Literal["ephemeral"]
 
 
-class Tool(StrictObject):
+class Tool(OpenObject):
     """One entry of ``tools``: a function of the client's."""
 
     type: Literal["custom"] | None = None
@@ -38,16 +47,20 @@ class Tool(StrictObject):
     #: Changes nothing: arguments come as they are made wherever the model's way to write them allows it.
     eager_input_streaming: StrictBool | None = None
     allowed_callers: Annotated[list[Literal["direct"]], Field(max_length=1, fail_fast=True)] | None = None
-    defer_loading: Unsupported = None
-    input_examples: Unsupported = None
+    #: The model is told of the tool only when the conversation refers to it.
+    defer_loading: StrictBool | None = None
+    input_examples: Annotated[list[dict[str, Any]], Field(fail_fast=True)] | None = None
 
     def for_chat(self) -> dict[str, Any]:
-        """The same tool of a chat."""
-        function = {"name": self.name, "description": self.description, "parameters": self.input_schema or _ANY_OBJECT}
+        """The same tool of a chat. A schema has a place for examples."""
+        schema = self.input_schema or _ANY_OBJECT
+        if self.input_examples:
+            schema = {**schema, "examples": self.input_examples}
+        function = {"name": self.name, "description": self.description, "parameters": schema}
         return {"type": "function", "function": {name: value for name, value in function.items() if value is not None}}
 
 
-class ToolChoice(StrictObject):
+class ToolChoice(OpenObject):
     """``tool_choice``. ``name``: of the type ``tool``."""
 
     type: Literal["auto", "any", "tool", "none"]
@@ -55,39 +68,41 @@ class ToolChoice(StrictObject):
     disable_parallel_tool_use: StrictBool | None = None
 
 
-class ThinkingConfig(StrictObject):
+class ThinkingConfig(OpenObject):
     """``thinking``. The budget is a hint: a model thinks as long as it does, and ``max_tokens`` bounds all of it."""
 
     type: Literal["enabled", "disabled", "adaptive"]
-    budget_tokens: Annotated[Whole, Field(ge=MIN_THINKING_TOKENS)] | None = None
+    budget_tokens: Annotated[StrictInt, Field(ge=MIN_THINKING_TOKENS)] | None = None
     #: ``omitted``: the answer does not show it. ``summarized``: it does, without summing it up.
     display: Literal["summarized", "omitted"] | None = None
 
 
-class OutputFormat(StrictObject):
+class OutputFormat(OpenObject):
     """Which form the text must have."""
 
     type: Literal["json_schema"]
     the_schema: Annotated[dict[StrictStr, Any], Field(alias="schema")]
 
 
-class OutputConfig(StrictObject):
-    """``output_config``."""
+class OutputConfig(OpenObject):
+    """``output_config``. A budget for a task is for models that Anthropic has taught to count."""
 
-    effort: Literal["low", "medium", "high", "xhigh"] | None = None
+    effort: Effort | None = None
     format: OutputFormat | None = None
 
 
-class Metadata(StrictObject):
+class Metadata(OpenObject):
     """``metadata``. The id is shown in the admin listing and usable as a filter there."""
 
     user_id: Annotated[StrictStr, Field(max_length=512)] | None = None
 
 
-class Prompting(StrictObject):
+class Prompting(OpenObject):
     """What a prompt is made of. ``HINTS`` are the fields that are checked and change nothing."""
 
-    HINTS: ClassVar[frozenset[str]] = frozenset({"cache_control"})
+    HINTS: ClassVar[frozenset[str]] = frozenset({"cache_control", "context_management", "speed"})
+    #: What a chat would act on is no unknown field: these are refused.
+    OF_CHATS: ClassVar[frozenset[str]] = frozenset(TemplateFields.model_fields)
 
     model: StrictStr
     messages: Annotated[list[Message], Field(min_length=1, fail_fast=True)]
@@ -103,35 +118,59 @@ class Prompting(StrictObject):
     tool_choice: ToolChoice | None = None
     thinking: ThinkingConfig | None = None
     output_config: OutputConfig | None = None
+    #: The former name of ``output_config.format``.
+    output_format: OutputFormat | None = None
     cache_control: CacheControl | None = None
-    speed: Literal["standard"] | None = None
+    #: How the history is to be shortened. Nothing is, and the answer says so.
+    context_management: dict[str, Any] | None = None
+    #: There is one.
+    speed: Literal["standard", "fast"] | None = None
 
     #: This needs a store.
     thread: Unsupported = None
-    #: These need models or services of Anthropic's.
-    context_management: Unsupported = None
+    #: Nobody here asks such servers.
     mcp_servers: Unsupported = None
-    user_profile_id: Unsupported = None
-    workspace_id: Unsupported = None
+
+    @property
+    def schema_of_text(self) -> dict[str, Any] | None:
+        """The schema that the answer's text must follow."""
+        wanted = (self.output_config and self.output_config.format) or self.output_format
+        return None if wanted is None else wanted.the_schema
 
 
 class MessagesRequest(Prompting, Extended):
     """Body of ``POST /v1/messages``."""
 
-    HINTS: ClassVar[frozenset[str]] = frozenset({"cache_control", "service_tier"})
+    model_config = ConfigDict(extra="ignore")
+    HINTS: ClassVar[frozenset[str]] = Prompting.HINTS | {"service_tier"}
+    OF_CHATS: ClassVar[frozenset[str]] = frozenset(
+        {*ChatRequest.model_fields, *ChoiceFields.model_fields} - Hints.model_fields.keys()
+    )
 
-    max_tokens: Annotated[Whole, Field(ge=1)]
+    max_tokens: Annotated[StrictInt, Field(ge=1)]
     stream: StrictBool = False
     stop_sequences: Annotated[list[StrictStr], Field(fail_fast=True)] | None = None
-    temperature: Annotated[Number, Field(ge=0)] | None = None
+    temperature: Annotated[Number, Field(ge=0, le=2)] | None = None
     top_p: Annotated[Number, Field(gt=0, le=1)] | None = None
     metadata: Metadata | None = None
     service_tier: Literal["auto", "standard_only"] | None = None
 
+    #: A place where Anthropic's tools run.
     container: Unsupported = None
-    diagnostics: Unsupported = None
+    #: A promise that nobody here can give.
     inference_geo: Unsupported = None
 
 
 class CountRequest(Prompting):
     """Body of ``POST /v1/messages/count_tokens``."""
+
+
+P = TypeVar("P", bound=Prompting)
+
+
+def read(kind: type[P], body: dict[str, Any]) -> P:
+    """Check a parsed body; raises BadRequestError that names the parameter at fault."""
+    for name in kind.OF_CHATS & body.keys() - kind.model_fields.keys():
+        if body[name] is not None:
+            raise BadRequestError(f"Unknown parameter: '{name}'.", param=name, code="unknown_parameter")
+    return checked(kind, body)

@@ -8,11 +8,10 @@ import orjson
 
 from core.protocol.errors import BadRequestError
 from core.protocol.openai.requests import ChatRequest, validate
-from router.dialects.extensions import checked
 from router.dialects.messages.answer import MessageObject
 from router.dialects.messages.chat import NAMES, chat_of
 from router.dialects.messages.events import MessageEvents
-from router.dialects.messages.request import MessagesRequest
+from router.dialects.messages.request import MessagesRequest, read
 from router.dialects.whole import whole_answer
 from router.request.client_request import ClientRequest
 from router.request.endpoints import MESSAGES
@@ -23,7 +22,7 @@ class MessageTranslation:
 
     def __init__(self, body: dict[str, Any], request_id: str) -> None:
         """Raises ApiError."""
-        request = checked(MessagesRequest, body)
+        request = read(MessagesRequest, body)
         _check_budget(request)
         self.body = chat_of(request)
         with NAMES.applied():
@@ -32,7 +31,8 @@ class MessageTranslation:
         self.asked.show(chat)
         self.asked.asked_at = MESSAGES.path
         self.hides_reasoning = request.thinking is not None and request.thinking.display == "omitted"
-        self._message = MessageObject(request.model, request_id)
+        edits_context = request.context_management is not None
+        self._message = MessageObject(request.model, request_id, edits_context=edits_context)
 
     def whole(self, answer: bytes) -> bytes:
         """See ``Translation``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -24,7 +25,7 @@ from tests.kits.dialects.chats import (
     whole,
     whole_call,
 )
-from tests.kits.strict_types import message_events, message_of
+from tests.kits.strict_types import message_events, message_of, named_events
 
 ID = "ab" * 16
 BODY: dict[str, Any] = {
@@ -95,6 +96,43 @@ def test_a_whole_answer_is_what_the_client_makes_of_the_stream() -> None:
         ("call_1", "put", {}),
     ]
     assert accumulated(translated(*EVERYTHING)).to_dict(exclude_none=True) == found.to_dict(exclude_none=True)
+
+
+#: What the published schemas of the API require of an answer, beyond what its clients look at.
+MESSAGE_KEYS = {"id", "type", "role", "content", "model", "stop_reason", "stop_sequence"} | {
+    "stop_details",
+    "container",
+}
+COUNTS = {"input_tokens", "output_tokens", "output_tokens_details", "server_tool_use"}
+COUNTS |= {"cache_creation_input_tokens", "cache_read_input_tokens"}
+USAGE_KEYS = COUNTS | {"cache_creation", "inference_geo", "service_tier"}
+
+
+def test_an_answer_has_all_that_the_published_schema_requires() -> None:
+    for answer in (
+        json.loads(MessageTranslation(BODY, ID).whole(whole(MESSAGE, "tool_calls"))),
+        translated(*EVERYTHING)[0].message.to_dict(),
+    ):
+        assert answer.keys() == {*MESSAGE_KEYS, "usage"}
+        assert answer["usage"].keys() == USAGE_KEYS
+    whole_answer = json.loads(MessageTranslation(BODY, ID).whole(whole(MESSAGE, "tool_calls")))
+    thought, said, *called = whole_answer["content"]
+    assert (thought["signature"], said["citations"]) == ("", None)
+    assert [call["caller"] for call in called] == [{"type": "direct"}] * 2
+    assert whole_answer["usage"]["cache_creation"] == {"ephemeral_1h_input_tokens": 0, "ephemeral_5m_input_tokens": 0}
+    assert whole_answer["usage"]["service_tier"] == "standard"
+    delta = translated(*EVERYTHING)[-2].to_dict()
+    assert delta["delta"].keys() == {"stop_reason", "stop_sequence", "stop_details", "container"}
+    assert delta["usage"].keys() == COUNTS
+
+
+def test_an_answer_says_that_nothing_of_the_history_was_edited() -> None:
+    edits = {"context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]}}
+    found = json.loads(MessageTranslation({**BODY, **edits}, ID).whole(whole(MESSAGE, "tool_calls")))
+    assert found["context_management"] == {"applied_edits": []}
+    events = b"".join(map(stream_of({**BODY, **edits}).feed, EVERYTHING)).decode()
+    (delta,) = [json.loads(data) for name, data in named_events(events) if name == "message_delta"]
+    assert delta["context_management"] == {"applied_edits": []}
 
 
 @pytest.mark.parametrize(

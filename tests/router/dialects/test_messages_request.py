@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import logging
 from typing import Any
 
 import pytest
 
 from core.protocol.errors import ApiError
+from router.dialects import open_object
 from router.dialects.messages.counting import CountTranslation
 from router.dialects.messages.errors import error_body
 from router.dialects.messages.translation import MessageTranslation
@@ -17,7 +19,7 @@ from tests.kits.strict_types import count_of, message_of
 ID = "ab" * 16
 HI = {"role": "user", "content": "hi"}
 TOOL = {"name": "get", "description": "Gets.", "input_schema": {"type": "object", "properties": {}}}
-CHAT_TOOL = {
+CHAT_TOOL: dict[str, Any] = {
     "type": "function",
     "function": {"name": "get", "description": "Gets.", "parameters": {"type": "object", "properties": {}}},
 }
@@ -40,6 +42,16 @@ def messages(*given: Any, **more: Any) -> list[dict[str, Any]]:
 
 def texts(*given: str) -> list[dict[str, Any]]:
     return [{"type": "text", "text": text} for text in given]
+
+
+def changed(name: str, kind: str = "tool_addition", tool: Any = None) -> dict[str, Any]:
+    """A block of the system's that changes the tools."""
+    return {"type": kind, "tool": tool or {"type": "tool_reference", "name": name}}
+
+
+def with_examples(*examples: Any) -> dict[str, Any]:
+    function = CHAT_TOOL["function"]
+    return {**CHAT_TOOL, "function": {**function, "parameters": {**function["parameters"], "examples": [*examples]}}}
 
 
 # --- the conversation
@@ -123,6 +135,56 @@ def test_what_cannot_go_on_does_not(content: Any) -> None:
     assert "continue_final_message" not in chat(messages=[HI, {"role": "assistant", "content": "a"}, HI])
 
 
+def test_what_the_system_says_in_between_stands_there() -> None:
+    said = {"type": "mid_conv_system", "content": [*texts("b"), changed("get")]}
+    assert messages({"role": "user", "content": [*texts("a"), said, *texts("c")]}) == [
+        {"role": "user", "content": "a"},
+        {"role": "system", "content": "b"},
+        {"role": "user", "content": "c"},
+    ]
+    assert messages(HI, {"role": "system", "content": [changed("get")]}) == [HI]
+
+
+def test_what_nobody_can_read_is_left_out() -> None:
+    blocks = [{"type": "redacted_thinking", "data": "x"}, *texts("Yes.")]
+    assert messages(HI, {"role": "assistant", "content": blocks}, HI)[1] == {"role": "assistant", "content": "Yes."}
+
+
+# --- tools that wait
+
+
+LATER = {**TOOL, "name": "later", "defer_loading": True}
+FOUND = {"type": "tool_result", "tool_use_id": "a", "content": [{"type": "tool_reference", "tool_name": "later"}]}
+CALLED = {"type": "tool_use", "id": "a", "name": "later", "input": {}}
+
+
+@pytest.mark.parametrize(
+    ("said", "names"),
+    [
+        ([], ["get"]),
+        ([{"role": "user", "content": [FOUND]}], ["get", "later"]),
+        ([{"role": "assistant", "content": [CALLED]}], ["get", "later"]),
+        ([{"role": "system", "content": [changed("later")]}], ["get", "later"]),
+        ([{"role": "user", "content": [{"type": "mid_conv_system", "content": [changed("later")]}]}], ["get", "later"]),
+        ([{"role": "system", "content": [changed("get", "tool_removal")]}], []),
+        ([{"role": "system", "content": [changed("later"), changed("later", "tool_removal")]}], ["get"]),
+    ],
+)
+def test_the_model_is_told_of_a_tool_when_the_conversation_refers_to_it(said: list[Any], names: list[str]) -> None:
+    body = {"tools": [TOOL, LATER], "messages": [HI, *said, HI]}
+    for found in (chat(**body), CountTranslation({"model": "m", **body}, ID).body):
+        assert [tool["function"]["name"] for tool in found.get("tools", ())] == names
+
+
+def test_a_tool_that_must_be_called_does_not_wait() -> None:
+    found = chat(tools=[LATER], tool_choice={"type": "tool", "name": "later"})
+    assert [tool["function"]["name"] for tool in found["tools"]] == ["later"]
+
+
+def test_a_reference_to_a_tool_is_its_name() -> None:
+    assert messages(HI, {"role": "user", "content": [FOUND]})[1]["content"] == "later\n"
+
+
 # --- parameters
 
 
@@ -151,10 +213,16 @@ def test_what_cannot_go_on_does_not(content: Any) -> None:
         ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, {"thinking": {"type": "enabled"}}),
         ({"thinking": {"type": "disabled"}}, {"thinking": {"type": "disabled"}}),
         ({"output_config": {"effort": "low"}}, {"reasoning_effort": "low"}),
+        ({"output_config": {"effort": "max"}}, {"reasoning_effort": "max"}),
         (
             {"output_config": {"format": {"type": "json_schema", "schema": SCHEMA}}},
             {"response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": SCHEMA}}},
         ),
+        (
+            {"output_format": {"type": "json_schema", "schema": SCHEMA}},
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": SCHEMA}}},
+        ),
+        ({"tools": [{**TOOL, "input_examples": [{"a": 1}]}]}, {"tools": [with_examples({"a": 1})]}),
         ({"metadata": {"user_id": "me"}}, {"user": "me"}),
         ({"priority": -2, "seed": 7, "cache_salt": "s"}, {"priority": -2, "seed": 7, "cache_salt": "s"}),
         (
@@ -181,10 +249,28 @@ def test_what_the_router_acts_on_is_known() -> None:
         {"service_tier": "standard_only", "speed": "standard", "metadata": {}},
         {"tools": [], "stop_sequences": [], "system": None, "output_config": {}},
         {"container": None, "context_management": None, "mcp_servers": []},
+        {"context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}, "speed": "fast"},
+        {"betas": ["effort-2025-11-24"], "diagnostics": {"previous_message_id": None}, "of_the_next_version": {"a": 1}},
+        {"metadata": {"x": "y"}, "output_config": {"task_budget": {"type": "tokens", "total": 2000}}},
+        {"thinking": {"type": "adaptive", "x": 1}},
     ],
 )
 def test_what_asks_for_what_is_done_anyway_changes_nothing(harmless: dict[str, Any]) -> None:
     assert chat(**harmless) == chat()
+
+
+def test_what_is_not_known_is_named_in_the_log_once_each(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.INFO, open_object.logger.name)
+    monkeypatch.setattr(open_object, "_named", set())
+    for _ in range(2):
+        chat(new="a secret", tools=[{**TOOL, "new": 1}])
+    chat(**{f"x{i}": 1 for i in range(40)})
+    chat(**{"evil\n": 1}, **{f"y{i}": 1 for i in range(40)})
+    assert "MessagesRequest.new," in caplog.text and "Tool.new," in caplog.text and "secret" not in caplog.text
+    assert len(caplog.messages) == len(set(caplog.messages)) == open_object.MAX_NAMED
+    assert all("\n" not in message for message in caplog.messages)
 
 
 # --- counting
@@ -213,8 +299,9 @@ def test_a_count_is_asked_of_the_same_prompt() -> None:
 @pytest.mark.parametrize(
     ("asked", "param", "code"),
     [
-        ({"foo": 1}, "foo", "unknown_parameter"),
         ({"max_completion_tokens": 1}, "max_completion_tokens", "unknown_parameter"),
+        ({"chat_template_kwargs": {"enable_thinking": True}}, "chat_template_kwargs", "unknown_parameter"),
+        ({"n": 2}, "n", "unknown_parameter"),
         ({"max_tokens": None}, "max_tokens", "missing_required_parameter"),
         ({"max_tokens": 0}, "max_tokens", "integer_below_min_value"),
         ({"messages": []}, "messages", "empty_array"),
@@ -227,10 +314,16 @@ def test_a_count_is_asked_of_the_same_prompt() -> None:
             "unsupported_parameter",
         ),
         (
-            {"messages": [{"role": "assistant", "content": [{"type": "redacted_thinking", "data": "x"}]}]},
+            {"messages": [{"role": "assistant", "content": [{"type": "server_tool_use", "id": "a", "name": "x"}]}]},
             "messages[0].content[0]",
             "unsupported_parameter",
         ),
+        (
+            {"messages": [HI, {"role": "system", "content": [changed("x", tool={"type": "mcp_toolset_reference"})]}]},
+            "messages[1].content[0].tool",
+            "unsupported_parameter",
+        ),
+        ({"messages": [{"role": "user", "content": [changed("get")]}]}, "messages[0]", "invalid_value"),
         (
             {"messages": [{"role": "user", "content": [{"type": "text"}]}]},
             "messages[0].content[0].text",
@@ -268,8 +361,6 @@ def test_a_count_is_asked_of_the_same_prompt() -> None:
         ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools[0]", "unsupported_parameter"),
         ({"tools": [{"name": "get"}]}, "tools[0].input_schema", "missing_required_parameter"),
         ({"tools": [{**TOOL, "input_schema": {"type": "string"}}]}, "tools[0].input_schema", "invalid_value"),
-        ({"tools": [{**TOOL, "x": 1}]}, "tools[0].x", "unknown_parameter"),
-        ({"tools": [{**TOOL, "input_examples": [{}]}]}, "tools[0].input_examples", "unsupported_parameter"),
         ({"tool_choice": {"type": "any"}}, "tool_choice", "invalid_value"),
         ({"tools": [TOOL], "tool_choice": {"type": "tool"}}, "tool_choice.name", "missing_required_parameter"),
         ({"tools": [TOOL], "tool_choice": {"type": "tool", "name": "put"}}, "tool_choice", "invalid_value"),
@@ -280,15 +371,17 @@ def test_a_count_is_asked_of_the_same_prompt() -> None:
         ({"thinking": {"type": "adaptive", "budget_tokens": 1024}}, "thinking.budget_tokens", "invalid_value"),
         ({"tools": [TOOL], "tool_choice": {"type": "any", "name": "get"}}, "tool_choice.name", "invalid_value"),
         ({"thinking": {"type": "between_tools"}}, "thinking.type", "invalid_value"),
-        ({"output_config": {"effort": "max"}}, "output_config.effort", "invalid_value"),
+        ({"output_config": {"effort": "most"}}, "output_config.effort", "invalid_value"),
+        ({"stop_sequences": ["a"] * 5}, "stop_sequences", "array_above_max_length"),
         ({"stop_sequences": [""]}, "stop_sequences", "empty_string"),
-        ({"temperature": -1}, "temperature", "integer_below_min_value"),
+        ({"temperature": 3}, "temperature", "integer_above_max_value"),
         ({"metadata": {"user_id": 5}}, "metadata.user_id", "invalid_type"),
-        ({"metadata": {"x": "y"}}, "metadata.x", "unknown_parameter"),
         ({"service_tier": "flex"}, "service_tier", "invalid_value"),
         ({"container": "x"}, "container", "unsupported_parameter"),
         ({"mcp_servers": [{}]}, "mcp_servers", "unsupported_parameter"),
-        ({"context_management": {"edits": []}}, "context_management", "unsupported_parameter"),
+        ({"inference_geo": "eu"}, "inference_geo", "unsupported_parameter"),
+        ({"thread": "x"}, "thread", "unsupported_parameter"),
+        ({"tools": [{**TOOL, "allowed_callers": ["code_execution"]}]}, "tools[0].allowed_callers[0]", "invalid_value"),
         ({"stream": "true"}, "stream", "invalid_type"),
     ],
 )
@@ -302,7 +395,7 @@ def test_what_is_refused_is_named(asked: dict[str, Any], param: str, code: str) 
     assert told["type"] == "invalid_request_error"
 
 
-def test_what_says_nothing_about_a_prompt_is_not_counted() -> None:
+def test_what_a_count_would_leave_out_is_refused() -> None:
     with pytest.raises(ApiError) as caught:
-        CountTranslation({"model": "m", "messages": [HI], "max_tokens": 5}, ID)
-    assert (caught.value.status, caught.value.param) == (400, "max_tokens")
+        CountTranslation({"model": "m", "messages": [HI], "documents": [{"text": "a"}]}, ID)
+    assert (caught.value.status, caught.value.param) == (400, "documents")

@@ -277,7 +277,7 @@ async def test_a_workers_error_names_the_parameter_of_the_dialect(cluster: Clust
     [
         ({"model": "x"}, 404, ("invalid_request_error", "not_found_error")),
         ({"model": None}, 400, ("invalid_request_error", "invalid_request_error")),
-        ({"foo": 1}, 400, ("invalid_request_error", "invalid_request_error")),
+        ({"n": 2}, 400, ("invalid_request_error", "invalid_request_error")),
         ({"stream": 1}, 400, ("invalid_request_error", "invalid_request_error")),
     ],
 )
@@ -352,6 +352,19 @@ async def test_tokens_are_counted_by_a_worker(cluster: Cluster) -> None:
     }
     assert [one.endpoint for one in cluster.ended()] == [COUNT]
     cluster.check_idle()
+
+
+async def test_an_agent_with_hundreds_of_tools(cluster: Cluster) -> None:
+    """As with some MCP servers, whose names come before those of their tools."""
+    worker = await cluster.add("both")
+    properties = {f"p{i}": {"type": "string", "description": "what it is"} for i in range(5)}
+    schema = {"type": "object", "properties": properties, "required": ["p0"]}
+    names = [f"mcp__{i:0123}" for i in range(1000)]
+    tools = [{"name": name, "description": "Does it.", "input_schema": schema} for name in names]
+    answer = await cluster.post({**MESSAGES_BODY, "tools": tools}, "/v1/messages")
+    assert answer.status_code == 200, answer.text
+    (body,) = worker.bodies
+    assert [tool["function"]["name"] for tool in body["tools"]] == names and {len(name) for name in names} == {128}
 
 
 async def test_a_worker_that_refuses_to_count(cluster: Cluster) -> None:

@@ -77,7 +77,7 @@ def test_the_tables_of_the_dialects_are_those_of_the_models(
     assert shown == dialect_states(model)
     if model is MessagesRequest:
         counted = [name for name in shown if shown[name] != "refused"]
-        assert set(counted[: counted.index("speed") + 1]) == {
+        assert set(counted[: counted.index("output_format") + 1]) == {
             name for name, state in dialect_states(CountRequest).items() if state == "works"
         }
 

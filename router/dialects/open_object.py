@@ -1,0 +1,37 @@
+"""The base of objects whose unknown keys are dropped: the next version of a client's program has some more of them."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from pydantic import ConfigDict, model_validator
+
+from core.protocol.excerpts import excerpt
+from core.protocol.openai.objects import CountedObject
+
+logger = logging.getLogger(__name__)
+#: Clients invent keys, so only the first ones are named in the log.
+MAX_NAMED = 64
+_named: set[str] = set()
+
+
+class OpenObject(CountedObject):
+    """An object whose unknown keys are dropped. The log names each of them once."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_unknown(cls, value: Any) -> Any:
+        if isinstance(value, dict):
+            known = {field.alias or name for name, field in cls.model_fields.items()}
+            for key in value.keys() - known:
+                _name(f"{cls.__name__}.{excerpt(key)}")
+        return value
+
+
+def _name(key: str) -> None:
+    if key not in _named and len(_named) < MAX_NAMED:
+        _named.add(key)
+        logger.info("clients send %s, which is not known here and dropped", key)
