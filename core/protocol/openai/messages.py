@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import ConfigDict, Field, StrictStr, model_validator
 from pydantic_core import PydanticCustomError
 
-from core.protocol.openai.objects import CountedObject, Unsupported
+from core.protocol.openai.objects import CountedObject, Unsupported, of_types
 from core.protocol.openai.tools import ToolCalls
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: The fields of a message that are passed on.
 _PLAIN = frozenset({"role", "content", "name"})
+#: The types of parts that have a text. Pictures and the like are refused by the name of their type.
+_PARTS = ("text", "refusal")
 
 
 class TextPart(CountedObject):
@@ -46,7 +48,7 @@ class Message(CountedObject):
     model_config = ConfigDict(extra="ignore")
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: StrictStr | Annotated[list[TextPart], Field(fail_fast=True)]
+    content: StrictStr | Annotated[list[Annotated[TextPart, of_types(_PARTS, "parts")]], Field(fail_fast=True)]
     name: StrictStr | None = None
     refusal: StrictStr | None = None
     audio: Unsupported = None

@@ -22,8 +22,8 @@ TABLE: list[tuple[dict[str, Any], str | None, str]] = [
     ({"stream": True, "stream_options": {"foo": 1}}, "stream_options.foo", "unknown_parameter"),
     (
         {"messages": [{"role": "user", "content": [{"type": "image_url", "text": ""}]}]},
-        "messages[0].content[0].type",
-        "invalid_value",
+        "messages[0].content[0]",
+        "unsupported_parameter",
     ),
     (
         {"messages": [{"role": "user", "content": [{"type": "text"}]}]},

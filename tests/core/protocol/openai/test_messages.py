@@ -78,8 +78,8 @@ def test_what_is_taken(message: dict[str, Any], sent: dict[str, Any]) -> None:
         ({"content": None}, "messages[1].role", "missing_required_parameter"),
         (
             {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "u"}}]},
-            "messages[1].content[0].type",
-            "invalid_value",
+            "messages[1].content[0]",
+            "unsupported_parameter",
         ),
         (
             {"role": "assistant", "content": [{"type": "refusal"}]},
@@ -92,6 +92,12 @@ def test_what_is_refused_by_name(message: dict[str, Any], param: str, code: str)
     with pytest.raises(BadRequestError) as caught:
         plain(USER, message)
     assert (caught.value.param, caught.value.code) == (param, code)
+
+
+def test_a_picture_is_refused_by_the_name_of_its_type() -> None:
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+    with pytest.raises(BadRequestError, match="parts of type 'image_url' are not supported here"):
+        plain({"role": "user", "content": [{"type": "text", "text": "What is this?"}, picture]})
 
 
 @pytest.mark.parametrize(
