@@ -69,7 +69,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("loading",),
         ("in_place", "layers"),
         ("adapters", "sampling", "sequences"),
-        ("cache", "grammar", "outbox"),
+        ("cache", "edits", "grammar", "outbox"),
         ("distributed", "gpu", "native"),
         ("device", "huge_pages"),
     ),

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from array import array
-from collections import Counter
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from workers.rank.cache.batch import NO_ADAPTER
+from workers.rank.edits.row_edits import row_edits
 from workers.rank_protocol.errors import StepError
 
 if TYPE_CHECKING:
@@ -21,7 +20,9 @@ if TYPE_CHECKING:
 class RankSequence:
     """Tokens, block table and sampling parameters of one sequence. ``tokens`` are prompt and outputs."""
 
-    def __init__(self, start: NewSequence, constraint: Constraint | None = None, adapter: int = NO_ADAPTER) -> None:
+    def __init__(
+        self, start: NewSequence, vocab_size: int, constraint: Constraint | None = None, adapter: int = NO_ADAPTER
+    ) -> None:
         self.seq = start.seq
         #: Number of the adapter that computes it.
         self.adapter = adapter
@@ -30,7 +31,8 @@ class RankSequence:
         self.sampling = start.sampling
         # An array of C's integers, as numpy copies the tables of all sequences in every step.
         self.block_ids = array("i", start.block_ids)
-        self.output_counts = Counter(start.output_token_ids)
+        #: What its parameters do to logits; None: nothing.
+        self.edits = row_edits(start.sampling, vocab_size, start.prompt_token_ids, start.output_token_ids)
         #: Which tokens may come next; None: any.
         self.constraint = constraint
 
@@ -42,15 +44,11 @@ class RankSequence:
         """The number of output tokens."""
         return len(self.tokens) - self.num_prompt
 
-    @cached_property
-    def prompt_set(self) -> frozenset[int]:
-        """The prompt's tokens as a set, which only penalties need."""
-        return frozenset(self.tokens[: self.num_prompt])
-
     def append(self, token: int) -> None:
         """Add a sampled token."""
         self.tokens.append(token)
-        self.output_counts[token] += 1
+        if self.edits is not None:
+            self.edits.append(token)
         if self.constraint is not None:
             self.constraint.append(token)
 
@@ -88,7 +86,7 @@ class SequenceTable:
         if not ids or min(ids) < 0 or max(ids) >= self._vocab_size:
             raise StepError(f"sequence {new.seq} has no tokens, or some outside the vocabulary of {self._vocab_size}")
         self._check_blocks(new.seq, new.block_ids)
-        self._by_id[new.seq] = RankSequence(new, self._constraint(new), self._adapter(new))
+        self._by_id[new.seq] = RankSequence(new, self._vocab_size, self._constraint(new), self._adapter(new))
 
     def _constraint(self, new: NewSequence) -> Constraint | None:
         if not new.grammar:

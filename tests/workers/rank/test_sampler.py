@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from core.protocol.steps import SamplingParams
-from workers.rank.sampling.bad_words import completing
+from workers.rank.edits.row_edits import RowEdits, row_edits
 from workers.rank.sampling.sampler import sample, truncate
 
 VOCAB = 50
@@ -23,22 +23,15 @@ class FakeRow:
     sampling: SamplingParams
     prompt: list[int] = field(default_factory=lambda: [1])
     outputs: list[int] = field(default_factory=list)
+    vocab_size: int = VOCAB
 
     @property
     def tokens(self) -> list[int]:
         return self.prompt + self.outputs
 
-    @property
-    def num_outputs(self) -> int:
-        return len(self.outputs)
-
     @cached_property
-    def output_counts(self) -> Counter[int]:
-        return Counter(self.outputs)
-
-    @cached_property
-    def prompt_set(self) -> frozenset[int]:
-        return frozenset(self.prompt)
+    def edits(self) -> RowEdits | None:
+        return row_edits(self.sampling, self.vocab_size, self.prompt, self.outputs)
 
 
 def logits_of(num_rows: int, seed: int = 0, vocab: int = VOCAB) -> torch.Tensor:
@@ -177,7 +170,7 @@ def penalized(logits: torch.Tensor, row: FakeRow) -> torch.Tensor:
     result = logits.clone().tolist()
     for token in range(len(result)):
         result[token] += params.logit_bias.get(token, 0.0)
-        if token in params.min_tokens_banned and row.num_outputs < params.min_tokens:
+        if token in params.min_tokens_banned and len(row.outputs) < params.min_tokens:
             result[token] = -math.inf
         if token in row.tokens:
             factor = params.repetition_penalty
@@ -215,8 +208,8 @@ def test_penalties_are_as_defined() -> None:
 def test_a_ban_holds_until_min_tokens_and_a_bias_for_no_token_is_nothing() -> None:
     logits = torch.tensor([[9.0, 1.0, 0.0]])
     banned = SamplingParams(temperature=0, min_tokens=2, min_tokens_banned=(0,), logit_bias={3: 100.0, -1: 100.0})
-    assert tokens_of(logits, [FakeRow(banned, outputs=[2])]) == [1]
-    assert tokens_of(logits, [FakeRow(banned, outputs=[2, 2])]) == [0]
+    assert tokens_of(logits, [FakeRow(banned, outputs=[2], vocab_size=3)]) == [1]
+    assert tokens_of(logits, [FakeRow(banned, outputs=[2, 2], vocab_size=3)]) == [0]
 
 
 def test_logprobs_are_of_the_raw_logits() -> None:
@@ -251,7 +244,8 @@ def test_logprobs_are_of_the_raw_logits() -> None:
     ],
 )
 def test_a_word_is_the_outputs_own(words: list[tuple[int, ...]], outputs: list[int], banned: list[int]) -> None:
-    assert [*completing(words, [1, 4, *outputs], len(outputs))] == banned
+    edits = row_edits(SamplingParams(bad_words=tuple(words)), VOCAB, [1, 4], outputs)
+    assert edits is not None and [*edits.banned()] == banned
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])

@@ -13,6 +13,7 @@ from core.protocol.steps import CompileGrammar, ForgetGrammar, GrammarCompiled, 
 from tests.kits.whole import reference
 from workers.grammar.matchers import matcher_of
 from workers.grammar.notation import grammar_of
+from workers.rank.edits.row_edits import RowEdits, row_edits
 from workers.rank.grammar.constraint import Constraint
 from workers.rank.grammar.library import GrammarLibrary
 from workers.rank.grammar.masks import MaskWriter, banned, native_ban
@@ -29,9 +30,10 @@ class Row:
     constraint: Constraint | None
     sampling: SamplingParams = field(default_factory=lambda: SamplingParams(temperature=0))
     tokens: list[int] = field(default_factory=lambda: [1])
-    num_outputs: int = 0
-    output_counts: dict[int, int] = field(default_factory=dict)
-    prompt_set: frozenset[int] = frozenset({1})
+
+    @property
+    def edits(self) -> RowEdits | None:
+        return row_edits(self.sampling, len(reference.tokenizer()) + PADDING, self.tokens, [])
 
 
 class Known:
