@@ -69,7 +69,7 @@ class UpSettings(Settings):
         None,
         min_length=1,
         repr=False,
-        description="An existing Redis (redis://, rediss:// or unix:// URL). Unset: a private one is started, "
+        description="An existing Redis: a URL as the router's. Unset: a private one is started, "
         "unless it is for stock vLLM servers behind one router process, which need none.",
     )
     redis_password: SecretStr | None = Field(

@@ -26,7 +26,8 @@ class RouterSettings(ProcessSettings):
         "redis://127.0.0.1:6379/0",
         repr=False,
         description=(
-            "Redis with the leases and the registry: redis://, rediss:// or unix:// URL. Empty: no Redis, only the "
+            "Redis with the leases and the registry: a URL with redis://, rediss:// (or valkey://, valkeys://), "
+            "unix:// or redis+sentinel://host,host/primary. Empty: no Redis, only the "
             "workers of --prefill and --decode; Baton's own among them have no leases renewed. If nobody sets it, and "
             "--prefill and --decode name vLLM servers only, for both legs, it is empty."
         ),
@@ -184,9 +185,16 @@ class RouterSettings(ProcessSettings):
             "x-baton-priority may say, and how the metrics group waiting requests."
         ),
     )
+    client_priority: Literal["ignore", "lower_only", "trusted"] = Field(
+        "lower_only",
+        description=(
+            "What a client's priority does, in the body or in x-baton-priority: ignore (nothing), lower_only (it makes "
+            "a request less urgent than 0, never more urgent) or trusted (for a gateway that sets it)."
+        ),
+    )
     max_requests: int = Field(16384, ge=1, description="Requests in any state; the next one is answered 429.")
     max_choices: int = Field(
-        1024,
+        128,
         ge=1,
         le=65536,
         description=(

@@ -116,7 +116,10 @@ class ProcessSettings(Settings):
     redis_url: str = Field(
         "redis://127.0.0.1:6379/0",
         repr=False,
-        description="Redis with the leases and the registry: redis://, rediss:// or unix:// URL.",
+        description=(
+            "Redis with the leases and the registry: a URL with redis://, rediss:// (or valkey://, valkeys://), "
+            "unix:// or redis+sentinel://host,host/primary."
+        ),
     )
     redis_password: SecretStr | None = Field(
         None, description="Password of that Redis, where redis_url does not have it."

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from core.protocol.errors import BadRequestError
-from router.queue.priorities import HEADER
+from router.queue.priorities import HEADER, granted
 from router.request.endpoints import ENDPOINTS, MESSAGES
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def timeout_s(headers: Mapping[bytes, bytes], limit_s: float) -> float:
     return min(seconds, limit_s)
 
 
-def priority_in(headers: Mapping[bytes, bytes], classes: PriorityClasses) -> int | None:
-    """The priority that the header names; None without a header: then the body's priority counts."""
+def priority_in(headers: Mapping[bytes, bytes], classes: PriorityClasses, client_priority: str) -> int | None:
+    """What is granted of the priority that the header names; None without a header: then the body's priority counts."""
     given = headers.get(_PRIORITY)
-    return None if given is None else classes.number_of(given)
+    return None if given is None else granted(client_priority, classes.number_of(given))

@@ -31,7 +31,7 @@ from router.request.bodies import ClientBody
 from router.request.choices.whole import WholeRequest
 from router.request.snapshot import facts
 from router.request.validated import PATHS, set_priority, validated
-from router.steps.admission import check_choices, check_queue, check_requests, make_room
+from router.steps.admission import check_choices, check_queue, check_requests, make_room, num_at_once
 from router.steps.choices import new_whole, run_choices
 from router.steps.exit import settle
 from router.steps.failures import ClientGone
@@ -101,6 +101,7 @@ class HotCalls:
         self._bodies = bodies
         self._limits = settings.body_limits
         self._timeout_s = settings.request_timeout_s
+        self._client_priority = settings.client_priority
         self._scheme = "https" if settings.speaks_tls else "http"
         self._loop = asyncio.get_running_loop()
         self._arrivals: dict[HttpCall, _Arrival] = {}
@@ -195,7 +196,8 @@ class HotCalls:
         self._keys.check(key_in(path, headers))
         check_content_type(path, headers)
         seconds = timeout_s(headers, self._timeout_s)
-        passed = _Passed(call.more_headers, seconds, priority_in(headers, self._services.priorities))
+        priority = priority_in(headers, self._services.priorities, self._client_priority)
+        passed = _Passed(call.more_headers, seconds, priority)
         if kept is not None:
             kept.found = passed
         return passed
@@ -215,11 +217,11 @@ class HotCalls:
             asked = validated(services.pool, call.path, raw, body)
         else:
             asked, body = translation.asked, translation.body
-        set_priority(asked, arrival.priority, body)
+        set_priority(asked, arrival.priority, self._client_priority, body)
         services.pool.route(asked.model)
         if asked.choices is not None:
             check_choices(services, asked.choices)
-        make_room(services, asked.model, asked.priority, len(raw), _num_answers(asked))
+        make_room(services, asked, len(raw), num_at_once(services, asked))
         reply = reply_to(call, arrival.request_id, translation)
         reply.names_events = not asked.ends_with_done
         exchange = self._new(arrival.request_id, asked, ClientBody(body), reply, len(raw))
@@ -231,19 +233,18 @@ class HotCalls:
         call.leave_to_deadline()
         services.active.add(exchange)
         if self._turns.left:
-            self._start(call, exchange, reply, has_waited=False)
+            self._start(call, exchange, reply)
         else:
             self._starting.append((call, exchange, reply))
 
-    def _start(self, call: HttpCall, request: Exchange | WholeRequest, reply: ClientReply, *, has_waited: bool) -> None:
-        """``has_waited``: for its turn, in ``_starting``."""
+    def _start(self, call: HttpCall, request: Exchange | WholeRequest, reply: ClientReply) -> None:
         # In this order: those of the next turn are tracked before these can end, so a port that stops waits for all.
         self._turns.take(_num_answers(request.asked))
-        call.track(self._loop.create_task(self._run(call, request, reply, has_waited=has_waited)))
+        call.track(self._loop.create_task(self._run(call, request, reply)))
 
     def _start_waiting(self) -> None:
         while self._starting and self._turns.left:
-            self._start(*self._starting.popleft(), has_waited=True)
+            self._start(*self._starting.popleft())
 
     def _new(
         self, request_id: str, asked: ClientRequest, body: ClientBody, reply: ClientReply, num_bytes: int
@@ -252,16 +253,11 @@ class HotCalls:
             return new_request(self._services, request_id, asked, body, reply, num_bytes)
         return new_whole(self._services, request_id, asked, asked.choices, body, reply, num_bytes)
 
-    async def _run(
-        self, call: HttpCall, request: Exchange | WholeRequest, reply: ClientReply, *, has_waited: bool
-    ) -> None:
+    async def _run(self, call: HttpCall, request: Exchange | WholeRequest, reply: ClientReply) -> None:
         request.task = asyncio.current_task(self._loop)
         error = request.stop_error  # it may have been ended before this task's first step
         try:
             if error is None:
-                if has_waited:  # those before it may have filled the queue since it was admitted
-                    asked, num_bytes = request.asked, self._arrivals[call].num_bytes
-                    make_room(self._services, asked.model, asked.priority, num_bytes, _num_answers(asked))
                 if isinstance(request, WholeRequest):
                     await run_choices(self._services, request)
                 else:

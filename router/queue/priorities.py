@@ -16,6 +16,13 @@ HEADER = "x-baton-priority"
 MAX_CLASSES = 32
 
 
+def granted(client_priority: str, asked: int) -> int:
+    """The priority that a client gets of the one that it ``asked`` for; ``client_priority``: the router's setting."""
+    if client_priority == "ignore":
+        return 0
+    return asked if client_priority == "trusted" else max(asked, 0)
+
+
 class PriorityClasses:
     """Parsed from texts ``name=number``, with names in lower case. Raises ValueError with one sentence."""
 

@@ -208,6 +208,17 @@ class Exchange:
         return self.progress.state
 
     @property
+    def is_untried(self) -> bool:
+        """Whether no worker has had it yet, so that a full queue may refuse it.
+
+        Not asked of the later answers of a request: the first one stands for all.
+        """
+        if self.choice is not None and self.choice.choice.index:
+            return False
+        is_new = not (self.attempts.num_retries or self.reply.is_begun)
+        return is_new and self.progress.state is State.QUEUED
+
+    @property
     def lease_id(self) -> str:
         """Id of the lease on P's blocks; empty if it holds none."""
         return "" if self.lease is None else self.lease.lease_id

@@ -13,6 +13,7 @@ from core.protocol.openai.choices import take_choices
 from core.protocol.openai.passed_on import PassedOnChat, PassedOnCompletion, check_depth, strip, validate_passed_on
 from core.protocol.openai.plain import MoreChat, MoreCompletion, plain
 from core.protocol.openai.requests import ChatRequest, CompletionRequest, simplify, validate
+from router.queue.priorities import granted
 from router.request.client_request import CHAT_PATH, COMPLETIONS_PATH, ClientRequest
 from router.request.endpoints import ENDPOINTS, RESPONSES
 from router.request.splits import why_whole
@@ -58,15 +59,20 @@ def validated(pool: WorkerPool, path: str, raw: bytes, body: dict[str, Any]) -> 
     return asked
 
 
-def set_priority(asked: ClientRequest, priority: int | None, body: dict[str, Any]) -> None:
-    """Give the request the priority from its header; None: it has no header.
+def set_priority(asked: ClientRequest, header: int | None, client_priority: str, body: dict[str, Any]) -> None:
+    """Give the request its priority: that of the header, which has been granted, else what is granted of the body's.
 
-    Baton's engines also order by it. vLLM is told nothing, because it refuses a priority unless it is started with
-    ``--scheduling-policy priority``; a client that knows that puts the priority into the body.
+    ``header`` None: there is none. ``client_priority``: the router's setting.
+
+    Baton's engines also order by it. vLLM is told nothing of a header, because it refuses a priority unless it is
+    started with ``--scheduling-policy priority``; a client that knows that puts the priority into the body.
     """
-    if priority is None or priority == asked.priority:
-        return
-    if not asked.passed_on:
+    in_body = granted(client_priority, asked.priority)
+    priority = in_body if header is None else header
+    if asked.passed_on:
+        if in_body != asked.priority:
+            del body["priority"]  # without one vLLM takes 0, and more urgent than 0 is nothing that was granted
+    elif priority != asked.priority:
         body["priority"] = priority
     asked.priority = priority
 

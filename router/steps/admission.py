@@ -14,12 +14,15 @@ from typing import TYPE_CHECKING
 from core.protocol.errors import ApiError, BadRequestError, RateLimitError, UnavailableError
 from core.protocol.openai.requests import MAX_PRIORITY
 from router.queue.drain_rate import MAX_WAIT_S
+from router.queue.priorities import granted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from core.protocol.openai.choices import Choices
+    from router.pool import Worker
     from router.queue.worker_queue import Waiter, WorkerQueue
+    from router.request.client_request import ClientRequest
     from router.services import Services
 
 
@@ -47,26 +50,43 @@ def check_choices(services: Services, choices: Choices) -> None:
 def check_queue(services: Services, priority: int | None) -> None:
     """Raise RateLimitError if the request would be refused whatever its body is.
 
-    ``priority`` None: only the body tells the priority, so the most urgent one is assumed.
+    ``priority`` None: only the body tells the priority, so the most urgent one that is granted is assumed.
     """
-    most_urgent = -MAX_PRIORITY if priority is None else priority
+    most_urgent = granted(services.settings.client_priority, -MAX_PRIORITY) if priority is None else priority
     if is_full(services, 0) and next(less_urgent(services, most_urgent), None) is None:
         raise RateLimitError("Too many requests are waiting.", retry_after_s=retry_after_s(services))
 
 
-def make_room(services: Services, model: str, priority: int, num_bytes: int, num: int = 1) -> None:
-    """Make room for a request of ``num`` answers, by displacing others if necessary.
+def num_at_once(services: Services, asked: ClientRequest) -> int:
+    """How many answers of a request wait for workers, or are computed, at the same time.
+
+    Those of one request get half of the places at most, so that it leaves some for others, however many it asks for.
+    """
+    choices = asked.choices
+    if choices is None:
+        return 1
+    route = services.pool.route(asked.model)
+    num = min(choices.num_computed, _share(route.decode))
+    return min(num, _share(route.prefill)) if choices.prompts and route.prefill else num
+
+
+def _share(workers: Iterable[Worker]) -> int:
+    return max(1, sum(worker.limit for worker in workers) // 2)
+
+
+def make_room(services: Services, asked: ClientRequest, num_bytes: int, num: int = 1) -> None:
+    """Make room for a request of which ``num`` answers may wait, by displacing others if necessary.
 
     Raises RateLimitError, or UnavailableError if no worker could serve it.
     """
     if not is_full(services, num_bytes, num):
         return
     displaced: list[Waiter] = []
-    waiters, freed_bytes = less_urgent(services, priority), 0
+    waiters, freed_bytes = less_urgent(services, asked.priority), 0
     while is_full(services, num_bytes, num, len(displaced), freed_bytes):
         waiter = next(waiters, None)
         if waiter is None:  # none has been displaced yet, so none loses its place in vain
-            raise _refusal(services, model)
+            raise _refusal(services, asked.model)
         displaced.append(waiter)
         freed_bytes += waiter.num_bytes
     for waiter in displaced:

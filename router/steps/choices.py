@@ -16,6 +16,7 @@ from router.request.choices.reply import AnswerRoom, ChoiceReply, end_stream, se
 from router.request.choices.shared_prefill import ChoiceRole, SharedPrefill
 from router.request.choices.whole import WholeRequest
 from router.request.states import State
+from router.steps.admission import num_at_once
 from router.steps.exit import release
 from router.steps.run import new_request, run
 
@@ -89,10 +90,11 @@ def _is_named(request: Exchange) -> bool:
 
 async def run_choices(services: Services, whole: WholeRequest) -> None:
     """Run all choices until the client has everything. The first error ends all of them. Raises ApiError."""
+    gate = asyncio.Semaphore(num_at_once(services, whole.asked))
     try:
         async with asyncio.TaskGroup() as tasks:
             for request in whole.exchanges:
-                request.task = tasks.create_task(_run(services, whole, request))
+                request.task = tasks.create_task(_run(services, whole, request, gate))
     except ExceptionGroup as group:
         await _fail(whole, _first(group))
         return
@@ -105,10 +107,12 @@ async def run_choices(services: Services, whole: WholeRequest) -> None:
     whole.end_state = State.DONE
 
 
-async def _run(services: Services, whole: WholeRequest, request: Exchange) -> None:
+async def _run(services: Services, whole: WholeRequest, request: Exchange, gate: asyncio.Semaphore) -> None:
     error: ApiError | None = None
     try:
-        await run(services, request)
+        async with gate:
+            request.number = services.active.next_number()  # behind the requests that came while it waited here
+            await run(services, request)
         if request.relayed_error is not None:
             raise _Relayed(request.relayed_error)
     except ApiError as failure:

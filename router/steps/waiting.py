@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from core.protocol.errors import UnavailableError
 from router.placement import Ahead
-from router.steps.admission import retry_after_s
+from router.steps.admission import make_room, retry_after_s
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -66,10 +66,13 @@ async def wait_for_room(
 ) -> Worker:
     """Wait for a worker with room, and have the request hold a place on it.
 
-    Raises UnavailableError after ``held_timeout_s``, and whatever the waiter was failed with.
+    Raises RateLimitError if the queue is full, UnavailableError after ``held_timeout_s``, and whatever the waiter was
+    failed with.
     """
     reservation = None if len(queue) else pick(Ahead())
     if reservation is None:
+        if request.is_untried:  # in the same step as it takes its place, so that a burst does not overfill the queue
+            make_room(services, request.asked, request.num_bytes)
         waiter = request.waiter = queue.enter(
             pick, request.asked.priority, request.number, group, request.num_bytes, need
         )

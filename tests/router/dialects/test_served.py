@@ -199,7 +199,7 @@ class TestOnlyVllm:
 class TestPriority:
     @pytest.fixture
     def settings(self) -> RouterSettings:
-        return make_settings(priority_classes=["urgent=-5", "normal=0"])
+        return make_settings(priority_classes=["urgent=-5", "normal=0"], client_priority="trusted")
 
     async def test_that_of_the_header_is_the_workers_too(self, cluster: Cluster, spoken: Spoken) -> None:
         worker = await cluster.add("both")

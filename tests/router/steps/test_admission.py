@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from core.protocol.errors import BadRequestError
 from router.queue.drain_rate import MAX_WAIT_S, MEMORY_S, MIN_WAIT_S, DrainRate
-from router.queue.priorities import PriorityClasses
+from router.queue.priorities import PriorityClasses, granted
 from router.settings import RouterSettings
 from tests.kits.router.cluster import Cluster, chat, eventually, make_settings
 from tests.kits.router.stub_workers import Hang
@@ -64,7 +64,20 @@ def test_classes_that_make_no_sense(pairs: list[str]) -> None:
         RouterSettings.model_validate({"priority_classes": pairs})
 
 
+@given(st.integers(-1000, 1000))
+def test_a_client_makes_itself_less_urgent_or_is_trusted(asked: int) -> None:
+    assert granted("ignore", asked) == 0
+    assert granted("lower_only", asked) == max(0, asked)
+    assert granted("trusted", asked) == asked
+
+
 # --- through the router
+
+
+@pytest.fixture
+def settings() -> RouterSettings:
+    """Priorities as a gateway sets them."""
+    return make_settings(client_priority="trusted")
 
 
 async def busy(cluster: Cluster) -> tuple[Hang, asyncio.Task[httpx.Response]]:
@@ -128,7 +141,7 @@ async def test_what_is_no_priority(cluster: Cluster, headers: dict[str, str], bo
 class TestFullQueue:
     @pytest.fixture
     def settings(self) -> RouterSettings:
-        return make_settings(max_queue_length=2)
+        return make_settings(max_queue_length=2, client_priority="trusted")
 
     async def test_the_least_urgent_and_youngest_makes_room(self, cluster: Cluster) -> None:
         hang, running = await busy(cluster)
@@ -183,7 +196,7 @@ def of_size(num_bytes: int, **kwargs: Any) -> dict[str, Any]:
 class TestBytes:
     @pytest.fixture
     def settings(self) -> RouterSettings:
-        return make_settings(max_queued_bytes=500)
+        return make_settings(max_queued_bytes=500, client_priority="trusted")
 
     async def test_bodies_that_wait_are_bounded(self, cluster: Cluster) -> None:
         hang, running = await busy(cluster)
@@ -211,3 +224,42 @@ class TestBytes:
         hang.release.set()
         assert [(await one).status_code for one in (running, *asked)] == [200] * 3
         cluster.check_idle()
+
+
+class TestUrgentClients:
+    """Clients that say that they are urgent, by default."""
+
+    @pytest.fixture
+    def settings(self) -> RouterSettings:
+        return make_settings(max_queue_length=2)
+
+    async def test_they_displace_nobody_and_come_in_their_turn(self, cluster: Cluster) -> None:
+        hang, running = await busy(cluster)
+        asked = [await wait(cluster, 1, user="first"), await wait(cluster, 2, user="second")]
+        assert (await cluster.post(chat(priority=-1000))).status_code == 429
+        assert (await cluster.post(chat(), headers={"x-baton-priority": "high"})).status_code == 429
+        assert cluster.services.metrics.num_displaced == 0
+        hang.release.set()
+        assert [(await one).status_code for one in (running, *asked)] == [200] * 3
+        cluster.check_idle()
+
+    async def test_workers_are_told_what_was_granted(self, cluster: Cluster) -> None:
+        p, d = await cluster.add("prefill"), await cluster.add("decode")
+        for body, header in [(-7, ""), (7, ""), (-7, "low"), (7, "high")]:
+            headers = {"x-baton-priority": header} if header else {}
+            assert (await cluster.post(chat(priority=body), headers=headers)).status_code == 200
+        for worker in (p, d):
+            assert [body["priority"] for body in worker.bodies] == [0, 7, 10, 0]
+
+
+class TestIgnoredPriorities:
+    @pytest.fixture
+    def settings(self) -> RouterSettings:
+        return make_settings(client_priority="ignore")
+
+    async def test_none_counts(self, cluster: Cluster) -> None:
+        hang, running = await busy(cluster)
+        asked = [await wait(cluster, 1, user="1", priority=9), await wait(cluster, 2, "high", user="2")]
+        hang.release.set()
+        assert [(await one).status_code for one in (running, *asked)] == [200] * 3
+        assert [body["user"] for body in cluster.workers[1].bodies] == ["running", "1", "2"]

@@ -45,8 +45,12 @@ def streamed(text: str) -> dict[int, str]:
     return texts(one for event in events(text) if event != "[DONE]" for one in event["choices"])
 
 
-async def trio(cluster: Cluster, *roles: str, **more: Any) -> list[StubWorker]:
-    return [await cluster.add(role, **more) for role in roles or ("prefill", "decode", "decode")]
+async def trio(cluster: Cluster, *roles: str, seats: int | None = None, **more: Any) -> list[StubWorker]:
+    """``seats``: how many places of each D are free, if not all of them."""
+    workers = [await cluster.add(role, **more) for role in roles or ("prefill", "decode", "decode")]
+    for worker in cluster.services.pool:
+        worker.full_at = seats if worker.role == "decode" else None
+    return workers
 
 
 @PATHS
@@ -182,9 +186,7 @@ async def test_a_p_that_fails_is_asked_again_for_all(cluster: Cluster) -> None:
 
 
 async def test_a_lost_lease_has_each_held_choice_prefilled_again(cluster: Cluster) -> None:
-    p, d = await trio(cluster, "prefill", "decode", limit=1)
-    cluster.limits[p.name] = 8
-    cluster.announce()
+    p, d = await trio(cluster, "prefill", "decode", seats=1)
     hang = Hang()
     d.script.append(hang)
     task = asyncio.create_task(cluster.post(body_of(CHAT, n=3), CHAT))
@@ -197,7 +199,7 @@ async def test_a_lost_lease_has_each_held_choice_prefilled_again(cluster: Cluste
 
 
 async def test_a_lease_is_kept_until_the_last_has_read(cluster: Cluster) -> None:
-    _, d = await trio(cluster, "prefill", "decode", limit=1)
+    _, d = await trio(cluster, "prefill", "decode", seats=1)
     hang = Hang()
     d.script += [hang, None]
     task = asyncio.create_task(cluster.post(body_of(TEXT, n=2, stream=True), TEXT))
@@ -238,7 +240,7 @@ class TestSkippingP:
 
     @pytest.mark.parametrize("reason", ["stop", "length"])
     async def test_a_choice_that_skips_p_reads_nothing(self, cluster: Cluster, reason: str) -> None:
-        p, d = await trio(cluster, "prefill", "decode", limit=1)
+        p, d = await trio(cluster, "prefill", "decode", seats=1)
         p.finish_reason = reason
         hang = Hang()
         d.script.append(hang)
@@ -254,7 +256,7 @@ class TestSkippingP:
 
 @pytest.mark.parametrize("when", ["prefilling", "held", "decoding"])
 async def test_an_abort_ends_all(cluster: Cluster, when: str) -> None:
-    p, d = await trio(cluster, "prefill", "decode", limit=2 if when == "decoding" else 1)
+    p, d = await trio(cluster, "prefill", "decode", seats=2 if when == "decoding" else 1)
     (p if when == "prefilling" else d).script += [Hang(), Hang()]
     task = asyncio.create_task(cluster.post(body_of(CHAT, n=2, stream=when == "decoding"), CHAT))
     await (eventually(lambda: len(d.bodies) == 2) if when == "decoding" else cluster.until_state(when))
@@ -306,7 +308,7 @@ async def test_an_error_that_a_worker_put_into_its_stream_comes_once(cluster: Cl
 
 
 async def test_it_is_one_request_to_people(cluster: Cluster) -> None:
-    _, d = await trio(cluster, "prefill", "decode", limit=1)
+    _, d = await trio(cluster, "prefill", "decode", seats=1)
     hang = Hang()
     d.script.append(hang)
     task = asyncio.create_task(cluster.post(body_of(CHAT, n=3, stream=True), CHAT))
@@ -328,11 +330,13 @@ async def test_it_is_one_request_to_people(cluster: Cluster) -> None:
 class TestWaiting:
     @pytest.fixture
     def settings(self) -> RouterSettings:
-        return make_settings(max_queue_length=2, max_choices=5)
+        return make_settings(max_queue_length=2, max_choices=5, client_priority="trusted")
 
     async def test_each_answer_waits_for_itself(self, cluster: Cluster) -> None:
         """A request may wait alone, however many answers it asks for; one that is refused displaces nobody."""
-        p, _ = await trio(cluster, "prefill", "decode", limit=1)
+        p, _ = await trio(cluster, "prefill", "decode", limit=10)
+        for worker in cluster.services.pool:
+            worker.full_at = 2
         hang = Hang()
         p.script += [hang, hang]
         first = asyncio.create_task(cluster.post(body_of(TEXT, prompt=["a", "b", "c", "d", "e"]), TEXT))
@@ -343,6 +347,28 @@ class TestWaiting:
         hang.release.set()
         assert len((await first).json()["choices"]) == 5
         await eventually(cluster.is_idle)
+
+
+async def test_answers_of_one_request_take_half_of_the_places_and_queue_for_each(cluster: Cluster) -> None:
+    """Others come between them, although it asked for more answers than there are places."""
+    p, d = await trio(cluster, "prefill", "decode", limit=4)
+    for worker in cluster.services.pool:
+        worker.full_at = 4
+    hangs = [Hang() for _ in range(12)]
+    p.script += hangs
+    many = asyncio.create_task(cluster.post(body_of(TEXT, prompt=list("abcdefgh"), user="many"), TEXT))
+    await eventually(lambda: len(p.bodies) == 2)
+    others = [asyncio.create_task(cluster.post(chat(user=f"other {number}"))) for number in range(4)]
+    await eventually(lambda: len(cluster.services.prefill_queue) == 2)
+    assert [body["user"] for body in p.bodies] == ["many", "many", "other 0", "other 1"]
+    for hang in hangs:
+        hang.release.set()
+    assert [(await one).status_code for one in (many, *others)] == [200] * 5
+    assert len((await many).json()["choices"]) == 8
+    waited = [body["user"] for body in p.bodies[4:]]
+    assert waited[:2] == ["other 2", "other 3"], "they came before the third of many, which then had its turn"
+    assert len(d.bodies) == 12
+    await eventually(cluster.is_idle)
 
 
 class TestBounds:
@@ -386,7 +412,7 @@ class TestFewerRequestsThanChoices:
 
 
 async def test_states_of_a_whole_are_those_of_its_slowest_choice(cluster: Cluster) -> None:
-    _, d = await trio(cluster, "prefill", "decode", limit=1)
+    _, d = await trio(cluster, "prefill", "decode", seats=1)
     hang = Hang()
     d.script.append(hang)
     task = asyncio.create_task(cluster.post(body_of(CHAT, n=2), CHAT))
