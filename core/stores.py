@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from core.leases.in_redis.store import RedisLeaseStore
 from core.leases.memory_store import MemoryLeaseStore
 from core.protocol.token_keys import announcement_key
+from core.redis_client import cluster_complaint
 from core.registry.memory_registry import MemoryRegistry
 from core.registry.redis_registry import RedisRegistry
 
@@ -29,6 +30,12 @@ def lease_store(settings: ProcessSettings) -> LeaseStore:
     """
     url = settings.redis_login
     return RedisLeaseStore(url) if url else MemoryLeaseStore()
+
+
+def complaint(settings: ProcessSettings) -> str | None:
+    """Why this Redis cannot be used, in one sentence; None if it can, or cannot be asked now. Blocks for a second."""
+    url = settings.redis_login
+    return cluster_complaint(url) if url else None
 
 
 def registry(settings: ProcessSettings, kind: Kind[EntryT]) -> Registry[EntryT]:

@@ -24,7 +24,7 @@ from core.process.task_end import end_task
 from core.protocol.status import Progress, Ready
 from core.protocol.token_keys import hello_key
 from core.registry.announcement import ROUTERS, VLLM_SERVERS, WORKERS
-from core.stores import lease_store, registry
+from core.stores import complaint, lease_store, registry
 from router.admin.lease_view import LeaseListing
 from router.admin.shared_workers import learn_from_others
 from router.app import create_app
@@ -94,6 +94,9 @@ def run(settings: RouterSettings) -> int:
         bound.enter_context(contextlib.closing(sock))
         internal = None
         try:
+            why = complaint(settings)
+            if why is not None:
+                return pipe.give_up(WHO, why)
             stores = connect(settings)
             if stores.routers is not None:
                 internal = listen(settings.bound_internal_host, settings.internal_port)

@@ -23,6 +23,7 @@ from core.process.log import set_up_logging
 from core.process.signals import on_signals
 from core.process.status_pipe import StatusPipe
 from core.protocol.status import Ready
+from core.stores import complaint
 from workers.rank_protocol.errors import RankError, one_line
 from workers.stores import connect
 from workers.text.tokenizer import TokenizerError
@@ -76,6 +77,9 @@ async def _serve(
     settings: WorkerSettings, sockets: tuple[socket.socket, socket.socket], pipe: StatusPipe, signals: _Signals
 ) -> str | None:
     try:
+        why = await asyncio.to_thread(complaint, settings)
+        if why is not None:
+            return why
         stores = connect(settings)
     except ValueError:  # a bad option in the URL, which the exception's message may repeat
         return "redis_url is not understood by the Redis client"

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from typing import NamedTuple
 from urllib.parse import SplitResult, parse_qs, quote, urlsplit, urlunsplit
 
+#: How a Redis URL begins: of one server, and of Sentinels that know the primary.
+_REDIS_SCHEMES = frozenset({"redis", "rediss", "valkey", "valkeys"})
+SENTINEL_SCHEMES = ("redis+sentinel://", "rediss+sentinel://")
+_SENTINEL_PORT = 26379
 #: A label as in RFC 1123, or with underscores, which names of containers have.
 _LABEL = re.compile(r"[0-9A-Za-z_]([0-9A-Za-z_-]{0,61}[0-9A-Za-z_])?")
 _MAX_NAME_CHARS = 253
@@ -23,13 +28,47 @@ def check_redis_url(url: str) -> str:
     if parts.scheme == "unix":
         if not parts.path.strip("/"):
             raise ValueError("a unix:// URL needs the path of a socket")
-    elif parts.scheme not in {"redis", "rediss"}:
-        raise ValueError("a Redis URL begins with redis://, rediss:// or unix://")
+    elif url.startswith(SENTINEL_SCHEMES):
+        redis_place(url)
+    elif parts.scheme not in _REDIS_SCHEMES:
+        raise ValueError(
+            "a Redis URL begins with redis://, rediss://, valkey://, valkeys://, redis+sentinel://, rediss+sentinel:// "
+            "or unix://"
+        )
     else:
         _check_place(parts)
         if not re.fullmatch(r"(/\d*)?", parts.path):
             raise ValueError("the path of a Redis URL is the number of a database, such as /0")
     return url
+
+
+class RedisPlace(NamedTuple):
+    """A Redis that Sentinels know. ``url``: as of a server at the first Sentinel, for all but the server's place."""
+
+    sentinels: list[tuple[str, int]]
+    service: str
+    url: str
+    is_tls: bool
+
+
+def redis_place(url: str) -> RedisPlace:
+    """What a URL of Sentinels says: ``redis+sentinel://[user:password@]host[:port],.../service[/database]``.
+
+    User and password are those of Redis; the Sentinels' are the options ``sentinel_username`` and
+    ``sentinel_password``. Raises ValueError.
+    """
+    parts = _split(url)
+    user, at, hosts = parts.netloc.rpartition("@")
+    servers = [urlsplit(f"redis://{host}") for host in hosts.split(",")]
+    for server in servers:
+        _check_place(server)
+    service, _, database = parts.path.removeprefix("/").partition("/")
+    if not re.fullmatch(r"[0-9A-Za-z._-]+", service) or not re.fullmatch(r"\d*", database):
+        raise ValueError("the path of a Sentinel URL is the primary's name and perhaps a database, such as /mymaster/0")
+    scheme = parts.scheme.partition("+")[0]
+    plain = urlunsplit((scheme, f"{user}{at}{servers[0].netloc}", f"/{database or 0}", parts.query, ""))
+    places = [(server.hostname or "", server.port or _SENTINEL_PORT) for server in servers]
+    return RedisPlace(places, service, plain, scheme == "rediss")
 
 
 def has_password(redis_url: str) -> bool:

@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from core.leases.in_redis.store import RedisLeaseStore
+from core.redis_client import cluster_complaint
 from core.registry.announcement import VLLM_SERVERS
 from core.registry.redis_registry import RedisRegistry
 from workers.vllm.engine_load import EngineLoad
@@ -48,6 +49,9 @@ class InRedis:
         #: None: leases are vLLM's own.
         self.leases: SchedulerLeases | None = None
         url = given.redis_login()
+        why = cluster_complaint(url) if url else None
+        if why is not None:
+            raise ValueError(why)
         if not url:
             logger.info("BATON_REDIS_URL is not set: leases are vLLM's own, and routers are to be given this server.")
         elif config.kv_transfer_config.is_kv_producer:

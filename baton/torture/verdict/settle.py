@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from baton.cluster.cluster import POLL_S
 from baton.cluster.process import VllmSpec
 from core.leases.in_redis.keys import leases_key
+from core.redis_client import connect
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -37,6 +40,7 @@ MORE_FDS, MORE_THREADS = 32, 16
 MORE_TASKS = 16
 #: What vLLM says about its requests, and about the part of its blocks that they and leases hold.
 VLLM_HOLDS = frozenset({"vllm:kv_cache_usage_perc", "vllm:num_requests_running", "vllm:num_requests_waiting"})
+REDIS_TIMEOUT_S = 5.0
 #: What Redis answers for the time to live of a key that never expires.
 NO_TTL = -1
 
@@ -115,11 +119,11 @@ def what_stays(redis_url: str, engines: Iterable[str] = ()) -> str:
     """The leases of these engines, or else the keys that never expire, as left behind by processes that die; empty when
     there are neither.
     """
-    with redis.Redis.from_url(redis_url, decode_responses=True) as client:
+    with connect(redis.Redis, redis_url, REDIS_TIMEOUT_S, Retry(NoBackoff(), 1, (redis.ConnectionError,))) as client:
         leases = {engine: client.zcard(leases_key(engine)) for engine in engines}
         if held := {engine: count for engine, count in leases.items() if count}:
             return f"leases by engine: {held}"
-        names = sorted(name for name in client.scan_iter() if client.ttl(name) == NO_TTL)
+        names = sorted(name.decode() for name in client.scan_iter() if client.ttl(name) == NO_TTL)
     return f"{len(names)} keys that never expire: {', '.join(names[:5])}" if names else ""
 
 

@@ -1,0 +1,187 @@
+"""Clients of a Redis whose primary changes, of one in cluster mode, and the URLs of all."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING
+
+import pytest
+import redis
+import redis.asyncio
+from redis.asyncio.retry import Retry as AsyncRetry
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from core.leases.in_redis.store import RedisLeaseStore
+from core.leases.store import LeaseState, LeaseStoreError
+from core.process.task_end import end_task
+from core.protocol.addresses import check_redis_url, has_password, redis_place, with_password
+from core.redis_client import CLUSTER_MODE, cluster_complaint, connect
+from core.registry.announcement import WORKERS
+from core.registry.redis_registry import RedisRegistry
+from tests.kits.redis_servers import RedisPair, Server, WatchedRedis
+from tests.kits.registry import LONG_MS, worker
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+    from pathlib import Path
+
+NO_RETRY = Retry(NoBackoff(), 0, ())
+
+
+class Door:
+    """A port that leads each new connection to the primary, as a proxy or a name does; old ones stay where they are."""
+
+    def __init__(self, pair: RedisPair) -> None:
+        self._pair = pair
+        self._pumps: list[asyncio.Task[None]] = []
+
+    async def open(self) -> str:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        return f"redis://127.0.0.1:{self._server.sockets[0].getsockname()[1]}/0"
+
+    async def close(self) -> None:
+        self._server.close()
+        for pump in self._pumps:
+            await end_task(pump)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        from_server, to_server = await asyncio.open_connection("127.0.0.1", self._pair.primary.port)
+        self._pumps += [asyncio.create_task(self._pump(*pair)) for pair in ((reader, to_server), (from_server, writer))]
+
+    @staticmethod
+    async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            try:
+                while data := await reader.read(2**16):
+                    writer.write(data)
+            finally:
+                writer.close()
+                await writer.wait_closed()
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[RedisPair]:
+    with RedisPair(tmp_path) as started:
+        yield started
+
+
+@pytest.fixture
+async def door(pair: RedisPair) -> AsyncIterator[str]:
+    opened = Door(pair)
+    yield await opened.open()
+    await opened.close()
+
+
+async def test_leases_follow_the_primary_while_connections_stay_open(pair: RedisPair, door: str) -> None:
+    store = RedisLeaseStore(door)
+    try:
+        assert await asyncio.to_thread(store.grant, "e", ["a"], 60_000) == []
+        pair.swap()
+        assert await asyncio.to_thread(store.grant, "e", ["b"], 60_000) == []
+        (renewed,) = (await asyncio.to_thread(store.renew_all, {"e": ["b"]}, 60_000)).values()
+        assert isinstance(renewed, list) and renewed[0].state is LeaseState.HELD
+    finally:
+        store.close()
+
+
+async def test_announcements_follow_the_primary_while_connections_stay_open(pair: RedisPair, door: str) -> None:
+    registry = RedisRegistry(door, WORKERS)
+    try:
+        await registry.announce(worker("w1"), LONG_MS)
+        pair.swap()
+        await registry.announce(worker("w2"), LONG_MS)
+        assert pair.primary.client.exists(f"{WORKERS.key_prefix}w2")
+    finally:
+        await registry.close()
+
+
+def test_what_a_script_reads_of_a_replica_is_no_reason_to_leave_it(pair: RedisPair) -> None:
+    pair.swap()
+    replica = pair.servers[1]
+    client = connect(redis.Redis, f"redis://127.0.0.1:{replica.port}", 5.0, NO_RETRY)
+    with client:
+        assert client.eval("return redis.call('GET', KEYS[1])", 1, "nothing") is None
+        with pytest.raises(redis.ConnectionError, match="replica"):
+            client.eval("return redis.call('SET', KEYS[1], 1)", 1, "key")
+
+
+async def test_sentinels_say_where_the_primary_is(tmp_path: Path) -> None:
+    with WatchedRedis(tmp_path) as watched:
+        store, registry = RedisLeaseStore(watched.url), RedisRegistry(watched.url, WORKERS)
+        try:
+            assert store.grant("e", ["a"], 60_000) == []
+            await registry.announce(worker("w1"), LONG_MS)
+            await asyncio.to_thread(watched.fail_over)
+            assert store.grant("e", ["b"], 60_000) == []
+            await registry.announce(worker("w2"), LONG_MS)
+            watched.primary.client.wait(1, 1000)
+            await asyncio.to_thread(watched.kill_primary)
+            assert {lease.lease_id for lease in store.held("e")} == {"a", "b"}
+            await registry.announce(worker("w3"), LONG_MS)
+        finally:
+            store.close()
+            await registry.close()
+
+
+def test_a_redis_in_cluster_mode_is_refused(tmp_path: Path, redis_url: str) -> None:
+    server = Server(tmp_path, "cluster-enabled yes", f"cluster-config-file {tmp_path / 'nodes.conf'}")
+    try:
+        url = f"redis://127.0.0.1:{server.port}"
+        assert cluster_complaint(url, 5.0) == CLUSTER_MODE
+        server.ask("CLUSTER", "ADDSLOTS", 0)
+        server.ask("CLUSTER", "MEET", "127.0.0.1", server.port)
+        store = RedisLeaseStore(url)
+        with pytest.raises(LeaseStoreError):
+            store.grant("e", ["a"], 1000)
+        store.close()
+    finally:
+        server.end()
+    assert cluster_complaint(redis_url, 5.0) is None
+    assert cluster_complaint(url, 0.5) is None, "nobody is there to ask"
+
+
+@pytest.mark.parametrize("scheme", ["valkey", "valkeys"])
+def test_valkey_is_a_name_for_the_same(scheme: str) -> None:
+    assert check_redis_url(f"{scheme}://host:1/2")
+    client = connect(redis.Redis, f"{scheme}://host:1/2", 1.0, NO_RETRY)
+    assert client.connection_pool.connection_kwargs["db"] == 2
+    tls = issubclass(client.connection_pool.connection_class, redis.SSLConnection)
+    assert tls is (scheme == "valkeys")
+
+
+def test_a_url_of_sentinels() -> None:
+    url = with_password("rediss+sentinel://me@one:1,two/main/3?sentinel_password=x&ssl_cert_reqs=none", "p:w")
+    assert check_redis_url(url) == url and has_password(url)
+    place = redis_place(url)
+    assert (place.sentinels, place.service, place.is_tls) == ([("one", 1), ("two", 26379)], "main", True)
+    for kind, retry in ((redis.Redis, NO_RETRY), (redis.asyncio.Redis, AsyncRetry(NoBackoff(), 0, ()))):
+        pool = connect(kind, url, 1.0, retry).connection_pool  # type: ignore[type-var]
+        kwargs = pool.connection_kwargs
+        assert (kwargs["username"], kwargs["password"], kwargs["db"]) == ("me", "p:w", 3)
+        (asked, _) = pool.sentinel_manager.sentinels
+        assert asked.connection_pool.connection_kwargs["password"] == "x"
+        assert "ssl_cert_reqs" in asked.connection_pool.connection_kwargs
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis+sentinel://host",
+        "redis+sentinel://host/",
+        "redis+sentinel:///main",
+        "redis+sentinel://a,,b/main",
+        "redis+sentinel://a:x/main",
+        "redis+sentinel://a/main/x",
+        "sentinel://a/main",
+    ],
+)
+def test_urls_that_name_no_sentinel(url: str) -> None:
+    with pytest.raises(ValueError):
+        check_redis_url(url)
+
+
+def test_an_option_that_does_not_exist_is_found_before_connecting() -> None:
+    with pytest.raises(ValueError, match="option"):
+        connect(redis.Redis, "redis+sentinel://a/main?nonsense=1", 1.0, NO_RETRY)
