@@ -359,7 +359,7 @@ async def test_answers_of_one_request_take_half_of_the_places_and_queue_for_each
     many = asyncio.create_task(cluster.post(body_of(TEXT, prompt=list("abcdefgh"), user="many"), TEXT))
     await eventually(lambda: len(p.bodies) == 2)
     others = [asyncio.create_task(cluster.post(chat(user=f"other {number}"))) for number in range(4)]
-    await eventually(lambda: len(cluster.services.prefill_queue) == 2)
+    await eventually(lambda: len(cluster.services.prefill_queue) == 2 and len(p.bodies) == 4)
     assert [body["user"] for body in p.bodies] == ["many", "many", "other 0", "other 1"]
     for hang in hangs:
         hang.release.set()
