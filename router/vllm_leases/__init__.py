@@ -5,6 +5,7 @@ ever later than vLLM's own.
 
 ``vllm_leases``    what the rest of the router calls, on its event loop; ``queries``: who waits for side channels
 ``book``           the deadlines; pure. ``connections``: which engines are connected, and when the next try is; pure
+``deadlines``      which of thousands of deadlines is next; pure
 ``unreported``     what the agent has not answered yet, and whether it hangs; pure
 ``standstills``    whether this router itself stood still, so that what it reads may be old; pure
 ``notices``        the bytes of vLLM's notifications; pure

@@ -25,18 +25,21 @@ From this, with the duration that the router was told (``vllm_lease_duration_s``
 
 When a deadline passes, the lease may have ended: D could read blocks of another prompt, and nothing would tell. So the
 lease is over, once and for all, even if a later renewal might have saved it.
+
+No call looks at leases that it is not about, apart from those of which its time has come: thousands are held at once.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from router.vllm_leases.deadlines import Deadlines
 from router.vllm_leases.notices import check_lease_id
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Container, Iterable
 
 #: The share of a duration that may pass between the end of a prefill and the arrival of P's answer.
 ANSWER_MARGIN = 1 / 6
@@ -50,10 +53,10 @@ class AlreadyHeldError(Exception):
     """The lease is held already; nothing was changed."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Lease:
-    deadline_ms: int
-    renew_at_ms: int
+    engine_id: str
+    lease_id: str
     #: Whether a D may know of it, and so may be reading the blocks.
     is_given: bool = False
 
@@ -61,8 +64,41 @@ class _Lease:
 @dataclass(slots=True)
 class _Engine:
     leases: dict[str, _Lease] = field(default_factory=dict)
-    #: Deadlines of the leases whose release is to be sent, by lease id.
-    releases: dict[str, int] = field(default_factory=dict)
+    #: By lease id, when each is to be renewed: those that have been, which is in the order of their times, and those
+    #: that are due at once. Ordered dicts, because a dict is slow to tell its first key when many before it are gone.
+    renewals: OrderedDict[str, int] = field(default_factory=OrderedDict)
+    due: OrderedDict[str, int] = field(default_factory=OrderedDict)
+    #: The leases whose release is to be sent.
+    releases: dict[_Lease, None] = field(default_factory=dict)
+
+    def drop(self, lease_id: str) -> _Lease | None:
+        """Hold a lease no longer; returns it if it was held."""
+        self.renewals.pop(lease_id, None)
+        self.due.pop(lease_id, None)
+        return self.leases.pop(lease_id, None)
+
+    def due_ms(self) -> int | None:
+        """When there is something to send; None: not before another call."""
+        if self.releases:
+            return 0
+        firsts = (next(iter(queue.values())) for queue in (self.due, self.renewals) if queue)
+        return min(firsts, default=None)
+
+    def take_renewals(self, until_ms: int, again_ms: int) -> tuple[str, ...]:
+        """Take the leases that are to be renewed until then; they are to be renewed again at ``again_ms``."""
+        while self.renewals and next(iter(self.renewals.values())) <= until_ms:
+            lease_id, at_ms = self.renewals.popitem(last=False)
+            self.due[lease_id] = at_ms
+        taken = tuple(self.due)
+        self.due.clear()
+        self.renewals.update(dict.fromkeys(taken, again_ms))
+        return taken
+
+    def renew_now(self, lease_ids: Iterable[str], now_ms: int) -> None:
+        """Have these renewed at once, if they are held."""
+        for lease_id in lease_ids:
+            if self.renewals.pop(lease_id, None) is not None:
+                self.due[lease_id] = now_ms
 
 
 @dataclass(slots=True)
@@ -99,6 +135,8 @@ class LeaseBook:
         #: ms between two renewals of a lease.
         self.interval_ms = self._duration_ms // RENEWALS_PER_DURATION
         self._engines: dict[str, _Engine] = {}
+        #: Of the leases that are held, and of those whose release is to be sent.
+        self._deadlines = Deadlines[_Lease]()
         #: Leases that P will have to expire, as far as the router can tell, of the engines that somebody asked about.
         self._expiries: dict[str, _Expiries] = {}
 
@@ -122,8 +160,10 @@ class LeaseBook:
         prefilled_ms = answered_ms - round(self._duration_ms * ANSWER_MARGIN)
         if asked_ms is not None:
             answered_ms, prefilled_ms = max(answered_ms, asked_ms), max(prefilled_ms, asked_ms)
-        leases = self._engines.setdefault(engine_id, _Engine()).leases
-        leases[lease_id] = _Lease(prefilled_ms + self._duration_ms, renew_at_ms=answered_ms)
+        engine = self._engines.setdefault(engine_id, _Engine())
+        engine.leases[lease_id] = lease = _Lease(engine_id, lease_id)
+        engine.due[lease_id] = answered_ms
+        self._deadlines[lease] = prefilled_ms + self._duration_ms
         if (expiries := self._expiries.get(engine_id)) is not None:
             expiries.worked_ms = answered_ms
 
@@ -154,67 +194,68 @@ class LeaseBook:
         lease = self._lease(engine_id, lease_id)
         if lease is None:
             return
-        if lease.is_given or lease.deadline_ms <= now_ms:
+        if lease.is_given or self._deadlines[lease] <= now_ms:
             self._expect(engine_id, 1, now_ms)
+            self._pop(engine_id, lease_id)
         else:
-            self._engines[engine_id].releases[lease_id] = lease.deadline_ms
-        self._pop(engine_id, lease_id)
+            engine = self._engines[engine_id]
+            engine.drop(lease_id)
+            engine.releases[lease] = None
 
     def remaining_ms(self, engine_id: str, lease_id: str, now_ms: int) -> int:
         """Milliseconds for which P surely keeps the blocks; 0 once the lease is over."""
         lease = self._lease(engine_id, lease_id)
-        return 0 if lease is None else max(0, lease.deadline_ms - now_ms)
+        return 0 if lease is None else max(0, self._deadlines[lease] - now_ms)
 
     def next_ms(self, connected: Container[str]) -> int | None:
         """When ``take_over`` or, for a connected engine, ``take`` next has something; None: not before another call."""
-        return min((_next_ms(engine, key in connected) for key, engine in self._engines.items()), default=None)
+        due = (engine.due_ms() for engine_id, engine in self._engines.items() if engine_id in connected)
+        return min((at_ms for at_ms in (self._deadlines.first_ms(), *due) if at_ms is not None), default=None)
 
     def take(self, engine_id: str, now_ms: int) -> Batch | None:
         """What to send to that engine now, if anything. A release is taken once: vLLM would take a second one for a
         read after the end of the lease.
         """
         engine = self._engines.get(engine_id)
-        if engine is None or _due_ms(engine) > now_ms:
+        if engine is None or (due_ms := engine.due_ms()) is None or due_ms > now_ms:
             return None
-        release = tuple(key for key, deadline_ms in engine.releases.items() if deadline_ms > now_ms)
+        release = tuple(lease.lease_id for lease in engine.releases if self._deadlines[lease] > now_ms)
         self._expect(engine_id, len(engine.releases) - len(release), now_ms)
+        for lease in engine.releases:
+            self._deadlines.drop(lease)
         engine.releases.clear()
         # Some before their time, so that leases that are held at different times come to be renewed together. Not all
         # of them, because each new lease is due at once.
-        soon_ms = now_ms + self.interval_ms // 2
-        renew = tuple(lease_id for lease_id, lease in engine.leases.items() if lease.renew_at_ms <= soon_ms)
-        for lease_id in renew:
-            engine.leases[lease_id].renew_at_ms = now_ms + self.interval_ms
-        batch = Batch(engine_id, release, renew, now_ms)
+        renew = engine.take_renewals(now_ms + self.interval_ms // 2, now_ms + self.interval_ms)
         self._forget_idle(engine_id)
-        return batch if release or batch.renew else None
+        return Batch(engine_id, release, renew, now_ms) if release or renew else None
 
     def sent(self, batch: Batch, now_ms: int) -> None:
         """Note that every rank was sent this, as is reported now."""
         for lease_id in batch.renew:
             lease = self._lease(batch.engine_id, lease_id)
-            if lease is not None and now_ms + DELIVERY_MS <= lease.deadline_ms:
-                lease.deadline_ms = max(lease.deadline_ms, batch.began_ms + self._extension_ms)
+            if lease is not None and now_ms + DELIVERY_MS <= (deadline_ms := self._deadlines[lease]):
+                self._deadlines[lease] = max(deadline_ms, batch.began_ms + self._extension_ms)
 
     def not_sent(self, batch: Batch, now_ms: int) -> None:
         """Note that some rank was not sent this. The renewals are due again; the releases are not tried again."""
         self._expect(batch.engine_id, len(batch.release), now_ms)
-        for lease_id in batch.renew:
-            if (lease := self._lease(batch.engine_id, lease_id)) is not None:
-                lease.renew_at_ms = now_ms
+        if (engine := self._engines.get(batch.engine_id)) is not None:
+            engine.renew_now(batch.renew, now_ms)
 
     def take_over(self, now_ms: int) -> list[tuple[str, str]]:
         """The held leases, as engine id and lease id, whose deadline has passed; they are held no longer."""
-        over = [
-            (engine_id, lease_id)
-            for engine_id, engine in self._engines.items()
-            for lease_id, lease in engine.leases.items()
-            if lease.deadline_ms <= now_ms
-        ]
-        for engine_id, lease_id in over:
-            self._expect(engine_id, 1, now_ms)
-            self._pop(engine_id, lease_id)
-        self._drop_late_releases(now_ms)
+        over = []
+        while (lease := self._deadlines.first()) is not None and self._deadlines[lease] <= now_ms:
+            self._expect(lease.engine_id, 1, now_ms)
+            self._deadlines.drop(lease)
+            engine = self._engines[lease.engine_id]
+            if lease in engine.releases:
+                del engine.releases[lease]
+            else:
+                engine.drop(lease.lease_id)
+                over.append((lease.engine_id, lease.lease_id))
+            self._forget_idle(lease.engine_id)
         return over
 
     def use_expected(self, engine_id: str, num_seen: int, *, late: bool = False) -> int:
@@ -242,35 +283,16 @@ class LeaseBook:
             expiries.expired_ms.extend([now_ms] * num_leases)
             expiries.late_ms.extend([now_ms] * num_leases)
 
-    def _drop_late_releases(self, now_ms: int) -> None:
-        for engine_id, engine in list(self._engines.items()):
-            late = [lease_id for lease_id, deadline_ms in engine.releases.items() if deadline_ms <= now_ms]
-            for lease_id in late:
-                del engine.releases[lease_id]
-            if late:
-                self._expect(engine_id, len(late), now_ms)
-                self._forget_idle(engine_id)
-
     def _lease(self, engine_id: str, lease_id: str) -> _Lease | None:
         engine = self._engines.get(engine_id)
         return None if engine is None else engine.leases.get(lease_id)
 
     def _pop(self, engine_id: str, lease_id: str) -> None:
-        if (engine := self._engines.get(engine_id)) is not None:
-            engine.leases.pop(lease_id, None)
+        if (engine := self._engines.get(engine_id)) is not None and (lease := engine.drop(lease_id)) is not None:
+            self._deadlines.drop(lease)
             self._forget_idle(engine_id)
 
     def _forget_idle(self, engine_id: str) -> None:
         engine = self._engines[engine_id]
         if not engine.leases and not engine.releases:
             del self._engines[engine_id]
-
-
-def _due_ms(engine: _Engine) -> int:
-    """When there is something to send to an engine that has leases or releases."""
-    return 0 if engine.releases else min(lease.renew_at_ms for lease in engine.leases.values())
-
-
-def _next_ms(engine: _Engine, is_connected: bool) -> int:
-    deadlines = [lease.deadline_ms for lease in engine.leases.values()]
-    return min([*deadlines, *engine.releases.values(), *([_due_ms(engine)] if is_connected else [])])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from router.vllm_leases.deadlines import Deadlines
+
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
@@ -16,7 +18,7 @@ class Unreported:
     """Answers that are waited for, each with a time at which it is overdue."""
 
     def __init__(self) -> None:
-        self._due: dict[Hashable, int] = {}
+        self._due = Deadlines["Hashable"]()
         #: The answer that was found overdue, and when.
         self._overdue: tuple[Hashable, int] | None = None
 
@@ -26,7 +28,7 @@ class Unreported:
 
     def discard(self, what: Hashable) -> None:
         """Note that this is answered."""
-        self._due.pop(what, None)
+        self._due.drop(what)
 
     def clear(self) -> None:
         """Note that nothing will be answered any more, because the agent has ended."""
@@ -34,7 +36,7 @@ class Unreported:
 
     def hangs(self, now_ms: int) -> bool:
         """Look whether the agent hangs: the first answer is overdue, and was at a look ``SURE_MS`` ago."""
-        first = self._first()
+        first = self._due.first()
         if first is None or now_ms < self._due[first]:
             return False
         if self._overdue is None or self._overdue[0] != first:
@@ -43,12 +45,9 @@ class Unreported:
 
     def next_ms(self) -> int | None:
         """When to look next; None: not before something is added."""
-        first = self._first()
+        first = self._due.first()
         if first is None:
             return None
         if self._overdue is not None and self._overdue[0] == first:
             return self._overdue[1] + SURE_MS
         return self._due[first]
-
-    def _first(self) -> Hashable | None:
-        return min(self._due, key=self._due.__getitem__, default=None)
