@@ -37,6 +37,7 @@ from router.upstream.internal_calls import InternalCalls
 from router.upstream.missing_engines import MissingEngines
 from router.upstream.prefill_aborts import PrefillAborts
 from router.vllm_leases.vllm_leases import VllmLeases
+from router.vllm_workers.api_keys import VllmKeys
 
 if TYPE_CHECKING:
     from core.net.tls import InternalTls
@@ -123,7 +124,9 @@ def build_services(
     names = services.priorities.names
     services.metrics.waiting.update({(queue, name): 0 for queue in ("prefill", "held") for name in names})
     pool.on_static.append(lambda worker: _check_as_foreign(settings, upstream, worker))
-    pool.on_left.append(lambda worker: upstream.foreign.discard(worker.url))
+    pool.on_left.append(lambda worker: _forget_server(upstream, worker))
+    vllm_keys = VllmKeys(settings.vllm_api_keys)
+    pool.on_static.append(lambda worker: _use_key(upstream, worker, vllm_keys))
     pool.on_room += [held_queue.wake, prefill_queue.wake]
     pool.on_left.append(services.missing_engines.ask)
     pool.on_replaced.append(active.engine_gone)
@@ -134,6 +137,16 @@ def build_services(
 def _check_as_foreign(settings: RouterSettings, upstream: HttpClient, worker: Worker) -> None:
     if worker.kind is EngineKind.VLLM or not settings.trust_static_workers:
         upstream.foreign.add(worker.url)
+
+
+def _use_key(upstream: HttpClient, worker: Worker, keys: VllmKeys) -> None:
+    if worker.kind is EngineKind.VLLM:
+        upstream.use_key(worker.url, keys.of(worker))
+
+
+def _forget_server(upstream: HttpClient, worker: Worker) -> None:
+    upstream.foreign.discard(worker.url)
+    upstream.use_key(worker.url, "")
 
 
 def _all_have_fence(pool: WorkerPool) -> bool:

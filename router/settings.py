@@ -13,6 +13,7 @@ from core.protocol.addresses import is_host, page_origin
 from core.protocol.worker_address import WorkerAddress, check_once, worker_address
 from router.queue.priorities import PriorityClasses
 from router.upstream.events import MAX_EVENT_BYTES
+from router.vllm_workers.api_keys import VllmKeys
 
 _ANY_ADDRESS = frozenset({"0.0.0.0", "::", ""})
 
@@ -88,6 +89,11 @@ class RouterSettings(ProcessSettings):
         ge=50,
         le=2000,
         description="Milliseconds between two questions to a vLLM server about its load; it reports nothing by itself.",
+    )
+    vllm_api_keys: tuple[SecretStr, ...] = Field(
+        (),
+        description="Keys of vLLM servers that were started with --api-key: KEY for all, http(s)://host:port=KEY for "
+        "one. baton up starts its servers with the one for all.",
     )
     trust_static_workers: bool = Field(
         False, description="The workers of prefill and decode are Baton's own: send them the internal token."
@@ -295,6 +301,12 @@ class RouterSettings(ProcessSettings):
     @classmethod
     def _urls(cls, urls: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(worker_address(url).text for url in urls)
+
+    @field_validator("vllm_api_keys")
+    @classmethod
+    def _vllm_keys(cls, keys: tuple[SecretStr, ...]) -> tuple[SecretStr, ...]:
+        VllmKeys(keys)
+        return keys
 
     @field_validator("tls_certificate_file", "tls_key_file")
     @classmethod

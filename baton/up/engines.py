@@ -19,6 +19,7 @@ from baton.up.plan import ProcessPlan, ServedModel, make_plan
 from baton.up.preflight import PreflightError, check_worker_packages
 from baton.up.vllm_plan import VllmServers, connector_of, make_vllm_plan, take_places
 from router.settings import RouterSettings
+from router.vllm_workers.api_keys import VllmKeys
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,8 @@ class VllmEngine:
     def __init__(self, settings: UpSettings, environ: Mapping[str, str], ports: HeldPorts) -> None:
         if environ.get(API_KEY):
             raise PreflightError(
-                f"{API_KEY} is set, but only the router asks the servers: use BATON_API_KEYS for its clients"
+                f"{API_KEY} is set: use BATON_VLLM_API_KEYS, which the router and its vLLM servers are told, and "
+                "BATON_API_KEYS for clients"
             )
         self._settings = settings
         self._program = _find(settings)
@@ -122,10 +124,11 @@ class VllmEngine:
     def plan(self, inputs: PlanInputs) -> ProcessPlan:
         """The router gets the servers' addresses, and they its setting for leases."""
         lease_duration_s = inputs.router.vllm_lease_duration_s
+        key = VllmKeys(inputs.router.vllm_api_keys).of_all
         return make_vllm_plan(
             inputs.settings,
             inputs.model,
-            VllmServers(self._program, self._extra, self._places, lease_duration_s),
+            VllmServers(self._program, self._extra, self._places, lease_duration_s, key),
             inputs.command,
             inputs.environ,
             inputs.document,

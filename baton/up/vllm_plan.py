@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from baton.config.configuration import Document
@@ -34,6 +34,8 @@ class VllmServers:
     #: The prefill servers first.
     places: tuple[ServerPlace, ...]
     lease_duration_s: int
+    #: The key that they ask the router for; empty: none.
+    api_key: str = field(default="", repr=False)
 
 
 def connector_of(settings: UpSettings) -> Connector:
@@ -91,7 +93,9 @@ def _children(
     shares = share_out([*named.values()], machine, environ, settings.threads_per_worker)
     connector = connector_of(settings)
     lease_duration_s, name = servers.lease_duration_s, model.name or ""
-    served = VllmModel(model.place, lease_duration_s, name, servers.extra, connector, announces)
+    served = VllmModel(
+        model.place, lease_duration_s, name, servers.extra, connector, announces, api_key=servers.api_key
+    )
     cache_gib = _cpu_cache_gib(machine, len(named))
     for (worker_name, worker), place, share in zip(named.items(), servers.places, shares, strict=True):
         part = _server_share(worker.tp, share, cache_gib)

@@ -39,6 +39,7 @@ SHARED = frozenset(
         "internal_token",
         "admin_token",
         "api_keys",
+        "vllm_api_keys",
         "allowed_hosts",
         "internal_tls_certificate_file",
         "internal_tls_key_file",
@@ -56,7 +57,7 @@ SHARED = frozenset(
     }
 )
 #: Settings whose value is never shown, neither in help nor in errors.
-SECRET = frozenset({"redis_url", "redis_password", "internal_token", "admin_token", "api_keys"})
+SECRET = frozenset({"redis_url", "redis_password", "internal_token", "admin_token", "api_keys", "vllm_api_keys"})
 #: Settings that only a parent process sets; not shown in help.
 HIDDEN = frozenset({"status_fd", "group", "missing_file"})
 

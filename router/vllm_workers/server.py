@@ -88,7 +88,10 @@ class Server:
         if answer.status in {500, 502, 503, 504}:
             raise EngineDeadError(f"{path} is answered with status {answer.status}")
         if answer.status in {401, 403}:
-            raise NotVllmError(f"{path} asks for an API key, which Baton does not have: start vLLM without --api-key")
+            raise NotVllmError(
+                f"{path} asks for another API key than this router has for it: BATON_VLLM_API_KEYS_FILE names a file "
+                "with the keys of vLLM servers"
+            )
         if answer.status != 200:
             raise NotVllmError(f"{path} is answered with status {answer.status}")
         return body

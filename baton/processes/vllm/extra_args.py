@@ -14,7 +14,7 @@ OURS = {
     "--kv-transfer-config": "prefill and decode servers get one each, with the router's vllm_lease_duration_s",
     "--tensor-parallel-size": "use --prefill-tp and --decode-tp of baton up",
     "-tp": "use --prefill-tp and --decode-tp of baton up",
-    "--api-key": "only the router asks the servers: set BATON_API_KEYS for its clients",
+    "--api-key": "set BATON_VLLM_API_KEYS, a key between router and servers, or BATON_API_KEYS for its clients",
     "--config": "the file could have any of the arguments that Baton gives: pass its arguments themselves",
 }
 _DATA_PARALLEL_SIZE = ("--data-parallel-size", "-dp")

@@ -20,7 +20,7 @@ from workers.vllm.settings import ConnectorSettings
 LOOPBACK = "127.0.0.1"
 #: ``kv_both`` is deprecated for NixlConnector.
 KV_ROLES = {"prefill": "kv_producer", "decode": "kv_consumer"}
-#: vLLM's own key for clients. The router does not send it.
+#: vLLM's own key for clients, who are routers here. In ``argv`` other users of the machine would see it.
 API_KEY = "VLLM_API_KEY"
 #: The URL under which a server announces itself.
 ANNOUNCE_URL = "BATON_ANNOUNCE_URL"
@@ -80,6 +80,8 @@ class VllmModel:
     connector: Connector = STOCK
     #: Whether the servers announce themselves in Redis, which takes Baton's connector.
     announces: bool = False
+    #: Without it nobody is served; empty: everybody is.
+    api_key: str = field(default="", repr=False)
 
 
 def server_spec(
@@ -143,6 +145,8 @@ def _environ(
         "VLLM_NIXL_SIDE_CHANNEL_PORT": str(place.side_channel_port),
     }
     own = {HANDSHAKE_PORT: str(place.handshake_port)} if model.connector.module else {}
+    if model.api_key:
+        own[API_KEY] = model.api_key
     if model.announces:
         own[ANNOUNCE_URL] = place.url
     return {**defaults, **inherited, **share.environ, **side_channel, **own, "PYTHONUNBUFFERED": "1"}

@@ -41,7 +41,7 @@ MAX_ORIGINS = 256
 class _Origin:
     """The parts of a base URL, and the idle connections to it; the one used last is last."""
 
-    def __init__(self, base_url: str) -> None:
+    def __init__(self, base_url: str, key: str) -> None:
         parts = urlsplit(base_url)
         self.base_url = base_url
         self.speaks_tls = secure = parts.scheme == "https"
@@ -51,13 +51,14 @@ class _Origin:
         self.complaint = ""
         self.prefix = parts.path.rstrip("/")
         self.host_header = parts.netloc.rpartition("@")[2]
+        self.authorization = f"authorization: Bearer {key}\r\n" if key else ""
         self.idle: list[Connection] = []
 
     def head(self, method: str, path: str, headers: Sequence[tuple[str, str]], num_bytes: int) -> bytes:
         lines = "".join([f"{name}: {value}\r\n" for name, value in headers])
         return (
             f"{method} {self.prefix}{path} HTTP/1.1\r\nhost: {self.host_header}\r\n"
-            f"content-type: application/json\r\ncontent-length: {num_bytes}\r\n{lines}\r\n"
+            f"content-type: application/json\r\ncontent-length: {num_bytes}\r\n{self.authorization}{lines}\r\n"
         ).encode("latin-1")
 
     def take(self, now_s: float) -> Connection | None:
@@ -86,6 +87,8 @@ class HttpClient:
         self._tls = tls
         #: Base URLs of servers that are not Baton's: their certificates are checked with the CAs of this machine.
         self.foreign: set[str] = set()
+        #: By base URL: the keys of servers that serve nobody without.
+        self._keys: dict[str, str] = {}
         self._origins: dict[str, _Origin] = {}
         self._connections: set[Connection] = set()
         self._timeouts: Timeouts | None = None
@@ -95,6 +98,14 @@ class HttpClient:
 
     def __repr__(self) -> str:
         return f"<HttpClient {len(self._connections)} connections to {len(self._origins)} origins>"
+
+    def use_key(self, base_url: str, key: str) -> None:
+        """Send this key with each request to a server from now on, and to no other; empty: none."""
+        if key != self._keys.get(base_url, ""):
+            self._keys[base_url] = key
+            self._origins.pop(base_url, None)
+        if not key:
+            self._keys.pop(base_url, None)
 
     async def request(
         self,
@@ -163,7 +174,7 @@ class HttpClient:
         if len(self._origins) >= MAX_ORIGINS:
             used = {id(connection.idle) for connection in self._connections}
             self._origins = {url: origin for url, origin in self._origins.items() if id(origin.idle) in used}
-        origin = self._origins[base_url] = _Origin(base_url)
+        origin = self._origins[base_url] = _Origin(base_url, self._keys.get(base_url, ""))
         return origin
 
     async def _connect(self, origin: _Origin) -> Connection:

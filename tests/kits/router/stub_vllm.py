@@ -78,6 +78,9 @@ class StubVllm:
         self.models_status = 200
         #: Paths, in the order in which they were asked for.
         self.asked: list[str] = []
+        #: Asked for on every path below /v1, as vLLM does; empty: nothing is.
+        self.key = ""
+        self.keys_seen: set[str] = set()
         self._runner: web.AppRunner | None = None
 
     @property
@@ -114,6 +117,9 @@ class StubVllm:
 
     async def _answer(self, request: web.Request) -> web.Response:
         self.asked.append(request.path)
+        self.keys_seen.add(request.headers.get("authorization", ""))
+        if self.key and request.path.startswith("/v1") and request.headers.get("authorization") != f"Bearer {self.key}":
+            return web.json_response({"error": "Unauthorized"}, status=401)
         if request.path == "/version":
             return web.json_response(self.version)
         if request.path == "/health":

@@ -28,9 +28,10 @@ def started(
     connector: Connector = STOCK,
     *,
     announces: bool = False,
+    api_key: str = "",
 ) -> tuple[tuple[str, ...], dict[str, str]]:
     """The server's arguments and environment."""
-    model = VllmModel("/m", 30, "m", ExtraArgs(extra), connector, announces)
+    model = VllmModel("/m", 30, "m", ExtraArgs(extra), connector, announces, api_key)
     spec = server_spec(f"{role}-1", role, program, model, PLACE, share or ServerShare(), environ or {})
     launch = msgspec.json.decode(spec.argv[-1], type=Launch)
     assert launch.url == "http://127.0.0.1:4000"
@@ -89,6 +90,13 @@ def test_what_is_set_already_stays_and_secrets_do_not_pass() -> None:
     _, environ = started(CPU, environ={**given, "BATON_INTERNAL_TOKEN": "sesame", "VLLM_API_KEY": "sesame"})
     assert given.items() <= environ.items()
     assert "sesame" not in str(environ)
+
+
+def test_its_own_key_is_in_the_environment_and_not_among_the_arguments() -> None:
+    argv, environ = started(environ={"VLLM_API_KEY": "sesame", "BATON_VLLM_API_KEYS": "own"}, api_key="own")
+    assert environ["VLLM_API_KEY"] == "own"
+    assert [name for name, value in environ.items() if "own" in value] == ["VLLM_API_KEY"]
+    assert "own" not in argv
 
 
 def test_a_server_that_announces_itself_has_its_own_url() -> None:

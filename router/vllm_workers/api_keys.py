@@ -1,0 +1,49 @@
+"""The keys of vLLM servers that were started with ``--api-key``: one for all of them, and others for some."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from core.protocol.addresses import worker_url
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pydantic import SecretStr
+
+    from router.pool import Worker
+
+
+class VllmKeys:
+    """Raises ValueError for what is not ``KEY`` or ``URL=KEY``, without repeating it."""
+
+    def __init__(self, given: Iterable[SecretStr]) -> None:
+        #: By base URL; under the empty one the key of all other servers.
+        self._keys: dict[str, str] = {}
+        for one in given:
+            url, key = _parts(one.get_secret_value())
+            if not key:
+                raise ValueError("a key of a vLLM server is KEY, or http(s)://host:port=KEY for one server")
+            if self._keys.setdefault(url, key) != key:
+                raise ValueError("the same vLLM server, or all of them, are given two keys")
+
+    def __repr__(self) -> str:
+        return f"<VllmKeys {len(self._keys)} keys>"
+
+    @property
+    def of_all(self) -> str:
+        """The key of the servers that have no other; empty: there is none."""
+        return self._keys.get("", "")
+
+    def of(self, worker: Worker) -> str:
+        """The key of a vLLM server; empty: it has none. A host name that stands for several servers has one key."""
+        named = "" if worker.given is None else worker.given.url
+        return self._keys.get(worker.url) or self._keys.get(named) or self.of_all
+
+
+def _parts(text: str) -> tuple[str, str]:
+    """Base URL and key. Raises ValueError for an address that is none."""
+    if not text.startswith(("http://", "https://")):
+        return "", text
+    url, _, key = text.partition("=")
+    return worker_url(url), key
