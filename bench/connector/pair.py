@@ -7,7 +7,8 @@ import itertools
 from collections import Counter
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import httpx
 
@@ -23,7 +24,6 @@ from core.protocol.handoff import ASK_PREFILL
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
-    from pathlib import Path
 
     from baton.processes.vllm.program import VllmProgram
 
@@ -34,6 +34,10 @@ CHECKS = "vllm:baton_fence_checks_total"
 _SENTENCE = "Baton keeps the blocks of a prompt until another worker has read them, and then it frees them at once. "
 #: Two computations of the same token may differ by so much, in units of its logprob: they batch differently.
 LOGPROB_TOLERANCE = 1e-3
+
+
+#: A text, or the ids of its tokens.
+Prompt: TypeAlias = str | list[int]
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,7 @@ class PairShape:
     #: Whether both announce themselves in the Redis of the cluster.
     announces: bool = False
     environ: Mapping[str, str] = field(default_factory=dict)
+    model: Path = MODEL_DIR
 
 
 @dataclass(frozen=True)
@@ -77,24 +82,24 @@ class Pair:
         #: The base URLs.
         self.p, self.d = p.url, d.url
 
-    async def prefill(self, prompt: str) -> dict[str, Any]:
+    async def prefill(self, prompt: Prompt) -> dict[str, Any]:
         """The parameters of a hand-off."""
         got = await self._post(self.p, prompt, kv_transfer_params=ASK_PREFILL, max_tokens=1)
         params = got["kv_transfer_params"]
         assert isinstance(params, dict)
         return params
 
-    async def ask(self, url: str, prompt: str, params: Mapping[str, Any] | None = None, **more: Any) -> Answer:
+    async def ask(self, url: str, prompt: Prompt, params: Mapping[str, Any] | None = None, **more: Any) -> Answer:
         """The greedy answer of one server; ``params``: of the hand-off that it reads."""
         more |= {} if params is None else {"kv_transfer_params": params}
         choice = (await self._post(url, prompt, logprobs=0, **more))["choices"][0]
         return Answer(choice["text"], tuple(choice["logprobs"]["token_logprobs"]))
 
-    async def hand_off(self, prompt: str, **more: Any) -> Answer:
+    async def hand_off(self, prompt: Prompt, **more: Any) -> Answer:
         """D's answer, with the blocks of P."""
         return await self.ask(self.d, prompt, await self.prefill(prompt), **more)
 
-    async def first_event(self, prompt: str, params: Mapping[str, Any]) -> None:
+    async def first_event(self, prompt: Prompt, params: Mapping[str, Any]) -> None:
         """Ask D for a stream of one token of the hand-off, and wait for its first event."""
         body = {**_body(prompt, 1), "kv_transfer_params": params, "stream": True}
         async with self._http.stream("POST", self.d + PATH, json=body) as response:
@@ -122,13 +127,13 @@ class Pair:
         samples = await self.cluster.metrics("d")
         return Counter({one.labels["verdict"]: int(one.value) for one in samples if one.name == CHECKS})
 
-    async def _post(self, url: str, prompt: str, *, max_tokens: int = 16, **more: Any) -> dict[str, Any]:
+    async def _post(self, url: str, prompt: Prompt, *, max_tokens: int = 16, **more: Any) -> dict[str, Any]:
         response = await self._http.post(url + PATH, json={**_body(prompt, max_tokens), **more})
         answer: dict[str, Any] = response.raise_for_status().json()
         return answer
 
 
-def _body(prompt: str, max_tokens: int) -> dict[str, Any]:
+def _body(prompt: Prompt, max_tokens: int) -> dict[str, Any]:
     return {
         "model": MODEL_NAME,
         "prompt": prompt,
@@ -159,7 +164,7 @@ async def pair(program: VllmProgram, shape: PairShape, folder: Path) -> AsyncIte
                 role,
                 program,
                 VllmModel(
-                    str(MODEL_DIR),
+                    str(shape.model),
                     shape.lease_duration_s,
                     MODEL_NAME,
                     ExtraArgs(f"{shape.args} {more}"),

@@ -39,6 +39,10 @@ class WorkerView(BaseModel):
         description="Whether it notices that it reads blocks too late, if both sides have a fence. A vLLM that has not "
         "loaded Baton's connector has none, nor has one whose side channel does not answer."
     )
+    unreadable_hand_offs: int = Field(
+        description="Prompts that it prefilled for nothing, because vLLM gave up a block too many of a sliding window: "
+        "another server computed the whole of each."
+    )
     healthy: bool = Field(description="No connection has failed since one was made, or none was tried yet.")
     draining: bool = Field(description="It is given nothing new.")
     left_out: bool = Field(description="So far only in this router: it has not announced it.")
@@ -78,6 +82,7 @@ def view_worker(worker: Worker) -> WorkerView:
         tp=worker.tp,
         compatibility_hash=worker.compatibility_hash,
         has_fence=worker.kind is EngineKind.BATON or worker.has_fence,
+        unreadable_hand_offs=worker.num_unreadable,
         healthy=worker.healthy,
         draining=worker.draining,
         left_out=worker.left_out,

@@ -63,6 +63,11 @@ class PrefillAnswer:
         """Whether P sent its token's id: D then continues after that token instead of sampling it again."""
         return self.summary.first_token >= 0
 
+    @property
+    def is_readable(self) -> bool:
+        """Whether a D can use what P has handed over. If not, a worker computes the whole request."""
+        return True
+
     def is_whole(self, asked: ClientRequest) -> bool:
         """Whether no D is needed, because the first token is also the last one."""
         return not self._hand_off or self._choice.finish_reason in _COMPLETE

@@ -23,6 +23,12 @@ _OTHER_HASH = Difference(
     "start both with the same --model, --dtype, --kv-cache-dtype and --attention-backend",
 )
 
+_OTHER_CONNECTOR = Difference(
+    "NIXL compatibility hash, and only one of them has Baton's connector, which hands over models with sliding windows "
+    "in a way of its own",
+    "load Baton's connector on both, and start both with the same --model",
+)
+
 
 def difference(source: Worker, reader: Worker, model: str) -> Difference | None:
     """In what the two differ, so that ``reader`` cannot read ``source``'s blocks for a model. None: it can.
@@ -63,7 +69,9 @@ def _vllm_difference(source: Worker, reader: Worker, model: str) -> Difference |
             f"block size: {source.block_size} and {reader.block_size}", "start both with the same --block-size"
         )
     if source.compatibility_hash and reader.compatibility_hash:
-        return None if source.compatibility_hash == reader.compatibility_hash else _OTHER_HASH
+        if source.compatibility_hash == reader.compatibility_hash:
+            return None
+        return _OTHER_HASH if source.has_fence == reader.has_fence else _OTHER_CONNECTOR
     if _differ(base_root(source, model), base_root(reader, model)):
         return Difference("what the model was loaded from", "start both with the same --model")
     return None

@@ -53,6 +53,8 @@ class Worker:
     hands_off: bool = True
     #: Whether a read of its engine's that comes too late is noticed. A vLLM that did not say so has no fence.
     has_fence: bool = False
+    #: Hand-offs of its engine's that no D could have read, of this router's requests.
+    num_unreadable: int = 0
     #: Whether its side channel answered in a format that this router does not know: another version's of vLLM.
     other_format: bool = False
     #: Ranks of its engine.

@@ -37,7 +37,8 @@ class NoPrefill(Exception):
 async def prefill(services: Services, request: Exchange) -> PrefillAnswer | None:
     """Have a P prefill, and return its answer. The request is then HELD, its lease renewed, unless the answer is whole.
 
-    Returns None if no P can be reached; the request is then QUEUED for a worker that also prefills. Raises ApiError.
+    Returns None if no P can be reached, or if what P has handed over cannot be read; the request is then QUEUED for a
+    worker that also prefills. Raises ApiError.
     """
     while True:
         worker: Worker | None
@@ -63,7 +64,13 @@ async def prefill(services: Services, request: Exchange) -> PrefillAnswer | None
             request.on(Event.PREFILL_AGAIN)
         else:
             _take_over(services, request, worker, answer)
-            return answer
+            if answer.is_readable:
+                return answer
+            worker.num_unreadable += 1
+            request.goes_whole = True
+            request.drop_lease()
+            request.on(Event.PREFILL_AGAIN)
+            return None
         await asyncio.sleep(decision.wait_s)
 
 

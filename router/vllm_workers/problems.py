@@ -20,6 +20,7 @@ class About(IntEnum):
     CONNECTOR = 2
     SIDE_CHANNEL = 3
     PAIRS = 4
+    WINDOW = 5
 
 
 class Problems:

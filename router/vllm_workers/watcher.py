@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 ROUNDS = 10
 #: Answers in a row that may come too late before the server counts as away: its event loop may be busy for seconds.
 MAX_TIMEOUTS = 3
+WINDOW = (
+    "Its model has a sliding window, for which vLLM hands over a block too few at some lengths of prompts: one server "
+    "computes the whole of these. Load Baton's connector on both sides, and all prompts are handed over."
+)
 NO_CONNECTOR = (
     "It runs without NixlConnector: start vLLM with --kv-transfer-config "
     """'{"kv_connector":"NixlConnector","kv_role":"kv_producer"}' for prefill, or kv_consumer for decode."""
@@ -152,6 +156,7 @@ class Watcher:
         if worker.max_num_seqs:
             worker.limit = worker.max_num_seqs * max(1, load.num_engines) * queue_factor(worker.role)
             worker.changed()
+        self._problems.note(worker, About.WINDOW, WINDOW if worker.num_unreadable else "")
         self._problems.note(worker, About.CONNECTOR, "" if load.has_nixl or worker.role is Role.BOTH else NO_CONNECTOR)
 
     async def _meet(self, load: ServerLoad, is_other: bool) -> None:

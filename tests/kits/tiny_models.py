@@ -63,6 +63,8 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
     "gpt2": {"n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 4096, "n_inner": 128},
     # Attention that does more than softmax(QK)V: a soft cap on the scores, learned sinks, biases by distance.
     "gemma2": {"query_pre_attn_scalar": 16, "sliding_window": 32},
+    # Every other layer looks at a few tokens only, and the two kinds have blocks of their own.
+    "gemma3_text": {"query_pre_attn_scalar": 16, "sliding_window": 32, "sliding_window_pattern": 2},
     "gpt_oss": {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 32},
     "bloom": {"n_layer": 2, "n_head": 4},
     # No attention at all.

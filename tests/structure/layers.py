@@ -101,6 +101,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
             "peers",
             "replay",
             "settings",
+            "usable",
             "versions",
         ),
     ),

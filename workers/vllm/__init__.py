@@ -8,7 +8,8 @@ this connector on both sides D notices, and computes the prompt itself.
 ``scheduler``   in the scheduler's process: a word and a lease for each hand-off, of which it tells the workers
 ``worker``      in each worker: keeps the words in memory that others read, and checks those of the engine it read from
 ``fence``       what a word says, who writes it, and how it is read; knows nothing of vLLM
-``block_layout``  with which models a part of a hand-off can be kept
+``block_layout``  with which models a part of a hand-off can be kept, and with which P gives up blocks on the way
+``usable``      which hand-offs D can use at all; pure
 ``in_redis``    what the scheduler's process has in Redis, as the ``settings`` say: ``leases`` of hand-offs, and a
                 ``presence`` in the registry, with the ``engine_load``; one ``loop_thread`` talks to Redis
 ``handshakes``  answers over HTTP, to whoever proves that it has the token, what vLLM's side channel tells anybody;

@@ -131,6 +131,8 @@ def _refuse(vllm_config: VllmConfig) -> None:
     parallel = vllm_config.parallel_config
     if parallel.decode_context_parallel_size > 1 or parallel.prefill_context_parallel_size > 1:
         raise ValueError("BatonConnector does not do context parallelism: use NixlConnector for it.")
+    if parallel.pipeline_parallel_size > 1:
+        raise ValueError("BatonConnector does not do pipeline parallelism: use NixlConnector for it, on P and D.")
     if vllm_config.aux_output_config.enabled:
         raise ValueError("--enable-return-routed-experts is incompatible with BatonConnector, as with NixlConnector.")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -13,6 +14,7 @@ from workers.vllm.fence.allocations import Allocations
 from workers.vllm.fence.promises import FIELD, Promises, num_slots, promise_of
 from workers.vllm.messages import BatonStep
 from workers.vllm.peers import handshake_port
+from workers.vllm.usable import why_unusable, without_null
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
     from workers.vllm.handshakes import HandshakeServer
     from workers.vllm.leases import SchedulerLeases
+
+logger = logging.getLogger(f"vllm.{__name__}")  # vLLM shows its own loggers only
 
 #: The field of ``kv_transfer_params`` that names the lease in the store.
 LEASE_FIELD = "lease_id"
@@ -50,7 +54,7 @@ class BatonScheduler(NixlPullConnectorScheduler):
         super().__init__(vllm_config, engine_id, kv_cache_config)
         self._promises = Promises(num_slots(kv_cache_config.num_blocks, vllm_config.scheduler_config.max_num_seqs))
         self._allocations = Allocations()
-        self._counts_allocations = BlockLayout.of(vllm_config, kv_cache_config).counts_allocations
+        self._layout = BlockLayout.of(vllm_config, kv_cache_config)
         self._leases = leases
         self._newly_leased: list[str] = []
         self._handshakes = handshakes
@@ -73,14 +77,47 @@ class BatonScheduler(NixlPullConnectorScheduler):
 
     def bind_gpu_block_pool(self, gpu_block_pool: BlockPool) -> None:
         """Every block that a request gets anew comes from ``get_new_blocks`` of the pool."""
-        if self._counts_allocations:
+        if self._layout.counts_allocations:
             gpu_block_pool.get_new_blocks = self._allocations.counting(gpu_block_pool.get_new_blocks)
+
+    def get_num_new_matched_tokens(self, request: Request, num_computed_tokens: int) -> tuple[int, bool]:
+        """How many tokens are read from P, and that the scheduler need not wait. None of a hand-off that cannot be
+        used: P is told all the same, and frees the blocks.
+        """
+        if self._why_unusable(request):
+            return 0, False
+        matched: tuple[int, bool] = super().get_num_new_matched_tokens(request, num_computed_tokens)
+        return matched
+
+    def _why_unusable(self, request: Request) -> str:
+        params = request.kv_transfer_params
+        if not params or not params.get("do_remote_prefill"):
+            return ""
+        return why_unusable(params, self._get_remote_prefill_token_count(len(request.prompt_token_ids or ())))
+
+    def _prefill_backoff(self) -> int:
+        """How many tokens P leaves to D at the end of a prompt.
+
+        D computes the last one in any case. Of a layer with a window vLLM gives up what the *next* token does not need.
+        If P computed the whole prompt, this may be a block that D needs for the last token.
+        """
+        backoff: int = super()._prefill_backoff()
+        return max(backoff, int(self._layout.gives_up_blocks))
+
+    def get_exchange_clipped_blocks(self, block_ids: Any, clip_ssm: bool = True) -> Any:
+        """The blocks of each group that are handed over, or read."""
+        clipped = super().get_exchange_clipped_blocks(block_ids, clip_ssm)
+        if not self._layout.gives_up_blocks:
+            return clipped
+        return tuple(map(without_null, clipped))
 
     def update_state_after_alloc(self, request: Request, blocks: KVCacheBlocks, num_external_tokens: int) -> None:
         """The workers hear of the promise in the step of the first tokens, so before P can answer."""
         params = request.kv_transfer_params
         if params and params.get("do_remote_decode"):
             self._promises.begin(request.request_id)
+        if why := self._why_unusable(request):
+            logger.warning("The prompt of %s is computed here: %s.", request.request_id, why)
         super().update_state_after_alloc(request, blocks, num_external_tokens)
 
     def build_connector_meta(self, scheduler_output: SchedulerOutput) -> KVConnectorMetadata:

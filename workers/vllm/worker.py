@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import logging
 from typing import TYPE_CHECKING, Any
@@ -48,6 +49,7 @@ class BatonWorker(NixlPullConnectorWorker):
     nixl_wrapper: Any
     transfer_topo: Any
     xfer_handshake_metadata: Any
+    compat_hash: Any
 
     def __init__(self, vllm_config: VllmConfig, engine_id: str, kv_cache_config: KVCacheConfig, peers: Peers) -> None:
         super().__init__(vllm_config, engine_id, kv_cache_config)
@@ -76,10 +78,12 @@ class BatonWorker(NixlPullConnectorWorker):
             self._registered_descs.append(region)
         super().register_kv_caches(kv_caches)
         self._reads = FenceReads(self.nixl_wrapper, words, blocks, self._tables, self._errors)
-        stock = self.xfer_handshake_metadata
+        if self._layout.gives_up_blocks:
+            # A stock P leaves no token to D, and a stock D expects none to be left: neither fits to this engine.
+            self.compat_hash = hashlib.sha256(f"{self.compat_hash} leaves a token to D".encode()).hexdigest()
         self.xfer_handshake_metadata = FencedPayload(
-            stock.compatibility_hash,
-            stock.agent_metadata_bytes,
+            self.compat_hash,
+            self.xfer_handshake_metadata.agent_metadata_bytes,
             Table(
                 self.engine_id,
                 words.address,
@@ -140,6 +144,11 @@ class BatonWorker(NixlPullConnectorWorker):
         side channel, where the words are is asked first, in a question of its own. So if there is no answer, there is
         nothing to take back.
         """
+        if remote_pp_size > 1:  # its tables are of the ranks of one stage
+            raise RuntimeError(
+                f"The engine {expected_engine_id} at {host}:{port} has {remote_pp_size} pipeline stages, and "
+                "BatonConnector reads from engines that have one: use NixlConnector on both sides."
+            )
         tp_ranks = self.transfer_topo.handshake_target_ranks(remote_tp_size, remote_dcp_size)
         ranks = [*itertools.product(range(remote_pp_size), tp_ranks)]
         told = self._peers.ask(expected_engine_id, host, ranks)

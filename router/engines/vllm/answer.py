@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from router.engines.prefill_answer import PrefillAnswer
+from router.engines.vllm.blocks import lacks_block
 from router.engines.vllm.prompt_ids import prompt_ids_of
 from router.vllm_leases.notices import check_lease_id
 from router.vllm_leases.remote_engine import RemoteEngine
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 class VllmAnswer(PrefillAnswer):
     """P's token is not used, since only D's parsers of tools and reasoning see the whole answer: D samples it again."""
 
-    __slots__ = ("asked_ms", "prompt_token_ids", "where")
+    __slots__ = ("_is_readable", "asked_ms", "prompt_token_ids", "where")
 
     def __init__(self, body: bytes, leg: PrefillLeg) -> None:
         """``leg``: what P had been sent. Raises ValueError."""
@@ -28,6 +29,8 @@ class VllmAnswer(PrefillAnswer):
         self.prompt_token_ids = prompt_ids_of(body)
         #: The engine that holds the blocks; None: P holds none.
         self.where = self._engine()
+        params = self.kv_transfer_params
+        self._is_readable = params is None or not lacks_block(params)
 
     def _engine(self) -> RemoteEngine | None:
         if self.kv_transfer_params is None:
@@ -50,6 +53,11 @@ class VllmAnswer(PrefillAnswer):
     def has_first_token(self) -> bool:
         """Never one that the client is sent."""
         return False
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether P has kept all that a D may look at, or has handed nothing over."""
+        return self._is_readable
 
     def is_whole(self, _asked: ClientRequest) -> bool:
         """Never: "stop" may come from a parser that saw one token only."""

@@ -1,4 +1,4 @@
-"""An answer of D that began after P may have given up the blocks is never the client's."""
+"""An answer of D that was made of blocks that P may have given up is never the client's."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 from core.net.client import http_client
 from core.net.client.http_client import HttpClient
+from router.admin.worker_view import view_worker
 from router.engines.engines import Engines
 from router.engines.vllm.engine import VllmEngine
 from router.pool import EngineKind
@@ -69,11 +70,11 @@ class ScriptedLeases:
         return self.leases[-1]
 
 
-def prefilled(number: int) -> Refuse:
+def prefilled(number: int, blocks: tuple[list[int], ...] = ([1],)) -> Refuse:
     """P's answer."""
     params = {
         "do_remote_prefill": True,
-        "remote_block_ids": [[1]],
+        "remote_block_ids": blocks,
         "remote_engine_id": "e",
         "remote_request_id": f"chatcmpl-{number}",
         "remote_host": "127.0.0.1",
@@ -120,6 +121,25 @@ async def test_an_unstreamed_answer_that_came_too_late_is_then_computed_by_d_alo
     assert (len(p.bodies), len(d.bodies)) == (1, 2)
     assert [lease.happened for lease in leases.leases] == [["given", "release"]]
     assert "kv_transfer_params" not in d.bodies[1]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("blocks", [([3, 4], [0, 5]), ([0, 7, 8],)])
+async def test_a_prompt_of_which_p_has_given_up_a_block_is_computed_by_d_alone(
+    cluster: Cluster, blocks: tuple[list[int], ...], stream: bool
+) -> None:
+    """vLLM gives up a block of a sliding window that D needs, and its null block is in the place."""
+    leases = ScriptedLeases([5000], [5000, 4000])
+    p, d = await pair(cluster, leases, 0)
+    p.script.extend([prefilled(0, blocks), prefilled(1)])
+    assert (await cluster.post(chat(stream=stream))).status_code == 200
+    assert (len(p.bodies), len(d.bodies)) == (1, 1)
+    assert "kv_transfer_params" not in d.bodies[0]
+    assert leases.leases[0].happened == ["release"]
+    shown = {worker.role: view_worker(worker).unreadable_hand_offs for worker in cluster.services.pool}
+    assert shown == {"prefill": 1, "decode": 0}
+    assert (await cluster.post(chat(stream=stream))).status_code == 200
+    assert d.bodies[1]["kv_transfer_params"]["remote_request_id"] == "chatcmpl-1"
 
 
 async def test_no_d_is_given_parameters_after_the_deadline(cluster: Cluster) -> None:

@@ -182,6 +182,26 @@ async def test_another_engine_at_the_same_address_is_noticed(watched: Watched) -
     assert (p.compatibility_hash, p.has_fence) == ("other hash", True)
 
 
+async def test_a_pair_that_only_one_side_has_batons_connector_in_is_told_so(watched: Watched) -> None:
+    p, d = await watched.pair()
+    await known(p, d)
+    server = watched.servers[0]
+    watched.channels.serve(server.port, "other hash", "other engine", has_fence=True)
+    await server.restart()
+    await eventually(lambda: "only one of them has Baton's connector" in p.problem)
+    assert "load Baton's connector on both" in p.problem
+
+
+async def test_a_p_whose_hand_offs_lack_a_block_is_told_so(watched: Watched) -> None:
+    """The model has a sliding window. vLLM does not say so before the first prompt shows it."""
+    p, d = await watched.pair()
+    await known(p, d)
+    p.num_unreadable += 1
+    await eventually(lambda: "sliding window" in p.problem)
+    assert "Load Baton's connector on both sides" in p.problem
+    assert (p.takes_work, d.problem) == (True, "")
+
+
 async def test_another_engine_is_noticed_without_its_id(watched: Watched) -> None:
     p, _ = await watched.pair()
     del watched.channels.facts[watched.servers[0].port]
