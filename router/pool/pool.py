@@ -171,12 +171,13 @@ class WorkerPool:
 
         ``engine_id`` is the new one's; empty: not known.
         """
-        old = worker.key
+        old = worker.engine_ids or (worker.key,)
         worker.engine_id = engine_id
         worker.changed()
         if self._tell_gone(old, worker):
             for listener in self.on_replaced:
-                listener(old)
+                for one in old:
+                    listener(one)
 
     def _watch_for_old_loads(self) -> None:
         if self._sweep is None:
@@ -388,16 +389,17 @@ class WorkerPool:
     def _remove(self, worker_id: str) -> None:
         worker = self._workers.pop(worker_id)
         self._routes.forget()
-        self._tell_gone(worker.key, worker)
+        self._tell_gone(worker.engine_ids or (worker.key,), worker)
         for left in self.on_left:
             left(worker)
 
-    def _tell_gone(self, engine_id: str, worker: Worker) -> bool:
-        """Say that the worker's engine is gone, unless it is reached under another worker's id as well."""
-        if any(other.engine_id == engine_id for other in self._workers.values() if other is not worker):
+    def _tell_gone(self, engine_ids: tuple[str, ...], worker: Worker) -> bool:
+        """Say that the worker's engines are gone, unless they are reached under another worker's id as well."""
+        if any(other.engine_id == engine_ids[0] for other in self._workers.values() if other is not worker):
             return False
         for listener in self.on_gone:
-            listener(engine_id)
+            for engine_id in engine_ids:
+                listener(engine_id)
         return True
 
     def _changed(self) -> None:

@@ -14,6 +14,9 @@ from router.pool.model_card import ModelFacts
 #: Failures in a row that open a worker's breaker, unless the settings say otherwise.
 BREAKER_FAILURES: Final = 5
 
+#: What stands in the ids of a vLLM server's engines before their numbers.
+_RANK: Final = "_dp"
+
 
 @dataclass(slots=True, eq=False)
 class Worker:
@@ -47,6 +50,8 @@ class Worker:
     handshake_port: int = 0
     #: Sequences that one engine of a vLLM server runs at once: as its address or its announcement says.
     max_num_seqs: int = 0
+    #: Engines of a vLLM server, its data-parallel ranks.
+    num_engines: int = 1
     #: What a vLLM server announced last of its load; None: it announces nothing.
     announced_load: WorkerLoad | None = None
     #: Whether its engine can hand blocks over, and read them. False: a vLLM without the NixlConnector.
@@ -163,6 +168,17 @@ class Worker:
     def weights_with(self, adapter: str) -> str:
         """As ``weights_of`` for a model whose adapter has this fingerprint."""
         return f"{self.weights_fingerprint} {adapter}" if adapter else self.weights_fingerprint
+
+    @property
+    def engine_ids(self) -> tuple[str, ...]:
+        """The ids of all its engines; empty: not known. The blocks of a hand-off are of one of them.
+
+        ``engine_id`` is that of the first one, and says that it is: vLLM numbers those of one server.
+        """
+        base = self.engine_id.removesuffix(f"{_RANK}0")
+        if base == self.engine_id:
+            return (self.engine_id,) if self.engine_id else ()
+        return tuple([f"{base}{_RANK}{rank}" for rank in range(max(1, self.num_engines))])
 
     def layout_of(self, model: str) -> str:
         """Workers that have equal ones for a model can be read by the same workers. A vLLM server's hash does not say

@@ -7,18 +7,18 @@ the question its held requests would be prefilled a second time. A process that 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from core.process.task_end import end_task
+from core.protocol.hello import WorkerIdentity
 from core.protocol.leases_at_p import HELD_PATH, Held
 from router.upstream.lease_calls import ask_about, batches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from core.protocol.hello import WorkerIdentity
     from router.upstream.internal_calls import InternalCalls
 
 #: Seconds for a call including its connection. Longer than for others: a P whose announcement is late is busy.
@@ -29,6 +29,13 @@ ASK_EVERY_S = 2.0
 NUM_AT_ONCE = 250
 
 _decoder = msgspec.json.Decoder(Held)
+
+
+class MissingWorker(WorkerIdentity, Protocol):
+    """A worker, which has several engines if it is a vLLM server with data-parallel ranks."""
+
+    @property
+    def engine_ids(self) -> Sequence[str]: ...
 
 
 class MissingEngines:
@@ -58,13 +65,14 @@ class MissingEngines:
     def __repr__(self) -> str:
         return f"<MissingEngines {', '.join(self._calls) or 'none'}>"
 
-    def ask(self, worker: WorkerIdentity) -> None:
+    def ask(self, worker: MissingWorker) -> None:
         """Ask a worker that is not in the registry any more, in the background. Never raises."""
         engine_id = worker.engine_id
         if self._closed or not engine_id or self._is_known(engine_id):
             return
         if not worker.internal_url:
-            self._on_gone(engine_id)
+            for one in worker.engine_ids:
+                self._on_gone(one)
         elif self._leases_on(engine_id) and engine_id not in self._calls:
             self._calls[engine_id] = asyncio.get_running_loop().create_task(self._run(worker))
 

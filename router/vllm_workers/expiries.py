@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections import Counter
+    from collections.abc import Iterable
 
     from router.pool import Worker
     from router.vllm_workers.load import ServerLoad
 
 log = logging.getLogger("baton.router")
-
-#: What an engine's id ends with where a server has several engines (data parallelism), and for the first of them.
-_RANK = "_dp"
 
 
 class UseExpected(Protocol):
@@ -55,9 +53,8 @@ class Expiries:
         self._seen[worker] = now
         if seen is None or (seen.started_s, seen.engine_id) != (now.started_s, now.engine_id):
             seen = now
-        engine_ids = _engine_ids(worker.engine_id, load.num_engines)
-        num_unexpected = self._num_unexpected(engine_ids, now.num_expired - seen.num_expired, late=False)
-        num_unexpected += self._num_unexpected(engine_ids, now.num_late - seen.num_late, late=True)
+        num_unexpected = self._num_unexpected(worker.engine_ids, now.num_expired - seen.num_expired, late=False)
+        num_unexpected += self._num_unexpected(worker.engine_ids, now.num_late - seen.num_late, late=True)
         if num_unexpected:
             self._counts[worker.worker_id] += num_unexpected
             log.warning(
@@ -71,13 +68,8 @@ class Expiries:
         """Forget a worker that left."""
         self._seen.pop(worker, None)
 
-    def _num_unexpected(self, engine_ids: list[str], num_seen: int, *, late: bool) -> int:
+    def _num_unexpected(self, engine_ids: Iterable[str], num_seen: int, *, late: bool) -> int:
         num_seen = max(0, num_seen)
         for engine_id in engine_ids:
             num_seen -= self._use_expected(engine_id, num_seen, late=late)
         return num_seen
-
-
-def _engine_ids(engine_id: str, num_engines: int) -> list[str]:
-    base = engine_id.removesuffix(f"{_RANK}0")
-    return [engine_id] if base == engine_id else [f"{base}{_RANK}{rank}" for rank in range(num_engines)]

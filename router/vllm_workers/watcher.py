@@ -153,8 +153,9 @@ class Watcher:
         """Note what the page says besides the load."""
         worker = self._worker
         worker.block_size, worker.num_blocks, worker.hands_off = load.block_size, load.num_blocks, load.has_nixl
+        worker.num_engines = max(1, load.num_engines)
         if worker.max_num_seqs:
-            worker.limit = worker.max_num_seqs * max(1, load.num_engines) * queue_factor(worker.role)
+            worker.limit = worker.max_num_seqs * worker.num_engines * queue_factor(worker.role)
             worker.changed()
         self._problems.note(worker, About.WINDOW, WINDOW if worker.num_unreadable else "")
         self._problems.note(worker, About.CONNECTOR, "" if load.has_nixl or worker.role is Role.BOTH else NO_CONNECTOR)

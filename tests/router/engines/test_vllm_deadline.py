@@ -70,12 +70,12 @@ class ScriptedLeases:
         return self.leases[-1]
 
 
-def prefilled(number: int, blocks: tuple[list[int], ...] = ([1],)) -> Refuse:
+def prefilled(number: int, blocks: tuple[list[int], ...] = ([1],), engine_id: str = "e") -> Refuse:
     """P's answer."""
     params = {
         "do_remote_prefill": True,
         "remote_block_ids": blocks,
-        "remote_engine_id": "e",
+        "remote_engine_id": engine_id,
         "remote_request_id": f"chatcmpl-{number}",
         "remote_host": "127.0.0.1",
         "remote_port": 5600,
@@ -140,6 +140,32 @@ async def test_a_prompt_of_which_p_has_given_up_a_block_is_computed_by_d_alone(
     assert shown == {"prefill": 1, "decode": 0}
     assert (await cluster.post(chat(stream=stream))).status_code == 200
     assert d.bodies[1]["kv_transfer_params"]["remote_request_id"] == "chatcmpl-1"
+
+
+@pytest.mark.parametrize("end", ["restart", "leave"])
+async def test_a_held_request_is_told_that_the_rank_with_its_blocks_is_gone(cluster: Cluster, end: str) -> None:
+    """A server with data-parallel ranks names the first of its engines, and hands over blocks of any."""
+    leases = ScriptedLeases([5000, 4000], [5000, 4000])
+    p, d = await pair(cluster, leases, 0)
+    other, _ = await add_vllm(cluster, "prefill")
+    pool = cluster.services.pool
+    source, reader, spare = pool
+    source.engine_id, source.num_engines, reader.limit, spare.limit = "old_dp0", 2, 0, 0
+    p.script.extend([prefilled(0, engine_id="old_dp1"), prefilled(1)])
+    other.script.append(prefilled(1))
+    asking = asyncio.create_task(cluster.post(chat()))
+    await eventually(lambda: bool(leases.leases))
+    spare.limit = 1
+    if end == "restart":
+        pool.engine_started(source, "new_dp0")
+    else:
+        pool.remove_static(source)
+    await eventually(lambda: len(leases.leases) == 2)
+    assert leases.leases[0].happened == ["release"]
+    reader.limit = 1
+    pool.learned(reader)
+    assert (await asking).status_code == 200
+    assert d.bodies[0]["kv_transfer_params"]["remote_request_id"] == "chatcmpl-1"
 
 
 async def test_no_d_is_given_parameters_after_the_deadline(cluster: Cluster) -> None:

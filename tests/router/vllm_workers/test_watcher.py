@@ -96,6 +96,24 @@ async def test_ranks_of_data_parallelism_are_one_worker(watched: Watched) -> Non
     assert watched.pool.route("tiny").single
 
 
+async def test_all_ranks_of_a_server_that_is_gone_are_forgotten(watched: Watched) -> None:
+    server = await watched.server()
+    numbers = server.numbers
+    numbers.running, numbers.waiting, numbers.deferred, numbers.usage = [0, 0], [0, 0], [0, 0], [0.0, 0.0]
+    watched.channels.serve(server.port, engine_id="old_dp0")
+    (worker,) = watched.pool.add_static([server.address], [server.address])
+    await known(worker)
+    replaced: list[str] = []
+    watched.pool.on_replaced.append(replaced.append)
+    watched.gone.clear()
+    watched.channels.serve(server.port, engine_id="new_dp0")
+    await server.restart()
+    await eventually(lambda: worker.engine_id == "new_dp0")
+    assert watched.gone == replaced == ["old_dp0", "old_dp1"]
+    watched.pool.remove_static(worker)
+    assert watched.gone[2:] == ["new_dp0", "new_dp1"]
+
+
 async def test_adapters_come_and_go_while_a_server_serves(watched: Watched) -> None:
     p, d = await watched.pair()
     await known(p, d)
