@@ -29,7 +29,7 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from core.protocol.addresses import check_redis_url, has_password, own_host, with_password
-from core.protocol.openai.json_body import MORE_NODES, NODES_PER_MESSAGE, BodyLimits
+from core.protocol.openai.json_body import MAX_STOP_STRINGS, MORE_NODES, NODES_PER_MESSAGE, BodyLimits
 
 #: Settings that mean the same in every process, so that the file gives them once for all.
 SHARED = frozenset(
@@ -52,6 +52,7 @@ SHARED = frozenset(
         "unread_timeout_s",
         "max_messages",
         "max_json_values",
+        "max_stop_strings",
         "log_level",
         "log_format",
     }
@@ -164,6 +165,12 @@ class ProcessSettings(Settings):
     max_json_values: int = Field(
         2**20, ge=MORE_NODES, description="Values in one body: a prompt of token ids has one for each token."
     )
+    max_stop_strings: int = Field(
+        MAX_STOP_STRINGS,
+        ge=1,
+        le=1024,
+        description="Stop strings of one request to Baton's own workers, which look for each at every token.",
+    )
     max_bodies_bytes: int = Field(
         2**30,
         ge=1024,
@@ -228,7 +235,7 @@ class ProcessSettings(Settings):
     @property
     def body_limits(self) -> BodyLimits:
         """The limits of a client's body."""
-        return BodyLimits(self.max_messages, self.max_json_values)
+        return BodyLimits(self.max_messages, self.max_json_values, max_stop_strings=self.max_stop_strings)
 
     @property
     def speaks_internal_tls(self) -> bool:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, TypeVar
 
-from pydantic import Field, StrictInt, StrictStr, ValidationError
+from pydantic import Field, StrictStr, ValidationError
 
-from core.protocol.openai.objects import CountedObject, StrictObject
+from core.protocol.openai.objects import CountedObject, StrictObject, Whole
 from core.protocol.openai.requests import MAX_PRIORITY, MAX_SALT_CHARS, Seed, blame
 
 
@@ -14,9 +14,9 @@ class Extended(StrictObject):
     """A body with extensions, and without unknown keys."""
 
     #: Which request that waits gets a worker first: lower first, then older.
-    priority: Annotated[StrictInt, Field(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] | None = None
+    priority: Annotated[Whole, Field(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] | None = None
     seed: Seed | None = None
-    top_k: Annotated[StrictInt, Field(ge=-1)] | None = None
+    top_k: Annotated[Whole, Field(ge=-1)] | None = None
     #: Requests share cached blocks only with requests of the same salt.
     cache_salt: Annotated[StrictStr, Field(min_length=1, max_length=MAX_SALT_CHARS)] | None = None
 

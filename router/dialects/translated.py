@@ -32,6 +32,7 @@ def translated(
     translation = dialect.translate(body, request_id)
     with dialect.names.applied():
         limits.check_messages(translation.body)
+        limits.check_stop(translation.body)
     return translation
 
 

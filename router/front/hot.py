@@ -215,6 +215,8 @@ class HotCalls:
             translation = translated(services.pool, call.path, raw, body, arrival.request_id, self._limits)
         if translation is None:
             asked = validated(services.pool, call.path, raw, body)
+            if not asked.passed_on:
+                self._limits.check_stop(body)
         else:
             asked, body = translation.asked, translation.body
         set_priority(asked, arrival.priority, self._client_priority, body)

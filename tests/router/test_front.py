@@ -348,7 +348,7 @@ CROWDS = {
 class TestCrowdedBodies:
     @pytest.fixture
     def settings(self) -> RouterSettings:
-        return make_settings(max_messages=10)
+        return make_settings(max_messages=10, max_stop_strings=12)
 
     @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/admin/abort"])
     @pytest.mark.parametrize("crowd", CROWDS)
@@ -366,6 +366,19 @@ class TestCrowdedBodies:
             assert answer.status_code == status, answer.text
             assert status == 200 or answer.json()["error"]["message"] == "At most 10 messages are allowed."
         assert len(worker.bodies) == 1
+
+    async def test_stop_strings_are_counted_in_every_dialect(self, cluster: Cluster) -> None:
+        worker = await cluster.add("both")
+        message = {"model": chat()["model"], "max_tokens": 5, "messages": [{"role": "user", "content": "x"}]}
+        for path, name, body in (
+            ("/v1/chat/completions", "stop", chat()),
+            ("/v1/messages", "stop_sequences", message),
+        ):
+            for num, status in ((13, 400), (12, 200)):
+                answer = await cluster.client.post(path, json={**body, name: [f"<{i}>" for i in range(num)]})
+                assert answer.status_code == status, answer.text
+                assert status == 200 or name in answer.text
+        assert len(worker.bodies) == 2
 
     @pytest.mark.parametrize("crowd", CROWDS)
     async def test_other_routers_are_no_exception(self, cluster: Cluster, crowd: str) -> None:

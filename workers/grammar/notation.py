@@ -8,6 +8,7 @@ import orjson
 from llguidance import LLMatcher
 from llguidance.gbnf_to_lark import any_to_lark
 
+from workers.grammar.schemas import in_known_words
 from workers.grammar.sentences import in_words
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def _of_schema(text: str) -> str:
     schema = orjson.loads(text)
     if isinstance(schema, dict):
         schema.pop("x-guidance", None)  # llguidance's options, which are not the client's
-        text = orjson.dumps(schema).decode()
+        text = orjson.dumps(in_known_words(schema)).decode()
     return str(LLMatcher.grammar_from_json_schema(text, overrides=_JSON_OPTIONS))
 
 

@@ -29,8 +29,8 @@ class StopStrings:
             return ""
         if not self._stops:
             return text
-        text = self._held + text
-        match = self._earliest(text)
+        num_held, text = len(self._held), self._held + text
+        match = self._earliest(text, num_held)
         if match is not None:
             self.found, start = match
             self._held = ""
@@ -44,9 +44,10 @@ class StopStrings:
         held, self._held = self._held, ""
         return held
 
-    def _earliest(self, text: str) -> tuple[str, int] | None:
-        """The stop string that is complete first, and the index at which it begins."""
-        ends = [(start + len(stop), start, stop) for stop in self._stops if (start := text.find(stop)) >= 0]
+    def _earliest(self, text: str, num_held: int) -> tuple[str, int] | None:
+        """The stop string that is complete first, and the index at which it begins. None ends in the text held back."""
+        found = ((text.find(stop, max(0, num_held - len(stop))), stop) for stop in self._stops)
+        ends = [(start + len(stop), start, stop) for start, stop in found if start >= 0]
         if not ends:
             return None
         _, start, stop = min(ends)

@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import msgspec
-from pydantic import Field, StrictInt, StrictStr, ValidationError
+from pydantic import Field, StrictStr, ValidationError
 
 from core.protocol.errors import BadRequestError
-from core.protocol.openai.objects import CountedObject
+from core.protocol.openai.objects import CountedObject, Whole
 from core.protocol.openai.requests import TokenId, blame
 
 #: OpenAI's own bounds.
@@ -24,14 +24,14 @@ Prompt = str | list[int]
 class ChoiceFields(CountedObject):
     """``n`` of chats and completions."""
 
-    n: Annotated[StrictInt, Field(ge=1, le=MAX_N)] | None = None
+    n: Annotated[Whole, Field(ge=1, le=MAX_N)] | None = None
 
 
 class CompletionChoiceFields(ChoiceFields):
     """``best_of`` and a list of prompts, of completions only."""
 
     #: As many answers are computed for each prompt, and the ``n`` with the most likely tokens are given.
-    best_of: Annotated[StrictInt, Field(ge=1, le=MAX_BEST_OF)] | None = None
+    best_of: Annotated[Whole, Field(ge=1, le=MAX_BEST_OF)] | None = None
 
 
 class _Prompts(CountedObject):

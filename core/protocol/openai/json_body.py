@@ -19,6 +19,8 @@ PARTS_PER_MESSAGE: Final = 4
 NODES_PER_MESSAGE: Final = 36
 #: Objects, arrays and keys outside messages: ``logit_bias`` alone may have 1024 keys.
 MORE_NODES: Final = 4096
+#: OpenAI takes 4; editors' completions send a dozen; vLLM has no bound. Each is looked for at every token.
+MAX_STOP_STRINGS: Final = 64
 
 _TOO_MANY: Final = "array_above_max_length"
 
@@ -33,6 +35,7 @@ class BodyLimits:
     max_messages: int
     max_values: int
     more_nodes: int = MORE_NODES
+    max_stop_strings: int = MAX_STOP_STRINGS
 
     @property
     def max_nodes(self) -> int:
@@ -64,6 +67,16 @@ class BodyLimits:
         max_parts = PARTS_PER_MESSAGE * self.max_messages
         if num_parts > max_parts:
             raise _too_many("parts of messages", max_parts)
+
+    def check_stop(self, body: dict[str, Any]) -> None:
+        """Raise BadRequestError for too many stop strings; anything else that is wrong is left to validation."""
+        stop = body.get("stop")
+        if isinstance(stop, list) and len(stop) > self.max_stop_strings:
+            raise BadRequestError(
+                f"At most {self.max_stop_strings} stop strings are allowed, got {len(stop)}.",
+                param="stop",
+                code=_TOO_MANY,
+            )
 
     def _check_outside_strings(self, raw: bytes) -> None:
         # In JSON backslashes are in strings only, so every quote that remains begins or ends a string.

@@ -2,8 +2,8 @@
 
 An answer of Baton or of another server is accepted as history: every field of OpenAI's messages is known, null means
 absent, ``reasoning_content`` is known too, because chat templates use it, and fields of other vendors
-(``cache_control``, ...) are dropped at once. A field that would need support that Baton does not have is refused by
-name.
+(``cache_control``, ...) are dropped at once. The functions of OpenAI's older API are read as tools. A field that would
+need support that Baton does not have is refused by name.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import ConfigDict, Field, StrictStr, model_validator
 from pydantic_core import PydanticCustomError
 
-from core.protocol.openai.objects import CountedObject, Unsupported, of_types
+from core.protocol.openai.objects import CountedObject, Unsupported, of_types, without_nulls
 from core.protocol.openai.tools import ToolCalls
 
 if TYPE_CHECKING:
@@ -60,14 +60,14 @@ class Message(CountedObject):
 
     @model_validator(mode="before")
     @classmethod
-    def _drop_nulls(cls, value: Any) -> Any:
+    def _fill_in(cls, value: Any) -> Any:
+        """Without its nulls. A content that is null is empty; only the assistant may leave it out."""
         if not isinstance(value, dict):
             return value
-        if None in value.values():
-            value = {name: given for name, given in value.items() if given is not None}
-        if "content" not in value and value.get("role") == "assistant":
-            return {**value, "content": ""}
-        return value
+        found = _with_tools(without_nulls(value))
+        if "content" not in found and ("content" in value or found.get("role") == "assistant"):
+            return {**found, "content": ""}
+        return found
 
     @model_validator(mode="after")
     def _check_calls(self) -> Self:
@@ -106,9 +106,22 @@ class Message(CountedObject):
         return {"role": self.role, "content": [{"type": "text", "text": text} for text in parts], **more}
 
 
+def _with_tools(message: dict[str, Any]) -> dict[str, Any]:
+    """The message with a tool in the place of the function that OpenAI had before: templates know no other."""
+    if message.get("role") == "function":
+        return {"tool_call_id": f"call_{message.get('name')}", **message, "role": "tool"}
+    called = message.get("function_call")
+    if isinstance(called, dict) and message.get("role") == "assistant" and not message.get("tool_calls"):
+        calls = [{"id": f"call_{called.get('name')}", "type": "function", "function": called}]
+        return {**message, "function_call": None, "tool_calls": calls}
+    return message
+
+
 def plain_messages(messages: Sequence[Message], given: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The ``given`` messages, from which ``messages`` were made, without the fields that are dropped."""
     return [
-        same if type(same.get("content")) is str and same.keys() <= _PLAIN else message.plain()
+        same
+        if type(same.get("content")) is str and same.keys() <= _PLAIN and same["role"] == message.role
+        else message.plain()
         for message, same in zip(messages, given, strict=True)
     ]

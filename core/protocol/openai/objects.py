@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, StrictInt, model_validator
 from pydantic_core import PydanticCustomError
 
 from core.protocol.excerpts import excerpt
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 #: Keys in one object: more than any has fields, and few enough that a complaint about each costs little.
 MAX_KEYS = 64
+#: Integers are below this, and not below its negative.
+INTEGERS_END = 2**63
 #: pydantic's type of error for a field that is not supported.
 UNSUPPORTED = "unsupported"
 #: The same for an object whose ``type`` is not supported.
@@ -43,12 +45,26 @@ class StrictObject(CountedObject):
     model_config = ConfigDict(extra="forbid")
 
 
+def without_nulls(value: Any) -> Any:
+    """An object without its nulls, which mean that a field is absent; any other value as it is."""
+    if isinstance(value, dict) and None in value.values():
+        return {name: given for name, given in value.items() if given is not None}
+    return value
+
+
 def _is_nothing(value: Any) -> Any:
     if value is not None and value is not False and value != []:
         raise PydanticCustomError(UNSUPPORTED, "not supported here")
     return value
 
 
+def _is_whole(value: Any) -> Any:
+    """An integer that was written as a decimal, such as 64.0; beyond 64 bits the reader of JSON makes any a decimal."""
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < INTEGERS_END else value
+
+
+#: An integer; some clients have but one type of number, and write 64.0.
+Whole = Annotated[StrictInt, BeforeValidator(_is_whole)]
 #: A field that is accepted with a value that has no effect, and refused by name with any other.
 Unsupported = Annotated[Any, AfterValidator(_is_nothing)]
 

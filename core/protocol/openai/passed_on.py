@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import Annotated, Any, TypeVar
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr, ValidationError
 
 from core.protocol.errors import BadRequestError
+from core.protocol.openai.objects import Whole
 from core.protocol.openai.requests import COMPLETION_MAX_TOKENS, MAX_PRIORITY, blame
 
 #: Fields that are taken out of every body. The first two name blocks to read and the host to read them from; the others
@@ -30,7 +31,7 @@ class PassedOn(BaseModel):
 
     model: StrictStr | None = Field(None, description="May be missing if all vLLM servers serve the same one.")
     stream: StrictBool = False
-    priority: Annotated[StrictInt, Field(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] = 0
+    priority: Annotated[Whole, Field(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] = 0
     user: Annotated[StrictStr, Field(max_length=512)] | None = None
     safety_identifier: Annotated[StrictStr, Field(max_length=512)] | None = None
 
@@ -52,8 +53,8 @@ class _StreamOptions(BaseModel):
 class _Generating(PassedOn):
     model: StrictStr
     stream_options: _StreamOptions | None = None
-    max_tokens: StrictInt | None = None
-    n: StrictInt | None = None
+    max_tokens: Whole | None = None
+    n: Whole | None = None
 
     @property
     def include_usage(self) -> bool:
@@ -64,7 +65,7 @@ class PassedOnChat(_Generating):
     """Body of ``POST /v1/chat/completions``."""
 
     messages: Annotated[list[Any], Field(min_length=1)]
-    max_completion_tokens: StrictInt | None = None
+    max_completion_tokens: Whole | None = None
 
     @property
     def max_new_tokens(self) -> int | None:
@@ -85,7 +86,7 @@ class PassedOnCompletion(_Generating):
 class PassedOnResponse(PassedOn):
     """Body of ``POST /v1/responses``."""
 
-    max_output_tokens: StrictInt | None = None
+    max_output_tokens: Whole | None = None
 
     @property
     def max_new_tokens(self) -> int | None:
@@ -95,7 +96,7 @@ class PassedOnResponse(PassedOn):
 class PassedOnMessages(PassedOn):
     """Body of ``POST /v1/messages``."""
 
-    max_tokens: StrictInt | None = None
+    max_tokens: Whole | None = None
 
     @property
     def max_new_tokens(self) -> int | None:

@@ -27,7 +27,6 @@ from core.protocol.openai.requests import (
     MAX_PRIORITY,
     MAX_SALT_CHARS,
     MAX_STOP_CHARS,
-    MAX_STOP_STRINGS,
     MAX_STOP_TOKENS,
 )
 from core.protocol.openai.templates import MAX_DOCUMENTS
@@ -54,9 +53,9 @@ class _Plain(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     stream: bool = False
     stream_options: _StreamOptions | None = None
     max_tokens: _Limit | None = None
-    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    temperature: Annotated[float, Meta(ge=0)] | None = None
     top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
-    stop: _Stop | Annotated[list[_Stop], Meta(max_length=MAX_STOP_STRINGS)] | None = None
+    stop: _Stop | list[_Stop] | None = None
     presence_penalty: _Penalty | None = None
     frequency_penalty: _Penalty | None = None
     seed: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None

@@ -25,7 +25,14 @@ from core.protocol.errors import BadRequestError
 from core.protocol.excerpts import excerpt
 from core.protocol.openai.hints import Hints
 from core.protocol.openai.messages import Message, plain_messages
-from core.protocol.openai.objects import UNSUPPORTED, UNSUPPORTED_TYPE, StrictObject, Unsupported
+from core.protocol.openai.objects import (
+    INTEGERS_END,
+    UNSUPPORTED,
+    UNSUPPORTED_TYPE,
+    StrictObject,
+    Unsupported,
+    Whole,
+)
 from core.protocol.openai.structured import Form, ResponseFormat, StructuredOutputs, form_of
 from core.protocol.openai.templates import TemplateFields
 from core.protocol.openai.tools import ToolChoice, ToolOfChoice
@@ -34,7 +41,6 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 #: OpenAI's own bounds.
-MAX_STOP_STRINGS = 4
 MAX_TOP_LOGPROBS = 20
 MAX_LOGIT_BIAS = 1024
 #: vLLM's default bound, for completions too; OpenAI's is 5 there.
@@ -54,7 +60,7 @@ COMPLETION_MAX_TOKENS = 16
 #: Baton's own bound: priorities are from -MAX_PRIORITY to MAX_PRIORITY.
 MAX_PRIORITY = 1000
 #: Documented by OpenAI, refused here unless the value is one that changes nothing. The error names the first of them in
-#: this order.
+#: this order. Those below the empty line are vLLM's.
 _REFUSED: dict[str, tuple[Any, ...]] = {
     "functions": (None, []),
     "audio": (None,),
@@ -68,6 +74,19 @@ _REFUSED: dict[str, tuple[Any, ...]] = {
     "prompt_cache_retention": (None, "in_memory"),
     "store": (None, False),
     "web_search_options": (None,),
+    "early_stopping": (None, False),
+    "ec_transfer_params": (None, {}),
+    "include_reasoning": (None, True),
+    "length_penalty": (None, 1.0),
+    "media_io_kwargs": (None, {}),
+    "mm_processor_kwargs": (None, {}),
+    "return_prompt_text": (None, False),
+    "return_token_offsets": (None, False),
+    "stream_interval": (None, 1),
+    "truncation_side": (None, "left"),
+    "use_beam_search": (None, False),
+    "vllm_xargs": (None, {}),
+    "watermarking": (None, False),
 }
 #: The same in chats. vLLM has an ``echo`` there that means something else.
 _REFUSED_IN_CHATS = {**_REFUSED, "echo": (None, False)}
@@ -78,7 +97,7 @@ NO_EFFECT = frozenset({*_REFUSED, *Hints.model_fields})
 
 Number = StrictFloat | StrictInt
 TokenId = Annotated[StrictInt, Field(ge=0)]
-Seed = Annotated[StrictInt, Field(ge=-(2**63), lt=2**63)]
+Seed = Annotated[Whole, Field(ge=-INTEGERS_END, lt=INTEGERS_END)]
 
 
 class StreamOptions(StrictObject):
@@ -102,8 +121,8 @@ class _Request(Hints, StrictObject):
     model: StrictStr
     stream: StrictBool = False
     stream_options: StreamOptions | None = None
-    max_tokens: Annotated[StrictInt, Field(ge=1)] | None = None
-    temperature: Annotated[Number, Field(ge=0, le=2)] | None = None
+    max_tokens: Annotated[Whole, Field(ge=1)] | None = None
+    temperature: Annotated[Number, Field(ge=0)] | None = None
     top_p: Annotated[Number, Field(gt=0, le=1)] | None = None
     stop: StrictStr | Annotated[list[StrictStr], Field(fail_fast=True)] | None = None
     presence_penalty: Annotated[Number, Field(ge=-2, le=2)] | None = None
@@ -117,11 +136,11 @@ class _Request(Hints, StrictObject):
     user: Annotated[StrictStr, Field(max_length=512)] | None = None
     safety_identifier: Annotated[StrictStr, Field(max_length=512)] | None = None
 
-    top_k: Annotated[StrictInt, Field(ge=-1)] | None = None
+    top_k: Annotated[Whole, Field(ge=-1)] | None = None
     min_p: Annotated[Number, Field(ge=0, le=1)] | None = None
     #: Bounded away from 0, because logits are divided by it.
     repetition_penalty: Annotated[Number, Field(ge=0.01, le=10)] | None = None
-    min_tokens: Annotated[StrictInt, Field(ge=0)] | None = None
+    min_tokens: Annotated[Whole, Field(ge=0)] | None = None
     ignore_eos: StrictBool = False
     #: Sampling one of these ends the answer, also with ``ignore_eos``.
     stop_token_ids: Annotated[list[TokenId], Field(max_length=MAX_STOP_TOKENS, fail_fast=True)] | None = None
@@ -148,15 +167,15 @@ class _Request(Hints, StrictObject):
     #: In logprobs a token is named ``token_id:5``, not by its text.
     return_tokens_as_token_ids: StrictBool = False
     #: The last so many tokens of the prompt are used; -1: as many as leave room for the answer.
-    truncate_prompt_tokens: Annotated[StrictInt, Field(ge=-1)] | None = None
+    truncate_prompt_tokens: Annotated[Whole, Field(ge=-1)] | None = None
     #: Whether the tokenizer puts its own tokens around the text. None: around a text, not around a chat.
     add_special_tokens: StrictBool | None = None
     #: Requests share cached blocks only with requests of the same salt.
     cache_salt: Annotated[StrictStr, Field(min_length=1, max_length=MAX_SALT_CHARS)] | None = None
     #: Which request that waits gets a worker first: lower first, as with vLLM, then older.
-    priority: Annotated[StrictInt, Field(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] = 0
+    priority: Annotated[Whole, Field(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] = 0
     #: The answer has the logprobs of the prompt's tokens, and of this many most likely ones in the place of each.
-    prompt_logprobs: Annotated[StrictInt, Field(ge=0, le=MAX_PROMPT_LOGPROBS)] | None = None
+    prompt_logprobs: Annotated[Whole, Field(ge=0, le=MAX_PROMPT_LOGPROBS)] | None = None
     #: Between router and workers only; the router strips what clients send.
     kv_transfer_params: dict[str, Any] | None = None
 
@@ -207,12 +226,6 @@ class _Request(Hints, StrictObject):
                 code="invalid_value",
             )
         stops = self.stop_strings
-        if len(stops) > MAX_STOP_STRINGS:
-            raise BadRequestError(
-                f"At most {MAX_STOP_STRINGS} stop strings are allowed, got {len(stops)}.",
-                param="stop",
-                code="array_above_max_length",
-            )
         if any(len(stop) > MAX_STOP_CHARS for stop in stops):
             raise BadRequestError(
                 f"A string of 'stop' may have at most {MAX_STOP_CHARS} characters.",
@@ -261,9 +274,9 @@ class ChatRequest(TemplateFields, _Request):
     tool_choice: ToolChoice | None = None
     #: False: the answer has one call at most.
     parallel_tool_calls: StrictBool = True
-    max_completion_tokens: Annotated[StrictInt, Field(ge=1)] | None = None
+    max_completion_tokens: Annotated[Whole, Field(ge=1)] | None = None
     logprobs: StrictBool = False
-    top_logprobs: Annotated[StrictInt, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
+    top_logprobs: Annotated[Whole, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
 
     @property
     def max_new_tokens(self) -> int | None:
@@ -329,10 +342,10 @@ class CompletionRequest(_Request):
 
     prompt: StrictStr | Annotated[list[TokenId], Field(min_length=1, fail_fast=True)]
     #: 0: the answer is about the prompt only.
-    max_tokens: Annotated[StrictInt, Field(ge=0)] | None = None
+    max_tokens: Annotated[Whole, Field(ge=0)] | None = None
     #: Whether the answer begins with the prompt.
     echo: StrictBool = False
-    logprobs: Annotated[StrictInt, Field(ge=0, le=MAX_COMPLETION_LOGPROBS)] | None = None
+    logprobs: Annotated[Whole, Field(ge=0, le=MAX_COMPLETION_LOGPROBS)] | None = None
     #: What comes after the answer: for models that have tokens for it, and a prompt that is a text.
     suffix: StrictStr | None = None
 
@@ -370,8 +383,7 @@ def validate(kind: type[R], body: dict[str, Any]) -> R:
     """Check a parsed body; raises BadRequestError that names the parameter at fault."""
     refused = _REFUSED if kind is CompletionRequest else _REFUSED_IN_CHATS
     for name, harmless in refused.items():
-        # The types are compared too: in Python ``True == 1``, but in JSON 0 is not false.
-        if name in body and not any(type(body[name]) is type(value) and body[name] == value for value in harmless):
+        if name in body and not any(_is_same(body[name], value) for value in harmless):
             raise _refuse(name, harmless)
     biases = body.get("logit_bias")
     if isinstance(biases, dict) and len(biases) > MAX_LOGIT_BIAS:  # before pydantic complains about each of them
@@ -394,6 +406,9 @@ def simplify(request: Request, body: dict[str, Any]) -> None:
     """Rewrite ``body``, from which ``request`` was made, into a form with the same meaning that every engine
     understands.
     """
+    for name, value in body.items():
+        if type(value) is float and type(whole := getattr(request, name, None)) is int:
+            body[name] = whole
     if isinstance(request, ChatRequest):
         body["messages"] = plain_messages(request.messages, body["messages"])
         return
@@ -418,6 +433,11 @@ def _of_one_prompt(body: dict[str, Any]) -> dict[str, Any]:
             code="unsupported_parameter",
         )
     return {**body, "prompt": prompt[0]}
+
+
+def _is_same(given: Any, value: Any) -> bool:
+    """Whether two values are the same in JSON, where 1.0 is 1, but 0 is not false, as it is in Python."""
+    return bool(given == value) and isinstance(given, bool) == isinstance(value, bool)
 
 
 def _refuse(name: str, harmless: tuple[Any, ...]) -> BadRequestError:
@@ -452,8 +472,6 @@ _BOUNDS = {
     "less_than": "above_max_value",
     "less_than_equal": "above_max_value",
 }
-#: Integers are below this, and not below its negative.
-_TOO_LARGE = 2**63
 #: What pydantic says of the length of a list, and nobody needs to know.
 _AFTER = " after validation"
 _CODES = {
@@ -484,7 +502,7 @@ def blame(error: ValidationError, body: dict[str, Any]) -> BadRequestError:
     if kind == UNSUPPORTED:
         return BadRequestError(f"'{param}' is not supported here.", param=param, code="unsupported_parameter")
     value = first["input"]
-    if kind == "int_type" and isinstance(value, float) and abs(value) >= _TOO_LARGE:
+    if kind == "int_type" and isinstance(value, float) and abs(value) >= INTEGERS_END:
         return _too_large(param, is_below=value < 0)
     if kind in _EXPECTED:
         wanted = " or ".join(
@@ -505,7 +523,7 @@ def blame(error: ValidationError, body: dict[str, Any]) -> BadRequestError:
 def _too_large(param: str, *, is_below: bool) -> BadRequestError:
     """The error for an integer of more than 64 bits, which the reader of JSON has made a decimal."""
     bound, code = ("at least", "integer_below_min_value") if is_below else ("at most", "integer_above_max_value")
-    limit = -_TOO_LARGE if is_below else _TOO_LARGE - 1
+    limit = -INTEGERS_END if is_below else INTEGERS_END - 1
     return BadRequestError(f"Invalid value for '{param}': an integer is {bound} {limit}.", param=param, code=code)
 
 

@@ -6,10 +6,10 @@ import re
 from typing import Annotated, Any, Literal
 
 import orjson
-from pydantic import AfterValidator, ConfigDict, Field, StrictBool, StrictStr, field_validator
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, StrictBool, StrictStr, model_validator
 from pydantic_core import PydanticCustomError
 
-from core.protocol.openai.objects import CountedObject, StrictObject
+from core.protocol.openai.objects import CountedObject, StrictObject, without_nulls
 
 #: Baton's own bounds. OpenAI's are 128 tools and names of 64 characters; agents that have some MCP servers send more.
 MAX_TOOLS = 1024
@@ -39,7 +39,13 @@ def _check_parameters(schema: dict[str, Any]) -> dict[str, Any]:
 Parameters = Annotated[dict[str, Any], AfterValidator(_check_parameters)]
 
 
-class Function(StrictObject):
+class _Offered(StrictObject):
+    """A part of a tool. What it says to Anthropic's cache is not shown to the model."""
+
+    cache_control: Any = Field(None, exclude=True)
+
+
+class Function(_Offered):
     """``parameters``: the JSON schema of the arguments. ``strict`` changes nothing: forced calls always follow it."""
 
     name: FunctionName
@@ -48,7 +54,7 @@ class Function(StrictObject):
     strict: StrictBool | None = None
 
 
-class Tool(StrictObject):
+class Tool(_Offered):
     """One entry of ``tools``."""
 
     type: Literal["function"]
@@ -75,30 +81,49 @@ ToolChoice = Literal["none", "auto", "required"] | ToolOfChoice
 Tools = Annotated[list[Tool], Field(max_length=MAX_TOOLS, fail_fast=True)]
 
 
-class CalledFunction(CountedObject):
-    """Which function a call is of. ``arguments``: a JSON object as a string."""
+def _as_text(arguments: Any) -> str:
+    """The arguments as a string, which is how they should come."""
+    if isinstance(arguments, str):
+        return arguments
+    try:
+        return orjson.dumps(arguments).decode()
+    except orjson.JSONEncodeError:
+        raise PydanticCustomError("too_deep", "Is nested too deeply") from None
+
+
+class _Called(CountedObject):
+    """A part of a call."""
 
     model_config = ConfigDict(extra="ignore")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_nulls(cls, value: Any) -> Any:
+        return without_nulls(value)
+
+
+class CalledFunction(_Called):
+    """Which function a call is of. ``arguments``: a JSON object as a string, or whatever the model has made of it.
+
+    A call that was cut off, or whose arguments are no object, is a part of the history like any other: if it were
+    refused, the conversation could never go on.
+    """
 
     name: StrictStr
-    arguments: StrictStr = "{}"
+    arguments: Annotated[StrictStr, BeforeValidator(_as_text)] = "{}"
 
-    @field_validator("arguments")
-    @classmethod
-    def _is_an_object(cls, value: str) -> str:
+    @property
+    def argument_object(self) -> dict[str, Any]:
+        """The arguments; none if they are no object, as with vLLM, because templates read nothing else."""
         try:
-            found = orjson.loads(value or "{}")
+            found = orjson.loads(self.arguments)
         except orjson.JSONDecodeError:
-            found = None
-        if not isinstance(found, dict):
-            raise PydanticCustomError("no_object", "Must be a JSON object as a string")
-        return value
+            return {}
+        return found if isinstance(found, dict) else {}
 
 
-class ToolCall(CountedObject):
+class ToolCall(_Called):
     """A call in a message of the assistant."""
-
-    model_config = ConfigDict(extra="ignore")
 
     id: StrictStr = ""
     type: Literal["function"] = "function"
@@ -106,12 +131,8 @@ class ToolCall(CountedObject):
 
     def for_template(self) -> dict[str, Any]:
         """The call as chat templates expect it: the arguments as an object."""
-        arguments = orjson.loads(self.function.arguments or "{}")
-        return {
-            "id": self.id,
-            "type": self.type,
-            "function": {"name": self.function.name, "arguments": arguments},
-        }
+        function = {"name": self.function.name, "arguments": self.function.argument_object}
+        return {"id": self.id, "type": self.type, "function": function}
 
 
 ToolCalls = Annotated[list[ToolCall], Field(max_length=MAX_CALLS, fail_fast=True)]

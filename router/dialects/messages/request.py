@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-from pydantic import ConfigDict, Field, StrictBool, StrictInt, StrictStr
+from pydantic import ConfigDict, Field, StrictBool, StrictStr
 
 from core.protocol.errors import BadRequestError
 from core.protocol.openai.choices import ChoiceFields
 from core.protocol.openai.hints import Hints
-from core.protocol.openai.objects import CountedObject, Unsupported, of_types
+from core.protocol.openai.objects import CountedObject, Unsupported, Whole, of_types
 from core.protocol.openai.requests import ChatRequest, Number
 from core.protocol.openai.templates import Effort, TemplateFields
 from core.protocol.openai.tools import MAX_TOOLS, FunctionName, Parameters
@@ -72,7 +72,7 @@ class ThinkingConfig(OpenObject):
     """``thinking``. The budget is a hint: a model thinks as long as it does, and ``max_tokens`` bounds all of it."""
 
     type: Literal["enabled", "disabled", "adaptive"]
-    budget_tokens: Annotated[StrictInt, Field(ge=MIN_THINKING_TOKENS)] | None = None
+    budget_tokens: Annotated[Whole, Field(ge=MIN_THINKING_TOKENS)] | None = None
     #: ``omitted``: the answer does not show it. ``summarized``: it does, without summing it up.
     display: Literal["summarized", "omitted"] | None = None
 
@@ -147,10 +147,10 @@ class MessagesRequest(Prompting, Extended):
         {*ChatRequest.model_fields, *ChoiceFields.model_fields} - Hints.model_fields.keys()
     )
 
-    max_tokens: Annotated[StrictInt, Field(ge=1)]
+    max_tokens: Annotated[Whole, Field(ge=1)]
     stream: StrictBool = False
     stop_sequences: Annotated[list[StrictStr], Field(fail_fast=True)] | None = None
-    temperature: Annotated[Number, Field(ge=0, le=2)] | None = None
+    temperature: Annotated[Number, Field(ge=0)] | None = None
     top_p: Annotated[Number, Field(gt=0, le=1)] | None = None
     metadata: Metadata | None = None
     service_tier: Literal["auto", "standard_only"] | None = None

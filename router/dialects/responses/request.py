@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, StrictBool, StrictInt, StrictStr, model_validator
+from pydantic import Field, StrictBool, StrictStr, model_validator
 from pydantic_core import PydanticCustomError
 
 from core.protocol.openai.hints import CacheKey, Metadata, ServiceTier, Verbosity
-from core.protocol.openai.objects import StrictObject, Unsupported, of_types
+from core.protocol.openai.objects import StrictObject, Unsupported, Whole, of_types
 from core.protocol.openai.requests import MAX_TOP_LOGPROBS, Number
 from core.protocol.openai.tools import MAX_TOOLS, Function, FunctionName
 from router.dialects.extensions import Extended
@@ -110,8 +110,8 @@ class ResponseRequest(Extended):
     instructions: StrictStr | None = None
     stream: StrictBool = False
     stream_options: StreamOptions | None = None
-    max_output_tokens: Annotated[StrictInt, Field(ge=1)] | None = None
-    temperature: Annotated[Number, Field(ge=0, le=2)] | None = None
+    max_output_tokens: Annotated[Whole, Field(ge=1)] | None = None
+    temperature: Annotated[Number, Field(ge=0)] | None = None
     top_p: Annotated[Number, Field(gt=0, le=1)] | None = None
     tools: (
         Annotated[
@@ -123,11 +123,11 @@ class ResponseRequest(Extended):
     tool_choice: Literal["none", "auto", "required"] | NamedFunction | AllowedTools | None = None
     parallel_tool_calls: StrictBool = True
     #: OpenAI bounds calls of built-in tools by it, and there are none here.
-    max_tool_calls: Annotated[StrictInt, Field(ge=1)] | None = None
+    max_tool_calls: Annotated[Whole, Field(ge=1)] | None = None
     text: TextConfig | None = None
     reasoning: ReasoningConfig | None = None
     include: Annotated[list[Includable], Field(fail_fast=True)] | None = None
-    top_logprobs: Annotated[StrictInt, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
+    top_logprobs: Annotated[Whole, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
     truncation: Literal["disabled"] | None = None
     #: Shown in the admin listing and usable as a filter there.
     user: Annotated[StrictStr, Field(max_length=512)] | None = None

@@ -6,27 +6,10 @@ import json
 from typing import get_args
 
 import pytest
-from llguidance import LLMatcher, LLTokenizer
 
 from core.protocol.openai.structured import Kind
-from tests.kits.whole import reference
+from tests.kits.worker.followed import follows
 from workers.grammar.notation import NotationError, grammar_of
-
-
-@pytest.fixture(scope="module")
-def tokenizer() -> LLTokenizer:
-    fast = reference.tokenizer().backend_tokenizer
-    return LLTokenizer(fast.to_str(), eos_token=[0])
-
-
-def follows(tokenizer: LLTokenizer, kind: Kind, form: str, text: str) -> bool:
-    """Whether the text is one that the form may end with."""
-    matcher = LLMatcher(tokenizer, grammar_of(kind, form), log_level=0)
-    assert not matcher.is_error(), matcher.get_error()
-    tokens = [token for byte in text.encode() for token in tokenizer.greedy_tokenize(bytes([byte]).decode("latin-1"))]
-    if any(ord(letter) > 127 for letter in text):
-        tokens = tokenizer.tokenize_str(text)
-    return bool(matcher.try_consume_tokens(tokens) == len(tokens) and matcher.is_accepting())
 
 
 @pytest.mark.parametrize(
@@ -46,9 +29,9 @@ def follows(tokenizer: LLTokenizer, kind: Kind, form: str, text: str) -> bool:
         ),
     ],
 )
-def test_kinds(tokenizer: LLTokenizer, kind: Kind, form: str, good: list[str], bad: list[str]) -> None:
-    assert [follows(tokenizer, kind, form, text) for text in good] == [True] * len(good)
-    assert [follows(tokenizer, kind, form, text) for text in bad] == [False] * len(bad)
+def test_kinds(kind: Kind, form: str, good: list[str], bad: list[str]) -> None:
+    assert [follows(kind, form, text) for text in good] == [True] * len(good)
+    assert [follows(kind, form, text) for text in bad] == [False] * len(bad)
 
 
 def test_every_kind_is_written() -> None:

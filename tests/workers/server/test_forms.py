@@ -84,3 +84,23 @@ async def test_tools_are_bounded_by_their_bytes_and_not_by_their_colons() -> Non
         body = chat(tools=tools(2, 10, "x" * (MAX_FORM_BYTES // 20)), tool_choice="required")
         answer = await worker.http.post("/v1/chat/completions", json=body)
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "tools")
+
+
+async def test_schemas_of_tools_are_put_into_the_librarys_words() -> None:
+    grammars = CountedGrammars()
+    schema = {"type": "object", "propertyNames": {"type": "string"}, "properties": {"a": {"format": "password"}}}
+    tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
+    async with front(grammars=grammars) as worker:
+        await worker.http.post("/v1/chat/completions", json=chat(tools=[tool], tool_choice="required"))
+    assert '"a":{}' in grammars.forms[0].text and "propertyNames" not in grammars.forms[0].text
+
+
+@pytest.mark.parametrize("depth", [150, 480])
+async def test_schemas_of_tools_that_are_nested_too_deeply(depth: int) -> None:
+    schema: dict[str, Any] = {"type": "object"}
+    for _ in range(depth):
+        schema = {"type": "object", "properties": {"a": schema}}
+    tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
+    async with front(grammars=CountedGrammars()) as worker:
+        answer = await worker.http.post("/v1/chat/completions", json=chat(tools=[tool], tool_choice="required"))
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "tools")

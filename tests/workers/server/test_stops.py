@@ -68,6 +68,23 @@ async def test_words_are_banned_with_and_without_a_space() -> None:
         assert len({len(tokens_of(word)) for word in words}) > 1, "whatever the number of their tokens"
 
 
+async def test_as_many_stop_strings_as_the_setting_allows() -> None:
+    stop = [f"<{number}>" for number in range(63)] + [" baton until"]
+    async with front(SCRIPT) as worker:
+        response = await worker.http.post("/v1/completions", json=completion(stop=stop))
+        assert response.json()["choices"][0]["text"] == TEXT.partition(" baton until")[0]
+        response = await worker.http.post("/v1/completions", json=completion(stop=[*stop, "more"]))
+        assert (response.status_code, response.json()["error"]["param"]) == (400, "stop")
+
+
+async def test_a_temperature_that_float32_has_no_number_for() -> None:
+    """Logits divided by infinity are no numbers where tokens are banned."""
+    async with front(SCRIPT) as worker:
+        response = await worker.http.post("/v1/completions", json=completion(temperature=1e300))
+        assert response.status_code == 200
+        assert 1e10 < worker.engine.requests[0].sampling.temperature < 1e30
+
+
 @pytest.mark.parametrize("name", ["stop_token_ids", "allowed_token_ids"])
 async def test_ids_outside_the_vocabulary_are_refused(name: str) -> None:
     async with front(SCRIPT) as worker:

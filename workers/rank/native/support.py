@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from functools import cache
 from importlib.util import find_spec
 
 import torch
 
+#: ``off``: as on a processor without AVX512.
+TILES_VARIABLE = "BATON_TILES"
 DTYPES = (torch.float32, torch.bfloat16)
 
 
@@ -18,14 +21,17 @@ def is_available(dtype: torch.dtype) -> bool:
 def has_tiles(dtype: torch.dtype) -> bool:
     """Whether ``products``, and attention by tiles, are for this processor: one with AVX512, where they are faster.
 
-    For bfloat16, one with instructions for matrices (AMX) has something faster.
+    For bfloat16, one with instructions for matrices (AMX) has something faster. Raises ValueError if the environment
+    says neither ``on`` nor ``off`` in ``BATON_TILES``.
     """
     return is_available(dtype) and _can_have_tiles(dtype) and not tiles_error(dtype)
 
 
 @cache
 def _can_have_tiles(dtype: torch.dtype) -> bool:
-    """Whether LLVM knows what it is to write: it ends the process where it does not."""
+    """Whether tiles are wanted, and LLVM knows what it is to write: it ends the process where it does not."""
+    if not _are_wanted():
+        return False
     from llvmlite import binding
     from numba import config
 
@@ -36,6 +42,13 @@ def _can_have_tiles(dtype: torch.dtype) -> bool:
     if not is_for_host or not has_team() or "avx512f" not in has:
         return False
     return dtype != torch.bfloat16 or "amx-bf16" not in has
+
+
+def _are_wanted() -> bool:
+    said = os.environ.get(TILES_VARIABLE) or "on"
+    if said not in ("on", "off"):
+        raise ValueError(f"{TILES_VARIABLE} is on or off, not {said!r}")
+    return said == "on"
 
 
 @cache

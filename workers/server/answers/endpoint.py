@@ -28,6 +28,7 @@ class GenerateEndpoint(Generic[R]):
     async def answer(self, raw: bytes, client: Client, asked: Asked) -> None:
         """See ``Endpoint``."""
         body = parse_body(raw, self._limits)
+        self._limits.check_stop(body)
         tells_token_ids = asked.headers.get(HEADER) == ASKED
         job = await self._jobs.make(
             self._kind, body, asked.request_id, choice=asked.choice, tells_token_ids=tells_token_ids

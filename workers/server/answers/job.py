@@ -7,12 +7,15 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import orjson
+
 from core.protocol.choice import Choice
 from core.protocol.errors import BadRequestError, no_such_model
 from core.protocol.openai.requests import COMPLETION_MAX_TOKENS, ChatRequest, R, Request, validate
 from core.protocol.openai.structured import Form, bounded
 from core.protocol.request_ids import is_request_id
 from workers.engine.api import EngineRequest
+from workers.grammar.schemas import in_known_words
 from workers.parsers.deltas import MessageDelta
 from workers.parsers.forced_calls import forced_parser, grammar_of_calls
 from workers.server.answers import transfer_params
@@ -316,8 +319,19 @@ def _form(request: Request) -> Form | None:
     forced = request.forced_tools if isinstance(request, ChatRequest) else None
     if forced is None:
         return request.form
-    calls = Form("grammar", grammar_of_calls(forced, one=_has_one_call(request)), "tools")
-    return bounded(calls, has_schemas_only=True)
+    try:
+        known = [_in_known_words(tool) for tool in forced]
+        text = grammar_of_calls(known, one=_has_one_call(request))
+    except (orjson.JSONEncodeError, RecursionError):
+        raise BadRequestError(
+            "A schema of 'tools' is nested too deeply.", param="tools", code="invalid_value"
+        ) from None
+    return bounded(Form("grammar", text, "tools"), has_schemas_only=True)
+
+
+def _in_known_words(tool: dict[str, Any]) -> dict[str, Any]:
+    function = tool["function"]
+    return {**tool, "function": {**function, "parameters": in_known_words(function.get("parameters") or {})}}
 
 
 def _has_one_call(request: Request) -> bool:

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 #: Most digits of a token id, leading zeros included. Python refuses to parse numbers of several thousand digits.
 _MAX_TOKEN_DIGITS = 20
+#: At this temperature all tokens are equally likely, as far as float32 can tell. The temperatures above it are no
+#: different, and those that float32 has no number for would make no numbers of the logits of banned tokens.
+_MAX_TEMPERATURE = 1e12
 
 
 def sampling_params(
@@ -32,7 +35,7 @@ def sampling_params(
         if tokens and max(tokens) >= vocab_size:
             raise _outside(f"Token ids of '{name}'", name, vocab_size)
     return SamplingParams(
-        temperature=_number(request.temperature, 1.0),
+        temperature=min(_number(request.temperature, 1.0), _MAX_TEMPERATURE),
         top_p=_number(request.top_p, 1.0),
         top_k=max(request.top_k or 0, 0),
         min_p=_number(request.min_p, 0.0),

@@ -99,3 +99,12 @@ def test_a_chat_of_the_largest_size_passes() -> None:
         parse_body(orjson.dumps({"messages": [{}] * 101}), LIMITS)
     with pytest.raises(BadRequestError, match="At most 400 parts of messages are allowed"):
         parse_body(orjson.dumps({"messages": [{"content": [0] * 401}]}), LIMITS)
+
+
+def test_stop_strings_are_counted() -> None:
+    limits = BodyLimits(max_messages=1, max_values=100, max_stop_strings=3)
+    for stop in (None, "a", [], ["a", "b", "c"], 5):
+        limits.check_stop({"stop": stop})
+    with pytest.raises(BadRequestError, match=r"^At most 3 stop strings are allowed, got 4\.$") as caught:
+        limits.check_stop({"stop": ["a"] * 4})
+    assert (caught.value.param, caught.value.code) == ("stop", "array_above_max_length")

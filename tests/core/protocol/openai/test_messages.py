@@ -39,6 +39,11 @@ def plain(*messages: dict[str, Any]) -> list[dict[str, Any]]:
         ({**ANSWER, "name": "b"}, {"role": "assistant", "content": "yes", "name": "b"}),
         ({**ANSWER, "name": None, "tool_calls": []}, {"role": "assistant", "content": "yes"}),
         ({**ANSWER, "content": None}, {"role": "assistant", "content": ""}),
+        ({"role": "user", "content": None}, {"role": "user", "content": ""}),
+        (
+            {"role": "tool", "content": None, "tool_call_id": "1"},
+            {"role": "tool", "content": "", "tool_call_id": "1"},
+        ),
         ({"role": "assistant"}, {"role": "assistant", "content": ""}),
         ({**ANSWER, "content": None, "refusal": "no"}, {"role": "assistant", "content": "no"}),
         (
@@ -69,11 +74,10 @@ def test_what_is_taken(message: dict[str, Any], sent: dict[str, Any]) -> None:
             "messages[1].tool_calls[0].function",
             "missing_required_parameter",
         ),
-        ({**ANSWER, "function_call": {"name": "f"}}, "messages[1].function_call", "unsupported_parameter"),
+        ({"role": "user", "content": "", "function_call": {}}, "messages[1].function_call", "unsupported_parameter"),
         ({**ANSWER, "audio": {"id": "1"}}, "messages[1].audio", "unsupported_parameter"),
         ({**ANSWER, "refusal": 5}, "messages[1].refusal", "invalid_type"),
-        ({"role": "function", "content": "4", "name": "f"}, "messages[1].role", "invalid_value"),
-        ({"role": "user", "content": None}, "messages[1].content", "missing_required_parameter"),
+        ({"role": "critic", "content": "4"}, "messages[1].role", "invalid_value"),
         ({"role": "user"}, "messages[1].content", "missing_required_parameter"),
         ({"content": None}, "messages[1].role", "missing_required_parameter"),
         (

@@ -9,7 +9,8 @@ from pydantic import ValidationError
 
 from core.protocol.errors import BadRequestError
 from core.protocol.openai.objects import MAX_KEYS
-from core.protocol.openai.requests import MAX_STOP_CHARS, ChatRequest, CompletionRequest, validate
+from core.protocol.openai.plain import plain
+from core.protocol.openai.requests import MAX_STOP_CHARS, ChatRequest, CompletionRequest, simplify, validate
 
 MANY = 10_000
 #: A union complains once for each of its branches.
@@ -65,6 +66,32 @@ def test_an_empty_prompt_is_too_short_and_not_of_another_type() -> None:
     with pytest.raises(BadRequestError) as caught:
         validate(CompletionRequest, {**TEXT, "prompt": []})
     assert (caught.value.param, caught.value.code) == ("prompt", "empty_array")
+
+
+@pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens", "seed", "top_k", "min_tokens", "priority"])
+def test_an_integer_may_be_written_as_a_decimal(name: str) -> None:
+    """Some languages have one type of numbers. What workers are sent is an integer."""
+    body = {**CHAT, name: 64.0}
+    request = validate(ChatRequest, body)
+    simplify(request, body)
+    assert getattr(request, name) == body[name] == 64 and type(body[name]) is int
+    for wrong in (64.5, "64", True, 2.0**70):
+        with pytest.raises(BadRequestError) as caught:
+            validate(ChatRequest, {**CHAT, name: wrong})
+        assert caught.value.param == name
+
+
+@pytest.mark.parametrize("temperature", [2.5, 100, 1e300])
+def test_a_temperature_has_no_upper_bound(temperature: float) -> None:
+    assert validate(ChatRequest, {**CHAT, "temperature": temperature}).temperature == temperature
+    assert plain({**CHAT, "temperature": temperature}, chat=True) is not None
+
+
+def test_as_many_stop_strings_as_editors_send() -> None:
+    """How many they may be is a setting, and checked with the other limits of a body."""
+    stop = [f"<{number}>" for number in range(12)]
+    assert validate(ChatRequest, {**CHAT, "stop": stop}).stop_strings == stop
+    assert plain({**CHAT, "stop": stop}, chat=True) is not None
 
 
 def test_a_stop_string_is_bounded() -> None:

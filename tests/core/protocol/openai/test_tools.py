@@ -113,18 +113,48 @@ def test_history_reaches_the_worker() -> None:
     [
         ({"role": "tool", "content": "4"}, "messages[0]"),
         ({"role": "user", "content": "", "tool_calls": [CALL]}, "messages[0]"),
-        (
-            {"role": "assistant", "tool_calls": [{"function": {"name": "get", "arguments": "{"}}]},
-            "messages[0].tool_calls[0].function.arguments",
-        ),
-        (
-            {"role": "assistant", "tool_calls": [{"function": {"name": "get", "arguments": "[]"}}]},
-            "messages[0].tool_calls[0].function.arguments",
-        ),
-        ({"role": "assistant", "content": "", "function_call": {"name": "get"}}, "messages[0].function_call"),
+        ({"role": "assistant", "tool_calls": [{"function": {"name": 5}}]}, "messages[0].tool_calls[0].function.name"),
+        ({"role": "user", "content": "", "function_call": {"name": "get"}}, "messages[0].function_call"),
     ],
 )
 def test_history_that_is_wrong(message: dict[str, Any], param: str) -> None:
     with pytest.raises(BadRequestError) as caught:
         checked(message)
     assert caught.value.param == param
+
+
+@pytest.mark.parametrize("arguments", ["", "null", "{", '{"a": "cut o', "[]", "[1]", "5", '"x"', None, [], 5, True])
+def test_arguments_that_are_no_object_do_not_end_the_conversation(arguments: Any) -> None:
+    """They come from a model, so they will be in the history of all requests that follow."""
+    said = {"role": "assistant", "tool_calls": [{**CALL, "function": {"name": "get", "arguments": arguments}}]}
+    body = {"model": "m", "messages": [ASKED, said]}
+    for _ in ("router", "worker"):
+        request = validate(ChatRequest, body)
+        assert request.messages[1].for_template()["tool_calls"][0]["function"] == {"name": "get", "arguments": {}}
+        simplify(request, body)
+    assert isinstance(body["messages"][1]["tool_calls"][0]["function"]["arguments"], str)  # type: ignore[index]
+
+
+def test_arguments_may_be_an_object_itself() -> None:
+    said = {"role": "assistant", "tool_calls": [{"id": None, "function": {"name": "get", "arguments": {"a": 1}}}]}
+    assert checked(ASKED, said).messages[1].for_template()["tool_calls"][0]["function"]["arguments"] == {"a": 1}
+
+
+def test_a_function_of_the_older_api_is_a_tool() -> None:
+    said = {"role": "assistant", "content": None, "function_call": {"name": "get", "arguments": '{"a": 1}'}}
+    answered = {"role": "function", "name": "get", "content": "4"}
+    body = {"model": "m", "messages": [ASKED, said, answered]}
+    for _ in ("router", "worker"):
+        request = validate(ChatRequest, body)
+        call, result = (message.for_template() for message in request.messages[1:])
+        assert call["tool_calls"] == [
+            {"id": "call_get", "type": "function", "function": {"name": "get", "arguments": {"a": 1}}}
+        ]
+        assert result == {"role": "tool", "content": "4", "name": "get", "tool_call_id": "call_get"}
+        simplify(request, body)
+    assert [message["role"] for message in body["messages"]] == ["user", "assistant", "tool"]  # type: ignore[index]
+
+
+def test_what_is_said_to_anthropics_cache_is_not_shown_to_the_model() -> None:
+    mark = {"cache_control": {"type": "ephemeral"}}
+    assert checked(tools=[{**TOOL, "function": {**TOOL["function"], **mark}, **mark}]).tool_objects == [TOOL]  # type: ignore[dict-item]

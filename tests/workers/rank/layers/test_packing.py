@@ -32,6 +32,7 @@ def inference() -> Iterator[None]:
         yield
 
 
+@pytest.mark.usefixtures("tiles")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("num_tokens", [0, 1, 7, 300])
 def test_a_packed_layer_gives_the_same_product(dtype: torch.dtype, num_tokens: int) -> None:
@@ -42,6 +43,7 @@ def test_a_packed_layer_gives_the_same_product(dtype: torch.dtype, num_tokens: i
     assert torch.allclose(PackedLinear(weight, bias)(inputs), linear(inputs, weight, bias), rtol=0.02, atol=0.02)
 
 
+@pytest.mark.usefixtures("tiles")
 def test_a_token_has_the_same_product_among_any_others() -> None:
     layer, inputs = PackedLinear(torch.randn(96, 64), None), torch.randn(33, 64)
     together = layer(inputs)
@@ -79,6 +81,7 @@ def test_inputs_and_products_are_dropped_although_the_last_layer_is_not_called()
     assert product() is None
 
 
+@pytest.mark.usefixtures("tiles")
 def test_a_packed_model_gives_the_same_logits(folder_of: Callable[[str], Path]) -> None:
     for architecture in ("llama", "qwen2", "qwen3"):
         model = AutoModelForCausalLM.from_pretrained(folder_of(architecture)).eval()

@@ -19,6 +19,8 @@ from workers.rank.native.attention.causal import attend_by_products, attend_caus
 from workers.rank.native.attention.decode import attend_one_token, attend_without_tiles
 from workers.rank.native.attention.tiled import CHUNK, MAX_TOKENS
 
+pytestmark = pytest.mark.usefixtures("tiles")
+
 #: Heads, heads of keys, numbers of a head, tokens, keys, window.
 CASES = [
     (1, 1, 16, 1, 1, None),

@@ -56,9 +56,9 @@ class Guarded:
         copy = torch.frombuffer(memory, dtype=like.dtype, count=like.numel(), offset=offset).view(like.shape)
         return copy.copy_(like)
 
-    def empty(self, size: int, *, dtype: torch.dtype) -> torch.Tensor:
+    def empty(self, size: int | tuple[int, ...], *, dtype: torch.dtype) -> torch.Tensor:
         """In place of ``torch.empty``, for scratch."""
-        return self.tensor(torch.full((size,), torch.nan, dtype=dtype))
+        return self.tensor(torch.full((size,) if isinstance(size, int) else size, torch.nan, dtype=dtype))
 
 
 @pytest.fixture(params=[False, True], ids=["behind", "before"])
@@ -79,6 +79,7 @@ class _Torch:
         return getattr(torch, name)
 
 
+@pytest.mark.usefixtures("tiles")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_attention_stays_within_its_tensors(dtype: torch.dtype, guarded: Guarded) -> None:
     draw = random.Random(7)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,7 +18,6 @@ from workers.rank.native import support
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 LENGTHS = [1, 16, 17, 70]
 
@@ -52,6 +54,16 @@ def test_a_numba_that_does_not_compile_is_one_that_is_missing(bad_numba: None) -
     assert why in ("Numba is not installed", "Numba does not compile (ModuleNotFoundError)")
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(not support.has_tiles(torch.float32), reason="this processor runs these tests without tiles anyway")
+def test_all_of_these_tests_pass_without_tiles() -> None:
+    quick = "not gpu and not slow and not faults and not vllm"
+    command = [sys.executable, "-m", "pytest", "-q", "-m", quick, str(Path(__file__).parent.parent)]
+    environ = {**os.environ, support.TILES_VARIABLE: "off"}
+    done = subprocess.run(command, env=environ, stdout=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-4000:]
+
+
 @pytest.mark.skipif(not support.has_tiles(torch.float32), reason="this processor has no instructions for tiles")
 def test_products_that_do_not_compile_are_said_and_done_without(
     folder_of: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
@@ -72,6 +84,7 @@ def test_products_that_do_not_compile_are_said_and_done_without(
         support.tiles_error.cache_clear()
 
 
+@pytest.mark.usefixtures("tiles")
 @pytest.mark.skipif(not support.is_available(torch.float32), reason="needs Numba")
 def test_the_tokens_are_the_same_without_numba(
     folder_of: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch

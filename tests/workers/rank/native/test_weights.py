@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from workers.rank.native import support
 from workers.rank.native.support import has_tiles, is_available
 
 if not is_available(torch.float32):
@@ -198,11 +199,21 @@ def test_openmp_may_give_fewer_threads_than_torch_has(limit: dict[str, str]) -> 
 
 
 @pytest.mark.parametrize(
-    "target", [{"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}, {"NUMBA_ENABLE_AVX": "0"}], ids=str
+    "target",
+    [{"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}, {"NUMBA_ENABLE_AVX": "0"}, {"BATON_TILES": "off"}],
+    ids=str,
 )
-def test_there_are_no_tiles_where_numba_compiles_for_less_than_this_processor(target: dict[str, str]) -> None:
+def test_there_are_no_tiles_where_numba_compiles_for_less_than_this_processor_or_none_are_wanted(
+    target: dict[str, str],
+) -> None:
     program = "import torch; from workers.rank.native.support import has_tiles; print(has_tiles(torch.bfloat16))"
     assert run(program, **target) == "False"
+
+
+def test_what_the_variable_may_say_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(support.TILES_VARIABLE, "of")
+    with pytest.raises(ValueError, match="BATON_TILES is on or off, not 'of'"):
+        support._can_have_tiles.__wrapped__(torch.float32)
 
 
 def run(program: str, *arguments: str, **environment: str) -> str:

@@ -1,0 +1,92 @@
+"""JSON schemas in words that llguidance does not know, as tools and typed languages make them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from llguidance import LLMatcher
+
+from tests.kits.worker.followed import follows
+from workers.grammar.notation import grammar_of
+from workers.grammar.schemas import in_known_words
+
+INTEGERS: dict[str, Any] = {"type": "object", "additionalProperties": {"type": "integer"}}
+COLORS = {"$defs": {"Color": {"type": "string", "title": "Color", "enum": ["red", "blue"]}}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "good", "bad"),
+    [
+        # Zod writes this for any record, and pydantic an enum behind a reference.
+        ({**INTEGERS, "propertyNames": {"type": "string"}}, ['{"a": 1}', "{}"], ['{"a": "x"}']),
+        ({**INTEGERS, "propertyNames": True}, ['{"a": 1}'], ['{"a": "x"}']),
+        (
+            {**INTEGERS, **COLORS, "propertyNames": {"$ref": "#/$defs/Color"}},
+            ['{"red": 1}', '{"red": 1, "blue": 2}', "{}"],
+            ['{"green": 1}', '{"red": "x"}'],
+        ),
+        ({**INTEGERS, "propertyNames": {"const": "red"}}, ['{"red": 1}'], ['{"blue": 1}']),
+        ({**INTEGERS, "propertyNames": {"pattern": "^[a-z]+$"}}, ['{"ab": 1}', "{}"], ['{"aB": 1}', '{"ab": "x"}']),
+        (
+            {**INTEGERS, "propertyNames": {"type": "string", "minLength": 2, "maxLength": 3}},
+            ['{"ab": 1}', '{"abc": 1}'],
+            ['{"a": 1}', '{"abcd": 1}'],
+        ),
+        (
+            {
+                "type": "object",
+                "properties": {"ab": {"type": "string"}, "B": {}},
+                "propertyNames": {"pattern": "^[a-z]+$"},
+            },
+            ['{"ab": "x"}', '{"c": [1]}'],
+            ['{"B": 1}', '{"C": 1}'],
+        ),
+        ({"type": "array", "items": {**INTEGERS, "propertyNames": {"title": "Name"}}}, ['[{"a": 1}]'], ['[{"a": ""}]']),
+        (
+            {"type": "object", "properties": {"propertyNames": {"type": "string", "format": "password"}}},
+            ['{"propertyNames": "x"}'],
+            ['{"propertyNames": 1}'],
+        ),
+        *[({"type": "string", "format": name}, ['"x"'], ["1"]) for name in ("password", "binary", "path", "int32")],
+        ({"anyOf": [{"type": "string", "format": "file-path"}, {"type": "null"}]}, ['"x"', "null"], ["1"]),
+        ({"type": "string", "format": "date"}, ['"2026-11-29"'], ['"x"']),
+    ],
+)
+def test_they_are_followed(schema: dict[str, Any], good: list[str], bad: list[str]) -> None:
+    before = json.dumps(schema)
+    assert [follows("json_schema", before, text) for text in good] == [True] * len(good)
+    assert [follows("json_schema", before, text) for text in bad] == [False] * len(bad)
+    in_known_words(schema)
+    assert json.dumps(schema) == before, "the schema belongs to the request"
+
+
+def refusal(schema: dict[str, Any]) -> str:
+    return LLMatcher.validate_grammar(grammar_of("json_schema", json.dumps(schema)))
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        {"format": "uuid"},
+        {"pattern": "^a", "minLength": 2},
+        {"pattern": "("},
+        {"minLength": "x"},
+        {"$ref": "#/nowhere"},
+        {"not": {"const": "a"}},
+        False,
+    ],
+)
+def test_names_of_which_more_is_demanded_are_refused(names: Any) -> None:
+    """They are not ignored."""
+    assert "propertyNames" in refusal({**INTEGERS, "propertyNames": names})
+
+
+def test_a_format_that_json_schema_defines_is_not_ignored() -> None:
+    assert "iri" in refusal({"type": "string", "format": "iri"})
+
+
+@pytest.mark.parametrize("wrong", [{"properties": [], "propertyNames": {"enum": [[]]}}, {"format": []}, {"items": 5}])
+def test_what_is_no_schema_is_left_to_the_library(wrong: dict[str, Any]) -> None:
+    assert refusal(wrong)

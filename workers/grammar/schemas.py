@@ -1,0 +1,112 @@
+"""Says in llguidance's words what a JSON schema says in others, and leaves out what is no demand. Pure.
+
+What it cannot say stays as it is, and llguidance refuses it by name.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+#: Keywords whose value is a schema, a list of schemas, or an object of schemas.
+_ONE = frozenset({"additionalProperties", "items", "not", "if", "then", "else", "contains", "propertyNames"})
+_LIST = frozenset({"allOf", "anyOf", "oneOf", "prefixItems", "items"})
+_OBJECT = frozenset({"properties", "patternProperties", "dependentSchemas", "$defs", "definitions"})
+#: The formats that JSON Schema defines (2020-12, "Defined Formats"). Any other is a note of whoever wrote the schema:
+#: pydantic's ``password`` and ``path``, OpenAPI's ``binary`` and ``int32``.
+_FORMATS = frozenset(
+    {
+        *("date-time", "date", "time", "duration", "email", "idn-email", "hostname", "idn-hostname", "ipv4", "ipv6"),
+        *("uri", "uri-reference", "iri", "iri-reference", "uuid", "uri-template", "json-pointer"),
+        *("relative-json-pointer", "regex"),
+    }
+)
+#: What a schema of names may say without demanding anything of them.
+_NOTES = frozenset({"$comment", "title", "description", "default", "examples", "deprecated"})
+_STRING = ("type", "string")
+
+
+def in_known_words(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema of an answer. ``schema`` itself is not changed."""
+    known: dict[str, Any] = _rewritten(schema, schema)
+    return known
+
+
+def _rewritten(schema: Any, root: dict[str, Any]) -> Any:
+    """One call for each level: schemas may be nested a quarter as deeply as Python's stack is."""
+    if not isinstance(schema, dict):
+        return schema
+    found = dict(schema)
+    for name, value in schema.items():
+        if name in _ONE and isinstance(value, dict):
+            found[name] = _rewritten(value, root)
+        elif name in _LIST and isinstance(value, list):
+            found[name] = items = []
+            for item in value:
+                items.append(_rewritten(item, root))  # noqa: PERF401 (a comprehension is one more call)
+        elif name in _OBJECT and isinstance(value, dict):
+            found[name] = named = {}
+            for key, inner in value.items():
+                named[key] = _rewritten(inner, root)
+    if "format" in found and _is_note("format", found["format"]):
+        del found["format"]
+    if "propertyNames" in found:
+        return _with_names(found, _demands(_resolved(found["propertyNames"], root)))
+    return found
+
+
+def _resolved(names: Any, root: dict[str, Any]) -> Any:
+    """The schema of the names; one that only refers to another place of the root is what stands there."""
+    if not (isinstance(names, dict) and names.keys() - _NOTES == {"$ref"} and str(names["$ref"]).startswith("#/")):
+        return names
+    here: Any = root
+    for part in names["$ref"][2:].split("/"):
+        here = here.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(here, dict) else None
+    return names if here is None else here
+
+
+def _demands(names: Any) -> Any:
+    """What is demanded of names, which are strings anyway."""
+    if not isinstance(names, dict):
+        return {} if names is True else names
+    return {key: value for key, value in names.items() if not _is_note(key, value) and (key, value) != _STRING}
+
+
+def _is_note(key: str, value: Any) -> bool:
+    """Whether a keyword demands nothing."""
+    return key in _NOTES or (key == "format" and isinstance(value, str) and value not in _FORMATS)
+
+
+def _with_names(schema: dict[str, Any], names: Any) -> dict[str, Any]:
+    """The schema without its ``propertyNames``, if what these demand can be said by its other keywords."""
+    plain = {key: value for key, value in schema.items() if key != "propertyNames"}
+    if names == {}:
+        return plain
+    others, declared = schema.get("additionalProperties", True), schema.get("properties", {})
+    if not isinstance(names, dict) or not isinstance(declared, dict) or "patternProperties" in schema:
+        return schema
+    if names.keys() == {"const"}:
+        names = {"enum": [names["const"]]}
+    if names.keys() == {"enum"} and isinstance(names["enum"], list):
+        properties = {name: declared.get(name, others) for name in names["enum"] if isinstance(name, str)}
+        allowed = {name: value for name, value in properties.items() if value is not False}
+        return {**plain, "properties": allowed, "additionalProperties": False}
+    pattern = _pattern(names)
+    if pattern is None or (declared and others not in (True, {})):
+        return schema
+    kept = {name: value for name, value in declared.items() if pattern.search(name)}
+    return {**plain, "properties": kept, "patternProperties": {pattern.pattern: others}, "additionalProperties": False}
+
+
+def _pattern(names: dict[str, Any]) -> re.Pattern[str] | None:
+    """The pattern of names that have a pattern or a length, but not both."""
+    if names.keys() == {"pattern"}:
+        text = str(names["pattern"])
+    elif names.keys() <= {"minLength", "maxLength"} and all(type(value) is int for value in names.values()):
+        text = rf"^[\s\S]{{{names.get('minLength', 0)},{names.get('maxLength', '')}}}$"
+    else:
+        return None
+    try:
+        return re.compile(text)
+    except (re.error, OverflowError):
+        return None
