@@ -41,8 +41,13 @@ async def test_the_template_gets_it(
 
 
 @pytest.mark.parametrize(("template", "effort"), [("", "low"), ("{{ enable_thinking }}", "high"), ("{{ x }}", "none")])
-async def test_a_template_without_a_variable_for_it(template: str, effort: str) -> None:
+async def test_a_template_without_a_variable_for_it(
+    template: str, effort: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As with vLLM: agents send it whatever the model. The log says once that it has no effect."""
     async with front(chat_template=template) as worker:
-        response = await worker.http.post(PATH, json=chat(reasoning_effort=effort))
-    assert response.status_code == 400
-    assert response.json()["error"]["param"] == "reasoning_effort"
+        for _ in range(2):
+            response = await worker.http.post(PATH, json=chat(reasoning_effort=effort))
+            assert response.status_code == 200
+    assert text_of(worker.engine.requests[0].prompt_token_ids) == "[user] hello\n"
+    assert caplog.text.count("'reasoning_effort' of requests has no effect") == 1

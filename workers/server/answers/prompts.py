@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from core.protocol.errors import BadRequestError
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from core.protocol.openai.templates import TemplateFields
     from workers.text.tokenizer import Tokenizer
 
+logger = logging.getLogger(__name__)
 
 #: The variable by which chat templates let a model think, or not.
 _SWITCH = "enable_thinking"
@@ -29,6 +31,8 @@ class Prompts:
         self._tokenizer = tokenizer
         self._max_model_len = max_model_len
         self._allow_chat_template = allow_chat_template
+        #: The parameters without effect that the log has named.
+        self._noted: set[str] = set()
 
     async def tokens(self, request: Request) -> list[int]:
         """The tokens. Raises BadRequestError; they still need a ``check``."""
@@ -74,7 +78,7 @@ class Prompts:
         return PLAIN if asked == PLAIN else asked
 
     def _effort(self, request: TemplateFields) -> dict[str, Any]:
-        """The template's variables for ``reasoning_effort``. Raises BadRequestError for a template that has none."""
+        """The template's variables for ``reasoning_effort``; as with vLLM it has no effect on one without any."""
         effort = request.reasoning_effort
         if effort is None:
             return {}
@@ -82,29 +86,25 @@ class Prompts:
         switches = {_SWITCH: False} if effort == "none" else {}
         found = {name: value for name, value in {"reasoning_effort": effort, **switches}.items() if name in template}
         if not found:
-            raise BadRequestError(
-                "'reasoning_effort' is not supported by this model: its chat template has no variable for it.",
-                param="reasoning_effort",
-                code="unsupported_parameter",
-            )
+            self._note("reasoning_effort")
         return found
 
     def _thinking(self, request: TemplateFields) -> dict[str, Any]:
-        """The template's variable for ``thinking``. Raises BadRequestError for a template that has none, unless the
-        model does anyway what is asked for: it always thinks, or never.
-        """
+        """The template's variable for ``thinking``; it has no effect on one without."""
         if request.thinking is None:
             return {}
         thinks = request.thinking.type == "enabled"
         if _SWITCH in self._template(request):
             return {_SWITCH: thinks}
-        if thinks == self._tokenizer.message_format.understands_reasoning:
-            return {}
-        raise BadRequestError(
-            f"'thinking' cannot be {request.thinking.type} here: the model's chat template has no variable for it.",
-            param="thinking",
-            code="unsupported_parameter",
-        )
+        if thinks != self._tokenizer.message_format.understands_reasoning:
+            self._note("thinking")
+        return {}
+
+    def _note(self, param: str) -> None:
+        """Say once that a parameter has no effect. Agents send it with every request, whatever the model."""
+        if param not in self._noted:
+            self._noted.add(param)
+            logger.warning("%r of requests has no effect: the model's chat template has no variable for it", param)
 
     def _template(self, request: TemplateFields) -> str:
         return self._tokenizer.chat_template if request.chat_template is None else request.chat_template
