@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 from core.protocol.errors import BadRequestError
 from core.protocol.excerpts import excerpt
+from workers.text.content_forms import MISTAKES, ContentForms, forms_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from core.protocol.openai.messages import Message
 
-#: What a template raises besides its own errors if it meets values that its author has not thought of: a template is a
-#: program, and its variables are the client's.
-_MISTAKES = (ValueError, TypeError, ArithmeticError, LookupError, AttributeError, RecursionError)
+logger = logging.getLogger(__name__)
+
+#: The forms of so many templates of clients are kept.
+_NUM_TEMPLATES = 32
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,7 @@ def rendered(render: Render, messages: Sequence[Message], options: ChatOptions) 
 
     try:
         return render([message.for_template() for message in messages], options)
-    except (TemplateError, *_MISTAKES) as error:
+    except (TemplateError, *MISTAKES) as error:
         whose, param = ("The model's chat template", "messages")
         if options.template is not None:
             whose, param = ("The chat template", "chat_template")
@@ -55,13 +59,31 @@ def rendered(render: Render, messages: Sequence[Message], options: ChatOptions) 
 
 
 def renderer(apply: Callable[..., Any], own: str | None) -> Render:
-    """Uses ``apply``, which is ``apply_chat_template`` of transformers; ``own`` is the model's template."""
+    """Uses ``apply``, which is ``apply_chat_template`` of transformers; ``own`` is the model's template.
+
+    No prompt is without what a user says: a template that shows it in neither form is of no use for chats.
+    """
+
+    def forms(template: str | None) -> ContentForms:
+        def render_plainly(conversation: list[dict[str, Any]]) -> str:
+            text: str = apply(conversation, tokenize=False, add_generation_prompt=True, chat_template=template)
+            return text
+
+        return forms_of(render_plainly)
+
+    forms_of_clients = lru_cache(maxsize=_NUM_TEMPLATES)(forms)
+    own_forms = None if own is None else forms(None)
+    if own_forms is not None and not own_forms.shows_users:
+        logger.warning("the model's chat template leaves out what a user says: chats are refused")
 
     def render(conversation: list[dict[str, Any]], options: ChatOptions) -> str:
         template = own if options.template is None else options.template
         known = conversation if "developer" in str(template) else _developer_as_system(conversation)
+        wanted = own_forms if options.template is None else forms_of_clients(options.template)
+        if wanted is None or not wanted.shows_users:
+            raise ValueError("it leaves out what a user says")
         text: str = apply(
-            known,
+            wanted.of(known),
             tokenize=False,
             add_generation_prompt=options.add_generation_prompt,
             continue_final_message=options.continue_final_message,

@@ -78,8 +78,8 @@ class Message(CountedObject):
         return self
 
     def for_template(self) -> dict[str, Any]:
-        """The message as chat templates expect it."""
-        message: dict[str, Any] = {"role": self.role, "content": self.text()}
+        """The message as chat templates expect it, with its content in the form in which it came."""
+        message: dict[str, Any] = {"role": self.role, "content": self._plain_content()}
         if self.tool_calls:
             message["tool_calls"] = [call.for_template() for call in self.tool_calls]
         more = {"name": self.name, "tool_call_id": self.tool_call_id, "reasoning_content": self.reasoning_content}
@@ -100,10 +100,14 @@ class Message(CountedObject):
         more = {name: value for name, value in more.items() if value is not None}
         if self.tool_calls:
             more["tool_calls"] = [call.model_dump() for call in self.tool_calls]
+        return {"role": self.role, "content": self._plain_content(), **more}
+
+    def _plain_content(self) -> str | list[dict[str, str]]:
+        """The content, with the refusal; parts are as OpenAI has them."""
         if isinstance(self.content, str):
-            return {"role": self.role, "content": self.text(), **more}
+            return self.text()
         parts = [part.text for part in self.content] + ([self.refusal] if self.refusal else [])
-        return {"role": self.role, "content": [{"type": "text", "text": text} for text in parts], **more}
+        return [{"type": "text", "text": text} for text in parts]
 
 
 def _with_tools(message: dict[str, Any]) -> dict[str, Any]:

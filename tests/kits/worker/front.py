@@ -45,6 +45,7 @@ from workers.server.metrics import WorkerMetrics
 from workers.server.pages.public import WorkerHealth
 from workers.server.ports import Grammars
 from workers.text.chat_template import PLAIN, ChatOptions
+from workers.text.content_forms import ContentForms
 from workers.text.tokenizer import Tokenizer
 
 EOS = 1
@@ -77,7 +78,8 @@ def render(conversation: list[dict[str, Any]], options: ChatOptions = PLAIN) -> 
         raise TemplateError("the first message must not be the assistant's")
     offered = "".join(f"[{tool['function']['name']}] is a tool\n" for tool in options.tools or ())
     told = "".join(f"[{name}] {value}\n" for name, value in options.variables.items())
-    return offered + told + "".join(f"[{message['role']}] {message['content']}\n" for message in conversation)
+    said = ContentForms(frozenset(), shows_users=True).of(conversation)
+    return offered + told + "".join(f"[{message['role']}] {message['content']}\n" for message in said)
 
 
 def tokens_of(text: str) -> list[int]:

@@ -90,7 +90,7 @@ def test_history_is_kept_as_templates_want_it() -> None:
             "tool_calls": [{"id": "call_1", "type": "function", "function": {"name": "get", "arguments": {"a": 1}}}],
             "reasoning_content": "hm",
         },
-        {"role": "tool", "content": "4", "tool_call_id": "call_1"},
+        {"role": "tool", "content": [{"type": "text", "text": "4"}], "tool_call_id": "call_1"},
     ]
 
 
