@@ -84,6 +84,10 @@ class Deadlines(Generic[T]):
                 self._timer = self._timers.call_at(next(iter(self._due_s.values())), self._wake)
 
 
+def _nothing() -> None:
+    """What a timeout calls that was cancelled."""
+
+
 class Timeout:
     """One call that is to be made, unless ``cancel`` is called before."""
 
@@ -96,6 +100,7 @@ class Timeout:
     def cancel(self) -> None:
         """Do not call any more. Does nothing after the call."""
         self._deadlines.discard(self)
+        self._call = _nothing  # else it would keep the caller, which mostly keeps it
 
     def due(self) -> None:
         """Call."""

@@ -183,6 +183,11 @@ class UnavailableError(ApiError):
     code = "no_worker"
 
 
+def out_of_memory(who: str) -> UnavailableError:
+    """The error for a request for which there is no memory. ``who``: the process that has none."""
+    return UnavailableError(f"The {who} has no memory left for this request.", code="out_of_memory", retry_after_s=1)
+
+
 class DeadlineError(ApiError):
     """A deadline passed."""
 

@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Final
 
 from core.net.deadlines import Deadlines
 from core.net.served.body import shutting_down, too_late
+from core.process.tracebacks import forget_frames
 from core.process.turns import Turns
 from core.protocol.errors import (
     ApiError,
     InternalError,
     UnavailableError,
+    out_of_memory,
 )
 from core.protocol.openai.json_body import parse_body
 from core.protocol.request_ids import new_request_id
@@ -161,11 +163,8 @@ class HotCalls:
         arrival = self._arrivals[call]
         try:
             self._begin(call, arrival)
-        except ApiError as error:
-            self._refuse(call, error)
-        except Exception:
-            log.exception("request %s met a bug", arrival.request_id)
-            self._refuse(call, InternalError("The router failed on this request."))
+        except Exception as failure:  # noqa: BLE001 (logged there)
+            self._refuse(call, _to_tell(failure, arrival.request_id))
 
     def gone(self, call: HttpCall) -> None:
         """End the request, or what is known of it."""
@@ -242,7 +241,7 @@ class HotCalls:
     def _start(self, call: HttpCall, request: Exchange | WholeRequest, reply: ClientReply) -> None:
         # In this order: those of the next turn are tracked before these can end, so a port that stops waits for all.
         self._turns.take(_num_answers(request.asked))
-        call.track(self._loop.create_task(self._run(call, request, reply)))
+        call.track(self._loop.create_task(self._serve(call, reply)))
 
     def _start_waiting(self) -> None:
         while self._starting and self._turns.left:
@@ -255,8 +254,22 @@ class HotCalls:
             return new_request(self._services, request_id, asked, body, reply, num_bytes)
         return new_whole(self._services, request_id, asked, asked.choices, body, reply, num_bytes)
 
-    async def _run(self, call: HttpCall, request: Exchange | WholeRequest, reply: ClientReply) -> None:
-        request.task = asyncio.current_task(self._loop)
+    async def _serve(self, call: HttpCall, reply: ClientReply) -> None:
+        """Run the request, and tell the client if it failed, once nothing of it is left but the error."""
+        task = asyncio.current_task(self._loop)
+        try:
+            error = await self._run(self._arrivals[call], task)
+        finally:
+            self._forget(call)
+            call.untrack(task)
+        if error is not None and not isinstance(error, ClientGone):
+            await reply.error(error)
+
+    async def _run(self, arrival: _Arrival, task: asyncio.Task[None] | None) -> ApiError | None:
+        """Returns why the client has not got everything; None if it has."""
+        request = arrival.exchange
+        assert request is not None, "its body is complete"
+        request.task = task
         error = request.stop_error  # it may have been ended before this task's first step
         try:
             if error is None:
@@ -264,24 +277,19 @@ class HotCalls:
                     await run_choices(self._services, request)
                 else:
                     await run(self._services, request)
-        except asyncio.CancelledError:
-            if request.stop_error is None:  # the server stops
+        except asyncio.CancelledError as cancelled:
+            forget_frames(cancelled)
+            if request.stop_error is None or task is None:  # the server stops
                 error = UnavailableError("The router is shutting down.")
                 raise
-            if request.task is not None:
-                request.task.uncancel()
+            task.uncancel()
             error = request.stop_error
-        except ApiError as failure:
-            error = failure
-        except Exception:
-            log.exception("request %s met a bug: %r", request.request_id, request)
-            error = InternalError("The router failed on this request.")
+        except Exception as failure:  # noqa: BLE001 (logged there)
+            error = _to_tell(failure, request.request_id)
         finally:
+            request.task = None  # which keeps the exception that ends it, and so the request
             settle(self._services, request, error)
-            self._forget(call)
-            call.untrack(request.task)
-        if error is not None and not isinstance(error, ClientGone):
-            await reply.error(error)
+        return error
 
     def _refuse(self, call: HttpCall, error: ApiError) -> None:
         """Answer a request that never began. If its body was not read to the end, the connection is closed."""
@@ -292,7 +300,9 @@ class HotCalls:
 
     def _forget(self, call: HttpCall) -> None:
         arrival = self._arrivals.pop(call)
-        self._bodies.budget.give_back(arrival.num_bytes)
+        arrival.exchange = None
+        call.drop_body()
+        self._bodies.budget.give_back(arrival.num_bytes)  # only now: nothing keeps the body any more
         self._waiting.discard(call)
         self._deadlines.discard(call)
         if arrival.timer is not None:
@@ -313,6 +323,20 @@ class HotCalls:
             self._late_body(call)
         else:
             arrival.exchange.deadline()
+
+
+def _to_tell(failure: Exception, request_id: str) -> ApiError:
+    """What the client is told of an exception, which is logged unless it is meant for the client."""
+    if isinstance(failure, ApiError):
+        error = failure
+    elif isinstance(failure, MemoryError):
+        log.error("request %s found no memory", request_id)
+        error = out_of_memory("router")
+    else:
+        log.exception("request %s met a bug", request_id)
+        error = InternalError("The router failed on this request.")
+    forget_frames(failure)
+    return error
 
 
 def _num_answers(asked: ClientRequest) -> int:

@@ -6,11 +6,13 @@ One task runs it (``steps.run``). To end it early (client gone, deadline, admin)
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, Protocol
 
 from core.leases.store import LeaseState
 from core.protocol.errors import DeadlineError
 from router.placement import Prompt
+from router.pool.engine_kind import EngineKind
 from router.request.progress import RequestProgress
 from router.request.states import RETRIES, Event, State
 
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
     from router.request.reply import Reply
     from router.request.sent_tokens import SentTokens
     from router.upstream.port import Answer
+
+
+log = logging.getLogger("baton.router")
 
 
 class LeaseLost(Exception):
@@ -241,7 +246,10 @@ class Exchange:
         if event in RETRIES:
             self.attempts.num_retries += 1
         if self.trace is not None:
-            self.trace.left(state, event, now_s, self._worker_in(state), self.attempts.last_error)
+            try:
+                self.trace.left(state, event, now_s, self._worker_in(state), self.attempts.last_error)
+            except Exception:
+                log.exception("a phase of request %s was not traced", self.request_id)
 
     def _worker_in(self, state: State) -> str:
         """Id of the worker that has the request in ``state``; empty if none has."""
@@ -254,6 +262,8 @@ class Exchange:
 
     def tokens_come_from(self, worker: Worker) -> None:
         """Note that the client's next tokens come from the worker."""
+        if self.choice is not None:
+            self.choice.is_named = worker.kind is EngineKind.BATON
         adapter = worker.adapter_of(self.asked.model)
         self.sent_tokens.come_from(worker.weights_with(adapter), adapter)
 

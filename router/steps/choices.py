@@ -6,9 +6,9 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
+from core.process.tracebacks import forget_frames
 from core.protocol.choice import Choice
 from core.protocol.errors import ApiError
-from router.pool import EngineKind
 from router.request.bodies import ClientBody
 from router.request.choices.merging import ChoiceEvents
 from router.request.choices.plan import choice_id, planned
@@ -74,18 +74,12 @@ def _exchange(
 ) -> Exchange:
     """``lead``: a choice of the same prompt; None: this is its first."""
     events = ChoiceEvents(role.choice, "chatcmpl-" if asked.chat else "cmpl-")
-    own = ChoiceReply(reply, events, room, lambda: _is_named(made))
+    own = ChoiceReply(reply, events, room, role)
     body = ClientBody(one.fields, None if lead is None else lead.body)
     prompt = None if lead is None else lead.prompt
     made = new_request(services, choice_id(request_id, one.place), asked, body, own, num_bytes, prompt)
     made.choice = role
     return made
-
-
-def _is_named(request: Exchange) -> bool:
-    """Whether the worker that answers now knows of choices; others name each of them as the only one."""
-    worker = request.decode_worker or request.prefill_worker
-    return worker is not None and worker.kind is EngineKind.BATON
 
 
 async def run_choices(services: Services, whole: WholeRequest) -> None:
@@ -96,6 +90,7 @@ async def run_choices(services: Services, whole: WholeRequest) -> None:
             for request in whole.exchanges:
                 request.task = tasks.create_task(_run(services, whole, request, gate))
     except ExceptionGroup as group:
+        forget_frames(group)
         await _fail(whole, _first(group))
         return
     replies = [request.reply for request in whole.exchanges if isinstance(request.reply, ChoiceReply)]
@@ -119,6 +114,7 @@ async def _run(services: Services, whole: WholeRequest, request: Exchange, gate:
         error = failure
         raise
     finally:
+        request.task = None  # which keeps the exception that ends it, and so the request
         whole.breaks_off(request)
         release(request, error)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from core.net.client.errors import CallError, ConnectionLost
 from core.process.failpoints import hit
+from core.process.tracebacks import forget_frames
 from router.placement import Prefilled, choose
 from router.placement.least_loaded import LeastLoaded
 from router.pool import Candidates
@@ -51,11 +52,13 @@ async def decode(services: Services, request: Exchange, prefilled: PrefillAnswer
     while True:
         try:
             worker = await _find(services, request, prefilled)
-        except LeaseLost:
+        except LeaseLost as lost:
+            forget_frames(lost)
             after_lease_lost(services, request)
             _start_again(services, request)
             return None
-        except NoReader:
+        except NoReader as no_reader:
+            forget_frames(no_reader)
             after_no_reader(services, request)
             _start_again(services, request)
             return None

@@ -2,13 +2,15 @@
 
 ``settle`` releases whatever the request still holds: its place in a queue, its place on a worker (it closes the
 connection, so that P or D stops), and P's blocks, also those in an answer that the router has not read yet. It
-awaits nothing, so it cannot be cancelled half-way; calls that take time run in tasks of other parts.
+awaits nothing, so it cannot be cancelled half-way; calls that take time run in tasks of other parts. Only then metrics,
+lists, log and traces are told. One of them that raises costs a log line.
 """
 
 from __future__ import annotations
 
+import logging
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from core.process.failpoints import hit
 from router.request.choices.whole import WholeRequest
@@ -17,9 +19,15 @@ from router.request.states import Event, State
 from router.steps.end_log import log_end
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from core.protocol.errors import ApiError
     from router.request.exchange import Exchange
+    from router.request.facts import RequestFacts
     from router.services import Services
+
+
+log = logging.getLogger("baton.router")
 
 
 def release(request: Exchange, error: ApiError | None) -> None:
@@ -51,15 +59,40 @@ def settle(services: Services, request: Exchange | WholeRequest, error: ApiError
     else:
         _end(request, Event.ABORTED if is_aborted else Event.FAILED)
     services.active.remove(request)
+    if not isinstance(request, WholeRequest):
+        request.vacate()
     now_s = request.clock()
     facts = facts_at_end(request, before, error, now_s)
+    for tell in _OBSERVERS:  # only now: none of them can keep what the request held
+        try:
+            tell(services, request, facts, now_s)
+        except Exception:
+            log.exception("the end of request %s was not noted by all", request.request_id)
+
+
+def _count(services: Services, _request: Exchange | WholeRequest, facts: RequestFacts, _now_s: float) -> None:
     services.metrics.ended(facts)
-    if not isinstance(request, WholeRequest):
-        request.vacate()  # last, because it wakes requests that wait for room
+
+
+def _list(services: Services, _request: Exchange | WholeRequest, facts: RequestFacts, now_s: float) -> None:
     services.ended.add(now_s, facts, time.time())
+
+
+def _log(services: Services, _request: Exchange | WholeRequest, facts: RequestFacts, _now_s: float) -> None:
     # Not for what its client sent: else clients could make the log grow.
     is_warning = facts.state is State.FAILED and (facts.error is None or facts.error.status >= 500)
     if is_warning or services.settings.log_requests:
         log_end(facts, is_warning=is_warning)
+
+
+def _trace(_services: Services, request: Exchange | WholeRequest, facts: RequestFacts, _now_s: float) -> None:
     if request.trace is not None:
         request.trace.end(facts)
+
+
+_OBSERVERS: Final[tuple[Callable[[Services, Exchange | WholeRequest, RequestFacts, float], None], ...]] = (
+    _count,
+    _list,
+    _log,
+    _trace,
+)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from core.net.client.errors import CallError
 from core.process.failpoints import hit
+from core.process.tracebacks import forget_frames
 from core.protocol.errors import UnavailableError, UpstreamError
 from router.placement import SkipPrefill, choose, with_room
 from router.request.choices.shared_lease import SharedLease
@@ -44,7 +45,8 @@ async def prefill(services: Services, request: Exchange) -> PrefillAnswer | None
         worker: Worker | None
         try:
             worker = await _find(services, request)
-        except NoPrefill:
+        except NoPrefill as no_prefill:
+            forget_frames(no_prefill)
             worker = None
         if worker is None:
             if (await candidates(services, request)).can_decode:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from core.net.client.errors import ConnectError
+from core.process.tracebacks import forget_frames
 from core.protocol.errors import ApiError, UpstreamError
 from router.request.attempts import Situation
 from router.request.failure_table import Failure, Leg, Next
@@ -64,6 +65,7 @@ def after_no_reader(services: Services, request: Exchange) -> None:
 
 def after_stream(services: Services, request: Exchange, broken: StreamBroken) -> None:
     """Decide what is next after D's stream broke. Raises the client's error if no other worker is to continue it."""
+    forget_frames(broken)
     can_continue = request.sent_tokens.can_continue()
     situation = Situation(
         Leg.STREAM,
@@ -114,6 +116,7 @@ def _decide(services: Services, request: Exchange, situation: Situation, *possib
 
 def _leave(services: Services, request: Exchange, worker: Worker, error: CallError | TryAnother) -> None:
     """Release the place on a failed worker. An unreachable worker is excluded before its place is free."""
+    forget_frames(error)
     cause = cause_of(error)
     if isinstance(cause, ConnectError):
         services.pool.unreachable(worker)

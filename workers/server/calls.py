@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Protocol
 from core.net.access.unguarded import check_local
 from core.net.deadlines import Deadlines
 from core.net.served.body import too_late
+from core.process.tracebacks import forget_frames
 from core.protocol.choice import HEADER as CHOICE_HEADER
 from core.protocol.choice import Choice, choice_in
-from core.protocol.errors import ApiError, InternalError, UnavailableError
+from core.protocol.errors import ApiError, InternalError, UnavailableError, out_of_memory
 from core.protocol.id_syntax import REQUEST_ID
 from workers.server.client import Client
 
@@ -145,19 +146,27 @@ class WorkerCalls:
         try:
             await self._endpoints[call.path].answer(call.body(), client, asked)
         except ApiError as error:
+            forget_frames(error)
             if error.status >= 500:
                 logger.warning("request %s: %s", asked.request_id, error.message)
             client.send_error(error)
-        except asyncio.CancelledError:
+        except MemoryError as error:
+            forget_frames(error)
+            logger.error("request %s found no memory", asked.request_id)
+            client.send_error(out_of_memory("worker"))
+        except asyncio.CancelledError as cancelled:
+            forget_frames(cancelled)
             if not client.gone:  # the port stops
                 client.send_error(UnavailableError("The worker is shutting down.", code="shutting_down"))
             raise
-        except Exception:
+        except Exception as mistake:
             logger.exception("request %s: a mistake of ours", asked.request_id)
+            forget_frames(mistake)
             client.send_error(InternalError("The worker made a mistake; its log says more."))
 
     def _ended(self, call: HttpCall, task: asyncio.Task[None]) -> None:
         request = self._requests[call]
+        request.task = None  # which keeps the exception that ended it, and so the request
         self._forget(call)
         call.untrack(task)
         if request.client.gone:
@@ -173,5 +182,6 @@ class WorkerCalls:
         client.send_error(error)
 
     def _forget(self, call: HttpCall) -> None:
+        call.drop_body()
         self._bodies.budget.give_back(self._requests.pop(call).num_bytes)
         self._waiting.discard(call)

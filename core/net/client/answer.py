@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from typing import TYPE_CHECKING, Final, Protocol
 
 from core.net.client.errors import AnswerTooLarge, CallError, CallTimeout, ConnectionLost
@@ -86,7 +87,7 @@ class HttpAnswer:
         """Wait until the status is known."""
         while not self.status:
             if self._error is not None:
-                raise self._error
+                raise _anew(self._error)
             if self.complete:
                 raise ConnectionLost("the answer ended before it began")
             await self._news()
@@ -106,7 +107,7 @@ class HttpAnswer:
                 timer.cancel()
         while not self._parts:
             if self._error is not None:
-                raise self._error
+                raise _anew(self._error)
             if self.complete:
                 return b""
             await self._news()
@@ -122,7 +123,7 @@ class HttpAnswer:
             if self._parts and not take(self._take_parts()):
                 return False
             if self._error is not None:
-                raise self._error
+                raise _anew(self._error)
             if self.complete:
                 return True
             self._take, self._is_stopped = take, False
@@ -263,6 +264,15 @@ class HttpAnswer:
         self._error = error
         self.close()
         self.wake()
+
+
+def _anew(error: CallError) -> CallError:
+    """The same error, to be raised. If the answer kept the one that is raised, the answer would keep the frames of its
+    reader, which keep the answer.
+    """
+    fresh = copy.copy(error)
+    fresh.__cause__ = error.__cause__
+    return fresh
 
 
 class _GapWatch:

@@ -220,6 +220,10 @@ class HttpCall(Writer):
         parts, self.parts = self.parts, []
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
+    def drop_body(self) -> None:
+        """Free what has come of the body: nobody wants it."""
+        self.parts.clear()
+
     def drop(self) -> None:
         """Close the connection at once, whatever is still to be sent."""
         self._connection.transport.abort()

@@ -22,6 +22,8 @@ MORE_NODES: Final = 4096
 #: OpenAI takes 4; editors' completions send a dozen; vLLM has no bound. Each is looked for at every token.
 MAX_STOP_STRINGS: Final = 64
 
+#: How orjson begins what it says of a body for which it found no memory.
+_NO_MEMORY: Final = "Not enough memory"
 _TOO_MANY: Final = "array_above_max_length"
 
 
@@ -92,11 +94,15 @@ class BodyLimits:
 
 
 def parse_body(raw: bytes, limits: BodyLimits) -> dict[str, Any]:
-    """The body as an object; raises BadRequestError for anything else, and for a body beyond the limits."""
+    """The body as an object; raises BadRequestError for anything else, and for a body beyond the limits, and
+    MemoryError.
+    """
     limits.check_bytes(raw)
     try:
         body = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
+        if error.msg.startswith(_NO_MEMORY):
+            raise MemoryError from None
         why = ": it is nested too deeply" if error.msg.startswith("depth limit") else ""
         raise BadRequestError(f"We could not parse the JSON body of your request{why}.", code="invalid_json") from None
     if not isinstance(body, dict):

@@ -11,11 +11,12 @@ from router.request.reply import Reply
 from router.upstream.port import too_large
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from core.net.answers import Header
     from core.protocol.openai.choices import Choices
     from router.request.choices.merging import ChoiceEvents
+    from router.request.choices.shared_prefill import ChoiceRole
     from router.request.reply import ClientReply
 
 
@@ -41,18 +42,16 @@ class ChoiceReply(Reply):
     is kept in ``body`` until all have answered.
     """
 
-    __slots__ = ("_is_named", "_reply", "_room", "_unsent", "body", "events")
+    __slots__ = ("_reply", "_role", "_room", "_unsent", "body", "events")
 
-    def __init__(
-        self, reply: ClientReply, events: ChoiceEvents, room: AnswerRoom, is_named: Callable[[], bool]
-    ) -> None:
-        """``is_named``: whether the worker that answers now knows that it computes one choice of several."""
+    def __init__(self, reply: ClientReply, events: ChoiceEvents, room: AnswerRoom, role: ChoiceRole) -> None:
+        """``role``: that of the choice, which knows whether the worker that answers now names it."""
         super().__init__(reply.client_id)
         self._reply = reply
         #: What has come of the choice's stream.
         self.events = events
         self._room = room
-        self._is_named = is_named
+        self._role = role
         self._unsent = b""
         self.body = b""
 
@@ -63,7 +62,7 @@ class ChoiceReply(Reply):
 
     def put(self, data: bytes, *, content: bool = True) -> bool:
         """Send part of the choice's stream. Returns False if the client does not read as fast as that."""
-        data = self._unsent + self.events.take(data, named=self._is_named())
+        data = self._unsent + self.events.take(data, named=self._role.is_named)
         if not (self.started or content):
             self._unsent = data
             return True

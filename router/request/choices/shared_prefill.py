@@ -72,13 +72,15 @@ class SharedPrefill(Generic[T]):
 class ChoiceRole:
     """What a choice is to the others of its request. ``shared`` None: it shares no blocks with them."""
 
-    __slots__ = ("choice", "reader", "shared")
+    __slots__ = ("choice", "is_named", "reader", "shared")
 
     def __init__(self, choice: Choice, shared: SharedPrefill[Any] | None) -> None:
         self.choice = choice
         self.shared = shared
         #: Its number among the readers; None: it has not joined them.
         self.reader: int | None = None
+        #: Whether the worker that answers now knows of choices; others name each of them as the only one.
+        self.is_named = False
 
     @property
     def num_readers(self) -> int:

@@ -5,9 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from core.protocol.errors import UnavailableError
 from core.protocol.worker import WorkerLoad
+from router.metrics.metrics import Metrics
+from router.request.ended import EndedRequests
 from router.settings import RouterSettings
+from router.steps import exit as exits
+from router.tracing.provider import Tracing
+from router.tracing.spans import RequestTrace
 from tests.kits.router.cluster import Cluster, chat, events, eventually, make_settings
 from tests.kits.router.stub_workers import Hang, Raw, StreamThen, StubWorker
 
@@ -178,6 +186,39 @@ async def test_a_bug_in_a_policy_hits_who_asked_for_a_place_and_nobody_else(clus
     assert cluster.services.metrics.outcomes.pop(("failed", "internal_error")) == 1
     cluster.check_idle()
     waiting.close()
+
+
+class TestObservers:
+    @pytest.fixture
+    def settings(self) -> RouterSettings:
+        return make_settings(log_requests=True)
+
+    @pytest.mark.interpreted
+    @pytest.mark.parametrize("observer", ["metrics", "list", "log", "trace", "phase"])
+    async def test_one_that_raises_keeps_nothing_and_hears_alone(
+        self, cluster: Cluster, observer: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        def broken(*_: Any, **__: Any) -> None:
+            raise KeyError("a bug in an observer")
+
+        places = {"metrics": (Metrics, "ended"), "list": (EndedRequests, "add"), "log": (exits, "log_end")}
+        of_traces = {"trace": (RequestTrace, "end"), "phase": (RequestTrace, "left")}
+        monkeypatch.setattr(*(places | of_traces)[observer], broken)
+        exporter = InMemorySpanExporter()
+        cluster.front.trace_with(Tracing([SimpleSpanProcessor(exporter)], {}))
+        on, writer = await arrive(cluster, "reading")
+        (request,) = cluster.services.active
+        request.stop(UnavailableError("It failed."))
+        assert on is not None
+        await eventually(lambda: on.num_disconnects == 1)
+        await cluster.until_state("reading", 0)
+        cluster.check_idle()
+        assert cluster.leases.released == ["leasep01"]
+        assert "a bug in an observer" in caplog.text
+        assert bool(cluster.ended()) == (observer != "list")
+        assert bool(cluster.services.metrics.outcomes) == (observer != "metrics")
+        assert b"It failed." in await cluster._readers[0].readuntil(b'},"request_id"')
+        writer.close()
 
 
 async def test_an_abort_with_a_filter_needs_a_filter(cluster: Cluster) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import orjson
@@ -87,6 +89,24 @@ def test_text_is_not_taken_for_what_it_looks_like() -> None:
 def test_deep_nesting_has_a_sentence_of_its_own() -> None:
     with pytest.raises(BadRequestError, match=r"^We could not parse .*: it is nested too deeply\.$"):
         parse_body(b'{"x":' + b"[" * 2000 + b"]" * 2000 + b"}", LIMITS)
+
+
+def test_a_body_for_which_there_is_no_memory_is_not_called_wrong() -> None:
+    """In a process of its own, whose memory is bounded."""
+    program = """
+import resource, sys
+from core.protocol.openai.json_body import BodyLimits, parse_body
+raw = b'{"prompt": "%b"}' % (b"x" * (16 << 20))
+limits = BodyLimits(10, 10)
+assert parse_body(raw, limits)
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (8 << 20),) * 2)
+try:
+    parse_body(raw, limits)
+except MemoryError:
+    sys.exit(7)
+"""
+    assert subprocess.run([sys.executable, "-c", program], timeout=60).returncode == 7
 
 
 def test_a_chat_of_the_largest_size_passes() -> None:

@@ -1,0 +1,364 @@
+"""However a request ends, its record and its body are freed by counting alone.
+
+The collector of a router runs rarely. What it has to free piles up until then: 30 MB for each long prompt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from itertools import product
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+from core.leases.store import LeaseState
+from core.net.client.answer import HttpAnswer
+from core.net.served.body import BodyBudget
+from router.dialects.reply import DialectReply, PassedReply
+from router.request.attempts import Attempts
+from router.request.bodies import ClientBody
+from router.request.choices.reply import ChoiceReply
+from router.request.choices.whole import WholeRequest
+from router.request.client_request import ClientRequest
+from router.request.exchange import Exchange
+from router.request.failure_table import Failure, Leg
+from router.request.reply import ClientReply
+from tests.kits.router.cluster import Cluster, eventually, make_settings
+from tests.kits.router.stub_workers import HalfAnswer, Hang, Raw, Refuse, Reset, StreamThen, StubWorker
+from tests.kits.survivors import Survivors, without_collector
+
+if TYPE_CHECKING:
+    from core.leases.store import LeaseState
+    from router.settings import RouterSettings
+
+KINDS = (
+    Exchange,
+    WholeRequest,
+    ClientBody,
+    ClientRequest,
+    Attempts,
+    ClientReply,
+    PassedReply,
+    DialectReply,
+    ChoiceReply,
+    HttpAnswer,
+)
+#: Seconds until a worker or a place has not come.
+SOON_S = 0.15
+TOO_LONG = {"error": {"message": "too long", "type": "invalid_request_error", "code": "context_length_exceeded"}}
+
+
+class Asked(NamedTuple):
+    """A request in one of the dialects."""
+
+    path: str
+    body: dict[str, Any]
+
+    def __str__(self) -> str:
+        extra = "".join(f" {name}" for name in ("stream", "n") if name in self.body)
+        return self.path + extra
+
+
+def asked(path: str, **more: Any) -> Asked:
+    limit = "max_output_tokens" if path == "/v1/responses" else "max_tokens"
+    said = {
+        "/v1/completions": {"prompt": "hi"},
+        "/v1/responses": {"input": "hi"},
+    }.get(path, {"messages": [{"role": "user", "content": "hi"}]})
+    return Asked(path, {"model": "m", limit: 4, **said, **more})
+
+
+PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages")
+WHOLE = [asked(path) for path in PATHS]
+STREAMED = [asked(path, stream=True) for path in PATHS]
+SEVERAL = [asked(path, n=2, **more) for path in PATHS[:2] for more in ({}, {"stream": True})]
+EVERY = [*WHOLE, *STREAMED, *SEVERAL]
+#: One of each kind.
+CHATS = [WHOLE[0], STREAMED[0], SEVERAL[1]]
+
+
+@pytest.fixture
+def settings() -> RouterSettings:
+    return make_settings(
+        retry_budget_floor_per_s=1000,
+        request_timeout_s=5,
+        breaker_failures=1000,
+        held_timeout_s=SOON_S,
+        prefill_timeout_s=SOON_S,
+        first_byte_timeout_s=SOON_S,
+        token_timeout_s=SOON_S,
+    )
+
+
+def recover(cluster: Cluster) -> None:
+    """Every worker counts as healthy, and does as usual."""
+    for worker in cluster.services.pool:
+        worker.healthy = True
+        worker.changed()
+    for stub in cluster.workers:
+        stub.script.clear()
+        stub.health_gate.set()
+
+
+async def check(cluster: Cluster, survivors: Survivors) -> None:
+    """Nothing is left. Calls that are under way may end first."""
+    await eventually(lambda: cluster.is_idle() and not cluster.services.prefill_aborts)
+    await cluster.probes.close()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not survivors.count()
+    assert cluster.services.body_budget.used_bytes == 0
+
+
+FAILURES: dict[Failure, list[Any]] = {
+    Failure.NOT_TAKEN: [Refuse(503, {"error": {"message": "dead", "code": "engine_gone"}})],
+    Failure.DIED: [Reset(), Reset(b"HTTP/1.1 200 OK\r\n"), Refuse(503, {"error": {"code": "engine_dead"}})],
+    Failure.SILENT: [Hang(), HalfAnswer()],
+    Failure.ERROR: [Refuse(500, {"error": {"message": "broken"}}), Refuse(401, {}), Refuse(429, {})],
+    Failure.ABORTED: [Refuse(499, {"error": {"message": "aborted", "code": "aborted"}})],
+    Failure.READ_FAILED: [Refuse(502, {"error": {"message": "no", "code": "kv_read_failed"}})],
+}
+#: What takes seconds to be given up.
+SLOW = (Failure.SILENT, Failure.ABORTED, Failure.NOT_TAKEN)
+#: More often than a leg is tried.
+MANY = 6
+
+
+async def ask(cluster: Cluster, one: Asked) -> int:
+    return (await cluster.post(one.body, one.path)).status_code
+
+
+@pytest.mark.parametrize("leg", [Leg.PREFILL, Leg.DECODE, Leg.ALONE])
+async def test_a_leg_that_fails(cluster: Cluster, leg: Leg) -> None:
+    """In each way, once and as often as it is tried; whatever the table says is next."""
+    roles = ("prefill", "decode") if leg is Leg.PREFILL else ("decode", "prefill") if leg is Leg.DECODE else ("decode",)
+    first, second, *_ = [await cluster.add(role) for role in (roles[0], *roles)]
+    with without_collector(KINDS) as survivors:
+        for failure, acts in FAILURES.items():
+            for one in CHATS if failure in SLOW else EVERY:
+                await fail(cluster, one, [first], acts[0])
+            for one, act, failing in product(CHATS, acts, ([first], [first, second])):
+                await fail(cluster, one, failing, act)
+        await check(cluster, survivors)
+
+
+async def fail(cluster: Cluster, one: Asked, workers: list[StubWorker], act: Any) -> None:
+    """Ask; the first of the workers fails once, or both do as often as they are asked."""
+    for worker in workers:
+        worker.script.extend([act] * (1 if len(workers) == 1 else MANY))
+        if isinstance(act, Hang):
+            worker.health_gate.clear()
+    await ask(cluster, one)
+    recover(cluster)
+
+
+async def test_a_stream_that_breaks(cluster: Cluster) -> None:
+    await cluster.add("prefill")
+    d = await cluster.add("decode")
+    with without_collector(KINDS) as survivors:
+        for one, then, times in product([*STREAMED, SEVERAL[1]], ("die", "error", "stop", "hang"), (1, MANY)):
+            act = StreamThen(1, then)
+            act.go.set()
+            d.script.extend([act] * times)
+            await ask(cluster, one)
+            recover(cluster)
+        await check(cluster, survivors)
+
+
+@pytest.mark.parametrize("role", ["prefill", "decode"])
+async def test_a_worker_that_refuses_the_request(cluster: Cluster, role: str) -> None:
+    workers = {each: await cluster.add(each) for each in ("prefill", "decode")}
+    with without_collector(KINDS) as survivors:
+        for one in EVERY:
+            workers[role].script.extend([Refuse(400, TOO_LONG)] * 2)
+            assert await ask(cluster, one) in (200, 400)
+            recover(cluster)
+        await check(cluster, survivors)
+
+
+async def test_an_answer_that_is_none(cluster: Cluster) -> None:
+    p, d = await cluster.add("prefill"), await cluster.add("decode")
+    with without_collector(KINDS) as survivors:
+        for one in EVERY:
+            p.script.append(HalfAnswer(b"{"))
+            d.script.extend([Raw([b"data: {]\n\n"]), Refuse(302, {})])
+            await ask(cluster, one)
+            recover(cluster)
+        await check(cluster, survivors)
+
+
+async def test_workers_that_cannot_be_reached(cluster: Cluster) -> None:
+    workers = [await cluster.add(role) for role in ("prefill", "decode")]
+    for worker in reversed(workers):
+        await worker.stop()
+        with without_collector(KINDS) as survivors:
+            for one in EVERY:
+                assert await ask(cluster, one) in (200, 503)
+                recover(cluster)
+            await check(cluster, survivors)
+
+
+@pytest.mark.parametrize("what", ["choices", "whole"])
+async def test_a_bug(cluster: Cluster, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logging.getLogger("baton.router"), "propagate", False)  # the test's handlers keep the frames
+    await cluster.add("prefill")
+    await cluster.add("decode")
+
+    class Broken:
+        def pick(self, workers: Any, about: Any) -> Any:
+            raise KeyError("a bug in a policy")
+
+    cluster.services.pick_decode = Broken()
+    with without_collector(KINDS) as survivors:
+        for one in SEVERAL if what == "choices" else [*WHOLE, *STREAMED]:
+            await ask(cluster, one)
+        assert any(reason == "internal_error" for _, reason in cluster.services.metrics.outcomes)
+        cluster.services.metrics.outcomes.clear()
+        await check(cluster, survivors)
+
+
+class TestRefused:
+    @pytest.fixture
+    def settings(self) -> RouterSettings:
+        return make_settings(
+            max_body_bytes=4096, max_bodies_bytes=8192, max_requests=1, api_keys=["right"], body_timeout_s=SOON_S
+        )
+
+    async def test_at_the_door(self, cluster: Cluster) -> None:
+        await cluster.add("prefill")
+        await cluster.add("decode")
+        right = {"authorization": "Bearer right", "content-type": "application/json"}
+        refusals: dict[int, list[tuple[dict[str, Any], dict[str, str]]]] = {
+            400: [
+                ({"content": b"{"}, {}),
+                ({"json": {"model": "m", "stream": 1}}, {}),
+                ({}, {"x-request-timeout": "0"}),
+            ],
+            401: [({}, {"authorization": "Bearer wrong"})],
+            404: [({"json": {"model": "other", "max_tokens": 1, "messages": [], "prompt": "", "input": ""}}, {})],
+            413: [({"content": b" " * 5000}, {})],
+            415: [({}, {"content-encoding": "gzip"})],
+        }
+        with without_collector(KINDS) as survivors:
+            for one, (status, tries) in product(WHOLE, refusals.items()):
+                for sent, headers in tries:
+                    answer = await cluster.client.post(
+                        one.path, **(sent or {"json": one.body}), headers=right | headers
+                    )
+                    assert answer.status_code in (status, 400), (one.path, sent, answer.text)
+            await check(cluster, survivors)
+
+    async def test_while_there_is_no_room_and_no_worker(self, cluster: Cluster) -> None:
+        right = {"authorization": "Bearer right"}
+        with without_collector(KINDS) as survivors:
+            for one in EVERY:
+                assert (await cluster.post(one.body, one.path, headers=right)).status_code == 503
+            await check(cluster, survivors)
+        await cluster.add("prefill")
+        d = await cluster.add("decode")
+        d.script.append(hang := Hang())
+        running = asyncio.create_task(cluster.post(WHOLE[0].body, headers=right))
+        await eventually(lambda: len(d.bodies) == 1)
+        with without_collector(KINDS) as survivors:
+            for one in EVERY:
+                assert (await cluster.post(one.body, one.path, headers=right)).status_code == 429
+            assert not survivors.count()
+        hang.release.set()
+        await running
+
+    async def test_bodies_that_do_not_come_whole(self, cluster: Cluster) -> None:
+        with without_collector(KINDS) as survivors:
+            for leaves in (True, False):
+                reader, writer = await cluster.connect()
+                head = b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer right\r\n"
+                writer.write(head + b"content-type: application/json\r\ncontent-length: 3000\r\n\r\n" + b" " * 1000)
+                await eventually(lambda: cluster.services.body_budget.used_bytes == 1000)
+                if not leaves:
+                    assert b" 408 " in await reader.readline()
+                writer.close()
+                await eventually(lambda: cluster.services.body_budget.used_bytes == 0)
+            await check(cluster, survivors)
+
+
+@pytest.mark.interpreted
+async def test_a_body_counts_until_it_is_freed(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    workers = [await cluster.add("prefill"), await cluster.add("decode")]
+    left: list[Counter[str]] = []
+    give_back = BodyBudget.give_back
+    with without_collector((ClientBody, Exchange, WholeRequest)) as survivors:
+
+        def noted(budget: BodyBudget, num_bytes: int) -> None:
+            left.append(survivors.count())
+            give_back(budget, num_bytes)
+
+        monkeypatch.setattr(BodyBudget, "give_back", noted)
+        for one in EVERY:
+            await ask(cluster, one)
+            workers[0].script.append(Refuse(400, TOO_LONG))
+            await ask(cluster, one)
+            await ask(cluster, Asked(one.path, {**one.body, "stream": 1}))
+    assert left == [Counter()] * len(left) and len(left) == 3 * len(EVERY)
+
+
+@pytest.mark.interpreted
+@pytest.mark.parametrize("where", ["router.front.hot.parse_body", "router.front.hot.run"])
+async def test_no_memory_is_no_fault_of_the_client(
+    cluster: Cluster, where: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def no_memory(*_: Any) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr(where, no_memory)
+    await cluster.add("both")
+    with without_collector(KINDS) as survivors:
+        answer = await cluster.post(WHOLE[0].body)
+        await check(cluster, survivors)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "out_of_memory")
+    assert answer.headers["retry-after"] == "1"
+    assert "found no memory" in caplog.text
+
+
+STATES = ("queued", "prefilling", "held", "reading", "decoding")
+HOW = ("left", "abort", "deadline", "no room", "blocks lost")
+
+
+async def end(cluster: Cluster, how: str, writer: asyncio.StreamWriter) -> None:
+    if how == "left":
+        writer.close()
+    elif how == "abort":
+        await cluster.client.post("/admin/abort", json={"all": True})
+    elif how == "deadline":
+        for request in cluster.services.active:
+            request.deadline()
+    elif how == "blocks lost":
+        for on_over in list(cluster.leases.tracked.values()):
+            on_over(LeaseState.UNKNOWN)
+        (d1,) = (worker for worker in cluster.services.pool if worker.worker_id == "d1")
+        d1.limit = 8
+        cluster.services.pool.room_changed()
+
+
+@pytest.mark.parametrize("state", STATES)
+async def test_a_request_that_is_ended(cluster: Cluster, state: str) -> None:
+    p, d = await cluster.add("prefill"), await cluster.add("decode")
+    limits = {worker.worker_id: worker for worker in cluster.services.pool}
+    with without_collector(KINDS) as survivors:
+        for one, how in product(STREAMED if state == "decoding" else EVERY, HOW if state == "held" else HOW[:3]):
+            limits["p0"].limit = 0 if state == "queued" else 8
+            limits["d1"].limit = 0 if state == "held" else 8
+            if state in ("prefilling", "reading"):
+                (p if state == "prefilling" else d).script.extend([Hang()] * 2)
+            elif state == "decoding":
+                d.script.append(StreamThen(2, "hang"))
+            writer = await cluster.open(one.body, one.path)
+            num = one.body.get("n", 1)
+            if "n" in one.body and state == "prefilling":
+                num = 1
+            await eventually(lambda num=num: cluster.services.active.count()[state] >= num, f"{one} {state}")
+            await end(cluster, how, writer)
+            await eventually(lambda: not len(cluster.services.active))
+            writer.close()
+            recover(cluster)
+        await check(cluster, survivors)
