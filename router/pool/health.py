@@ -115,22 +115,35 @@ class HealthProbes:
 
     def _spawn(self, worker: Worker, delay_s: float) -> None:
         if worker not in self._tasks and worker.kind is not EngineKind.VLLM:
-            task = asyncio.get_running_loop().create_task(self._probe(worker, delay_s))
-            self._tasks[worker] = task
-            task.add_done_callback(lambda _: self._tasks.pop(worker, None))
+            self._tasks[worker] = asyncio.get_running_loop().create_task(self._probe(worker, delay_s))
 
     async def _probe(self, worker: Worker, delay_s: float) -> None:
+        try:
+            await self._until_it_answers(worker, delay_s)
+        finally:  # before the pool is told: from then on the worker may fail again, which needs a new task
+            del self._tasks[worker]
+        if not worker.healthy or worker.breaker.state is BreakerState.OPEN:
+            log.info("worker %s answers again", worker.worker_id)
+            self._pool.recovered(worker)
+
+    async def _until_it_answers(self, worker: Worker, delay_s: float) -> None:
+        """Or until it is no longer known."""
         while self._pool.knows(worker):
             await asyncio.sleep(delay_s)
             delay_s = min(max(FIRST_PROBE_S, delay_s * 2), MAX_PROBE_S)
-            if await self._answers(worker):
-                if not worker.healthy or worker.breaker.state is BreakerState.OPEN:
-                    log.info("worker %s answers again", worker.worker_id)
-                    self._pool.recovered(worker)
+            if await self._is_fine(worker):
                 return
             self._pool.probe_failed(worker)
             if worker.healthy:
                 delay_s = self._pool.probe_wait_s(worker)
+
+    async def _is_fine(self, worker: Worker) -> bool:
+        """Whether it answers. A bug in a probe counts as no answer: the worker is asked again."""
+        try:
+            return await self._answers(worker)
+        except Exception:
+            log.exception("a probe of worker %s met a bug", worker.worker_id)
+            return False
 
     async def _answers(self, worker: Worker) -> bool:
         path = "/health" if worker.models is not None else "/v1/models"
