@@ -29,6 +29,7 @@ CLEARED_AFTER_TOKENS: Final = 8
 ABORT_WAITS_S: tuple[float, ...] = (0.1, 0.3, 0.6, 1.0, 1.6)
 #: Most requests never fail, so they share one set.
 _NOBODY: Final[frozenset[Worker]] = frozenset()
+_NONE: Final[frozenset[str]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,7 @@ class Attempts:
         "_limits",
         "_num_decodes",
         "_num_reads",
+        "_refused",
         "dead_engines",
         "failed_decode",
         "failed_prefill",
@@ -117,6 +119,8 @@ class Attempts:
         self.last_error: ApiError | None = None
         self._num_decodes = self._num_reads = 0
         self._has_paid_for_aborts = False
+        #: Engines that did not take the request.
+        self._refused: frozenset[str] = _NONE
 
     def __repr__(self) -> str:
         return f"<Attempts {self.num_prefills} prefills, {self.num_migrations} migrations, last {self.last_error!r}>"
@@ -137,10 +141,9 @@ class Attempts:
 
         ``now_s`` is of any monotonic clock.
         """
-        failure = situation.failure
-        if failure is Failure.READ_FAILED and situation.leg is Leg.DECODE and self._num_reads + 1 >= MAX_FAILED_READS:
-            failure = Failure.P_BROKEN
-        row = row_of(situation.leg, failure, can_continue=situation.can_continue, has_lease=situation.has_lease)
+        row = row_of(
+            situation.leg, self._kind_of(situation), can_continue=situation.can_continue, has_lease=situation.has_lease
+        )
         if situation.leg is not Leg.HELD:
             self.last_error = situation.error
         self._exclude(row, situation)
@@ -155,6 +158,19 @@ class Attempts:
             return Decision(row.next)
         self.num_aborts += 1
         return Decision(row.next, ABORT_WAITS_S[self.num_aborts - 1])
+
+    def _kind_of(self, situation: Situation) -> Failure:
+        """The failure, by what was tried before."""
+        failure = situation.failure
+        if situation.leg is Leg.STREAM:
+            return failure
+        if failure is Failure.READ_FAILED and situation.leg is Leg.DECODE and self._num_reads + 1 >= MAX_FAILED_READS:
+            return Failure.P_BROKEN
+        if failure is Failure.NOT_TAKEN:
+            if situation.engine in self._refused:
+                return Failure.NOT_TAKEN_AGAIN
+            self._refused |= {situation.engine}
+        return failure
 
     def _exclude(self, row: FailureRow, situation: Situation) -> None:
         worker = situation.worker

@@ -37,6 +37,8 @@ class Failure(StrEnum):
 
     #: The worker never had the request: it refused the connection, or its engine was already dead.
     NOT_TAKEN = "not taken"
+    #: The same, by an engine that had not taken this request before either: its ``/health`` says that it can.
+    NOT_TAKEN_AGAIN = "not taken again"
     #: The connection broke, or the engine died, while the worker had the request; maybe because of the request.
     DIED = "died"
     #: No answer in time.
@@ -117,7 +119,7 @@ def _rows() -> Iterator[FailureRow]:
 
     leg = Leg.PREFILL
     yield FailureRow(leg, Failure.NOT_TAKEN, None, None, Next.PREFILL, spends=False)
-    for failure in (*ordinary, Failure.READ_FAILED):
+    for failure in (*ordinary, Failure.NOT_TAKEN_AGAIN, Failure.READ_FAILED):
         yield FailureRow(leg, failure, None, None, Next.PREFILL, CountsAs.PREFILL)
     yield FailureRow(leg, Failure.ABORTED, None, None, Next.PREFILL, CountsAs.ABORT)
 
@@ -130,7 +132,7 @@ def _rows() -> Iterator[FailureRow]:
     leg = Leg.DECODE
     yield FailureRow(leg, Failure.NOT_TAKEN, None, True, Next.SAME_BLOCKS, spends=False)
     yield FailureRow(leg, Failure.NOT_TAKEN, None, False, Next.PREFILL, spends=False)
-    for failure in ordinary:
+    for failure in (*ordinary, Failure.NOT_TAKEN_AGAIN):
         yield FailureRow(leg, failure, None, True, Next.SAME_BLOCKS, CountsAs.DECODE)
         yield FailureRow(leg, failure, None, False, Next.PREFILL, CountsAs.DECODE)
     yield FailureRow(leg, Failure.READ_FAILED, None, True, Next.SAME_BLOCKS, CountsAs.READ)
@@ -140,7 +142,7 @@ def _rows() -> Iterator[FailureRow]:
 
     leg = Leg.ALONE
     yield FailureRow(leg, Failure.NOT_TAKEN, None, None, Next.OTHER_WORKER, spends=False)
-    for failure in (*ordinary, Failure.READ_FAILED):
+    for failure in (*ordinary, Failure.NOT_TAKEN_AGAIN, Failure.READ_FAILED):
         yield FailureRow(leg, failure, None, None, Next.OTHER_WORKER, CountsAs.DECODE)
     yield FailureRow(leg, Failure.ABORTED, None, None, Next.PREFILL, CountsAs.ABORT)
 

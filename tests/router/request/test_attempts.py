@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -33,6 +34,8 @@ OF_WORKERS = (
     Failure.ABORTED,
     Failure.READ_FAILED,
 )
+#: What only a second failure of a kind is, by that kind.
+FIRST = {Failure.P_BROKEN: Failure.READ_FAILED, Failure.NOT_TAKEN_AGAIN: Failure.NOT_TAKEN}
 PLENTY = Limits(99, 99, 99, 99)
 ERROR = UpstreamError("It broke.")
 P = Worker("p", "http://p", Role.PREFILL, 8)
@@ -78,13 +81,12 @@ def test_the_docs_show_the_table() -> None:
 def test_each_row_does_what_it_says(row: FailureRow) -> None:
     attempts, budget = made()
     attempts.num_prefills = 0 if row.leg is Leg.PREFILL else 1
-    if row.failure is Failure.P_BROKEN:  # it is what the second read that fails makes of the first
-        attempts.after(at(Leg.DECODE, Failure.READ_FAILED), 0.0)
-        row_paid = paid(budget)
-        decision = attempts.after(at(Leg.DECODE, Failure.READ_FAILED), 0.0)
-    else:
-        row_paid = 0
-        decision = attempts.after(of(row), 0.0)
+    situation = of(row)
+    if row.failure in FIRST:  # it is what the second failure makes of the first
+        situation = replace(situation, failure=FIRST[row.failure])
+        attempts.after(situation, 0.0)
+    row_paid = paid(budget)
+    decision = attempts.after(situation, 0.0)
 
     assert decision.next is row.next
     assert (decision.error is ERROR) == (row.next is Next.GIVE_UP)
@@ -104,8 +106,7 @@ def test_each_row_does_what_it_says(row: FailureRow) -> None:
     assert attempts.last_error is (None if row.leg is Leg.HELD else ERROR)
 
 
-# P_BROKEN takes a read that failed, and was paid for, before it.
-@pytest.mark.parametrize("row", [row for row in ROWS if row.spends and row.failure is not Failure.P_BROKEN], ids=id_of)
+@pytest.mark.parametrize("row", [row for row in ROWS if row.spends and row.failure not in FIRST], ids=id_of)
 def test_without_budget_whatever_costs_some_is_given_up(row: FailureRow) -> None:
     attempts, _ = made(num_retries=0)
     attempts.num_prefills = 1
@@ -130,11 +131,19 @@ class TestBounds:
         attempts.prefilled()
         assert nexts(attempts, lost) == [Next.GIVE_UP]
 
-    def test_what_was_not_taken_is_no_attempt(self) -> None:
+    @pytest.mark.parametrize("leg", [Leg.PREFILL, Leg.DECODE, Leg.ALONE])
+    def test_what_each_engine_does_not_take_once_is_no_attempt(self, leg: Leg) -> None:
         attempts, budget = made(Limits(1, 1, 9, 9), num_retries=0)
-        refused = [at(leg, Failure.NOT_TAKEN) for leg in (Leg.PREFILL, Leg.DECODE, Leg.ALONE)] * 20
+        refused = [replace(at(leg, Failure.NOT_TAKEN), engine=f"engine {number}") for number in range(20)]
         assert Next.GIVE_UP not in nexts(attempts, *refused)
         assert (attempts.num_prefills, paid(budget)) == (0, 0)
+
+    @pytest.mark.parametrize("leg", [Leg.PREFILL, Leg.DECODE, Leg.ALONE])
+    def test_what_one_engine_does_not_take_again_is_an_attempt_and_a_retry(self, leg: Leg) -> None:
+        attempts, budget = made(Limits(3, 3, 9, 9))
+        refused = [at(leg, Failure.NOT_TAKEN)] * 4
+        assert [one is Next.GIVE_UP for one in nexts(attempts, *refused)] == [False] * 3 + [True]
+        assert paid(budget) == 2
 
     @pytest.mark.parametrize("leg", [Leg.DECODE, Leg.ALONE])
     def test_decodes_of_one_prefill(self, leg: Leg) -> None:

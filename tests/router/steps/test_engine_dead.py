@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from router.settings import RouterSettings
 
 WHOLE = "".join(map(word, range(4)))
+#: By default, of one leg.
+MAX_ATTEMPTS = 3
 CODES = pytest.mark.parametrize("code", ["engine_dead", "engine_gone"])
 DIED = {"error": {"message": "rank 0 was killed", "type": "service_unavailable_error", "code": "engine_dead"}}
 
@@ -99,6 +101,30 @@ class TestNothingToSpare:
         only.dead = ""
         cluster.announce()
         assert (await asked).status_code == 200
+
+
+GONE = Refuse(503, {"error": {"message": "no engine", "type": "service_unavailable_error", "code": "engine_gone"}})
+
+
+@pytest.mark.parametrize("role", ["prefill", "decode", "both"])
+async def test_a_worker_that_is_healthy_and_takes_nothing_is_asked_a_few_times(cluster: Cluster, role: str) -> None:
+    """Its ``/health`` is fine, so a probe brings it back each time."""
+    workers = [await cluster.add(each) for each in ((role,) if role == "both" else ("prefill", "decode"))]
+    (bad,) = (one for one in workers if one.role == role)
+    other = await cluster.add(role)
+    bad.script.extend([GONE] * 50)
+    assert await answers(cluster, 2) == [WHOLE] * 2, "another one takes them"
+    await other.stop()
+    cluster.workers.remove(other)
+    cluster.announce()
+    bad.bodies.clear()
+    response = await cluster.post(chat())
+    if role == "prefill":  # D does it all
+        assert response.status_code == 200
+    else:
+        assert (response.status_code, response.json()["error"]["code"]) == (503, "worker_unreachable")
+    assert len(bad.bodies) <= 1 + MAX_ATTEMPTS * MAX_ATTEMPTS
+    cluster.check_idle()
 
 
 async def test_an_engine_that_dies_with_a_request_is_left_at_once(cluster: Cluster) -> None:
