@@ -54,11 +54,13 @@ TABLE: Final[dict[BreakerState, dict[BreakerEvent, BreakerState]]] = {
 class Breaker:
     """The breaker of one worker. ``limit``: failures in a row that open it."""
 
-    __slots__ = ("_is_trying", "_limit", "_pause_s", "_probe_at_s", "num_failures", "state")
+    __slots__ = ("_limit", "_num_trials", "_pause_s", "_probe_at_s", "_trial", "num_failures", "state")
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._is_trying = False
+        #: The number of the trial under way; 0: there is none.
+        self._trial = 0
+        self._num_trials = 0
         self._pause_s = FIRST_PAUSE_S
         self._probe_at_s = 0.0
         self.state = BreakerState.CLOSED
@@ -71,7 +73,7 @@ class Breaker:
     @property
     def trusts(self) -> bool:
         """Whether the worker may be sent requests that other workers could take."""
-        return self.state is BreakerState.CLOSED or (self.state is BreakerState.HALF_OPEN and not self._is_trying)
+        return self.state is BreakerState.CLOSED or (self.state is BreakerState.HALF_OPEN and not self._trial)
 
     def failed(self, now_s: float) -> bool:
         """Note a failed request. Returns True if that opened the breaker: probe the worker after ``wait_s``."""
@@ -106,20 +108,29 @@ class Breaker:
         """Seconds until the next probe."""
         return max(0.0, self._probe_at_s - now_s)
 
-    def sent(self) -> None:
-        """Note that a request is sent. While the breaker is half open, this request is the trial."""
-        self._is_trying = self.state is BreakerState.HALF_OPEN
+    def sent(self) -> int:
+        """Note that a request is sent. While the breaker is half open, the first one is the trial. Returns its number,
+        for ``left``; 0: it is not the trial.
+        """
+        if self.state is not BreakerState.HALF_OPEN or self._trial:
+            return 0
+        self._num_trials += 1
+        self._trial = self._num_trials
+        return self._trial
 
-    def left(self) -> None:
-        """Note that a request is over, maybe without a result (its client left): the next one may be the trial."""
-        self._is_trying = False
+    def left(self, trial: int) -> None:
+        """Note that a request is over. After the trial, maybe without a result (its client left), the next request is
+        one. Those that were sent before it say nothing of it.
+        """
+        if trial and trial == self._trial:
+            self._trial = 0
 
     def _on(self, event: BreakerEvent) -> bool:
         following = TABLE[self.state].get(event)
         if following is None:
             return False
         self.state = following
-        self._is_trying = False
+        self._trial = 0
         return True
 
     def _grow(self) -> None:

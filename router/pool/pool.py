@@ -228,17 +228,17 @@ class WorkerPool:
         """Reserve a place on the worker for a request that will take ``num_blocks`` blocks."""
         worker.in_flight += 1
         worker.held_blocks += num_blocks
-        worker.breaker.sent()
+        trial = worker.breaker.sent()
         for watcher in worker.watchers:  # as ``changed``, without a call
             watcher.add(worker)
-        return Reservation(worker, num_blocks)
+        return Reservation(worker, num_blocks, trial)
 
     def leave(self, reservation: Reservation) -> None:
         """Release a request's place: it is over on that worker."""
         worker = reservation.worker
         worker.in_flight -= 1
         worker.held_blocks -= reservation.num_blocks
-        worker.breaker.left()
+        worker.breaker.left(reservation.trial)
         for watcher in worker.watchers:
             watcher.add(worker)
         self.room_changed()

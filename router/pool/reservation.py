@@ -15,3 +15,6 @@ class Reservation(msgspec.Struct, frozen=True, eq=False):
 
     worker: Worker
     num_blocks: int = 0
+    #: What the worker's breaker knows the request by, if the request tries whether the worker works again; 0: it does
+    #: not.
+    trial: int = 0

@@ -40,13 +40,31 @@ def test_one_request_at_a_time_tries_a_half_open_one() -> None:
     breaker = opened()
     assert breaker.probe_answered()
     assert breaker.trusts
-    breaker.sent()
+    trial = breaker.sent()
     assert not breaker.trusts
-    breaker.left()
+    breaker.left(trial)
     assert breaker.trusts, "the client left: no verdict"
     breaker.sent()
     assert breaker.succeeded()
     assert (breaker.state, breaker.trusts, breaker.num_failures) == (CLOSED, True, 0)
+
+
+def test_who_was_sent_before_the_trial_ends_no_trial() -> None:
+    breaker = Breaker(1)
+    before = breaker.sent()
+    breaker.failed(0.0)
+    breaker.probe_answered()
+    trial, beside = breaker.sent(), breaker.sent()
+    for one in (before, beside):
+        breaker.left(one)
+        assert not breaker.trusts, "the trial is still under way"
+    breaker.failed(0.0)
+    breaker.probe_answered()
+    following = breaker.sent()
+    breaker.left(trial)
+    assert not breaker.trusts, "another trial is under way"
+    breaker.left(following)
+    assert breaker.trusts
 
 
 def test_a_request_that_succeeds_closes_an_open_one() -> None:
@@ -76,6 +94,7 @@ def test_pauses_grow_until_it_closes() -> None:
 @given(st.lists(st.sampled_from(["failed", "succeeded", "answered", "silent", "sent", "left"]), max_size=40))
 def test_any_order_of_events_keeps_to_the_table(events: list[str]) -> None:
     breaker = Breaker(3)
+    sent: list[int] = []
     for event in events:
         before = breaker.state
         match event:
@@ -89,9 +108,9 @@ def test_any_order_of_events_keeps_to_the_table(events: list[str]) -> None:
             case "silent":
                 breaker.probe_failed(0.0)
             case "sent":
-                breaker.sent()
+                sent.append(breaker.sent())
             case _:
-                breaker.left()
+                breaker.left(sent.pop() if sent else 0)
         assert breaker.state is before or breaker.state in TABLE[before].values()
         assert breaker.trusts or breaker.state is not CLOSED
 
