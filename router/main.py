@@ -117,17 +117,45 @@ async def serve(
     internal: socket.socket | None = None,
     tls: RouterTls = RouterTls(),  # noqa: B008 (frozen)
 ) -> None:
-    """Serve on bound sockets until asked to stop; then close all parts, each before those that it needs.
+    """Serve on bound sockets until asked to stop; then close all parts, each before those that it needs, and though
+    another one fails.
 
     ``internal`` is the socket for other routers; None without Redis, since there are no others then.
     """
     pipe.tell(Progress(text="router: connecting"))
+    async with contextlib.AsyncExitStack() as parts:  # what is entered last is closed first
+        parts.callback(stores.leases.close)
+        parts.push_async_callback(stores.vllm_servers.close)
+        parts.push_async_callback(stores.registry.close)
+        await _serve(parts, settings, sock, stores, pipe, internal, tls)
+
+
+async def _serve(
+    parts: contextlib.AsyncExitStack,
+    settings: RouterSettings,
+    sock: socket.socket,
+    stores: RouterStores,
+    pipe: StatusPipe,
+    internal: socket.socket | None,
+    tls: RouterTls,
+) -> None:
     leases = LeaseClient(stores.leases, settings)
     membership = None
     if stores.routers is not None and internal is not None:
         membership = Membership(settings, stores.routers, sock, internal, tls.internal)
+        parts.push_async_callback(membership.stop)
     services = build_services(settings, leases, None if membership is None else membership.peers, tls.internal)
     services.metrics.ignored_announcements = stores.ignored
+    for close in (
+        services.vllm_leases.close,
+        services.upstream.close,
+        services.missing_engines.close,
+        services.direct_releases.close,
+        leases.close,
+        services.cleanup.close,
+        services.prefill_aborts.close,
+    ):
+        parts.push_async_callback(close)
     token = settings.internal_token
     hello = None if token is None else WorkerHello(services.upstream, hello_key(token.get_secret_value()))
     workers = ProvenWorkers(services.pool, hello, services.metrics.worker_proofs)
@@ -142,15 +170,16 @@ async def serve(
         unexpected_expiries=services.metrics.vllm_unexpected_expiries,
         outcomes=services.metrics.vllm_polls,
     )
+    for close in (vllm_workers.close, probes.close, workers.close):
+        parts.push_async_callback(close)
     services.pool.add_static(settings.prefill, settings.decode)
     if settings.prefill and not settings.decode:
         logger.warning("prefill workers were given and no decode worker: decode workers have to come from the registry")
     follower = workers if tls.internal is None else OnlyTls(workers)
     announced = AnnouncedServers(services.pool, only_tls=tls.internal is not None)
-    watches = [
-        asyncio.create_task(discover(stores.registry, follower)),
-        asyncio.create_task(discover(stores.vllm_servers, announced)),
-    ]
+    for watch in (discover(stores.registry, follower), discover(stores.vllm_servers, announced)):
+        parts.push_async_callback(end_task, asyncio.create_task(watch))
+    parts.callback(services.peers.on_dead.clear)  # a listener would start ``services.cleanup``, which closes soon
     recorder = HistoryRecorder(services)
     front = create_app(services, LeaseListing(stores.leases), recorder)
     url = _url(settings, sock)
@@ -161,36 +190,14 @@ async def serve(
         internal_url = "" if membership is None else membership.peers.record.internal_url
         pipe.tell(Ready(url=url, internal_url=internal_url))
 
-    learning: asyncio.Task[None] | None = None
     server = RouterServer(front, services, on_ready=on_ready, tls=tls.public)
-    try:
-        if membership is not None:
-            shares = internal_routes(services), metrics_state_routes(services), live_share_routes(services, recorder)
-            await membership.start(internal_app(services, *shares), services.body_budget)
-            learning = asyncio.create_task(learn_from_others(services, membership.peers))
-            await _first_news(workers.met, membership.peers.met)
-        await server.serve(sockets=[sock])
-    finally:
-        services.peers.on_dead.clear()  # ``services.cleanup``, which a listener would start, is about to be closed
-        for watch in watches:
-            await end_task(watch)
-        await workers.close()
-        if learning is not None:
-            await end_task(learning)
-        await probes.close()
-        await vllm_workers.close()
-        await services.prefill_aborts.close()
-        await services.cleanup.close()
-        await leases.close()
-        await services.direct_releases.close()
-        await services.missing_engines.close()
-        await services.upstream.close()
-        await services.vllm_leases.close()
-        if membership is not None:
-            await membership.stop()
-        await stores.registry.close()
-        await stores.vllm_servers.close()
-        stores.leases.close()
+    if membership is not None:
+        shares = internal_routes(services), metrics_state_routes(services), live_share_routes(services, recorder)
+        await membership.start(internal_app(services, *shares), services.body_budget)
+        learning = asyncio.create_task(learn_from_others(services, membership.peers))
+        parts.push_async_callback(end_task, learning)
+        await _first_news(workers.met, membership.peers.met)
+    await server.serve(sockets=[sock])
 
 
 def _tune_collector() -> None:

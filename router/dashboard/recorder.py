@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING
 
 from router.dashboard.history import HistogramCounts, History, Totals
@@ -51,6 +52,12 @@ def _histograms(metrics: Metrics) -> dict[str, Buckets]:
     return {TTFT: metrics.ttft, ITL: metrics.itl, **phases}
 
 
+#: The least seconds between two looks: after a failed one the history still waits for the same step.
+AGAIN_S = 0.1
+
+log = logging.getLogger("baton.router")
+
+
 class HistoryRecorder:
     """Closes the steps of ``history`` as they end, for as long as the loop runs. Needs a running loop."""
 
@@ -66,5 +73,9 @@ class HistoryRecorder:
         return self._loop.time()
 
     def _wake(self) -> None:
-        self.history.sample(self._loop.time(), read_totals(self._services))
-        self._loop.call_at(self.history.next_s, self._wake)
+        now_s = self._loop.time()
+        try:
+            self.history.sample(now_s, read_totals(self._services))
+        except Exception:
+            log.exception("a step of the dashboard's history is missing")
+        self._loop.call_at(max(self.history.next_s, now_s + AGAIN_S), self._wake)
