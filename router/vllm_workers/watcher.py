@@ -109,19 +109,21 @@ class Watcher:
         is_other = load.started_s != self._started_s
         if is_other and self._is_met:  # it was away between two questions
             version, models = await self._server.version(), await self._server.models()
-        known = _pairs_by(worker)
-        worker.version = version
-        if not self._is_met or is_other:
-            await self._meet(load, is_other)
-        elif (answer := self._side_channel.answer_since()) is not None:
-            self._note_answer(answer)
-        self._take_over(load)
-        self._is_met, self._started_s = True, load.started_s
-        worker.weights_fingerprint = _fingerprint(worker, models)
+        known = _routes_by(worker)
+        try:
+            worker.version = version
+            if not self._is_met or is_other:
+                await self._meet(load, is_other)
+            elif (answer := self._side_channel.answer_since()) is not None:
+                self._note_answer(answer)
+            self._take_over(load)
+            self._is_met, self._started_s = True, load.started_s
+            worker.weights_fingerprint = _fingerprint(worker, models)
+        finally:  # also if the questions end half-way: the next ones would find nothing new
+            if known != _routes_by(worker):
+                self._pool.learned(worker)
         if models != worker.facts or worker.models is None:
             self._pool.learn_models(worker, models)
-        elif known != _pairs_by(worker):
-            self._pool.learned(worker)
         announced = worker.announced_load
         num_leases = 0 if announced is None else announced.leases
         self._pool.reported(worker, load.as_worker_load(num_leases), load.full_at, num_sent)
@@ -198,9 +200,10 @@ class Watcher:
             self._pool.learned(self._worker)
 
 
-def _pairs_by(worker: Worker) -> tuple[str, str, bool, int, bool]:
-    """What decides with whom it is paired, besides its models."""
-    return worker.version, worker.compatibility_hash, worker.other_format, worker.block_size, worker.hands_off
+def _routes_by(worker: Worker) -> tuple[object, ...]:
+    """What decides with whom it is paired, and whose streams it may continue, besides its models."""
+    pairs_by = worker.version, worker.compatibility_hash, worker.other_format, worker.block_size, worker.hands_off
+    return *pairs_by, worker.engine_id, worker.weights_fingerprint
 
 
 def _fingerprint(worker: Worker, models: Mapping[str, ModelFacts]) -> str:

@@ -220,6 +220,18 @@ async def test_a_p_whose_hand_offs_lack_a_block_is_told_so(watched: Watched) -> 
     assert (p.takes_work, d.problem) == (True, "")
 
 
+async def test_a_server_that_at_last_names_its_own_engine_can_be_read_from_and_read(watched: Watched) -> None:
+    """The side channel of another one had answered for it, so the route that was made then leaves it out."""
+    servers = [await watched.server() for _ in range(3)]
+    watched.channels.serve(servers[2].port, engine_id=f"engine of {servers[0].port}")
+    p, first, second = watched.pool.add_static([servers[0].address], [one.address for one in servers[1:]])
+    await known(p, first, second)
+    await eventually(lambda: watched.pool.route("tiny").readers(p) == (first,))
+    watched.channels.serve(servers[2].port, engine_id="its own")
+    await servers[2].restart()
+    await eventually(lambda: watched.pool.route("tiny").readers(p) == (first, second))
+
+
 async def test_another_engine_is_noticed_without_its_id(watched: Watched) -> None:
     p, _ = await watched.pair()
     del watched.channels.facts[watched.servers[0].port]
