@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import errno
 import socket
-from typing import TYPE_CHECKING
+import sys
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 #: Connections that may wait to be accepted: asyncio's 100 drops some when hundreds of clients come at once.
 BACKLOG = 4096
+#: Where ``tcpi_bytes_acked`` stands in Linux's ``struct tcp_info``.
+_ACKED: Final = slice(120, 128)
 
 
 def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
@@ -80,6 +83,17 @@ def set_tcp_options(sock: socket.socket, options: Mapping[str, int]) -> None:
                 real.setsockopt(socket.IPPROTO_TCP, option, value)
     finally:
         real.detach()
+
+
+def num_acknowledged(sock: socket.socket) -> int | None:
+    """How many bytes of a TCP connection the other system has acknowledged; to have connected is one of them, where one
+    has. None: this system does not say. Only Linux does.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _ACKED.stop)
+        if len(info) == _ACKED.stop:
+            return int.from_bytes(info[_ACKED], sys.byteorder)
+    return None
 
 
 def port_of(bound: socket.socket) -> int:

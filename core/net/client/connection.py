@@ -17,7 +17,7 @@ from core.net.client.errors import CallError, ConnectionLost, NotHttp
 from core.net.deadlines import Timeouts
 from core.net.known_head import KnownHead
 from core.net.late_writes import Writer, write
-from core.net.sockets import set_tcp_options
+from core.net.sockets import num_acknowledged, set_tcp_options
 
 if TYPE_CHECKING:
     from core.net.late_writes import LateWrites
@@ -65,7 +65,9 @@ class Connection(Writer):
         "_known_kept",
         "_late_writes",
         "_names",
+        "_num_earlier_bytes",
         "_num_head_bytes",
+        "_num_sent_bytes",
         "_parser",
         "_parts",
         "_paused",
@@ -109,6 +111,8 @@ class Connection(Writer):
         #: The names in the head that the parser reads, if that is to be learned.
         self._names: list[bytes] | None = None
         self._paused = False
+        #: Bytes of all requests, and of those before the last one.
+        self._num_sent_bytes = self._num_earlier_bytes = 0
         #: The pieces of the body in the data under way.
         self._parts: list[bytes] = []
         #: Whether a chunk has ended and none has begun since; and whether the next byte is the first one of a chunk.
@@ -129,6 +133,8 @@ class Connection(Writer):
         answer = self._answer = HttpAnswer(self)
         self._until_eof = True
         self._num_head_bytes = 0
+        self._num_earlier_bytes = self._num_sent_bytes
+        self._num_sent_bytes += len(head) + body_bytes
         transport = self._transport
         if transport is None or transport.is_closing():
             answer.fail(ConnectionLost("the connection is closed"))
@@ -221,11 +227,24 @@ class Connection(Writer):
             answer.wake()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        lost = ConnectionLost("the worker closed the connection")
+        if self._answer is not None:
+            lost.was_taken = self._may_be_taken()
         self._transport = None
         self._everyone.discard(self)
         if self in self.idle:
             self.idle.remove(self)
-        self._lose(ConnectionLost("the worker closed the connection"), exc)
+        self._lose(lost, exc)
+
+    def _may_be_taken(self) -> bool:
+        """Whether the worker's system may have acknowledged some of the last request. Only Linux says so, and what was
+        encrypted has another number of bytes.
+        """
+        transport = self._transport
+        if transport is None or transport.get_extra_info("ssl_object") is not None:
+            return True
+        num_bytes = num_acknowledged(transport.get_extra_info("socket"))
+        return num_bytes is None or num_bytes > self._num_earlier_bytes + 1
 
     def pause_writing(self) -> None:
         """The buffer for writing is full. Nobody waits for room: a request is written in one piece."""

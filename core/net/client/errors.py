@@ -18,12 +18,16 @@ class CallError(Exception):
 class ConnectError(CallError):
     """No connection could be made, so that nothing reached the server, unless ``was_sent``."""
 
-    #: The request had been sent on a kept connection, which broke; then no new connection could be made.
+    #: The request had been sent on a kept connection, which broke when some of it may have been taken; then no new
+    #: connection could be made.
     was_sent = False
 
 
 class ConnectionLost(CallError):
     """The connection broke while a request was under way. An OSError that broke it is the ``__cause__``."""
+
+    #: Whether the server's system may have taken some of the request. False: it surely has not, so nothing ran.
+    was_taken = True
 
 
 class NotHttp(ConnectionLost):

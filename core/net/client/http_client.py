@@ -142,12 +142,13 @@ class HttpClient:
             loop = self._loop = asyncio.get_running_loop()
         sent_s = loop.time()
         connection = kept = origin.take(sent_s)
+        was_taken = False
         while True:
             if connection is None:
                 try:
                     connection = await self._connect(origin)
                 except ConnectError as error:
-                    error.was_sent = kept is not None
+                    error.was_sent = was_taken
                     raise
             if sending is not None:
                 _tell(connection, sending)
@@ -157,7 +158,8 @@ class HttpClient:
             try:
                 await answer.headers()
                 return answer
-            except ConnectionLost:
+            except ConnectionLost as lost:
+                was_taken = lost.was_taken
                 is_stale = connection is kept and not answer.started and loop.time() - sent_s <= STALE_S
                 if once or not is_stale:
                     raise

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
-import sys
 from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import unquote_to_bytes
 
@@ -26,6 +24,7 @@ from core.net.served.flow import Flow
 from core.net.served.heads import check_host, check_transfer_coding, unknown_method, without_upgrade
 from core.net.served.notices import BAD_REQUEST, LARGE_HEAD
 from core.net.served.old_clients import OldCall
+from core.net.sockets import num_acknowledged
 from core.protocol.errors import ApiError, BadRequestError, BodyTimeoutError, HeadTooLargeError
 
 if TYPE_CHECKING:
@@ -47,9 +46,6 @@ _KEYS: Final = frozenset({b"authorization", b"x-api-key"})
 #: Headers that are looked at as they come.
 _LOOKED_AT: Final = frozenset({b"host", b"expect", b"transfer-encoding"}) | _KEYS
 _LINE_END: Final = b"\r\n"
-#: ``tcpi_bytes_acked`` in Linux's ``struct tcp_info``: 64 bits. The fill of buffers is no measure: TLS has a buffer of
-#: its own, and the system's takes more only when a third of it is free.
-_ACKED: Final = slice(120, 128)
 
 
 class _Patient(asyncio.Transport):
@@ -619,14 +615,11 @@ class Connection:
 
     def taken_bytes(self) -> int:
         """The number of bytes that the client's system has acknowledged. Only Linux reports them; elsewhere returns
-        minus ``unsent_bytes``.
+        minus ``unsent_bytes``, which is no good measure: TLS has a buffer of its own, and the system's takes more only
+        when a third of it is free.
         """
-        sock = self.transport.get_extra_info("socket")
-        with contextlib.suppress(OSError, AttributeError):  # only Linux reports it
-            info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _ACKED.stop)
-            if len(info) == _ACKED.stop:
-                return int.from_bytes(info[_ACKED], sys.byteorder)
-        return -self.unsent_bytes()
+        num_bytes = num_acknowledged(self.transport.get_extra_info("socket"))
+        return -self.unsent_bytes() if num_bytes is None else num_bytes
 
     def refuse_late_head(self) -> None:
         """Answer 408 if a part of a head has come, and close."""

@@ -150,6 +150,35 @@ async def test_a_kept_connection_that_the_worker_dropped_is_replaced(
     assert (server.num_connections, len(server.requests)) == (2, 3)
 
 
+@pytest.mark.parametrize("taken", [False, True])
+async def test_whether_a_worker_that_is_gone_had_the_request(upstream: HttpClient, taken: bool) -> None:
+    """It closes a kept connection and its port: before the request came, or when its system had taken some of it."""
+    loop = asyncio.get_running_loop()
+    port = socket.create_server(("127.0.0.1", 0))
+    port.setblocking(False)
+    url = f"http://127.0.0.1:{port.getsockname()[1]}"
+    first = asyncio.create_task(upstream.request("POST", url, "/v1/x", (), b"body", 10))
+    there, _ = await loop.sock_accept(port)
+    await loop.sock_recv(there, 10_000)
+    await loop.sock_sendall(there, OK)
+    (await first).close()
+
+    async def read_and_leave() -> None:
+        await loop.sock_recv(there, 10_000)
+        there.close()
+
+    port.close()
+    if taken:
+        reading = asyncio.create_task(read_and_leave())
+    else:
+        there.close()  # of which the client has not heard yet
+    with pytest.raises(ConnectError) as refused:
+        await upstream.request("POST", url, "/v1/x", (), b"body", 10)
+    assert refused.value.was_sent is taken
+    if taken:
+        await reading
+
+
 async def test_what_must_be_sent_once_is_not_sent_again(
     server: Server, upstream: HttpClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
