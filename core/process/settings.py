@@ -190,7 +190,7 @@ class ProcessSettings(Settings):
         60.0,
         gt=0,
         description="Longest time that a client may take nothing of its answer, seconds; then the connection is "
-        "closed. Completions and chats end by their own deadline, request_timeout_s of the router.",
+        "closed, and its request ends. A worker's answer to a router ends by request_timeout_s of the router instead.",
     )
     max_connections: int | None = Field(
         None,

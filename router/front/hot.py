@@ -231,7 +231,6 @@ class HotCalls:
             trace = self.tracing.begin(facts(exchange, now_s), call.headers, arrival.came_s, self._scheme)
             exchange.trace_with(trace)
         arrival.exchange = exchange
-        call.leave_to_deadline()
         services.active.add(exchange)
         if self._turns.left:
             self._start(call, exchange, reply)

@@ -273,10 +273,37 @@ async def test_an_error_instead_of_content_is_no_200(cluster: Cluster, event: by
     cluster.check_idle()
 
 
+def stalled(cluster: Cluster) -> socket.socket:
+    """Asks, and never reads."""
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    sock.connect(("127.0.0.1", int(cluster.url.rpartition(":")[2])))
+    body = json.dumps(chat(stream=True)).encode()
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n" % len(body)
+    sock.sendall(head + body)
+    return sock
+
+
+class TestUnreadTimeout:
+    @pytest.fixture
+    def settings(self) -> RouterSettings:
+        return make_settings(unread_timeout_s=0.1)
+
+    async def test_who_does_not_read_keeps_no_d_until_the_deadline(self, cluster: Cluster) -> None:
+        await cluster.add("prefill")
+        d = await cluster.add("decode")
+        d.script.append(Raw([token("x" * 60_000)] * 1000, then="hang"))
+        sock = stalled(cluster)
+        await eventually(lambda: cluster.services.metrics.outcomes["aborted", "client_gone"] == 1)
+        await eventually(lambda: d.num_disconnects == 1)
+        cluster.check_idle()
+        sock.close()
+
+
 class TestStalledReader:
     @pytest.fixture
     def settings(self) -> RouterSettings:
-        return make_settings(request_timeout_s=0.3, unread_timeout_s=0.02)  # its deadline is what ends it
+        return make_settings(request_timeout_s=0.3)  # shorter than it may read nothing
 
     async def test_it_does_not_outlive_its_deadline(
         self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -285,13 +312,7 @@ class TestStalledReader:
         await cluster.add("prefill")
         d = await cluster.add("decode")
         d.script.append(Raw([token("x" * 60_000)] * 1000))
-        sock = socket.socket()
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        sock.connect(("127.0.0.1", int(cluster.url.rpartition(":")[2])))
-        body = json.dumps(chat(stream=True)).encode()
-        sock.sendall(
-            b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n" % len(body) + body
-        )
+        sock = stalled(cluster)
         await eventually(lambda: cluster.services.metrics.outcomes["aborted", "deadline_exceeded"] == 1)
         await eventually(lambda: not cluster.server.server_state.tasks, "nobody waits for it any more")
         await eventually(lambda: not cluster.server.server_state.connections, "its connection is dropped")
