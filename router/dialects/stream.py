@@ -76,7 +76,7 @@ class DialectStream:
         if error is not None:
             self._fail(error)
         elif not self._is_over:
-            self._end() if data == _DONE else self._add(read_chunk(data))
+            self._end() if data.strip() == _DONE else self._add(read_chunk(data))
 
     def _add(self, chunk: ChatAnswer) -> None:
         self._usage = chunk.usage or self._usage

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 #: Seconds that the final error may wait for a client that does not read.
 LAST_WRITE_S = 1.0
-
+#: Bytes of a stream that are kept until its first content. Events without content are few; with more of them than that,
+#: the answer begins.
+MAX_UNSENT_BYTES: Final = 64 << 10
 
 _STREAM_LINES: Final = header_lines(EVENT_STREAM)
 
@@ -53,8 +55,12 @@ class Reply:
     def put(self, data: bytes, *, content: bool = True) -> bool:
         """Send part of a stream. Returns False if the client does not read as fast as that: ``drain`` before the next.
 
-        Data without ``content`` is kept until the first content comes.
+        Data without ``content`` is kept until the first content comes, or ``MAX_UNSENT_BYTES``.
         """
+        raise NotImplementedError
+
+    def put_comments(self, data: bytes) -> bool:
+        """Send comments, which only show that a worker computes: not before anything else has been sent."""
         raise NotImplementedError
 
     async def drain(self) -> None:
@@ -110,19 +116,24 @@ class ClientReply(Reply):
     def put(self, data: bytes, *, content: bool = True) -> bool:
         """Send part of a stream. Returns False if the client does not read as fast as that: ``drain`` before the next.
 
-        Data without ``content`` is kept until the first content comes.
+        Data without ``content`` is kept until the first content comes, or ``MAX_UNSENT_BYTES``.
         """
         call = self._call
         if self.started:
             return call.write(data)
         data = self._unsent + data
-        if not content:
+        if not content and len(data) <= MAX_UNSENT_BYTES:
             self._unsent = data
             return True
+        self._unsent = b""
         self.first_content_s = asyncio.get_running_loop().time()
         call.start(_STREAM_LINES + self._id_lines, data)
         self.started = True
         return not call.is_blocked
+
+    def put_comments(self, data: bytes) -> bool:
+        """Send comments, which only show that a worker computes: not before anything else has been sent."""
+        return not self.started or self._call.write(data)
 
     async def drain(self) -> None:
         """Wait until the client has read."""

@@ -17,7 +17,7 @@ from typing import Final
 
 import orjson
 
-from router.upstream.events import DONE_EVENT, END, MAX_EVENT_BYTES, EventTooLarge
+from router.upstream.events import DATA, DONE_EVENT, END, MAX_EVENT_BYTES, EventTooLarge, data_of
 
 #: The header that asks a worker for these lines.
 ASK_NAMES: Final = ("x-baton-token-ids", "1")
@@ -35,6 +35,7 @@ _COMMA: Final = ord(",")
 #: The longest line of tokens that ``line_bytes`` reads, bytes, with its end.
 _LINE_BYTES: Final = 16
 _LAST_WORDS: Final = b":end"
+_DATA_LINE: Final = b"\n" + DATA[:-1]
 _CACHED_KEY: Final = b'cached_tokens"'
 _CACHED: Final = re.compile(rb'cached_tokens":\s*(\d+)')
 _CREATED: Final = re.compile(rb'"created":\s*(\d+)')
@@ -160,6 +161,8 @@ class SentTokens:
     def _note(self, event: bytes) -> bytes:
         """Note the line of an event, and return the event without it; empty if there is nothing else."""
         if event[:1] != b":":
+            if event[:1] == b"\n":
+                return self._note(_from_its_line(event))
             self._num_unnamed += 1
             return event
         line, _, event = event.partition(b"\n")
@@ -194,21 +197,27 @@ class SentTokens:
 
 def has_token(events: bytes) -> bool:
     """Whether any of these whole events is named and not a part of an echoed prompt, which has a line without ids."""
-    return any(event[:1] == b":" and event[1:2] != b"\n" for event in events.split(END))
+    return any(event[:1] == b":" and event[1:2] != b"\n" for event in map(_from_its_line, events.split(END)))
+
+
+def _from_its_line(event: bytes) -> bytes:
+    return event.lstrip(b"\n") if event[:1] == b"\n" else event
 
 
 def num_shown(events: bytes) -> int:
-    """The number of these whole events that are not only comments."""
+    """The number of these whole events of which a client is told something: those with data."""
     num = begin = 0
     while begin < len(events):
         end = events.find(b"\n", begin)
-        if end == begin or events[begin] == _COLON or events[end + 1 : end + 2] != b"\n":
+        if not events.startswith(DATA, begin) or events[end + 1 : end + 2] != b"\n":
             return _num_shown(events)
-        num += 1  # nearly always: one line that is no comment
+        num += 1  # nearly always: one line, with data
         begin = end + len(END)
     return num
 
 
 def _num_shown(events: bytes) -> int:
     """Of any events."""
-    return sum(not all(line[:1] == b":" for line in event.split(b"\n")) for event in events.split(END) if event)
+    if events.find(_DATA_LINE) < 0 and not events.startswith(DATA[:-1]):  # only comments
+        return 0
+    return sum([data_of(event) is not None for event in events.split(END)])

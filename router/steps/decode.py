@@ -285,7 +285,8 @@ async def _open_stream(
     limit_bytes = settings.max_event_bytes
     timeout_s = settings.first_byte_timeout_s if timeout_s is None else timeout_s
     cutter = EventCutter(limit_bytes)
-    first = b""
+    first = bytearray()
+    num_opening = 0
     while True:
         data = await answer.chunk(timeout_s)
         events = cutter.feed(data) if data else cutter.rest()
@@ -295,12 +296,13 @@ async def _open_stream(
         if not data:
             raise ConnectionLost("the stream ended before it began")
         first += events
+        num_opening += events.count(END)
         if echoes:
             has_begun = has_token(events)
         else:
-            has_begun = first.count(END) >= num_events if judged else has_content(events) or len(first) > limit_bytes
+            has_begun = num_opening >= num_events if judged else has_content(events) or len(first) > limit_bytes
         if has_begun:
-            return first + cutter.rest()
+            return bytes(first) + cutter.rest()
         if len(first) > settings.max_answer_bytes:
             what = "The prompt with which the answer begins is larger than this router takes"
             raise too_large(what, settings.max_answer_bytes)

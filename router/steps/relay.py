@@ -19,7 +19,7 @@ from router.steps.failures import StreamBroken
 from router.steps.retry import after_stream, hold_against
 from router.upstream.content import has_content
 from router.upstream.event_shape import EventShape
-from router.upstream.events import DONE_EVENT, END, EventCutter, EventTooLarge, by_few
+from router.upstream.events import DONE_EVENT, END, EventCutter, EventTooLarge, by_few, ends_with_done
 from router.upstream.worker_errors import LOOKS_FAILED, error_event, may_try_another
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class _Pump:
         #: When the client was sent the last content. Gaps are measured from the first token on: the one before the
         #: second token is the hand-off that a client sees.
         self._last_s = request.reply.first_content_s
-        self.cutter = EventCutter(services.settings.max_event_bytes)
+        self.cutter = EventCutter(services.settings.max_event_bytes, is_begun=True)
         self._shape = EventShape()
         #: The last events.
         self.last = b""
@@ -143,7 +143,7 @@ class _Pump:
     @property
     def is_done(self) -> bool:
         """Whether the last event of the stream has come."""
-        return self.last.endswith(DONE_EVENT)
+        return self.last.endswith(DONE_EVENT) or ends_with_done(self.last)
 
     def take(self, data: bytes) -> bool:
         """Send what is whole of ``data``. Returns False if the client does not read as fast as D sends.
@@ -157,7 +157,6 @@ class _Pump:
         data = self.cutter.feed(data)
         if not data:
             return True
-        self.last = data
         looks_failed = data.find(LOOKS_FAILED) >= 0  # ``in`` would first look for a number
         if looks_failed and self.failed is None:
             self._look_for_error(data)
@@ -168,7 +167,8 @@ class _Pump:
         # Nearly every event is one token; the others (role, usage, end) are too few to matter.
         num_events = num_shown(data)
         if not num_events:  # only comment lines, which show that the worker still computes
-            return self._reply.put(data, content=False)
+            return self._reply.put_comments(data)
+        self.last = data
         if num_events == 1 and not looks_failed:
             self._shape.learn(data)
         return self._put(data, num_events)

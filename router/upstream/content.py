@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import orjson
 
-from router.upstream.events import END, data_of
+from router.upstream.events import DATA, END, data_of
 
 _EVENT: Final = b"event:"
 #: Before the text of a choice, as engines write it. In a text its quotes would be escaped.
@@ -39,7 +39,7 @@ def has_content(events: bytes) -> bool:
     """Whether any of these whole events has text, part of a tool call and so on, or ends the answer."""
     if events.find(_EVENT) < 0 and (_has_text(events, _CONTENT_KEY) or _has_text(events, _TEXT_KEY)):
         return True  # nearly always, and no JSON has been decoded
-    return any(_has_content(event) for event in events.split(END) if event)
+    return events.find(DATA[:-1]) >= 0 and any(_has_content(event) for event in events.split(END))
 
 
 def _has_text(events: bytes, key: bytes) -> bool:
@@ -54,12 +54,13 @@ def _has_text(events: bytes, key: bytes) -> bool:
 
 
 def _has_content(event: bytes) -> bool:
-    lines = event.split(b"\n")
-    for line in lines:
+    data = data_of(event)
+    if data is None:  # no client is told of it
+        return False
+    for line in event.split(b"\n"):
         if line.startswith(_EVENT):
             return line[len(_EVENT) :].strip() not in _OPENING
-    data = data_of(event)
-    return data is not None and _is_content(data)
+    return _is_content(data)
 
 
 def _is_content(data: bytes) -> bool:

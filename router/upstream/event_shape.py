@@ -12,6 +12,7 @@ from router.upstream.events import END
 
 _QUOTE: Final = ord('"')
 _NEWLINE: Final = ord("\n")
+_RETURN: Final = ord("\r")
 _BACKSLASH: Final = ord("\\")
 #: The one text with which an event might be an error: see ``worker_errors.LOOKS_FAILED``.
 _ERROR: Final = b"error"
@@ -47,7 +48,7 @@ class EventShape:
         if not (data.startswith(head) and data.endswith(tail)):
             return False
         for at in range(begin, end):
-            if data[at] in (_QUOTE, _NEWLINE):
+            if data[at] in (_QUOTE, _NEWLINE, _RETURN):
                 return False
         return end - begin != len(_ERROR) or data[begin:end] != _ERROR
 

@@ -37,10 +37,11 @@ class Answer(Protocol):
         has returned False: it takes no more for now. Raises what ``take`` raises, and as ``chunk``.
         """
 
-    async def read(self, limit_bytes: int, timeout_s: float) -> bytes:
+    async def read(self, limit_bytes: int, timeout_s: float, *, begins: bool = False) -> bytes:
         """The rest of the body. Raises ConnectionLost, AnswerTooLarge and CallTimeout.
 
         Raises ConnectionLost also for a 200 whose end only the closed connection marks: it may have been cut off.
+        ``begins``: of a longer body returns the beginning, which has more than ``limit_bytes``.
         """
 
     def watch(self, gap_s: float) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Final
 import orjson
 
 from core.protocol.errors import ApiError, UpstreamError
-from router.upstream.events import DATA
+from router.upstream.events import END, data_of
 
 #: Statuses after which another worker is tried. Other 4xx are about the request and go to the client unchanged.
 _TRY_ANOTHER = frozenset({408, 425, 429})
@@ -101,13 +101,13 @@ def error_event(events: bytes) -> ApiError | None:
     """The first error among the events of a stream, in OpenAI's envelope or as ``"object": "error"``."""
     if events.find(LOOKS_FAILED) < 0:  # ``in`` would first look for a number
         return None
-    for line in events.split(b"\n"):
-        if line.startswith(DATA) and LOOKS_FAILED in line:
-            parsed = _parsed(line[len(DATA) :])
-            if parsed.get("error") or parsed.get("object") == "error":
-                error = _inner(parsed)
-                status = error.get("code")
-                return WorkerError(status if isinstance(status, int) and 400 <= status <= 599 else 500, error)
+    for event in events.split(END):
+        data = data_of(event) if event.find(LOOKS_FAILED) >= 0 else None
+        parsed = {} if data is None else _parsed(data)
+        if parsed.get("error") or parsed.get("object") == "error":
+            error = _inner(parsed)
+            status = error.get("code")
+            return WorkerError(status if isinstance(status, int) and 400 <= status <= 599 else 500, error)
     return None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import io
 from typing import TYPE_CHECKING, Final, Protocol
 
 from core.net.client.errors import AnswerTooLarge, CallError, CallTimeout, ConnectionLost
@@ -145,33 +146,35 @@ class HttpAnswer:
         self._num_bytes = 0
         return data
 
-    async def read(self, limit_bytes: int, timeout_s: float | None) -> bytes:
+    async def read(self, limit_bytes: int, timeout_s: float | None, *, begins: bool = False) -> bytes:
         """Returns the rest of the body. Raises ConnectionLost, AnswerTooLarge and CallTimeout.
 
         Raises ConnectionLost also for a 200 that ends only because the connection closed: it may have been cut off.
+        ``begins``: of a longer body returns the beginning, which has more than ``limit_bytes``.
         """
         if self.complete and self._framed and self._num_bytes <= limit_bytes:  # a short one comes with its head
             return self._take_parts()
         if timeout_s is not None and self._connection is not None:
             timer = self._connection.call_later(timeout_s, self._slow)
             try:
-                return await self._read(limit_bytes)
+                return await self._read(limit_bytes, begins)
             finally:
                 timer.cancel()
-        return await self._read(limit_bytes)
+        return await self._read(limit_bytes, begins)
 
-    async def _read(self, limit_bytes: int) -> bytes:
-        parts = []
-        total = 0
-        while part := await self.chunk():
-            parts.append(part)
+    async def _read(self, limit_bytes: int, begins: bool) -> bytes:
+        first = await self.chunk()
+        more = io.BytesIO()  # a list of small pieces would take many times their bytes
+        total = len(first)
+        while total <= limit_bytes and (part := await self.chunk()):
+            more.write(part if total > len(first) else first + part)
             total += len(part)
-            if total > limit_bytes:
-                self.close()
-                raise AnswerTooLarge("the answer was larger than allowed")
-        if not self._framed and self.status == 200:
+        if total > limit_bytes and not begins:
+            self.close()
+            raise AnswerTooLarge("the answer was larger than allowed")
+        if self.complete and not self._framed and self.status == 200:
             raise ConnectionLost("nothing tells whether the answer is whole")
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        return more.getvalue() if total > len(first) else first
 
     def watch(self, gap_s: float) -> None:
         """From now on, ``chunk`` and ``pass_on`` raise CallTimeout when nothing has come for ``gap_s``, or at most 1.25

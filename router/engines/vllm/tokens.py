@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import orjson
 
-from router.request.sent_tokens import SentTokens
-from router.upstream.events import DONE_EVENT, END, EventTooLarge
+from router.request.sent_tokens import MAX_IDS_BYTES, SentTokens
+from router.upstream.events import DATA, END, EventTooLarge, data_of, is_done, with_data
 
 #: Everything that the router asked for and a client did not: removed from its events.
 _ASKED_FOR: Final = re.compile(rb',"(?:prompt_)?token_ids":(?:\[[0-9,]*\]|null)')
@@ -30,7 +30,7 @@ class VllmTokens(SentTokens):
     """The tokens of one stream, from all its servers. ``wants_ids``: the client itself asked for the ids."""
 
     __slots__ = (
-        "_is_parsed",
+        "_is_unknown",
         "_is_unsure",
         "_max_bytes",
         "_num_before",
@@ -51,7 +51,8 @@ class VllmTokens(SentTokens):
         #: How much of the ids has surely been shown: bytes, and ids.
         self._sure_bytes = self._sure_ids = 0
         self._is_unsure = False
-        self._is_parsed = False
+        #: Whether the client was sent something that the ids do not tell.
+        self._is_unknown = False
         #: Ids from the servers before this one; they are part of its prompt.
         self._num_before = 0
 
@@ -59,7 +60,7 @@ class VllmTokens(SentTokens):
         """Forget all tokens: the answer starts again."""
         super().forget()
         self._num_ids = self._sure_bytes = self._sure_ids = self._num_before = 0
-        self._is_unsure = self._is_parsed = False
+        self._is_unsure = self._is_unknown = False
 
     def leg(self, first: bytes, *, named: bool, opens: bool) -> None:
         """Note that a server's stream starts with ``first``."""
@@ -79,7 +80,7 @@ class VllmTokens(SentTokens):
 
     def can_continue(self) -> bool:
         """Whether another server can continue: prompt and tokens are known, and their text was shown as it is."""
-        known = bool(self.prompt_token_ids) and not (self._is_unsure or self._is_parsed)
+        known = bool(self.prompt_token_ids) and not (self._is_unsure or self._is_unknown)
         # A client that sees ids would get those again whose text it does not have yet.
         repeats = self._wants_ids and self._num_ids != self._sure_ids
         return self.named and known and not repeats
@@ -100,6 +101,8 @@ class VllmTokens(SentTokens):
 
     def _taken(self, event: bytes) -> bytes:
         event += END
+        if event.find(DATA[:-1]) < 0:  # a comment
+            return event
         if self._last_words or _FINISHED.search(event):
             return self._hold(self._shown(event))
         ids = _IDS.search(event)
@@ -108,10 +111,13 @@ class VllmTokens(SentTokens):
         if ids is not None and ids[1]:
             self._note_ids(ids[1], has_text=_TEXT.search(event) is not None)
         if _PARSED.search(event):
-            self._is_parsed = True
+            self._is_unknown = True
         return self._shown(event)
 
     def _note_ids(self, ids: bytes, *, has_text: bool) -> None:
+        if len(self._ids) + len(ids) > MAX_IDS_BYTES:
+            self._is_unknown = True
+            return
         num = ids.count(b",") + 1
         self._ids += ids + b","
         self._num_ids += num
@@ -122,7 +128,7 @@ class VllmTokens(SentTokens):
 
     def _hold(self, event: bytes) -> bytes:
         self._last_words += event
-        if self._last_words.endswith(DONE_EVENT):
+        if is_done(event):
             whole = bytes(self._last_words)
             self._last_words.clear()
             return whole
@@ -134,13 +140,14 @@ class VllmTokens(SentTokens):
         """The event as the client gets it."""
         if not self._wants_ids:
             event = _ASKED_FOR.sub(b"", event)
-        return event if not self.begun or event == DONE_EVENT else self._continued(event)
+        return event if not self.begun or is_done(event) else self._continued(event)
 
     def _continued(self, event: bytes) -> bytes:
         """An event of a continued stream: without a second role, with the first server's time, and the whole usage."""
-        if not event.startswith(b"data:"):
+        data = data_of(event)
+        if data is None:
             return event
-        chunk = orjson.loads(event[5:])
+        chunk = orjson.loads(data)
         if _is_only_role(chunk):
             return b""
         for part in (chunk, *(chunk.get("choices") or ())):
@@ -151,7 +158,7 @@ class VllmTokens(SentTokens):
         if usage:
             usage["prompt_tokens"] -= self._num_before
             usage["completion_tokens"] += self._num_before
-        return b"data: " + orjson.dumps(chunk) + END
+        return with_data(event[: -len(END)], orjson.dumps(chunk)) + END
 
 
 def _is_only_role(chunk: dict[str, Any]) -> bool:

@@ -107,14 +107,14 @@ class ChoiceEvents:
 
         Raises UpstreamError.
         """
-        if named and DONE_EVENT not in events and b'"choices":[]' not in events:  # nearly always
+        if named and _DONE not in events and b'"choices":[]' not in events:  # nearly always
             return events
         kept = [self._take_one(event, named=named) for event in events.split(END)[:-1]]
         return b"".join(event + END for event in kept if event)
 
     def _take_one(self, event: bytes, *, named: bool) -> bytes:
         data = data_of(event)
-        if data is None or data == _DONE:
+        if data is None or data.strip() == _DONE:
             return with_data(event, b"")
         chunk = parsed_event(data)
         if chunk is None:

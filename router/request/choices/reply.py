@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from core.net.answers import JSON
 from router.request.choices.merging import last_events, merged, parsed
-from router.request.reply import Reply
+from router.request.reply import MAX_UNSENT_BYTES, Reply
 from router.upstream.port import too_large
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class ChoiceReply(Reply):
     def put(self, data: bytes, *, content: bool = True) -> bool:
         """Send part of the choice's stream. Returns False if the client does not read as fast as that."""
         data = self._unsent + self.events.take(data, named=self._role.is_named)
-        if not (self.started or content):
+        if not (self.started or content) and len(data) <= MAX_UNSENT_BYTES:
             self._unsent = data
             return True
         self._unsent = b""
@@ -73,6 +73,10 @@ class ChoiceReply(Reply):
             self.started = True
             self.first_content_s = asyncio.get_running_loop().time()
         return self._reply.put(data)
+
+    def put_comments(self, data: bytes) -> bool:
+        """Send comments, unless the client has been sent nothing of any choice."""
+        return self._reply.put_comments(data)
 
     async def drain(self) -> None:
         """Wait until the client has read."""

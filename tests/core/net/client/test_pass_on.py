@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -180,3 +181,19 @@ async def test_a_chunk_that_is_none_breaks_the_stream_at_once(wire: Wire) -> Non
     with pytest.raises(NotHttp):
         await task
     assert wire.taken[0] == b"a"
+
+
+@pytest.mark.interpreted
+async def test_an_answer_in_small_pieces_takes_no_more_than_its_bytes(wire: Wire) -> None:
+    reading = asyncio.ensure_future(wire.answer.read(1 << 20, None))
+    tracemalloc.start()
+    for number in range(20_000):
+        wire.answer.feed(b"%d" % (number % 90 + 10))
+        wire.answer.wake()
+        await asyncio.sleep(0)
+    num_bytes, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    wire.answer.finish()
+    wire.answer.wake()
+    assert len(await reading) == 40_000
+    assert num_bytes < 3 * 40_000
