@@ -30,6 +30,9 @@ FIRST_PROBE_S = 0.1
 MAX_PROBE_S = 5.0
 PROBE_TIMEOUT_S = 2.0
 _MAX_ANSWER_BYTES = 1 << 20
+#: Models that one worker may serve, and characters of a name.
+MAX_MODELS = 4096
+MAX_NAME_CHARS = 256
 #: Nothing keeps such a server's blocks while a request waits, and nobody compares it with the others.
 UNGUARDED = (
     "This is a vLLM server, but its address says nothing of that: its KV blocks may be another prompt's by the time a "
@@ -75,9 +78,14 @@ def read_models(body: bytes) -> dict[str, ModelFacts]:
 
 def _read(body: bytes) -> list[_Model]:
     try:
-        return _models_decoder.decode(body).data
+        models = _models_decoder.decode(body).data
     except RecursionError:
         raise ValueError("the list is nested too deep") from None
+    if len(models) > MAX_MODELS or any(len(model.id) > MAX_NAME_CHARS for model in models):
+        raise ValueError(
+            f"there are more than {MAX_MODELS} models, or a name has more than {MAX_NAME_CHARS} characters"
+        )
+    return models
 
 
 class HealthProbes:

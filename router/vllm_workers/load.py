@@ -5,34 +5,40 @@ Every sample has a label ``engine``: with data parallelism one server has severa
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from typing import TYPE_CHECKING
+from math import isfinite
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
-from prometheus_client.parser import text_string_to_metric_families
 
 from core.protocol.worker import WorkerLoad
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
-    from prometheus_client.samples import Sample
-
-#: The page has a thousand lines and more, mostly of histograms; the parser is given only lines that begin with these.
+#: Bytes of the page that are read. vLLM 0.32 writes some 50 KB for an engine and a model.
+MAX_PAGE_BYTES = 256 << 10
+#: Lines of all names together: one for each engine, of one name two.
+_MAX_SAMPLES = 1024
+_MAX_LINE_BYTES = 16 << 10
+#: The page has a thousand lines and more, mostly of histograms; only those that begin with these are looked at.
 _WANTED = (
-    "process_start_time_seconds ",
-    "vllm:cache_config_info{",
-    "vllm:kv_cache_usage_perc{",
-    "vllm:num_requests_running{",
-    "vllm:num_requests_waiting{",
-    "vllm:num_requests_waiting_by_reason{",
-    "vllm:nixl_num_failed_transfers_total{",
-    "vllm:nixl_num_kv_expired_reqs_total{",
-    "vllm:nixl_num_notifications_after_expiry_total{",
+    b"process_start_time_seconds ",
+    b"vllm:cache_config_info{",
+    b"vllm:kv_cache_usage_perc{",
+    b"vllm:num_requests_running{",
+    b"vllm:num_requests_waiting{",
+    b"vllm:num_requests_waiting_by_reason{",
+    b"vllm:nixl_num_failed_transfers_total{",
+    b"vllm:nixl_num_kv_expired_reqs_total{",
+    b"vllm:nixl_num_notifications_after_expiry_total{",
 )
+#: It never looks back into a value (``++``), which would take quadratic time of one with many escapes.
+_LABEL = re.compile(rb'(\w+)="([^"\\]*+(?:\\.[^"\\]*+)*+)"')
 _RUNNING = "vllm:num_requests_running"
 #: Why a request waits: "capacity" is for room in the engine, "deferred" mostly for blocks that are being read.
-_DEFERRED = "deferred"
+_DEFERRED = b"deferred"
 
 
 class ServerLoad(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,12 +53,15 @@ class ServerLoad(msgspec.Struct, frozen=True, kw_only=True):
     block_size: int = 0
     num_blocks: int = 0
     num_used_blocks: int = 0
-    #: Whether the server has a NixlConnector, and what that has counted since the server started.
+    #: Whether the server has a NixlConnector, as far as the page tells, and what that has counted since the server
+    #: started.
     has_nixl: bool = False
     num_expired: int = 0
     num_late_notifications: int = 0
     #: When the server's process started, Unix seconds; 0: several processes serve the port, and none says.
     started_s: float = 0.0
+    #: Whether the page is longer than what was read of it: what is missing may be there.
+    is_cut: bool = False
 
     @property
     def full_at(self) -> int | None:
@@ -73,25 +82,52 @@ class ServerLoad(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def read_load(page: str) -> ServerLoad:
-    """Read the page. Raises ValueError for one that is not vLLM's."""
-    lines = [line for line in page.splitlines() if line.startswith(_WANTED)]
-    by_name: dict[str, list[Sample]] = {}
-    try:
-        for family in text_string_to_metric_families("\n".join(lines) + "\n"):
-            for sample in family.samples:
-                by_name.setdefault(sample.name, []).append(sample)
-        return _load(by_name)
-    except (ArithmeticError, IndexError, KeyError, TypeError, ValueError):  # the parser raises these for broken lines
-        raise ValueError("the page /metrics is not understood") from None
+class _Sample(NamedTuple):
+    labels: dict[bytes, bytes]
+    value: float
 
 
-def _load(by_name: dict[str, list[Sample]]) -> ServerLoad:
+def read_load(page: bytes, *, is_cut: bool = False) -> ServerLoad:
+    """Read the page, or (``is_cut``) its beginning. Raises ValueError for one that is not vLLM's."""
+    by_name: dict[str, list[_Sample]] = {}
+    num_samples = 0
+    for start in _WANTED:
+        for line in _lines(page, start):
+            num_samples += 1
+            if num_samples > _MAX_SAMPLES:
+                raise ValueError("the page /metrics has too many engines")
+            by_name.setdefault(start[:-1].decode(), []).append(_sample(line))
+    return _load(by_name, is_cut=is_cut)
+
+
+def _lines(page: bytes, start: bytes) -> Iterator[bytes]:
+    """What follows the name in each whole line that begins with ``start``. Pages have all lines of a name together."""
+    at = 0 if page.startswith(start) else page.find(b"\n" + start) + 1
+    while page.startswith(start, at):
+        end = page.find(b"\n", at)
+        if end < 0:  # it may be cut off
+            return
+        yield page[at + len(start) - 1 : end]
+        at = end + 1
+
+
+def _sample(line: bytes) -> _Sample:
+    """What follows a name: labels, if there are any, a value, and perhaps a time. Raises ValueError."""
+    if len(line) > _MAX_LINE_BYTES:
+        raise ValueError("the page /metrics has a line that is too long")
+    labels, brace, numbers = line.rpartition(b"}")
+    value = float((numbers.split() or [b""])[0])
+    if not isfinite(value) or line.startswith(b"{") != bool(brace):
+        raise ValueError("the page /metrics is not understood")
+    return _Sample(dict(_LABEL.findall(labels)), value)
+
+
+def _load(by_name: dict[str, list[_Sample]], *, is_cut: bool) -> ServerLoad:
     if _RUNNING not in by_name:
         raise ValueError("there is no vllm:num_requests_running")
     waiting, reading = _waiting(by_name)
     infos = by_name.get("vllm:cache_config_info", [])
-    blocks = {_engine(sample): _whole(sample.labels.get("num_gpu_blocks")) for sample in infos}
+    blocks = {_engine(sample): _whole(sample.labels.get(b"num_gpu_blocks")) for sample in infos}
     used = sum(
         round(sample.value * blocks.get(_engine(sample), 0)) for sample in by_name.get("vllm:kv_cache_usage_perc", ())
     )
@@ -101,35 +137,36 @@ def _load(by_name: dict[str, list[Sample]]) -> ServerLoad:
         waiting=waiting,
         reading=reading,
         num_engines=len({_engine(sample) for sample in by_name[_RUNNING]}),
-        block_size=next((_whole(sample.labels.get("block_size")) for sample in infos), 0),
+        block_size=next((_whole(sample.labels.get(b"block_size")) for sample in infos), 0),
         num_blocks=sum(blocks.values()),
         num_used_blocks=used,
-        has_nixl=any(name.startswith("vllm:nixl_") for name in by_name),
+        has_nixl=is_cut or any(name.startswith("vllm:nixl_") for name in by_name),
         num_expired=_sum(by_name.get("vllm:nixl_num_kv_expired_reqs_total", ())),
         num_late_notifications=_sum(by_name.get("vllm:nixl_num_notifications_after_expiry_total", ())),
         started_s=started[0].value if started else 0.0,
+        is_cut=is_cut,
     )
 
 
-def _waiting(by_name: dict[str, list[Sample]]) -> tuple[int, int]:
+def _waiting(by_name: dict[str, list[_Sample]]) -> tuple[int, int]:
     """Requests that wait for room, and those that wait for something else."""
     reasons = by_name.get("vllm:num_requests_waiting_by_reason")
     if reasons is None:
         return _sum(by_name.get("vllm:num_requests_waiting", ())), 0
     counts: Counter[bool] = Counter()
     for sample in reasons:
-        counts[sample.labels.get("reason") == _DEFERRED] += int(sample.value)
+        counts[sample.labels.get(b"reason") == _DEFERRED] += int(sample.value)
     return counts[False], counts[True]
 
 
-def _engine(sample: Sample) -> str:
-    return sample.labels.get("engine", "")
+def _engine(sample: _Sample) -> bytes:
+    return sample.labels.get(b"engine", b"")
 
 
-def _sum(samples: Iterable[Sample]) -> int:
+def _sum(samples: Iterable[_Sample]) -> int:
     return sum(int(sample.value) for sample in samples)
 
 
-def _whole(text: str | None) -> int:
+def _whole(text: bytes | None) -> int:
     """A number in a label; 0 for anything else, such as ``None`` in Python's spelling."""
-    return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 16 else 0
+    return int(text) if text is not None and text.isdigit() and len(text) < 16 else 0

@@ -21,6 +21,7 @@ class About(IntEnum):
     SIDE_CHANNEL = 3
     PAIRS = 4
     WINDOW = 5
+    PAGE = 6
 
 
 class Problems:

@@ -8,7 +8,7 @@ import msgspec
 
 from core.net.client.errors import AnswerTooLarge, NotHttp
 from router.pool.health import read_models
-from router.vllm_workers.load import read_load
+from router.vllm_workers.load import MAX_PAGE_BYTES, read_load
 
 if TYPE_CHECKING:
     from router.pool import Worker
@@ -18,9 +18,12 @@ if TYPE_CHECKING:
 
 #: Most seconds to wait for each answer. The server's event loop may be busy with requests.
 ASK_TIMEOUT_S = 2.0
-_MAX_ANSWER_BYTES = 8 << 20
+_MAX_ANSWER_BYTES = 64 << 10
+#: Of the list of models. One of vLLM takes 0.7 KB.
+_MAX_MODELS_BYTES = 1 << 20
 #: Characters of a version that are taken from an answer.
 _MAX_VERSION_CHARS = 64
+_MAX_REASON_CHARS = 200
 
 
 class NotVllmError(Exception):
@@ -60,25 +63,28 @@ class Server:
     async def models(self) -> dict[str, ModelFacts]:
         """The models and adapters that it serves now, by name."""
         try:
-            models = read_models(await self._ask("/v1/models"))
-        except ValueError:
-            raise NotVllmError("/v1/models has no list of models") from None
+            models = read_models(await self._ask("/v1/models", _MAX_MODELS_BYTES))
+        except ValueError as error:
+            raise NotVllmError(f"/v1/models has no list of models: {str(error)[:_MAX_REASON_CHARS]}") from None
         # vLLM says of every model that it was created just now.
         return {name: msgspec.structs.replace(facts, created=0) for name, facts in models.items()}
 
     async def load(self) -> ServerLoad:
         """How busy it is."""
-        body = await self._ask("/metrics")
+        page = await self._ask("/metrics", MAX_PAGE_BYTES, begins=True)
+        is_cut = len(page) > MAX_PAGE_BYTES
         try:
-            return read_load(body.decode())
+            return read_load(page[:MAX_PAGE_BYTES], is_cut=is_cut)
         except ValueError:
-            raise NotVllmError("/metrics has not vLLM's numbers") from None
+            where = f" in its first {MAX_PAGE_BYTES} bytes" if is_cut else ""
+            raise NotVllmError(f"/metrics has not vLLM's numbers{where}") from None
 
-    async def _ask(self, path: str) -> bytes:
+    async def _ask(self, path: str, max_bytes: int = _MAX_ANSWER_BYTES, *, begins: bool = False) -> bytes:
+        """The answer. ``begins``: of one with more than ``max_bytes`` the beginning, which has more than that, too."""
         try:
             answer = await self._upstream.request("GET", self._worker.url, path, (), b"", ASK_TIMEOUT_S)
             try:
-                body = await answer.read(_MAX_ANSWER_BYTES, ASK_TIMEOUT_S)
+                body = await answer.read(max_bytes, ASK_TIMEOUT_S, begins=begins)
             finally:
                 answer.close()
         except NotHttp:

@@ -13,6 +13,7 @@ from core.net.client.errors import CallError, CallTimeout
 from core.protocol.worker import Role
 from router.pool.breaker import BreakerState
 from router.pool.static_worker import queue_factor
+from router.vllm_workers.load import MAX_PAGE_BYTES
 from router.vllm_workers.problems import About
 from router.vllm_workers.server import EngineDeadError, NotVllmError
 from router.vllm_workers.side_channel import Answered
@@ -40,6 +41,12 @@ WINDOW = (
 NO_CONNECTOR = (
     "It runs without NixlConnector: start vLLM with --kv-transfer-config "
     """'{"kv_connector":"NixlConnector","kv_role":"kv_producer"}' for prefill, or kv_consumer for decode."""
+)
+
+
+CUT_PAGE = (
+    f"Its page /metrics has more than {MAX_PAGE_BYTES >> 10} KB, of which the rest is not read: "
+    "as far as the numbers of its KV cache are there, they are not known."
 )
 
 
@@ -160,6 +167,7 @@ class Watcher:
             worker.limit = worker.max_num_seqs * worker.num_engines * queue_factor(worker.role)
             worker.changed()
         self._problems.note(worker, About.WINDOW, WINDOW if worker.num_unreadable else "")
+        self._problems.note(worker, About.PAGE, CUT_PAGE if load.is_cut else "")
         self._problems.note(worker, About.CONNECTOR, "" if load.has_nixl or worker.role is Role.BOTH else NO_CONNECTOR)
 
     async def _meet(self, load: ServerLoad, is_other: bool) -> None:

@@ -32,11 +32,15 @@ class Numbers:
     late: int = 0
     has_nixl: bool = True
     started_s: float = 1.79540723364e09
+    #: Lines of other metrics, before the numbers of the KV cache.
+    others: str = ""
 
     def page(self) -> str:
         """The page with these numbers."""
         lines = []
         for line in _PAGE.splitlines():
+            if line.startswith("# HELP vllm:cache_config_info"):
+                lines += self.others.splitlines()
             if "vllm:nixl_" in line and not self.has_nixl:
                 continue
             name = line.partition("{")[0]

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.vllm_workers.load import read_load
+from router.vllm_workers.load import MAX_PAGE_BYTES, read_load
 from tests.kits.router.stub_vllm import Numbers
 
 
 def test_one_engine() -> None:
     numbers = Numbers(running=[3], waiting=[2], deferred=[1], usage=[0.25], num_blocks=1000, block_size=128)
-    load = read_load(numbers.page())
+    load = read_load(numbers.page().encode())
     assert (load.running, load.waiting, load.reading, load.full_at) == (3, 2, 1, 4)
     assert (load.num_blocks, load.num_used_blocks, load.block_size, load.num_engines) == (1000, 250, 128, 1)
     assert load.has_nixl
@@ -23,25 +26,25 @@ def test_one_engine() -> None:
 
 def test_engines_of_one_server_are_added_up() -> None:
     numbers = Numbers(running=[3, 1], waiting=[0, 0], deferred=[1, 2], usage=[0.5, 0.0], num_blocks=100)
-    load = read_load(numbers.page())
+    load = read_load(numbers.page().encode())
     assert (load.running, load.waiting, load.reading, load.num_engines) == (4, 0, 3, 2)
     assert (load.num_blocks, load.num_used_blocks) == (200, 50)
     assert load.full_at is None
 
 
 def test_a_server_without_the_connector() -> None:
-    load = read_load(Numbers(has_nixl=False).page())
+    load = read_load(Numbers(has_nixl=False).page().encode())
     assert (load.has_nixl, load.num_expired, load.num_late_notifications) == (False, 0, 0)
 
 
 def test_counts_of_the_connector() -> None:
-    load = read_load(Numbers(expired=4, late=2).page())
+    load = read_load(Numbers(expired=4, late=2).page().encode())
     assert (load.num_expired, load.num_late_notifications) == (4, 2)
 
 
 def test_a_server_that_names_no_reasons() -> None:
-    page = "\n".join(line for line in Numbers(waiting=[2]).page().splitlines() if "by_reason" not in line)
-    assert read_load(page).waiting == 2
+    page = "".join(line for line in Numbers(waiting=[2]).page().splitlines(True) if "by_reason" not in line)
+    assert read_load(page.encode()).waiting == 2
 
 
 @pytest.mark.parametrize(
@@ -50,6 +53,7 @@ def test_a_server_that_names_no_reasons() -> None:
         "",
         "<html>",
         "vllm:num_requests_running",
+        'vllm:num_requests_running{engine="0"} 1',  # it may be cut off
         'vllm:num_requests_running{engine="0"} many\n',
         'vllm:num_requests_running{engine="0"} NaN\n',
         'vllm:num_requests_running{engine="0"} +Inf\n',
@@ -58,8 +62,8 @@ def test_a_server_that_names_no_reasons() -> None:
     ],
 )
 def test_what_is_not_the_page(page: str) -> None:
-    with pytest.raises(ValueError, match=r"not understood|no vllm|/metrics"):
-        read_load(page)
+    with pytest.raises(ValueError, match=r"not understood|no vllm|/metrics|to float"):
+        read_load(page.encode())
 
 
 @given(st.text(), st.integers(0, 400))
@@ -68,7 +72,38 @@ def test_any_other_text_is_refused_or_read(noise: str, cut: int) -> None:
     lines = page.splitlines()
     lines[cut % len(lines)] = lines[cut % len(lines)][: cut % 60] + noise
     try:
-        load = read_load("\n".join(lines))
+        load = read_load("\n".join(lines).encode(errors="replace"))
     except ValueError:
         return
     assert load.running >= 0
+
+
+RUNNING = b'vllm:num_requests_running{engine="0"} 1\n'
+#: What took more than linear time of a general parser, or much for a line, each as large as what is read of a page.
+COSTLY = {
+    "one label of escapes": b'vllm:num_requests_running{engine="%b"} 1\n' % (b"\\\\" * (MAX_PAGE_BYTES // 2 - 30)),
+    "labels without end": b"vllm:num_requests_running{" + b'a="b",' * (MAX_PAGE_BYTES // 6 - 8) + b"\n",
+    "short lines": b"\n" * MAX_PAGE_BYTES,
+    "lines of other metrics": b"a 1\n" * (MAX_PAGE_BYTES // 4),
+    "the same line again and again": RUNNING * (MAX_PAGE_BYTES // len(RUNNING)),
+    "almost the name": b"\nvllm:num_requests_running" * (MAX_PAGE_BYTES // 26),
+}
+
+
+@pytest.mark.parametrize("page", COSTLY.values(), ids=COSTLY)
+def test_few_lines_are_looked_at(page: bytes) -> None:
+    steps = []
+    sys.settrace(lambda *_: lambda *_: steps.append(1))
+    try:
+        with contextlib.suppress(ValueError):
+            read_load(page)
+    finally:
+        sys.settrace(None)
+    assert len(steps) < 25_000
+
+
+def test_of_a_page_that_is_cut_what_is_missing_is_not_known() -> None:
+    page = Numbers(running=[3], has_nixl=False).page().encode()
+    load = read_load(page[: page.find(b"vllm:cache_config_info")], is_cut=True)
+    assert (load.running, load.num_blocks, load.block_size, load.is_cut) == (3, 0, 0, True)
+    assert load.has_nixl, "nobody says that it has none"

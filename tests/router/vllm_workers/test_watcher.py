@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from core.protocol.errors import ApiError
+from router.pool.health import MAX_MODELS
 from router.pool.model_card import ModelFacts
 from router.vllm_leases.remote_engine import RemoteEngine
 from router.vllm_leases.side_channel_facts import SideChannelReason
@@ -182,6 +183,33 @@ async def test_load_is_asked_for_more_often_than_the_rest(watched: Watched) -> N
     asked = Counter(watched.servers[0].asked)
     assert asked["/version"] == 1
     assert asked["/health"] - 1 <= asked["/v1/models"] <= asked["/metrics"] / ROUNDS + 2
+
+
+async def test_a_page_that_is_too_long_is_read_as_far_as_that(
+    watched: Watched, caplog: pytest.LogCaptureFixture
+) -> None:
+    p, d = await watched.pair()
+    watched.servers[0].numbers.running = [3]
+    watched.servers[0].numbers.others = 'other{engine="0"} 1\n' * 15_000
+    with caplog.at_level(logging.WARNING, logger="baton.router"):
+        await known(p, d)
+        await rounds(watched, 3)
+    assert p.load is not None and p.load.running == 3
+    assert (p.num_blocks, p.block_size) == (0, 0), "that comes later on the page"
+    assert watched.pool.route("tiny").readers(p) == (d,)
+    assert "256 KB" in p.problem
+    assert [record.getMessage() for record in caplog.records].count(f"worker {p.worker_id}: {p.problem}") == 1
+
+
+@pytest.mark.parametrize(
+    "models", [{f"m{number}": ("/m", None) for number in range(MAX_MODELS + 1)}, {"m" * 257: ("/m", None)}]
+)
+async def test_a_list_of_models_has_a_bound(watched: Watched, models: dict[str, tuple[str, None]]) -> None:
+    server = await watched.server()
+    server.models = models
+    (worker,) = watched.pool.add_static([server.address], [server.address])
+    await eventually(lambda: str(MAX_MODELS) in worker.problem)
+    assert not worker.models
 
 
 async def test_another_engine_at_the_same_address_is_noticed(watched: Watched) -> None:
