@@ -147,9 +147,11 @@ def metrics_state_routes(services: Services) -> APIRouter:
 def _live(services: Services) -> dict[str, LiveRequests]:
     """The live requests of each model, also of those that have none. Each choice counts, as with vLLM."""
     live = [one for one in services.active.exchanges() if not one.progress.over]
-    waiting = Counter(one.asked.model for one in live if one.progress.state in _WAITING)
-    all_of = Counter(one.asked.model for one in live)
-    models = {*services.pool.models(), *all_of}
+    label = services.metrics.models.of
+    models = set(map(label, services.pool.models()))  # before those of clients
+    waiting = Counter(label(one.asked.model) for one in live if one.progress.state in _WAITING)
+    all_of = Counter(label(one.asked.model) for one in live)
+    models |= all_of.keys()
     return {model: LiveRequests(all_of[model] - waiting[model], waiting[model]) for model in sorted(models)}
 
 

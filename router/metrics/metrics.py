@@ -9,6 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from router.metrics.buckets import Buckets
+from router.metrics.labels import BoundedLabel
 from router.metrics.vllm_names import LiveRequests, ModelTimes, vllm_families
 from router.placement import SkipPrefill
 from router.pool.breaker import BreakerState
@@ -37,6 +38,8 @@ class Metrics:
     def __init__(self) -> None:
         self.itl = Buckets(_ITL_BOUNDS_S)
         self.ttft = Buckets(_TTFT_BOUNDS_S)
+        #: The models that have series of their own.
+        self.models = BoundedLabel()
         #: Times by model.
         self.times: defaultdict[str, ModelTimes] = defaultdict(ModelTimes)
         #: Times in each state of ``PHASES``.
@@ -92,7 +95,7 @@ class Metrics:
 
         The first content of an unstreamed answer is all of it: no TTFT, no read.
         """
-        self.times[facts.model].observe(facts)
+        self.times[self.models.of(facts.model)].observe(facts)
         if facts.ttft_s is not None:
             self.ttft.observe(facts.ttft_s)
         is_stream = facts.stream

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from core.process.log import JsonFormatter, TextFormatter
+from router.metrics.labels import MAX_VALUES
 from router.metrics.metrics import PHASES
 from tests.kits.router.cluster import Cluster, chat, eventually
 from tests.kits.router.stub_workers import Hang, Refuse
@@ -73,6 +74,24 @@ async def test_vllms_names(cluster: Cluster) -> None:
         assert shown[f'vllm:num_requests_{name}{{model_name="idle"}}'] == "0.0"
     assert shown['vllm:time_to_first_token_seconds_count{model_name="m"}'] == "1.0"
     assert shown['vllm:e2e_request_latency_seconds_count{model_name="m"}'] == "2.0"
+
+
+async def test_clients_cannot_invent_labels(cluster: Cluster) -> None:
+    """A worker that does not say which models it serves is asked for any."""
+    worker = await cluster.add("both")
+    await cluster.post(chat())
+    next(iter(cluster.services.pool)).models = None
+    cluster.services.pool.learned(next(iter(cluster.services.pool)))
+    worker.model = "any"
+    for number in range(MAX_VALUES + 10):
+        cluster.services.metrics.times[cluster.services.metrics.models.of(f"m{number}")].e2e.observe(1.0)
+    for name in ("x" * 1000, "y", "m"):
+        assert (await cluster.post(chat(model=name))).status_code == 200
+    text = (await cluster.client.get("/metrics")).text
+    counts = dict(line.split(" ") for line in text.splitlines() if "e2e_request_latency_seconds_count{" in line)
+    assert len(counts) == MAX_VALUES + 1
+    assert counts['vllm:e2e_request_latency_seconds_count{model_name="other"}'] == "13.0"
+    assert counts['vllm:e2e_request_latency_seconds_count{model_name="m"}'] == "2.0", "the first ones keep their own"
 
 
 async def test_a_request_on_a_worker_runs(cluster: Cluster) -> None:
