@@ -29,12 +29,16 @@ _TCP_OPTIONS: Final = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_USER_TIMEOUT
 Pieces: TypeAlias = "tuple[bytes | memoryview, ...]"
 #: Requests of fewer bytes are joined before they are written: a system call for one piece costs less than for several.
 _JOINED_BYTES: Final = 16 << 10
-#: What stands for the headers that say where an answer ends.
+#: What stands for the headers that say where an answer ends, and for those that are only looked at.
 _FRAME: Final = ""
+_LOOKED_AT: Final = "-"
+#: Codings of an answer that is passed on as it comes: clients are not told of any other.
+_PLAIN: Final = (b"chunked", b"identity")
 #: The headers that matter, and for those that an answer keeps the names of its attributes.
 _KEPT: Final = {
     b"content-length": _FRAME,
     b"transfer-encoding": _FRAME,
+    b"content-encoding": _LOOKED_AT,
     b"retry-after": "retry_after",
     b"content-type": "content_type",
     b"metadata": "metadata",
@@ -45,8 +49,8 @@ _OK: Final = b"HTTP/1.1 200 "
 MAX_HEAD_BYTES: Final = 64 << 10
 
 
-class _NotDue(Exception):
-    """An answer begins although no request waits for one."""
+class _Refused(Exception):
+    """What comes is no answer to the request, or none that was asked for. The message is for logs and clients."""
 
 
 class Connection(Writer):
@@ -184,7 +188,8 @@ class Connection(Writer):
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            failure = NotHttp("the worker's answer was not HTTP")
+            refused = error.__context__
+            failure = NotHttp(str(refused) if isinstance(refused, _Refused) else "the worker's answer was not HTTP")
             failure.__cause__ = error
         if self._parts:
             if answer.feed(b"".join(self._parts)) or answer.complete:
@@ -284,7 +289,7 @@ class Connection(Writer):
 
     def on_message_begin(self) -> None:
         if self._answer is None:
-            raise _NotDue  # comes back out of feed_data as an HttpParserError
+            raise _Refused("the worker answered what it was not asked")  # comes out of feed_data as an HttpParserError
 
     def on_header(self, name: bytes, value: bytes) -> None:
         name = name.lower()
@@ -293,9 +298,11 @@ class Connection(Writer):
         kept = _KEPT.get(name)
         if kept is None or self._answer is None:
             return
+        if name.endswith(b"-encoding") and value.strip().lower() not in _PLAIN:
+            raise _Refused("the worker's answer is compressed, which nobody asked for")
         if kept is _FRAME:
             self._until_eof = False
-        else:
+        elif kept is not _LOOKED_AT:
             setattr(self._answer, kept, value)
 
     def on_headers_complete(self) -> None:
@@ -304,6 +311,8 @@ class Connection(Writer):
             self._answer.begin(self._status)
 
     def on_body(self, body: bytes) -> None:
+        if self._status < 200:  # it would be taken for the beginning of the answer's
+            raise _Refused("the worker's answer has a body before its status")
         self._num_head_bytes = 0
         self._parts.append(body)
 
@@ -315,7 +324,10 @@ class Connection(Writer):
 
     def on_message_complete(self) -> None:
         self._is_between = False
-        if self._status < 200:  # 100 Continue and the like come before the answer
+        if self._status < 200:  # 100 Continue and the like come before the answer, which has headers of its own
+            self._until_eof = True
+            if self._answer is not None:
+                self._answer.retry_after = self._answer.content_type = self._answer.metadata = b""
             return
         self._finish(goes_on=self._parser.should_keep_alive())
 

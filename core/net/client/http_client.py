@@ -58,7 +58,8 @@ class _Origin:
         lines = "".join([f"{name}: {value}\r\n" for name, value in headers])
         return (
             f"{method} {self.prefix}{path} HTTP/1.1\r\nhost: {self.host_header}\r\n"
-            f"content-type: application/json\r\ncontent-length: {num_bytes}\r\n{self.authorization}{lines}\r\n"
+            "content-type: application/json\r\naccept-encoding: identity\r\n"
+            f"content-length: {num_bytes}\r\n{self.authorization}{lines}\r\n"
         ).encode("latin-1")
 
     def take(self, now_s: float) -> Connection | None:

@@ -445,10 +445,13 @@ class Connection:
         self._newest = newest
         self._in_head = False
         self._quiet_bytes = self._num_late_lines = 0
-        self._goes_on = newest.keep_alive
+        goes_on, self._goes_on = self._goes_on, newest.keep_alive
         newest.keep_alive = False
         assert self._patient is not None, "the connection is open"
         newest.transport = self._patient
+        if not goes_on:  # the answer to the one before it ends the connection, though the parser may not know it
+            self._ignores = True
+            return
         if self._under_way is None and not self._is_full:
             self._begin(newest)
             return
@@ -664,6 +667,23 @@ class Connection:
             self._newest = self._behind[-1] if self._behind else self._under_way
             self._end_after(self._newest)
         elif newest.response_started:
+            self.close()
+        else:
+            self._refuse_body(newest, error)
+
+    def _refuse_body(self, newest: HttpCall | AsgiCycle, error: ApiError) -> None:
+        """Refuse a body, but not before its head has been looked at, as where the two come in two pieces."""
+        self._ignores = True
+        if isinstance(newest, HttpCall):
+            newest.wait()
+            self._refuse_unanswered(newest, error)
+        else:  # its task has not begun
+            asyncio.get_running_loop().call_soon(self._refuse_unanswered, newest, error)
+
+    def _refuse_unanswered(self, newest: HttpCall | AsgiCycle, error: ApiError) -> None:
+        if self.transport.is_closing() or newest.response_complete:
+            return
+        if newest.response_started:
             self.close()
         else:
             self._tell_gone()

@@ -120,6 +120,20 @@ async def test_ways_to_end_a_body(server: Server, upstream: HttpClient, pieces: 
     assert await ask(upstream, server) == b"hi"
 
 
+async def test_of_what_comes_before_an_answer_nothing_stays(server: Server, upstream: HttpClient) -> None:
+    early = b"HTTP/1.1 103 Early Hints\r\nretry-after: 5\r\ncontent-type: text/html\r\nmetadata: x\r\n"
+    server.answers = [[early + b"content-length: 0\r\n\r\nHTTP/1.1 400 No\r\n\r\nhi", None]]
+    answer = await upstream.request("POST", server.url, "/v1/x", (), b"body", 10)
+    assert (answer.retry_after, answer.content_type, answer.metadata) == (b"", b"", b"")
+    assert await answer.read(1000, 10) == b"hi"
+
+
+async def test_answers_are_asked_for_as_they_are(server: Server, upstream: HttpClient) -> None:
+    server.answers = [[OK]]
+    await ask(upstream, server)
+    assert b"\r\naccept-encoding: identity\r\n" in server.requests[0]
+
+
 @pytest.mark.parametrize(
     "pieces",
     [
@@ -130,8 +144,15 @@ async def test_ways_to_end_a_body(server: Server, upstream: HttpClient, pieces: 
         [b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\nhi"],
         [b"HTTP/1.1 100 Continue\r\n\r\n", None],
         [b"HTTP/1.1 200 OK\r\n\r\nhi", None],
+        [b"HTTP/1.1 199 Odd\r\ncontent-length: 5\r\n\r\nfalse", OK],
+        [b"HTTP/1.1 199 Odd\r\ntransfer-encoding: chunked\r\n\r\n5\r\nfalse\r\n0\r\n\r\n", OK],
+        [OK.replace(b"\r\n", b"\r\ncontent-encoding: gzip\r\n", 1)],
+        [b"HTTP/1.1 200 OK\r\ntransfer-encoding: gzip, chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n"],
     ],
-    ids=["nothing", "half a head", "half a body", "not HTTP", "upgrade", "nothing final", "may be cut"],
+    ids=[
+        *("nothing", "half a head", "half a body", "not HTTP", "upgrade", "nothing final", "may be cut"),
+        *("a body before the status", "chunks before the status", "compressed", "compressed on its way"),
+    ],
 )
 async def test_broken_answers(server: Server, upstream: HttpClient, pieces: list[bytes | None]) -> None:
     server.answers = [pieces, [OK]]

@@ -56,3 +56,29 @@ async def test_a_body_that_came_with_its_head_keeps_the_connection() -> None:
         assert (answer.status, answer.headers.get("connection")) == (200, None)
         await caller.send(GET)
         assert (await caller.answer()).status == 200
+
+
+@pytest.mark.parametrize("method", [b"POST", b"PUT"])
+async def test_a_head_is_looked_at_before_its_body_is_refused(method: bytes) -> None:
+    """Whoever has no right to ask is told the same, however what it sends is cut."""
+    head = method + b" /early HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+    body = b"no size\r\n"
+    async with serving() as served:
+        for pieces in ([head + body], [head, body], [head[:-1], head[-1:] + body]):
+            caller = await served.connect()
+            for piece in pieces:
+                await caller.send(piece)
+                await asyncio.sleep(0.05)
+            assert (await caller.answer()).status == 200
+
+
+async def test_a_body_that_is_none_is_refused_however_it_is_cut() -> None:
+    head = b"POST /echo HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+    async with serving() as served:
+        for pieces in ([head + b"no size\r\n"], [head, b"no size\r\n"]):
+            caller = await served.connect()
+            for piece in pieces:
+                await caller.send(piece)
+                await asyncio.sleep(0.05)
+            assert (await caller.answer()).status == 400
+            await caller.closed()

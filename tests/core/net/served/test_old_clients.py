@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.kits.port import PARTS, serving
 
 
@@ -50,3 +52,15 @@ async def test_a_long_stream_stops_when_the_client_leaves() -> None:
         assert await caller.reader.readexactly(1 << 17) == b"x" * (1 << 17)
         caller.writer.close()
         await served.port.connections.gone()
+
+
+@pytest.mark.parametrize("path", [b"/echo", b"/held"])
+@pytest.mark.parametrize("version", [b"1.0\r\nconnection: keep-alive", b"1.1\r\nhost: x\r\nconnection: close"])
+async def test_what_comes_behind_a_last_request_never_begins(path: bytes, version: bytes) -> None:
+    async with serving() as served:
+        caller = await served.connect()
+        served.app.go_on.set()
+        await caller.send(b"POST %b HTTP/%b\r\ncontent-length: 4\r\n\r\nabcd" % (path, version) * 3)
+        assert (await caller.answer()).status == 200
+        await caller.closed()
+        assert len(served.app.scopes) == 1, "it would be done, and nobody would be told"
