@@ -25,6 +25,7 @@ _CR: Final = b"\r"
 _LF: Final = b"\n"
 _NEWLINE: Final = ord("\n")
 #: Blank lines behind an event, as far as they are too many.
+_THREE_ENDS: Final = b"\n\n\n"
 _BLANK_LINES: Final = re.compile(rb"\n{3,}")
 #: The last event of an answer.
 DONE_EVENT: Final = b"data: [DONE]\n\n"
@@ -141,7 +142,7 @@ class EventCutter:
             return b""
         whole = bytes(partial[: found + len(END)])
         del partial[: found + len(END)]
-        return _BLANK_LINES.sub(END, whole)
+        return _BLANK_LINES.sub(END, whole) if whole.find(_THREE_ENDS) >= 0 else whole  # a search costs far less
 
     def _with_lf(self, data: bytes) -> bytes:
         """``data`` with other ends of lines."""
