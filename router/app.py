@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from fastapi import Depends, FastAPI, Response
 from prometheus_client import generate_latest
@@ -263,27 +263,19 @@ def _about(endpoint: Endpoint) -> str:
 
 
 def _add_stored_responses(app: FastAPI, keys: BearerKeys) -> None:
-    """Say why responses cannot be looked up. Each vLLM server has its own store, and forgets it when it ends."""
+    """Say why there is nothing below the path of responses. Each vLLM server has its own store, and forgets it when it
+    ends.
+    """
 
-    def refuse() -> NoReturn:
+    @app.api_route(
+        "/v1/responses/{below:path}",
+        methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
+        dependencies=[Depends(keys.guard)],
+        include_in_schema=False,
+    )
+    async def stored_response(below: str) -> None:
+        """Always 404. To cancel a response, close the connection that it comes on."""
         raise NotFoundError(
             "Responses are not kept here: send the whole conversation in 'input' of POST /v1/responses.",
             code="not_supported",
         )
-
-    guard = [Depends(keys.guard)]
-
-    @app.get("/v1/responses/{response_id}", tags=["openai"], dependencies=guard)
-    async def stored_response(response_id: str) -> None:
-        """Always 404: responses are not kept."""
-        refuse()
-
-    @app.delete("/v1/responses/{response_id}", tags=["openai"], dependencies=guard)
-    async def delete_stored_response(response_id: str) -> None:
-        """Always 404: responses are not kept."""
-        refuse()
-
-    @app.post("/v1/responses/{response_id}/cancel", tags=["openai"], dependencies=guard)
-    async def cancel_stored_response(response_id: str) -> None:
-        """Always 404: responses are not kept. To cancel a response, close the connection that it comes on."""
-        refuse()

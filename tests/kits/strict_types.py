@@ -16,12 +16,13 @@ from openai.types.chat import (
     chat_completion_chunk,
 )
 from openai.types.completion_choice import Logprobs
-from openai.types.responses import Response, ResponseStreamEvent
+from openai.types.responses import Response, ResponseCustomToolCall, ResponseStreamEvent
 from pydantic import BaseModel
 
 #: What the types of OpenAI's client do not know: a field that its servers send, and vLLM's, which Baton has as well.
 UNDECLARED: dict[type[BaseModel], set[str]] = {
-    Response: {"store"},
+    Response: {"store", "presence_penalty", "frequency_penalty"},
+    ResponseCustomToolCall: {"status"},
     ChatCompletion: {"prompt_logprobs", "prompt_token_ids"},
     ChatCompletionChunk: {"prompt_token_ids"},
     ChatCompletionMessage: {"reasoning_content"},

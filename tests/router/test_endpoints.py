@@ -174,9 +174,10 @@ async def test_what_needs_a_store_of_responses_is_refused(cluster: Cluster, fiel
 
 
 async def test_stored_responses_are_not_found(cluster: Cluster) -> None:
-    calls = [("GET", ""), ("DELETE", ""), ("POST", "/cancel")]
-    for method, path in ((method, f"/v1/responses/resp_1{more}") for method, more in calls):
-        answer = await cluster.client.request(method, path)
+    calls = [("GET", "resp_1"), ("DELETE", "resp_1"), ("POST", "resp_1/cancel"), ("GET", "resp_1/input_items")]
+    calls += [("POST", "compact"), ("POST", "input_tokens"), ("PUT", "resp_1"), ("PATCH", "x/y/z")]
+    for method, below in calls:
+        answer = await cluster.client.request(method, f"/v1/responses/{below}")
         assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_supported")
 
 

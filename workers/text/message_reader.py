@@ -72,7 +72,7 @@ class MessageReader:
 
     def message_body(self, delta: MessageDelta) -> dict[str, Any]:
         """``message`` of a whole answer."""
-        body: dict[str, Any] = {"role": "assistant", "content": delta.content, "refusal": None}
+        body: dict[str, Any] = {"role": "assistant", "content": delta.content, "refusal": None, "annotations": []}
         if delta.reasoning:
             body["reasoning_content"] = delta.reasoning
         if delta.calls:
@@ -86,7 +86,7 @@ class MessageReader:
 
     def part_body(self, delta: MessageDelta) -> dict[str, Any]:
         """``message`` of an answer that is a part of the client's. Its calls are parts too, as in a chunk."""
-        return {"role": "assistant", "content": "", "refusal": None, **self.delta_body(delta)}
+        return {"role": "assistant", "content": "", "refusal": None, "annotations": [], **self.delta_body(delta)}
 
     def _part(self, call: CallDelta) -> dict[str, Any]:
         if call.name is None:

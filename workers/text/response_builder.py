@@ -203,7 +203,7 @@ class ChatResponseBuilder(ResponseBuilder):
         return self._head + delta + self._tail_with(replace(usage, num_completion_tokens=0))
 
     def _content(self, text: str) -> dict[str, Any]:
-        return {"message": {"role": "assistant", "content": text, "refusal": None}}
+        return {"message": {"role": "assistant", "content": text, "refusal": None, "annotations": []}}
 
     def _delta(self, text: str) -> bytes:
         return self._parts(b'{"content":%b}' % orjson.dumps(text))

@@ -13,10 +13,13 @@ if TYPE_CHECKING:
     from router.dialects.chat_answers import Usage
     from router.dialects.parts import Part
     from router.dialects.port import Ending
+    from router.dialects.responses.calls import CallShape
     from router.dialects.responses.request import ResponseRequest
+    from router.dialects.responses.toolbox import Toolbox
+    from router.dialects.responses.tools import Tool
 
 #: What ids of items begin with.
-_ID_PREFIXES = {Kind.REASONING: "rs", Kind.TEXT: "msg", Kind.CALL: "fc"}
+_ID_PREFIXES = {Kind.REASONING: "rs", Kind.TEXT: "msg"}
 #: OpenAI's codes for a response that failed are a closed list; its message says what it was.
 _CODES = {400: "invalid_prompt", 429: "rate_limit_exceeded"}
 _SERVER_ERROR = "server_error"
@@ -25,14 +28,20 @@ _SERVER_ERROR = "server_error"
 class ResponseObject:
     """The responses to one request, at whatever stage. What the client said is repeated as it said it."""
 
-    def __init__(self, request: ResponseRequest, given: dict[str, Any], request_id: str) -> None:
+    def __init__(self, request: ResponseRequest, given: dict[str, Any], request_id: str, tools: Toolbox) -> None:
         """``given``: the body that ``request`` was made from."""
         self._request_id = request_id
+        self._tools = tools
         self._fields = _fields(request, given, f"resp_{request_id}")
 
     def item_id(self, part: Part) -> str:
         """The id of the item that ``part`` becomes."""
-        return f"{_ID_PREFIXES[part.kind]}_{self._request_id}_{part.index}"
+        prefix = _ID_PREFIXES.get(part.kind) or self.shape(part).id_prefix
+        return f"{prefix}_{self._request_id}_{part.index}"
+
+    def shape(self, part: Part) -> CallShape:
+        """How a call looks."""
+        return self._tools.called(part.name).shape
 
     def item(self, part: Part, status: str) -> dict[str, Any]:
         """The item, as far as it has come. ``status`` is OpenAI's."""
@@ -43,18 +52,19 @@ class ResponseObject:
             case Kind.TEXT:
                 return {**item, "type": "message", "role": "assistant", "content": _contents(part)}
             case Kind.CALL:
-                call = {"call_id": part.call_id, "name": part.name, "arguments": part.text}
-                return {**item, "type": "function_call", **call}
+                return {**item, "call_id": part.call_id, **self._tools.called(part.name).call(part.text)}
 
     def begun(self, created: int) -> dict[str, Any]:
         """The response before its first item."""
         return self._body(created, "in_progress", [])
 
-    def ended(self, created: int, parts: Sequence[Part], ending: Ending) -> dict[str, Any]:
-        """The response when the answer is over."""
+    def ended(self, created: int, now: int, parts: Sequence[Part], ending: Ending) -> dict[str, Any]:
+        """The response when the answer is over. ``now``: Unix seconds, as ``created``, which is of another clock."""
         status = _status(is_complete=ending.is_complete)
         body = self._body(created, status, [self.item(part, _status(is_complete=part.is_complete)) for part in parts])
-        if not ending.is_complete:
+        if ending.is_complete:
+            body["completed_at"] = max(created, now)
+        else:
             body["incomplete_details"] = {"reason": "max_output_tokens"}
         return {**body, "usage": None if ending.usage is None else _usage(ending.usage)}
 
@@ -104,12 +114,13 @@ def _usage(usage: Usage) -> dict[str, Any]:
 def _fields(request: ResponseRequest, given: dict[str, Any], response_id: str) -> dict[str, Any]:
     """The fields that do not depend on the answer. Missing ones have the values by which it is made."""
     text = given.get("text") or {}
-    reasoning = given.get("reasoning") or {}
     return {
         "id": response_id,
         "object": "response",
         "background": False,
+        "completed_at": None,
         "error": None,
+        "frequency_penalty": request.frequency_penalty or 0,
         "incomplete_details": None,
         "instructions": request.instructions,
         "max_output_tokens": request.max_output_tokens,
@@ -117,19 +128,29 @@ def _fields(request: ResponseRequest, given: dict[str, Any], response_id: str) -
         "metadata": given.get("metadata") or {},
         "model": request.model,
         "parallel_tool_calls": request.parallel_tool_calls,
+        "presence_penalty": request.presence_penalty or 0,
         "previous_response_id": None,
         "prompt_cache_key": request.prompt_cache_key,
-        "reasoning": {"effort": None, "summary": None, **reasoning},
+        "reasoning": {"effort": request.reasoning and request.reasoning.effort, "summary": None},
         "safety_identifier": request.safety_identifier,
         "service_tier": "default",
         "store": False,
         "temperature": 1.0 if request.temperature is None else request.temperature,
         "text": {**text, "format": text.get("format") or {"type": "text"}},
         "tool_choice": given.get("tool_choice") or "auto",
-        "tools": given.get("tools") or [],
+        "tools": [
+            _tool(*pair)
+            for pair in zip(request.tools or (), given.get("tools") or (), strict=True)
+            if any(pair[0].offered())
+        ],
         "top_logprobs": request.top_logprobs or 0,
         "top_p": 1.0 if request.top_p is None else request.top_p,
         "truncation": "disabled",
         "usage": None,
         "user": request.user,
     }
+
+
+def _tool(tool: Tool, given: dict[str, Any]) -> dict[str, Any]:
+    """A tool as the client gave it; a function with all that the clients' schemas demand."""
+    return {"description": None, "parameters": None, "strict": None, **given} if tool.type == "function" else given

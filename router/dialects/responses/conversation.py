@@ -7,8 +7,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import orjson
+
 from router.dialects.chat_messages import AssistantTurn, call_of, content_of, tool_message
-from router.dialects.responses.items import CallOutput, FunctionCall, Message, ReasoningItem
+from router.dialects.responses.calls import INPUT
+from router.dialects.responses.items import (
+    CallOutput,
+    ClientCall,
+    ClientCallOutput,
+    CustomCall,
+    FunctionCall,
+    Message,
+    MoreTools,
+    ReasoningItem,
+)
+from router.dialects.responses.tools import chat_name
 
 if TYPE_CHECKING:
     from router.dialects.responses.items import Item
@@ -42,9 +55,17 @@ class _Conversation:
             case ReasoningItem():
                 self._think(item.text)
             case FunctionCall():
-                self._turn.calls.append(call_of(item.call_id, item.name, item.arguments))
+                self._call(item.call_id, chat_name(item.name, item.namespace), item.arguments)
+            case CustomCall():
+                self._call(item.call_id, chat_name(item.name, item.namespace), _json({INPUT: item.input}))
+            case ClientCall():
+                self._call(item.call_id, item.type.removesuffix("_call"), _json(item.given))
             case CallOutput():
                 self._other(tool_message(item.call_id, content_of(item.output)))
+            case ClientCallOutput():
+                self._other(tool_message(item.call_id, item.text))
+            case MoreTools(call_id=str(call_id)):
+                self._other(tool_message(call_id, _found(item)))
             case Message(role="assistant"):
                 self._say(item)
             case Message():
@@ -55,6 +76,9 @@ class _Conversation:
         if self._turn:
             self.messages.append(self._turn.message())
             self._turn = AssistantTurn()
+
+    def _call(self, call_id: str, name: str, arguments: str) -> None:
+        self._turn.calls.append(call_of(call_id, name, arguments))
 
     def _other(self, message: dict[str, Any]) -> None:
         self.end_turn()
@@ -69,3 +93,13 @@ class _Conversation:
         if self._turn.content is not None:
             self.end_turn()
         self._turn.content = content_of(message.content)
+
+
+def _found(item: MoreTools) -> str:
+    """What a search for tools has found. The chat has them among its tools, for which a model is told all of it."""
+    names = [offered.function["name"] for tool in item.tools for offered in tool.offered()]
+    return f"Tools that can be called now: {', '.join(names) or 'none'}"
+
+
+def _json(value: Any) -> str:
+    return orjson.dumps(value).decode()

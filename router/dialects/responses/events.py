@@ -9,7 +9,7 @@ from router.dialects.responses.answer import content_of
 from router.upstream.events import named_event
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from core.protocol.errors import ApiError
     from router.dialects.chat_answers import Usage
@@ -21,15 +21,16 @@ if TYPE_CHECKING:
 _DELTAS = {
     Kind.REASONING: "response.reasoning_text",
     Kind.TEXT: "response.output_text",
-    Kind.CALL: "response.function_call_arguments",
 }
 
 
 class ResponseEvents:
     """Implements ``EventWriter``. Every event has the number of those before it."""
 
-    def __init__(self, response: ResponseObject) -> None:
+    def __init__(self, response: ResponseObject, clock: Callable[[], float]) -> None:
+        """``clock``: Unix seconds."""
         self._response = response
+        self._clock = clock
         self._created = 0
         self._number = 0
 
@@ -51,21 +52,33 @@ class ResponseEvents:
 
     def add(self, part: Part, piece: str, tokens: Sequence[dict[str, Any]]) -> bytes:
         """See ``EventWriter``."""
+        if part.kind is Kind.CALL:
+            shape = self._response.shape(part)
+            return self._of_part(f"{shape.events}.delta", part, delta=piece) if shape.streams else b""
         return self._of_part(f"{_DELTAS[part.kind]}.delta", part, delta=piece, **_logprobs(part, tokens))
 
     def close(self, part: Part) -> bytes:
         """See ``EventWriter``."""
-        name = "arguments" if part.kind is Kind.CALL else "text"
-        closed = self._of_part(f"{_DELTAS[part.kind]}.done", part, **{name: part.text}, **_logprobs(part, part.tokens))
-        if part.kind is not Kind.CALL:
-            closed += self._of_content("content_part.done", part)
         item = self._response.item(part, "completed" if part.is_complete else "incomplete")
+        closed = self._closed_call(part, item) if part.kind is Kind.CALL else self._closed_text(part)
         return closed + self._event("response.output_item.done", output_index=part.index, item=item)
+
+    def _closed_call(self, part: Part, item: dict[str, Any]) -> bytes:
+        shape = self._response.shape(part)
+        if not shape.events:
+            return b""
+        given = item[shape.key]
+        told = b"" if shape.streams else self._of_part(f"{shape.events}.delta", part, delta=given)
+        return told + self._of_part(f"{shape.events}.done", part, **{shape.key: given})
+
+    def _closed_text(self, part: Part) -> bytes:
+        closed = self._of_part(f"{_DELTAS[part.kind]}.done", part, text=part.text, **_logprobs(part, part.tokens))
+        return closed + self._of_content("content_part.done", part)
 
     def end(self, parts: Sequence[Part], ending: Ending) -> bytes:
         """See ``EventWriter``."""
         name = "response.completed" if ending.is_complete else "response.incomplete"
-        return self._event(name, response=self._response.ended(self._created, parts, ending))
+        return self._event(name, response=self._response.ended(self._created, int(self._clock()), parts, ending))
 
     def fail(self, parts: Sequence[Part], error: ApiError) -> bytes:
         """An event with Baton's own code, and one with what has come of the response."""

@@ -1,28 +1,43 @@
-"""The items of a conversation, as clients send them: messages, calls, what came of the calls, and reasoning.
+"""The items of a conversation, as clients send them: messages, calls, what came of the calls, reasoning, and tools.
 
 The output of a response is accepted as it came. Fields of items that say nothing to a model (ids, states, annotations,
-logprobs) are dropped, as those of a chat's messages are. Types that would need support that Baton does not have are
+logprobs, what another server has encrypted) are dropped, as those of a chat's messages are, and so are calls of tools
+that a server has made, which do not have what came of them. Types that would need support that Baton does not have are
 refused by name.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, StrictStr, Tag
+import orjson
+from pydantic import BeforeValidator, ConfigDict, Field, StrictStr, Tag, model_validator
 
 from core.protocol.openai.messages import TextPart
-from core.protocol.openai.objects import CountedObject, Unsupported, by_type, of_types
+from core.protocol.openai.objects import CountedObject, by_type, of_types
 from core.protocol.openai.tools import CalledFunction
+from router.dialects.responses.calls import CLIENT_RUN
+from router.dialects.responses.tools import Tools
 
 _TEXTS = ("input_text", "output_text", "text", "refusal")
 #: The names of the models below, by the type of an item.
 _MODELS = {
     "message": "Message",
     "function_call": "FunctionCall",
+    "custom_tool_call": "CustomCall",
+    **{shape.item: "ClientCall" for shape in CLIENT_RUN.values()},
     "function_call_output": "CallOutput",
+    "custom_tool_call_output": "CallOutput",
+    "local_shell_call_output": "ClientCallOutput",
+    "shell_call_output": "ClientCallOutput",
+    "apply_patch_call_output": "ClientCallOutput",
+    "tool_search_output": "MoreTools",
+    "additional_tools": "MoreTools",
     "reasoning": "ReasoningItem",
+    "web_search_call": "DroppedItem",
+    "image_generation_call": "DroppedItem",
 }
+_UNREADABLE = {"input_image": "A picture", "input_file": "A file"}
 
 
 class Text(TextPart):
@@ -49,6 +64,58 @@ class FunctionCall(CalledFunction):
 
     type: Literal["function_call"]
     call_id: StrictStr
+    namespace: StrictStr | None = None
+
+
+class CustomCall(CountedObject):
+    """A call of a custom tool."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    type: Literal["custom_tool_call"]
+    call_id: StrictStr
+    name: StrictStr
+    input: StrictStr
+    namespace: StrictStr | None = None
+
+
+class _OfClientRun(CountedObject):
+    """Of a tool of OpenAI's that the client runs. Some of these items have the id of the call as their own."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    call_id: StrictStr
+
+    @model_validator(mode="before")
+    @classmethod
+    def _find_call_id(cls, value: Any) -> Any:
+        if isinstance(value, dict) and value.get("call_id") is None and "id" in value:
+            return {**value, "call_id": value["id"]}
+        return value
+
+
+class ClientCall(_OfClientRun):
+    """A call of such a tool."""
+
+    type: Literal["local_shell_call", "shell_call", "apply_patch_call", "tool_search_call"]
+    action: dict[StrictStr, Any] | None = None
+    operation: dict[StrictStr, Any] | None = None
+    arguments: Any = None
+
+    @property
+    def given(self) -> Any:
+        """The arguments."""
+        return self.action or self.operation or self.arguments or {}
+
+
+def _told(part: Any) -> Any:
+    """A part of what came of a call. The model is told that there is one that it cannot read: an agent sends it with
+    every request that follows, and nobody could take it back.
+    """
+    kind = part.get("type") if isinstance(part, dict) else None
+    if kind in _UNREADABLE:
+        return {"type": "text", "text": f"[{_UNREADABLE[kind]} that this model cannot read]"}
+    return part
 
 
 class CallOutput(CountedObject):
@@ -56,9 +123,46 @@ class CallOutput(CountedObject):
 
     model_config = ConfigDict(extra="ignore")
 
-    type: Literal["function_call_output"]
+    type: Literal["function_call_output", "custom_tool_call_output"]
     call_id: StrictStr
-    output: Texts
+    output: (
+        StrictStr
+        | Annotated[list[Annotated[Text, of_types(_TEXTS, "parts"), BeforeValidator(_told)]], Field(fail_fast=True)]
+    )
+
+
+class ClientCallOutput(_OfClientRun):
+    """What came of a call of a tool of OpenAI's that the client runs."""
+
+    type: Literal["local_shell_call_output", "shell_call_output", "apply_patch_call_output"]
+    #: A text, or of shells the texts and the ends of each command.
+    output: Any = None
+    status: StrictStr | None = None
+
+    @property
+    def text(self) -> str:
+        """All of it."""
+        if isinstance(self.output, str):
+            return self.output
+        return self.status or "" if self.output is None else orjson.dumps(self.output).decode()
+
+
+class MoreTools(CountedObject):
+    """Tools that were found, or that come with this item, as if they were among ``tools`` of the request."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    type: Literal["tool_search_output", "additional_tools"]
+    call_id: StrictStr | None = None
+    tools: Tools
+
+
+class DroppedItem(CountedObject):
+    """What a server of OpenAI's has done and what the model needs not know, since its messages say what came of it."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    type: StrictStr
 
 
 class _ReasoningText(CountedObject):
@@ -79,8 +183,6 @@ class ReasoningItem(CountedObject):
     type: Literal["reasoning"]
     content: _ReasoningTexts | None = None
     summary: _ReasoningTexts | None = None
-    #: Nobody here could read what another server has encrypted.
-    encrypted_content: Unsupported = None
 
     @property
     def text(self) -> str:
@@ -91,7 +193,12 @@ class ReasoningItem(CountedObject):
 Item = Annotated[
     Annotated[Message, Tag("Message")]
     | Annotated[FunctionCall, Tag("FunctionCall")]
+    | Annotated[CustomCall, Tag("CustomCall")]
+    | Annotated[ClientCall, Tag("ClientCall")]
     | Annotated[CallOutput, Tag("CallOutput")]
+    | Annotated[ClientCallOutput, Tag("ClientCallOutput")]
+    | Annotated[MoreTools, Tag("MoreTools")]
+    | Annotated[DroppedItem, Tag("DroppedItem")]
     | Annotated[ReasoningItem, Tag("ReasoningItem")],
     by_type(_MODELS, "Message"),
     of_types(_MODELS, "items"),

@@ -1,55 +1,31 @@
-"""What clients may send to ``/v1/responses``, validated: a parameter works, is a hint, or is refused by name."""
+"""What clients may send to ``/v1/responses``, validated: a parameter works, is a hint, or is refused by name.
+
+Agents send more with each version. A field that is not known here is dropped, unless a chat has it: then it would have
+meant something, and the client has confused the two.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, StrictBool, StrictStr, model_validator
+from pydantic import ConfigDict, Field, StrictBool, StrictStr, model_validator
 from pydantic_core import PydanticCustomError
 
-from core.protocol.openai.hints import CacheKey, Metadata, ServiceTier, Verbosity
-from core.protocol.openai.objects import StrictObject, Unsupported, Whole, of_types
+from core.protocol.openai.hints import CacheKey, Metadata
+from core.protocol.openai.objects import StrictObject, Unsupported, Whole
 from core.protocol.openai.requests import MAX_TOP_LOGPROBS, Number
-from core.protocol.openai.tools import MAX_TOOLS, Function, FunctionName
 from router.dialects.extensions import Extended
-from router.dialects.responses.items import Item
+from router.dialects.open_object import OpenObject
+from router.dialects.responses.items import Item, MoreTools
+from router.dialects.responses.tool_choice import ToolChoice
+from router.dialects.responses.tools import Tools
 
-#: What ``include`` may ask for. The second changes nothing: the item of reasoning has all of it, and is sent back as it
-#: came, so there is nothing that would have to be encrypted.
-Includable = Literal["message.output_text.logprobs", "reasoning.encrypted_content"]
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from router.dialects.responses.tools import Tool
+
 _LOGPROBS = "message.output_text.logprobs"
-
-
-class FunctionTool(Function):
-    """One entry of ``tools``."""
-
-    type: Literal["function"]
-    defer_loading: Unsupported = None
-    output_schema: Unsupported = None
-    allowed_callers: Unsupported = None
-    is_async: Annotated[Unsupported, Field(alias="async")] = None
-
-    def for_chat(self) -> dict[str, Any]:
-        """The same tool of a chat."""
-        return {"type": "function", "function": self.model_dump(include=set(Function.model_fields), exclude_unset=True)}
-
-
-class NamedFunction(StrictObject):
-    """A function by its name."""
-
-    type: Literal["function"]
-    name: FunctionName
-
-
-class AllowedTools(StrictObject):
-    """``tool_choice`` when only some of the tools may be called."""
-
-    type: Literal["allowed_tools"]
-    mode: Literal["auto", "required"]
-    tools: Annotated[
-        list[Annotated[NamedFunction, of_types(("function",), "tools")]],
-        Field(min_length=1, max_length=MAX_TOOLS, fail_fast=True),
-    ]
 
 
 class TextFormat(StrictObject):
@@ -74,34 +50,47 @@ class TextFormat(StrictObject):
         return {"type": self.type, "json_schema": self.model_dump(exclude={"type"}, exclude_none=True, by_alias=True)}
 
 
-class TextConfig(StrictObject):
+class TextConfig(OpenObject):
     """``text``."""
 
     format: TextFormat | None = None
-    verbosity: Verbosity | None = None
+    #: A hint for OpenAI's own models.
+    verbosity: Any = None
 
 
-class ReasoningConfig(StrictObject):
-    """``reasoning``. Nothing is summed up: the item of a response has the reasoning itself."""
+class ReasoningConfig(OpenObject):
+    """``reasoning``."""
 
-    effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
-    summary: Literal["auto"] | None = None
-    generate_summary: Literal["auto"] | None = None
+    #: As of a chat, which judges it.
+    effort: StrictStr | None = None
+    #: Nothing is summed up: the item of a response has the reasoning itself.
+    summary: Any = None
+    generate_summary: Any = None
     #: Which reasoning of earlier turns a model is shown is its chat template's affair.
-    context: Literal["auto"] | None = None
-    mode: Literal["standard"] | None = None
+    context: Any = None
+    mode: Any = None
 
 
-class StreamOptions(StrictObject):
-    """``stream_options``."""
+class CacheOptions(OpenObject):
+    """``prompt_cache_options``. Everything is cached while there is room."""
 
-    include_obfuscation: Unsupported = None
+    mode: Any = None
+    ttl: Any = None
+    #: It wants no answer.
+    prewarm: Unsupported = None
 
 
-class ResponseRequest(Extended):
-    """Body of ``POST /v1/responses``. ``HINTS`` are the fields that are checked and change nothing."""
+class ResponseRequest(OpenObject, Extended):
+    """Body of ``POST /v1/responses``. ``HINTS`` are the fields that change nothing."""
 
-    HINTS: ClassVar[frozenset[str]] = frozenset({"max_tool_calls", "metadata", "prompt_cache_key", "service_tier"})
+    model_config = ConfigDict(extra="ignore")
+    HINTS: ClassVar[frozenset[str]] = frozenset(
+        {
+            *("access_programs", "client_metadata", "context_management", "image", "max_tool_calls", "metadata"),
+            *("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "service_tier", "store"),
+            *("stream_options", "truncation"),
+        }
+    )
 
     model: StrictStr
     #: One text, or the items of a conversation.
@@ -109,48 +98,56 @@ class ResponseRequest(Extended):
     #: Comes before ``input``.
     instructions: StrictStr | None = None
     stream: StrictBool = False
-    stream_options: StreamOptions | None = None
     max_output_tokens: Annotated[Whole, Field(ge=1)] | None = None
     temperature: Annotated[Number, Field(ge=0)] | None = None
     top_p: Annotated[Number, Field(gt=0, le=1)] | None = None
-    tools: (
-        Annotated[
-            list[Annotated[FunctionTool, of_types(("function",), "tools")]],
-            Field(max_length=MAX_TOOLS, fail_fast=True),
-        ]
-        | None
-    ) = None
-    tool_choice: Literal["none", "auto", "required"] | NamedFunction | AllowedTools | None = None
+    presence_penalty: Annotated[Number, Field(ge=-2, le=2)] | None = None
+    frequency_penalty: Annotated[Number, Field(ge=-2, le=2)] | None = None
+    tools: Tools | None = None
+    tool_choice: ToolChoice | None = None
     parallel_tool_calls: StrictBool = True
     #: OpenAI bounds calls of built-in tools by it, and there are none here.
     max_tool_calls: Annotated[Whole, Field(ge=1)] | None = None
     text: TextConfig | None = None
     reasoning: ReasoningConfig | None = None
-    include: Annotated[list[Includable], Field(fail_fast=True)] | None = None
+    #: More that the response is to have. What there is anyway, and what there is not, is no error.
+    include: Annotated[list[StrictStr], Field(fail_fast=True)] | None = None
     top_logprobs: Annotated[Whole, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
-    truncation: Literal["disabled"] | None = None
     #: Shown in the admin listing and usable as a filter there.
     user: Annotated[StrictStr, Field(max_length=512)] | None = None
     safety_identifier: Annotated[StrictStr, Field(max_length=512)] | None = None
     metadata: Metadata | None = None
-    service_tier: ServiceTier | None = None
     prompt_cache_key: CacheKey | None = None
-    prompt_cache_retention: Literal["in_memory"] | None = None
+
+    #: Hints: agents send them, and the response says what was done: nothing is stored, dropped or compacted.
+    access_programs: Any = None
+    client_metadata: Any = None
+    context_management: Any = None
+    image: Any = None
+    prompt_cache_options: CacheOptions | None = None
+    prompt_cache_retention: Any = None
+    service_tier: Any = None
+    store: Any = None
+    stream_options: Any = None
+    truncation: Any = None
 
     #: These need a store.
-    store: Unsupported = None
     background: Unsupported = None
     previous_response_id: Unsupported = None
     conversation: Unsupported = None
     prompt: Unsupported = None
-    #: These need models or services of OpenAI's.
-    access_programs: Unsupported = None
-    context_management: Unsupported = None
-    image: Unsupported = None
+    #: This needs a model of OpenAI's.
     moderation: Unsupported = None
-    prompt_cache_options: Unsupported = None
 
     @property
     def wants_logprobs(self) -> bool:
         """Whether the text comes with logprobs."""
         return bool(self.top_logprobs) or _LOGPROBS in (self.include or ())
+
+    @property
+    def all_tools(self) -> Iterator[Tool]:
+        """The tools, with those that came later in the conversation."""
+        yield from self.tools or ()
+        for item in () if isinstance(self.input, str) else self.input:
+            if isinstance(item, MoreTools):
+                yield from item.tools

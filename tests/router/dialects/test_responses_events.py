@@ -30,6 +30,7 @@ from tests.kits.dialects.chats import (
 from tests.kits.strict_types import response_events, response_of
 
 ID = "ab" * 16
+NOW = CREATED + 5
 BODY: dict[str, Any] = {"model": "m", "input": "hi", "stream": True}
 TEXT = ["output_item.added", "content_part.added", "output_text.delta", "output_text.done", "content_part.done"]
 THOUGHT = [
@@ -49,7 +50,7 @@ MESSAGE = {
 
 
 def stream_of(body: dict[str, Any]) -> DialectStream:
-    return DialectStream(ResponseTranslation(body, ID), NAMES)
+    return DialectStream(ResponseTranslation(body, ID, lambda: NOW), NAMES)
 
 
 def translated(*chat: bytes, **more: Any) -> list[Any]:
@@ -78,6 +79,7 @@ def test_the_events_of_a_text() -> None:
     )
     assert created.response.output == [] and created.response.usage is None
     assert last.response.output_text == "Onward" and last.response.status == "completed"
+    assert (created.response.completed_at, last.response.completed_at) == (None, NOW)
     assert [event.delta for event in events if event.type == "response.output_text.delta"] == ["On", "ward"]
     usage = last.response.usage
     assert (usage.input_tokens, usage.output_tokens, usage.total_tokens) == (12, 7, 19)
@@ -112,7 +114,7 @@ def test_each_event_says_of_which_part_it_is() -> None:
 
 def test_a_whole_answer_is_the_last_event_of_the_stream() -> None:
     body = {**BODY, "stream": False}
-    found = response_of(ResponseTranslation(body, ID).whole(whole(MESSAGE, "tool_calls")))
+    found = response_of(ResponseTranslation(body, ID, lambda: NOW).whole(whole(MESSAGE, "tool_calls")))
     assert found == translated(*EVERYTHING)[-1].response
 
 
@@ -126,7 +128,7 @@ def test_an_answer_that_is_cut_off_is_incomplete(reasoning: str) -> None:
     assert done.item.status == "incomplete"
     assert len(last.response.output) == 1
     message = {"reasoning_content": reasoning} if reasoning else {"content": "On"}
-    assert response_of(ResponseTranslation(BODY, ID).whole(whole(message, "length"))) == last.response
+    assert response_of(ResponseTranslation(BODY, ID, lambda: NOW).whole(whole(message, "length"))) == last.response
 
 
 @pytest.mark.parametrize("before", [[], [thinks("hm")]])
@@ -163,7 +165,7 @@ def test_logprobs_come_with_the_text() -> None:
     content = events[-1].response.output[0].content[0]
     assert [bytes(token.bytes) for token in content.logprobs] == [b"O", b"n", b"ward"]
     message = whole({"content": "Onward"}, logprobs=tokens("O", "n", "ward"))
-    assert response_of(ResponseTranslation({**BODY, **asked}, ID).whole(message)) == events[-1].response
+    assert response_of(ResponseTranslation({**BODY, **asked}, ID, lambda: NOW).whole(message)) == events[-1].response
 
 
 def test_logprobs_of_tokens_without_text_come_with_the_next_text_or_the_last() -> None:
@@ -231,7 +233,7 @@ def test_what_is_no_chat_is_the_workers_fault(chat: list[bytes]) -> None:
 @pytest.mark.parametrize("answer", [b"{", b'{"choices": []}', b'{"choices":[{"message":{"tool_calls":[5]}}]}', b"[]"])
 def test_a_whole_answer_that_is_none_is_the_workers_fault(answer: bytes) -> None:
     with pytest.raises(UpstreamError):
-        ResponseTranslation(BODY, ID).whole(answer)
+        ResponseTranslation(BODY, ID, lambda: NOW).whole(answer)
 
 
 def test_comments_are_passed_on() -> None:

@@ -38,7 +38,7 @@ async def test_a_chat_answer() -> None:
         "choices": [
             {
                 "index": 0,
-                "message": {"role": "assistant", "content": TEXT, "refusal": None},
+                "message": {"role": "assistant", "content": TEXT, "refusal": None, "annotations": []},
                 "logprobs": None,
                 "finish_reason": "stop",
                 "stop_reason": None,

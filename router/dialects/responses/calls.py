@@ -1,0 +1,69 @@
+"""How the calls of each kind of tool look in a response. In the chat each is the call of a function. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pydantic_core import from_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: The only parameter of the function that a custom tool becomes.
+INPUT = "input"
+
+
+def _object(arguments: str) -> dict[str, Any]:
+    """The arguments, as far as they have come; empty if they are no object."""
+    try:
+        found = from_json(arguments, allow_partial="trailing-strings")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _input(arguments: str) -> str:
+    """What a custom tool is given. It gets arguments of another form as they are, and can tell the model."""
+    given = _object(arguments).get(INPUT)
+    return given if isinstance(given, str) else arguments
+
+
+def _action(always: dict[str, Any], arguments: str) -> dict[str, Any]:
+    return {**always, **_object(arguments)}
+
+
+def _patch(arguments: str) -> dict[str, Any]:
+    return _object(arguments) or {"type": "update_file", "path": "", "diff": ""}
+
+
+@dataclass(frozen=True)
+class CallShape:
+    """``item``: the type of the item. ``key``: where it has what ``read`` makes of the function's arguments."""
+
+    item: str
+    id_prefix: str
+    key: str
+    read: Callable[[str], Any]
+    #: What the events about it are called; empty: there are none, so the item has it when it is done.
+    events: str = ""
+    more: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def streams(self) -> bool:
+        """Whether that is passed on piece by piece, as it is the arguments themselves."""
+        return self.read is str
+
+
+FUNCTION = CallShape("function_call", "fc", "arguments", str, "response.function_call_arguments")
+CUSTOM = CallShape("custom_tool_call", "ctc", "input", _input, "response.custom_tool_call_input")
+#: The tools of which OpenAI names the parameters and the client makes the calls, by their types.
+CLIENT_RUN = {
+    "local_shell": CallShape(
+        "local_shell_call", "lsh", "action", partial(_action, {"type": "exec", "command": [], "env": {}})
+    ),
+    "shell": CallShape("shell_call", "sh", "action", partial(_action, {"commands": []})),
+    "apply_patch": CallShape("apply_patch_call", "apc", "operation", _patch),
+    "tool_search": CallShape("tool_search_call", "tsc", "arguments", _object, more={"execution": "client"}),
+}
