@@ -36,7 +36,7 @@ from workers.engine.ports import EngineHooks
 from workers.engine_setup import engine_config, rank_spec, with_text_fingerprint
 from workers.grammar.compiler import GrammarCompiler
 from workers.grammar.rank_grammars import RankGrammars
-from workers.grammar.trial.process import TrialProcess
+from workers.grammar.trial.turns import Turns
 from workers.handshake.pool import HandshakeOptions, HandshakePool
 from workers.handshake.server import handshake_bytes, handshake_router
 from workers.leases.engine_leases import EngineLeases
@@ -235,7 +235,7 @@ class WorkerProcess:
         return self._engine
 
     def _build_grammars(self, ranks: RankGroup, ready: RankReady, tokenizer: Tokenizer) -> GrammarCompiler:
-        on_ranks, trial = RankGrammars(ranks.send, ranks.num_ranks), TrialProcess(ready.vocab_size)
+        on_ranks, trial = RankGrammars(ranks.send, ranks.num_ranks), Turns(ready.vocab_size)
         grammars = GrammarCompiler(ranks.send, on_ranks, trial, tokenizer.to_json, tokenizer.eos_token_ids)
         self._parts.push_async_callback(grammars.close)
         assert self._ranks is not None  # the engine was built

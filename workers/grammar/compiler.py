@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from core.protocol.errors import BadRequestError
@@ -14,6 +15,7 @@ from core.protocol.steps import Vocabulary
 from workers.grammar.rank_grammars import RankGrammarError
 from workers.grammar.sentences import in_words
 from workers.grammar.trial.messages import Tried
+from workers.grammar.trial.turns import too_many
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,11 +23,21 @@ if TYPE_CHECKING:
     from core.protocol.openai.structured import Form
     from core.protocol.steps import ToRank
     from workers.grammar.rank_grammars import HeldGrammar, RankGrammars
-    from workers.grammar.trial.process import TrialProcess
+    from workers.grammar.trial.turns import Turns
 
 #: Forms, and bytes of their text and grammars, of which the outcome is kept.
 MAX_FORMS = 256
 MAX_BYTES = 8 << 20
+#: Forms that wait or are tried. With a tenth of a second for each, the last of them waits some three seconds.
+MAX_TRIALS = 32
+
+
+@dataclass(eq=False, slots=True)
+class _Trial:
+    """A form that is being tried. ``num_waiting``: the requests that want to know."""
+
+    task: asyncio.Task[Tried]
+    num_waiting: int = 0
 
 
 class GrammarCompiler:
@@ -35,12 +47,13 @@ class GrammarCompiler:
         self,
         send: Callable[[ToRank], None],
         ranks: RankGrammars,
-        trial: TrialProcess,
+        trial: Turns,
         tokenizer: Callable[[], str],
         eos_token_ids: frozenset[int],
         *,
         max_forms: int = MAX_FORMS,
         max_bytes: int = MAX_BYTES,
+        max_trials: int = MAX_TRIALS,
     ) -> None:
         """``tokenizer`` returns the text of ``tokenizer.json``; called once, in a thread, before the first grammar."""
         self._send = send
@@ -52,24 +65,25 @@ class GrammarCompiler:
         self._max_bytes = max_bytes
         self._known: OrderedDict[Form, Tried] = OrderedDict()
         self._num_bytes = 0
-        self._running: dict[Form, asyncio.Task[Tried]] = {}
+        self._max_trials = max_trials
+        self._running: dict[Form, _Trial] = {}
+        #: All trials until they have ended, those that nobody waits for among them.
+        self._tasks: set[asyncio.Task[Tried]] = set()
         self._vocabulary: asyncio.Task[Vocabulary] | None = None
 
     def __repr__(self) -> str:
         return f"<GrammarCompiler {len(self._known)} forms, {self._num_bytes} bytes, {len(self._running)} running>"
 
     async def hold(self, form: Form) -> HeldGrammar:
-        """The form's grammar, once all ranks have compiled it. Raises BadRequestError that says what is wrong.
+        """The form's grammar, once all ranks have compiled it. Raises BadRequestError that says what is wrong, and
+        RateLimitError where too many forms wait to be tried.
 
         Requests with equal forms share one trial and one compilation; cancelling one of them does not disturb the
-        others.
+        others. A trial ends when the last of its requests has left.
         """
         tried = self._known.get(form)
         if tried is None:
-            task = self._running.get(form)
-            if task is None:
-                task = self._running[form] = asyncio.create_task(self._try(form), name="try a form")
-            tried = await asyncio.shield(task)
+            tried = await self._outcome(form)
         else:
             self._known.move_to_end(form)
         if tried.error:
@@ -83,11 +97,32 @@ class GrammarCompiler:
 
     async def close(self) -> None:
         """End what is being tried, and the process that tries."""
-        tasks = [*self._running.values(), *([] if self._vocabulary is None else [self._vocabulary])]
+        tasks = [*self._tasks, *([] if self._vocabulary is None else [self._vocabulary])]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._trial.close()
+
+    async def _outcome(self, form: Form) -> Tried:
+        trial = self._running.get(form)
+        if trial is None:
+            if len(self._running) >= self._max_trials:
+                raise too_many()
+            trial = self._running[form] = self._begin(form)
+        trial.num_waiting += 1
+        try:
+            return await asyncio.shield(trial.task)
+        finally:
+            trial.num_waiting -= 1
+            if not trial.num_waiting:
+                del self._running[form]
+                trial.task.cancel()
+
+    def _begin(self, form: Form) -> _Trial:
+        task = asyncio.create_task(self._try(form), name="try a form")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return _Trial(task)
 
     async def _try(self, form: Form) -> Tried:
         try:
@@ -96,8 +131,6 @@ class GrammarCompiler:
             tried = await self._trial.try_form(await self._sent_vocabulary(), form)
         except OSError as error:
             return Tried("", f"the process that tries it cannot be started: {error.strerror}", is_final=False)
-        finally:
-            del self._running[form]
         if tried.is_final:
             self._keep(form, tried)
         return tried

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from core.protocol.errors import BadRequestError
+from core.protocol.errors import BadRequestError, RateLimitError
 from core.protocol.openai.structured import Form
 from core.protocol.steps import CompileGrammar, ForgetGrammar, GrammarCompiled, Vocabulary
 from tests.kits.whole import reference
@@ -18,7 +18,7 @@ from workers.grammar.compiler import GrammarCompiler
 from workers.grammar.notation import grammar_of
 from workers.grammar.rank_grammars import RankGrammars
 from workers.grammar.trial.messages import Limits
-from workers.grammar.trial.process import TrialProcess
+from workers.grammar.trial.turns import Turns
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -37,12 +37,18 @@ class Built:
     """A compiler with one rank, which compiles everything at once."""
 
     def __init__(
-        self, *, text: Callable[[], str] = tokenizer, eos: frozenset[int] = EOS, cpu_s: float = 60.0, **bounds: int
+        self,
+        *,
+        text: Callable[[], str] = tokenizer,
+        eos: frozenset[int] = EOS,
+        cpu_s: float = 60.0,
+        max_slow: int = 8,
+        **bounds: int,
     ) -> None:
         self.sent: list[ToRank] = []
         self.error = ""
         limits = Limits(cpu_s=cpu_s, memory_bytes=64 << 20)
-        self.trial = TrialProcess(len(reference.tokenizer()), limits)
+        self.trial = Turns(len(reference.tokenizer()), limits, max_slow=max_slow)
         self.ranks = RankGrammars(self.send, 1, max_grammars=1)
         self.compiler = GrammarCompiler(self.send, self.ranks, self.trial, text, eos, **bounds)
 
@@ -71,7 +77,7 @@ async def built() -> AsyncIterator[Built]:
     built = Built()
     yield built
     await built.compiler.close()
-    assert built.trial.pid is None
+    assert built.trial.quick.pid is None and built.trial.slow.pid is None
 
 
 def regex(text: str) -> Form:
@@ -86,6 +92,63 @@ async def test_once_per_form(built: Built) -> None:
     held.append(await built.compiler.hold(regex("a")))
     assert {one.text for one in held} == {grammar_of("regex", "a")}
     assert built.sent == [Vocabulary(tokenizer(), [0]), CompileGrammar(1, grammar_of("regex", "a"))]
+
+
+def slow(number: int) -> Form:
+    """A form that takes minutes."""
+    text = DEADLY[0][1].replace("9973", str(9973 + 2 * number))
+    return Form("json_schema", text, "response_format")
+
+
+async def test_a_trial_that_nobody_waits_for_ends(built: Built) -> None:
+    tasks = [asyncio.create_task(built.compiler.hold(slow(number))) for number in (1, 1, 2)]
+    while built.trial.slow.pid is None:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    assert built.compiler._running == {}
+    while built.trial.slow.pid is not None:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    await built.compiler.hold(regex("a"))
+
+
+async def test_slow_forms_of_others_are_not_waited_for(built: Built) -> None:
+    """Nor does a form wait that was left and is asked for again."""
+    tasks = [asyncio.create_task(built.compiler.hold(slow(number))) for number in range(2)]
+    await built.compiler.hold(regex("a"))
+    assert not any(task.done() for task in tasks)
+    left = asyncio.create_task(built.compiler.hold(regex("b")))
+    await asyncio.sleep(0)
+    left.cancel()
+    await built.compiler.hold(regex("b"))
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+
+
+async def test_too_many_forms_are_told_to_come_again() -> None:
+    built = Built(max_trials=2)
+    tasks = [asyncio.create_task(built.compiler.hold(slow(number))) for number in range(2)]
+    await asyncio.sleep(0)
+    with pytest.raises(RateLimitError, match="forms of structured output are waiting") as caught:
+        await built.compiler.hold(regex("a"))
+    assert caught.value.retry_after_s
+    tasks[0].cancel()
+    await asyncio.wait(tasks[:1])
+    await built.compiler.hold(regex("a"))
+    await built.compiler.close()
+    await asyncio.wait(tasks)
+
+
+async def test_too_many_slow_forms_are_told_to_come_again() -> None:
+    built = Built(max_slow=1)
+    tasks = [asyncio.create_task(built.compiler.hold(slow(number))) for number in range(3)]
+    done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    assert isinstance(done.pop().exception(), RateLimitError)
+    await built.compiler.hold(regex("a"))
+    await built.compiler.close()
+    await asyncio.wait(tasks)
 
 
 async def test_a_form_that_the_ranks_no_longer_have_is_compiled_again(built: Built) -> None:
@@ -104,8 +167,8 @@ async def test_what_no_rank_may_see(kind: Kind, text: str) -> None:
     built = Built(cpu_s=0.2)
     form = Form(kind, text, "response_format")
     why, other = await asyncio.gather(built.refused(form), built.compiler.hold(regex("a")))
-    assert built.trial.pid is not None
-    os.kill(built.trial.pid, signal.SIGSTOP)  # so nothing is tried any more
+    assert built.trial.quick.pid is not None
+    os.kill(built.trial.quick.pid, signal.SIGSTOP)  # so nothing is tried any more
     assert await built.refused(form) == why and why.count(".") == 1
     assert built.compiled == [other.text]
     await built.compiler.close()
@@ -152,5 +215,5 @@ async def test_a_vocabulary_that_failed_is_made_again() -> None:
 async def test_a_model_that_cannot_end() -> None:
     built = Built(eos=frozenset())
     assert "no token that ends" in await built.refused(regex("a"))
-    assert not built.sent and built.trial.pid is None
+    assert not built.sent and built.trial.quick.pid is None
     await built.compiler.close()

@@ -4,4 +4,5 @@
 ``main``      the process: it forks for each form
 ``attempt``   one form, within limits
 ``process``   keeps the process running, from the main process
+``turns``     which form is tried when: slow ones after all others
 """

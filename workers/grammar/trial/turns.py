@@ -1,0 +1,63 @@
+"""In which order forms are tried: each for a moment first, so that no form waits for slow ones of others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from core.protocol.errors import RateLimitError
+from workers.grammar.trial.attempt import TOO_LONG
+from workers.grammar.trial.process import LIMITS, TrialProcess
+
+if TYPE_CHECKING:
+    from core.protocol.openai.structured import Form
+    from core.protocol.steps import Vocabulary
+    from workers.grammar.trial.messages import Limits, Tried
+
+#: Seconds of a processor after which a form is a slow one. Most schemas take a few milliseconds.
+QUICK_S = 0.1
+#: Slow forms that wait or are tried. Each may take two seconds.
+MAX_SLOW = 8
+
+
+class Turns:
+    """Two processes: one for all forms, for a moment each, and one that only slow forms start. For one event loop."""
+
+    def __init__(
+        self, vocab_size: int, limits: Limits = LIMITS, *, quick_s: float = QUICK_S, max_slow: int = MAX_SLOW
+    ) -> None:
+        """``vocab_size`` is the model's; ``limits``: what a slow form may take."""
+        self.quick = TrialProcess(vocab_size, msgspec.structs.replace(limits, cpu_s=min(quick_s, limits.cpu_s)))
+        self.slow = TrialProcess(vocab_size, limits)
+        self._max_slow = max_slow
+        self._num_slow = 0
+
+    def __repr__(self) -> str:
+        return f"<Turns {self._num_slow} slow forms, quick={self.quick.pid}, slow={self.slow.pid}>"
+
+    async def try_form(self, vocabulary: Vocabulary, form: Form) -> Tried:
+        """Try a form. Raises RateLimitError for one slow form too many, and OSError if no process can be started.
+
+        If this is cancelled while the form is tried, that ends.
+        """
+        tried = await self.quick.try_form(vocabulary, form)
+        if tried.error != TOO_LONG:
+            return tried
+        if self._num_slow >= self._max_slow:
+            raise too_many()
+        self._num_slow += 1
+        try:
+            return await self.slow.try_form(vocabulary, form)
+        finally:
+            self._num_slow -= 1
+
+    async def close(self) -> None:
+        """End both processes. Nothing may be tried any more."""
+        await self.quick.close()
+        await self.slow.close()
+
+
+def too_many() -> RateLimitError:
+    """The error for a form that finds too many others before it."""
+    return RateLimitError("Too many new forms of structured output are waiting.", retry_after_s=1.0)
