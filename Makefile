@@ -57,6 +57,7 @@ test-compiled: compiled  ## the tests of the router over its compiled modules
 
 test-faults: install  ## the long tests, and those that kill processes of a whole Baton and check every answer
 	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -m "(slow or faults) and not gpu and not vllm" $(ARGS)
+	$(if $(ARGS),,BATON_FUZZ=all OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest $(QUICK) tests/fuzz)
 
 # An environment with vLLM that is there already: make test-vllm VLLM_VENV=/path/to/it. A part of the tests:
 # make test-vllm VLLM_TESTS=tests/vllm/test_answers.py
@@ -81,7 +82,7 @@ test-clients: install  ## the clients people use, newest versions in environment
 test-mutations: install  ## spoil a copy of the code in known ways, and see that the tests notice
 	$(BIN)/python -m tests.faults.mutations $(ARGS)
 
-test-fuzz: install  ## bad input, twenty times as much as make test has, other inputs in every run
+test-fuzz: install  ## bad input, forty times as much as make test has, other inputs in every run
 	BATON_FUZZ=long OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest tests/fuzz $(ARGS)
 
 test-compose: install  ## the compose file, one of each kind killed amid streams; needs a Docker engine

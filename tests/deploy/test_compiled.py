@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,11 @@ SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["baton"]
 MODULES: list[str] = SETTINGS["compiled"]
 FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 WAITS = ast.Await | ast.AsyncFor | ast.AsyncWith | ast.Yield | ast.YieldFrom
+
+
+@cache
+def nodes_of(file: Path) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(ast.parse(file.read_text())))
 
 
 def test_they_are_in_order_and_each_once() -> None:
@@ -36,7 +42,7 @@ def test_it_is_compiled_where_the_run_says_so_and_nowhere_else(path: str) -> Non
 @pytest.mark.parametrize("path", MODULES)
 def test_it_awaits_nothing_while_it_handles_an_exception(path: str) -> None:
     """Compiled, it would leave the exception to whatever runs meanwhile, as the context of its own exceptions."""
-    for node in ast.walk(ast.parse((ROOT / path).read_text())):
+    for node in nodes_of(ROOT / path):
         if isinstance(node, ast.Try | ast.TryStar):
             handling = [line for handler in node.handlers for line in handler.body] + node.finalbody
             for inner in (inner for line in handling for inner in ast.walk(line)):
@@ -48,7 +54,7 @@ def test_it_awaits_nothing_while_it_handles_an_exception(path: str) -> None:
 @pytest.mark.parametrize("path", MODULES)
 def test_no_exception_loses_its_attributes(path: str) -> None:
     """Compiled, it would have those of its base class, which is not compiled."""
-    for node in ast.walk(ast.parse((ROOT / path).read_text())):
+    for node in nodes_of(ROOT / path):
         if isinstance(node, ast.ClassDef) and any(map(_is_exception, node.bases)):
             assert not [line for line in node.body if isinstance(line, ast.Assign | ast.AnnAssign)], node.name
 
@@ -69,7 +75,12 @@ def test_no_test_replaces_a_constant_that_is_compiled_in() -> None:
     constants = {name for path in MODULES for name, _ in _finals(path)}
     for file in (ROOT / "tests").rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".setattr") and len(node.args) > 1:
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and node.func.attr == "setattr"
+                and len(node.args) > 1
+            ):
                 names = {one.value for one in node.args[:2] if isinstance(one, ast.Constant)}
                 assert not {str(name).rpartition(".")[2] for name in names} & constants, (file.name, node.lineno)
 
@@ -86,7 +97,7 @@ def _finals(path: str) -> list[tuple[str, ast.expr]]:
 @pytest.mark.parametrize("path", MODULES)
 def test_no_functions_inside_of_a_function_know_each_other(path: str) -> None:
     """Compiled, they would be a cycle with what they were made in, and keep it until the garbage collector comes."""
-    for outer in ast.walk(ast.parse((ROOT / path).read_text())):
+    for outer in nodes_of(ROOT / path):
         if isinstance(outer, ast.FunctionDef | ast.AsyncFunctionDef):
             inner = [node for node in ast.walk(outer) if isinstance(node, FUNCTIONS) and node is not outer]
             names = {node.name for node in inner}

@@ -37,7 +37,8 @@ async def answer_after_overwrite(stack: Stack, prompt: list[int]) -> list[int]:
     return await stack.decode_at("decode-0", prompt, params, NUM_TOKENS)
 
 
-@pytest.mark.parametrize("length", [100, pytest.param(250, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("length", [100, 250])
 async def test_overwritten_blocks_are_never_served(tmp_path: Path, length: int) -> None:
     async with small_stack(tmp_path) as stack:
         prompt = reference.prompt_of(length, seed=length)

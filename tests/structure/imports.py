@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 from tests.structure.layers import LAYERS
@@ -19,7 +20,8 @@ def module_name(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imported(path: Path) -> set[str]:
+@cache
+def imported(path: Path) -> frozenset[str]:
     """Absolute names of modules that a file imports, in functions and for typing as well."""
     found: set[str] = set()
     pending: list[ast.AST] = [ast.parse(path.read_text(), str(path))]
@@ -31,7 +33,7 @@ def imported(path: Path) -> set[str]:
             base = absolute(path, node)
             found |= {base} | {f"{base}.{alias.name}" for alias in node.names}
         pending.extend(ast.iter_child_nodes(node))
-    return found
+    return frozenset(found)
 
 
 def absolute(path: Path, node: ast.ImportFrom) -> str:

@@ -46,7 +46,7 @@ def test_the_screen_has_a_url_that_serves(start_up: StartUp, model_dir: str, fre
         assert response.status == 200
 
 
-@pytest.mark.parametrize("how", ["ctrl-c", "term", "hangup"])
+@pytest.mark.parametrize("how", ["ctrl-c", *(pytest.param(how, marks=pytest.mark.slow) for how in ("term", "hangup"))])
 def test_a_stop_is_in_order_and_leaves_nothing(start_up: StartUp, model_dir: str, how: str) -> None:
     up = start_up("--model", model_dir, "--port", "0", "--decode", "2")
     up.until_ready()
@@ -140,7 +140,7 @@ def test_a_worker_that_crashes_gives_the_end_of_its_log(start_up: StartUp, model
     assert up.pids() == {}
 
 
-@pytest.mark.parametrize("name", ["decode-1", "router"])
+@pytest.mark.parametrize("name", ["decode-1", pytest.param("router", marks=pytest.mark.slow)])
 def test_a_part_that_dies_later_is_started_again(start_up: StartUp, model_dir: str, name: str) -> None:
     part = {"decode-1": "--role decode", "router": "router --host"}[name]
     up = start_up("--model", model_dir, "--port", "0")
