@@ -19,8 +19,9 @@ ROOT = Path(__file__).parents[2]
 OURS = [tracemalloc.Filter(True, str(ROOT / folder / "*")) for folder in ("router", "core")]
 #: Requests that are held when counting begins, and those that come after: P's blocks are enough for seven.
 NUM_BEFORE, NUM = 2, 5
-#: Besides the prompt. The kit's client and workers, and what uvloop has, are not counted.
-MOST_BYTES = 12_500
+#: Besides the prompt: 10,000 to 13,600 were measured, as what the router does meanwhile counts as well. A second copy
+#: of a long prompt is many times the difference. The kit's client and workers, and what uvloop has, are not counted.
+MOST_BYTES = 20_000
 
 
 @pytest.fixture
