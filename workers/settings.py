@@ -49,8 +49,8 @@ class WorkerSettings(ProcessSettings):
     )
     reasoning_parser: Literal["auto", "none", "deepseek_r1", "qwen3", "mistral", "openai_gptoss"] = Field(
         "auto",
-        description="How the model writes its reasoning, which answers then have apart as reasoning_content. auto and "
-        "none: as for tool_call_parser.",
+        description="How the model writes its reasoning, which answers then have apart as reasoning_content and as "
+        "reasoning. auto and none: as for tool_call_parser.",
     )
 
     # Where it listens.

@@ -52,7 +52,7 @@ class AssistantTurn:
         """The message."""
         message: dict[str, Any] = {"role": "assistant", "content": "" if self.content is None else self.content}
         if self.reasoning:
-            message["reasoning_content"] = self.reasoning
+            message["reasoning_content"] = message["reasoning"] = self.reasoning
         if self.calls:
             message["tool_calls"] = self.calls
         return message

@@ -23,12 +23,14 @@ class MessageBody(msgspec.Struct):
 
     content: str | None = None
     reasoning_content: str | None = None
+    reasoning: str | None = None
     #: As in a chunk. Empty: there are none.
     tool_calls: msgspec.Raw = msgspec.Raw(b"")
 
     def delta(self) -> dict[str, Any]:
         """The parts that have come, for a chunk."""
-        parts: dict[str, Any] = {"reasoning_content": self.reasoning_content, "content": self.content}
+        parts: dict[str, Any] = {"reasoning_content": self.reasoning_content, "reasoning": self.reasoning}
+        parts["content"] = self.content
         calls = bytes(self.tool_calls)
         if calls not in NULL:
             parts["tool_calls"] = orjson.Fragment(calls)

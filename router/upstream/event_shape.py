@@ -19,6 +19,9 @@ _ERROR: Final = b"error"
 #: Before the text of an event, as engines write it. They only tell what to learn: ``fits`` proves what it says whatever
 #: is between the quotes.
 _KEYS: Final = (b'"content":"', b'"text":"', b'"reasoning_content":"', b'"reasoning":"', b'"arguments":"')
+#: What has the same text again, in events that name reasoning twice, for clients of either name.
+_FIRST: Final = b'"reasoning_content":"'
+_AGAIN: Final = b'"reasoning":"'
 #: Bytes of a text that are looked at one by one. Compiled, that is cheaper than two searches; interpreted, only of less
 #: than ten.
 _MAX_TEXT_BYTES: Final = 32
@@ -29,11 +32,13 @@ _MAX_LESSONS: Final = 16
 class EventShape:
     """What the events of one stream have in common."""
 
-    __slots__ = ("_head", "_num_lessons", "_tail")
+    __slots__ = ("_head", "_middle", "_num_lessons", "_tail")
 
     def __init__(self) -> None:
         #: The bytes before the text, with its first quote, and those behind it, with its last; empty: not known yet.
         self._head = self._tail = b""
+        #: The bytes between the text and the same text once more; empty: the text comes once.
+        self._middle = b""
         self._num_lessons = 0
 
     def fits(self, data: bytes) -> bool:
@@ -41,6 +46,8 @@ class EventShape:
 
         Other data may be that as well; whoever asked has to look.
         """
+        if self._middle:
+            data = self._with_one_text(data)
         head, tail = self._head, self._tail
         begin, end = len(head), len(data) - len(tail)
         if not (begin and begin <= end <= begin + _MAX_TEXT_BYTES):
@@ -51,6 +58,15 @@ class EventShape:
             if data[at] in (_QUOTE, _NEWLINE, _RETURN):
                 return False
         return end - begin != len(_ERROR) or data[begin:end] != _ERROR
+
+    def _with_one_text(self, data: bytes) -> bytes:
+        """``data`` without what is between its texts and the second of them; nothing if that is not the same."""
+        begin, in_texts = len(self._head), len(data) - len(self._head) - len(self._middle) - len(self._tail)
+        if in_texts < 0 or in_texts > 2 * _MAX_TEXT_BYTES or in_texts % 2:
+            return b""
+        end = begin + in_texts // 2
+        again = self._middle + data[begin:end]
+        return data[:end] + data[end + len(again) :] if data[end : end + len(again)] == again else b""
 
     def learn(self, event: bytes) -> None:
         """Learn from an event that was found to be shown, and no error."""
@@ -64,10 +80,14 @@ class EventShape:
             if end == begin:  # an empty text: the next key may have one
                 continue
             if end > begin and event[end - 1] != _BACKSLASH:  # else the quote is in the text
-                self._keep(event[:begin], event[end:])
+                again = event.find(_AGAIN + event[begin : end + 1], end) + len(_AGAIN) if key == _FIRST else 0
+                if again > len(_AGAIN):
+                    self._keep(event[:begin], event[end:again], event[again + end - begin :])
+                else:
+                    self._keep(event[:begin], b"", event[end:])
             return
 
-    def _keep(self, head: bytes, tail: bytes) -> None:
-        if head != self._head or tail != self._tail:
+    def _keep(self, head: bytes, middle: bytes, tail: bytes) -> None:
+        if head != self._head or middle != self._middle or tail != self._tail:
             self._num_lessons += 1
-            self._head, self._tail = head, tail
+            self._head, self._middle, self._tail = head, middle, tail

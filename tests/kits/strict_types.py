@@ -25,10 +25,10 @@ UNDECLARED: dict[type[BaseModel], set[str]] = {
     ResponseCustomToolCall: {"status"},
     ChatCompletion: {"prompt_logprobs", "prompt_token_ids"},
     ChatCompletionChunk: {"prompt_token_ids"},
-    ChatCompletionMessage: {"reasoning_content"},
+    ChatCompletionMessage: {"reasoning_content", "reasoning"},
     chat_completion.Choice: {"stop_reason", "token_ids"},
     chat_completion_chunk.Choice: {"stop_reason", "token_ids"},
-    chat_completion_chunk.ChoiceDelta: {"reasoning_content"},
+    chat_completion_chunk.ChoiceDelta: {"reasoning_content", "reasoning"},
     CompletionChoice: {"stop_reason", "token_ids", "prompt_token_ids", "prompt_logprobs"},
     Model: {"root", "parent", "max_model_len"},
 }

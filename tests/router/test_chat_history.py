@@ -46,8 +46,21 @@ async def test_an_answer_goes_back(
     for worker in (p, d):
         (user, assistant, _) = worker.bodies[-1]["messages"]
         assert user == QUESTION
-        assert assistant.keys() - {"reasoning_content"} == {"role", "content"}
+        assert assistant.keys() - {"reasoning_content", "reasoning"} == {"role", "content"}
         assert assistant["role"] == "assistant"
+
+
+@pytest.mark.parametrize("ours", [True, False])
+@pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
+async def test_reasoning_goes_on_under_both_names(cluster: Cluster, ours: bool, name: str) -> None:
+    """vLLM knows the longer one before 0.16, and the shorter one since then. Its answers stay as they are."""
+    d = await cluster.add("both", ours=ours)
+    d.message_fields = {name: "so"}
+    said = {"role": "assistant", "content": "yes", name: "hm"}
+    answer = await cluster.post({"model": "m", "messages": [QUESTION, said, QUESTION], "max_tokens": 4})
+    assert answer.json()["choices"][0]["message"][name] == "so"
+    (_, assistant, _) = d.bodies[-1]["messages"]
+    assert assistant == {**said, "reasoning": "hm", "reasoning_content": "hm"}
 
 
 async def test_what_workers_are_sent_is_plain(cluster: Cluster) -> None:

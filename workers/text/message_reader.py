@@ -20,7 +20,8 @@ class MessageReader:
 
     All workers of a request give a call the same id, so that a stream goes on where another worker's has broken off.
     ``calls_end``: whether an answer with calls has ended because of them. When the client named the function, OpenAI
-    says that it has not. ``one_call``: further calls are left out.
+    says that it has not. ``one_call``: further calls are left out. Reasoning has the name that DeepSeek gave it, which
+    most clients know, and the one that vLLM gives it since 0.16.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class MessageReader:
         """``delta`` of a chunk."""
         body: dict[str, Any] = {}
         if delta.reasoning:
-            body["reasoning_content"] = delta.reasoning
+            body["reasoning_content"] = body["reasoning"] = delta.reasoning
         if delta.content:
             body["content"] = delta.content
         if delta.calls:
@@ -74,7 +75,7 @@ class MessageReader:
         """``message`` of a whole answer."""
         body: dict[str, Any] = {"role": "assistant", "content": delta.content, "refusal": None, "annotations": []}
         if delta.reasoning:
-            body["reasoning_content"] = delta.reasoning
+            body["reasoning_content"] = body["reasoning"] = delta.reasoning
         if delta.calls:
             body["content"] = delta.content or None
             body["tool_calls"] = [

@@ -1,9 +1,9 @@
 """The messages of a chat, as clients send them.
 
 An answer of Baton or of another server is accepted as history: every field of OpenAI's messages is known, null means
-absent, ``reasoning_content`` is known too, because chat templates use it, and fields of other vendors
-(``cache_control``, ...) are dropped at once. The functions of OpenAI's older API are read as tools. A field that would
-need support that Baton does not have is refused by name.
+absent, ``reasoning_content`` is known too, because chat templates use it, and so is ``reasoning``, vLLM's name for the
+same. Fields of other vendors (``cache_control``, ...) are dropped at once. The functions of OpenAI's older API are read
+as tools. A field that would need support that Baton does not have is refused by name.
 """
 
 from __future__ import annotations
@@ -65,6 +65,8 @@ class Message(CountedObject):
         if not isinstance(value, dict):
             return value
         found = _with_tools(without_nulls(value))
+        if isinstance(found.get("reasoning"), str):
+            found = {"reasoning_content": found["reasoning"], **found}
         if "content" not in found and ("content" in value or found.get("role") == "assistant"):
             return {**found, "content": ""}
         return found
@@ -82,22 +84,22 @@ class Message(CountedObject):
         message: dict[str, Any] = {"role": self.role, "content": self._plain_content()}
         if self.tool_calls:
             message["tool_calls"] = [call.for_template() for call in self.tool_calls]
-        more = {"name": self.name, "tool_call_id": self.tool_call_id, "reasoning_content": self.reasoning_content}
-        return message | {name: value for name, value in more.items() if value}
+        return message | {name: value for name, value in self._more.items() if value}
 
     def text(self) -> str:
         """The content and the refusal as one string."""
         said = self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
         return said + (self.refusal or "")
 
+    @property
+    def _more(self) -> dict[str, Any]:
+        """The fields that a message may have besides. Templates and engines know reasoning by one name or the other."""
+        reasoning = {"reasoning_content": self.reasoning_content, "reasoning": self.reasoning_content}
+        return {"name": self.name, "tool_call_id": self.tool_call_id, **reasoning}
+
     def plain(self) -> dict[str, Any]:
         """The message in a form that every engine understands."""
-        more: dict[str, Any] = {
-            "name": self.name,
-            "tool_call_id": self.tool_call_id,
-            "reasoning_content": self.reasoning_content,
-        }
-        more = {name: value for name, value in more.items() if value is not None}
+        more = {name: value for name, value in self._more.items() if value is not None}
         if self.tool_calls:
             more["tool_calls"] = [call.model_dump() for call in self.tool_calls]
         return {"role": self.role, "content": self._plain_content(), **more}

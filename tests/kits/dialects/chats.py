@@ -34,8 +34,9 @@ def says(text: str, logprobs: Any = None) -> bytes:
     return chunk({"content": text}, logprobs)
 
 
-def thinks(text: str) -> bytes:
-    return chunk({"reasoning_content": text})
+def thinks(text: str, *names: str) -> bytes:
+    """Baton's workers give it two names, as here without ``names``, and other engines one of them."""
+    return chunk(dict.fromkeys(names or ("reasoning_content", "reasoning"), text))
 
 
 def calls(index: int, name: str, arguments: str = "") -> bytes:

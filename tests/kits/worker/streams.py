@@ -84,6 +84,7 @@ class Answer:
         self.roles += "role" in choice.get("delta", ())
         self.text += said.get("text", said.get("content")) or ""
         self.reasoning += said.get("reasoning_content", "")
+        assert said.get("reasoning") == said.get("reasoning_content"), "vLLM's name says the same"
         for index, call in enumerate(said.get("tool_calls", ())):
             if "id" in call:
                 assert call.get("index", index) == len(self.calls) and call["type"] == "function"

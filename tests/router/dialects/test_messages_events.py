@@ -135,6 +135,16 @@ def test_an_answer_says_that_nothing_of_the_history_was_edited() -> None:
     assert delta["context_management"] == {"applied_edits": []}
 
 
+@pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
+def test_thinking_has_one_name_or_two(name: str) -> None:
+    once = [role(), thinks("I ", name), thinks("know", name), says("On"), ends()]
+    twice = [role(), thinks("I "), thinks("know"), says("On"), ends()]
+    assert translated(*once) == translated(*twice)
+    assert accumulated(translated(*once)).content[0].thinking == "I know"
+    found = message_of(MessageTranslation(BODY, ID).whole(whole({name: "I know", "content": "On"})))
+    assert (found.content[0].thinking, found.content[1].text) == ("I know", "On")
+
+
 @pytest.mark.parametrize(
     ("finish", "stop", "expected"),
     [

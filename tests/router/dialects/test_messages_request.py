@@ -117,7 +117,7 @@ def test_an_answer_comes_back_as_the_message_that_it_was() -> None:
     found = messages(HI, {"role": "assistant", "content": content}, {"role": "user", "content": results})
     assert found == [
         HI,
-        {"role": "assistant", **message},
+        {"role": "assistant", **message, "reasoning": "Hm."},
         {"role": "tool", "tool_call_id": "call_0", "content": "0"},
         {"role": "tool", "tool_call_id": "call_1", "content": "1"},
     ]

@@ -118,6 +118,14 @@ def test_a_whole_answer_is_the_last_event_of_the_stream() -> None:
     assert found == translated(*EVERYTHING)[-1].response
 
 
+@pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
+def test_reasoning_has_one_name_or_two(name: str) -> None:
+    once = translated(role(), thinks("I ", name), thinks("know", name), says("On"), ends())
+    assert once == translated(role(), thinks("I "), thinks("know"), says("On"), ends())
+    thought, _ = once[-1].response.output
+    assert (thought.type, thought.content[0].text) == ("reasoning", "I know")
+
+
 @pytest.mark.parametrize("reasoning", ["", "hm"])
 def test_an_answer_that_is_cut_off_is_incomplete(reasoning: str) -> None:
     chat = [thinks(reasoning)] if reasoning else [says("On")]

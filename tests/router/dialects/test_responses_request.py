@@ -90,7 +90,7 @@ def test_an_output_comes_back_as_the_message_that_it_was() -> None:
     found = messages({"role": "user", "content": "hi"}, *output, *results)
     assert found == [
         {"role": "user", "content": "hi"},
-        {"role": "assistant", **message},
+        {"role": "assistant", **message, "reasoning": "Hm."},
         {"role": "tool", "tool_call_id": "call_0", "content": "0"},
         {"role": "tool", "tool_call_id": "call_1", "content": "1"},
     ]
@@ -101,7 +101,7 @@ def test_turns_of_the_assistant_are_kept_apart() -> None:
     thought = {"type": "reasoning", "id": "r", "summary": [], "content": [{"type": "reasoning_text", "text": "hm"}]}
     called = {"type": "function_call", "call_id": "c", "name": "get", "arguments": "{}"}
     assert messages(said, said) == [said, said]
-    assert messages(called, thought, said)[1:] == [{**said, "reasoning_content": "hm"}]
+    assert messages(called, thought, said)[1:] == [{**said, "reasoning_content": "hm", "reasoning": "hm"}]
     assert messages(called, said) == [{**said, "tool_calls": [whole_call(0, "get", "{}") | {"id": "c"}]}]
     assert messages(said, {"role": "user", "content": "b"}, said) == [said, {"role": "user", "content": "b"}, said]
 

@@ -133,10 +133,10 @@ def test_the_reason_for_the_end_is_passed_on_if_p_says_one() -> None:
 
 def test_the_parts_of_a_message_are_passed_on() -> None:
     calls = [{"index": 0, "function": {"arguments": '{"a'}}]
-    message = {"role": "assistant", "content": "", "reasoning_content": "hm", "tool_calls": calls}
+    message = {"role": "assistant", "content": "", "reasoning_content": "hm", "reasoning": "hm", "tool_calls": calls}
     made = answer(choices=[{"message": message, "finish_reason": "length"}])
     delta = json.loads(made.first_events(ask(chat=True), begun=True)[6:])["choices"][0]["delta"]
-    assert made.shows_text and delta == {"reasoning_content": "hm", "tool_calls": calls}
+    assert made.shows_text and delta == {"reasoning_content": "hm", "reasoning": "hm", "tool_calls": calls}
 
 
 def test_calls_end_an_answer() -> None:

@@ -20,6 +20,8 @@ PARTS = [
     b'{"content":"',
     b'"content":"',
     b'"text":"',
+    b'"reasoning_content":"',
+    b'"reasoning":"',
     b'"',
     b"error",
     b'"error"',
@@ -29,6 +31,7 @@ PARTS = [
     b"}",
     b"\n",
 ]
+TWICE = b'data: {"delta":{"reasoning_content":"%b","reasoning":"%b"}}\n\n'
 THINGS = st.lists(st.sampled_from(PARTS), max_size=8).map(b"".join)
 
 
@@ -57,6 +60,9 @@ def taught(*events: bytes) -> EventShape:
 @example([b'data: {"content":"a"}\n\n'], b'data: {"content":"error"}')
 @example([b'data: {"content":"a"}\n\n'], b'data: {"content":"\n\n"}')
 @example([b'data: {"content":"a"}\n\n'], b'data: {"content":"a","error":"}')
+@example([TWICE % (b"a", b"a")], (TWICE % (b"error", b"error"))[:-2])
+@example([TWICE % (b"a", b"a")], (TWICE % (b"error", b"errora"))[:-2])
+@example([TWICE % (b"a", b"a")], (TWICE % (b"b\n", b"b\n"))[:-2])
 @example([b'"content":"\\"}\n\n'], b'"content":"error"}')
 @example([b'event: a\ndata: {"content":"a"}\n\n'], b'event: a\ndata: {"content":"b"}')
 def test_what_fits_is_ordinary(before: list[bytes], data: bytes) -> None:
@@ -87,6 +93,16 @@ def test_the_tokens_of_a_stream_fit_after_the_first(texts: list[str]) -> None:
 def test_other_texts_fit_as_well(event: bytes) -> None:
     assert taught(event % b"a").fits(event % b"bcd")
     assert not taught(event % b"a").fits(event % b'b"d')
+
+
+@pytest.mark.parametrize("second", [b"bcd", b"ab", b"", b'abc"', b"abcd"])
+def test_a_text_under_two_names_fits_if_it_is_the_same(second: bytes) -> None:
+    shape = taught(TWICE % (b"x", b"x"))
+    assert shape.fits(TWICE % (b"abc", b"abc"))
+    assert not shape.fits(TWICE % (b"abc", second))
+    shape.learn(token("x"))
+    assert shape.fits(token("y"))
+    assert not shape.fits(TWICE % (b"abc", b"abc"))
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ async def test_a_whole_answer() -> None:
     (choice,) = response.json()["choices"]
     message = choice["message"]
     assert choice["finish_reason"] == "tool_calls"
-    assert (message["content"], message["reasoning_content"]) == ("On.", "the runner")
+    assert (message["content"], message["reasoning_content"], message["reasoning"]) == ("On.", *["the runner"] * 2)
     assert [(c["type"], c["function"]["name"], c["function"]["arguments"]) for c in message["tool_calls"]] == [
         ("function", name, arguments) for name, arguments in ARGUMENTS
     ]
@@ -75,7 +75,7 @@ async def test_p_and_d() -> None:
         whole = await worker.http.post(PATH, json={**BODY, "kv_transfer_params": first["kv_transfer_params"]})
     assert (answer.text, answer.reasoning, called(answer)) == ("On.", "the runner", ARGUMENTS)
     message = whole.json()["choices"][0]["message"]
-    assert (message["content"], message["reasoning_content"]) == ("On.", "the runner")
+    assert (message["content"], message["reasoning_content"], message["reasoning"]) == ("On.", *["the runner"] * 2)
     assert len(message["tool_calls"]) == 2
 
 

@@ -48,7 +48,11 @@ def plain(*messages: dict[str, Any]) -> list[dict[str, Any]]:
         ({**ANSWER, "content": None, "refusal": "no"}, {"role": "assistant", "content": "no"}),
         (
             {**ANSWER, "reasoning_content": "hm", "reasoning": {"a": 1}},
-            {"role": "assistant", "content": "yes", "reasoning_content": "hm"},
+            {"role": "assistant", "content": "yes", "reasoning_content": "hm", "reasoning": "hm"},
+        ),
+        (
+            {**ANSWER, "reasoning_content": None, "reasoning": "hm"},
+            {"role": "assistant", "content": "yes", "reasoning_content": "hm", "reasoning": "hm"},
         ),
         ({"role": "developer", "content": "be brief"}, {"role": "developer", "content": "be brief"}),
         ({**USER, "cache_control": {"type": "ephemeral"}}, USER),

@@ -89,6 +89,7 @@ def test_history_is_kept_as_templates_want_it() -> None:
             "content": "",
             "tool_calls": [{"id": "call_1", "type": "function", "function": {"name": "get", "arguments": {"a": 1}}}],
             "reasoning_content": "hm",
+            "reasoning": "hm",
         },
         {"role": "tool", "content": [{"type": "text", "text": "4"}], "tool_call_id": "call_1"},
     ]
