@@ -48,6 +48,7 @@ CLIENTS = (
     Client("openai-agents", "openai_agents_calls.py", ("openai-agents",)),
     Client("anthropic", "anthropic_calls.py", ("anthropic",)),
     Client("codex", "codex_calls.py", ("@openai/codex",), uses_node=True),
+    Client("Claude Code", "claude_code_calls.py", ("@anthropic-ai/claude-code",), uses_node=True),
     Client("lm-eval", "lm_eval_calls.py", ("lm_eval[api]", TORCH, "transformers", "accelerate")),
 )
 
