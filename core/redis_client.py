@@ -83,7 +83,7 @@ def connect(kind: type[ClientT], url: str, socket_timeout_s: float, retry: Abstr
 
     Raises ValueError for an invalid URL, and for an unknown option in it, which redis-py would only find on connecting.
     """
-    options = {
+    options: dict[str, Any] = {
         "socket_timeout": socket_timeout_s,
         "socket_connect_timeout": socket_timeout_s,
         "protocol": 2,
@@ -92,7 +92,7 @@ def connect(kind: type[ClientT], url: str, socket_timeout_s: float, retry: Abstr
         client = _of_sentinels(kind, url, {**options, "retry": retry})
     else:
         plain = url.replace("valkey", "redis", 1) if url.startswith("valkey") else url
-        modules = redis.asyncio.connection if issubclass(kind, redis.asyncio.Redis) else redis.connection
+        modules: Any = redis.asyncio.connection if issubclass(kind, redis.asyncio.Redis) else redis.connection
         given = modules.parse_url(plain).get("connection_class", modules.Connection)
         client = kind.from_url(plain, connection_class=_leaving_replicas(kind, given), retry=retry, **options)
     pool = client.connection_pool
@@ -107,7 +107,7 @@ def _of_sentinels(kind: type[ClientT], url: str, options: dict[str, Any]) -> Cli
     """A client of the primary; each of its connections asks the Sentinels where that is."""
     is_async = issubclass(kind, redis.asyncio.Redis)
     place = redis_place(url)
-    given = redis.connection.parse_url(place.url)
+    given = redis.connection.parse_url(place.url)  # type: ignore[no-untyped-call]
     for name in ("host", "port", "connection_class"):
         given.pop(name, None)
     named = [name for name in given if name.startswith("sentinel_")]

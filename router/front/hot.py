@@ -222,7 +222,7 @@ class HotCalls:
         services.pool.route(asked.model)
         if asked.choices is not None:
             check_choices(services, asked.choices)
-        make_room(services, asked, len(raw), num_at_once(services, asked))
+        make_room(services, asked.model, asked.priority, len(raw), num_at_once(services, asked))
         reply = reply_to(call, arrival.request_id, translation)
         reply.names_events = not asked.ends_with_done
         exchange = self._new(arrival.request_id, asked, ClientBody(body), reply, len(raw))

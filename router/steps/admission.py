@@ -74,7 +74,7 @@ def _share(workers: Iterable[Worker]) -> int:
     return max(1, sum(worker.limit for worker in workers) // 2)
 
 
-def make_room(services: Services, asked: ClientRequest, num_bytes: int, num: int = 1) -> None:
+def make_room(services: Services, model: str, priority: int, num_bytes: int, num: int = 1) -> None:
     """Make room for a request of which ``num`` answers may wait, by displacing others if necessary.
 
     Raises RateLimitError, or UnavailableError if no worker could serve it.
@@ -82,11 +82,11 @@ def make_room(services: Services, asked: ClientRequest, num_bytes: int, num: int
     if not is_full(services, num_bytes, num):
         return
     displaced: list[Waiter] = []
-    waiters, freed_bytes = less_urgent(services, asked.priority), 0
+    waiters, freed_bytes = less_urgent(services, priority), 0
     while is_full(services, num_bytes, num, len(displaced), freed_bytes):
         waiter = next(waiters, None)
         if waiter is None:  # none has been displaced yet, so none loses its place in vain
-            raise _refusal(services, asked.model)
+            raise _refusal(services, model)
         displaced.append(waiter)
         freed_bytes += waiter.num_bytes
     for waiter in displaced:

@@ -72,7 +72,7 @@ async def wait_for_room(
     reservation = None if len(queue) else pick(Ahead())
     if reservation is None:
         if request.is_untried:  # in the same step as it takes its place, so that a burst does not overfill the queue
-            make_room(services, request.asked, request.num_bytes)
+            make_room(services, request.asked.model, request.asked.priority, request.num_bytes)
         waiter = request.waiter = queue.enter(
             pick, request.asked.priority, request.number, group, request.num_bytes, need
         )
