@@ -240,7 +240,7 @@ class HotCalls:
     def _start(self, call: HttpCall, request: Exchange | WholeRequest, reply: ClientReply) -> None:
         # In this order: those of the next turn are tracked before these can end, so a port that stops waits for all.
         self._turns.take(_num_answers(request.asked))
-        call.track(self._loop.create_task(self._serve(call, reply)))
+        call.track(self._loop.create_task(self._run(call, reply)))
 
     def _start_waiting(self) -> None:
         while self._starting and self._turns.left:
@@ -253,22 +253,11 @@ class HotCalls:
             return new_request(self._services, request_id, asked, body, reply, num_bytes)
         return new_whole(self._services, request_id, asked, asked.choices, body, reply, num_bytes)
 
-    async def _serve(self, call: HttpCall, reply: ClientReply) -> None:
+    async def _run(self, call: HttpCall, reply: ClientReply) -> None:
         """Run the request, and tell the client if it failed, once nothing of it is left but the error."""
-        task = asyncio.current_task(self._loop)
-        try:
-            error = await self._run(self._arrivals[call], task)
-        finally:
-            self._forget(call)
-            call.untrack(task)
-        if error is not None and not isinstance(error, ClientGone):
-            await reply.error(error)
-
-    async def _run(self, arrival: _Arrival, task: asyncio.Task[None] | None) -> ApiError | None:
-        """Returns why the client has not got everything; None if it has."""
-        request = arrival.exchange
+        request = self._arrivals[call].exchange
         assert request is not None, "its body is complete"
-        request.task = task
+        task = request.task = asyncio.current_task(self._loop)
         error = request.stop_error  # it may have been ended before this task's first step
         try:
             if error is None:
@@ -288,7 +277,11 @@ class HotCalls:
         finally:
             request.task = None  # which keeps the exception that ends it, and so the request
             settle(self._services, request, error)
-        return error
+            request = None  # before its bytes count no more
+            self._forget(call)
+            call.untrack(task)
+        if error is not None and not isinstance(error, ClientGone):
+            await reply.error(error)
 
     def _refuse(self, call: HttpCall, error: ApiError) -> None:
         """Answer a request that never began. If its body was not read to the end, the connection is closed."""

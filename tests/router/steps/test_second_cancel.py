@@ -25,13 +25,14 @@ async def test_a_second_cancellation_comes_between_nothing(cluster: Cluster, num
     writer = await cluster.open(chat(stream=True))
     await cluster.until_state("held")
     (x,) = cluster.services.active
-    assert x.task is not None
+    task = x.task
+    assert task is not None
     error: ApiError = ClientGone("gone")
     assert x.stop(error)
     for _ in range(num_turns):
         await asyncio.sleep(0)
-    x.task.cancel()
-    await asyncio.wait({x.task})
+    task.cancel()
+    await asyncio.wait({task})
     assert cluster.leases.released == ["leasep01"]
     assert len(cluster.services.active) == 0
     cluster.check_idle()
