@@ -124,7 +124,10 @@ class WorkerSettings(ProcessSettings):
         description="Tokens in one forward pass; longer prompts are prefilled in pieces. Not below max_num_seqs.",
     )
     max_model_len: int | None = Field(
-        None, ge=2, description="Tokens of prompt and output together. Default: what the model was made for."
+        None,
+        ge=2,
+        description="Tokens of prompt and output together. Default: what the model was made for, with what its rotary "
+        "embeddings (YaRN) are stretched by.",
     )
 
     # How long things are kept.

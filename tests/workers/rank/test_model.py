@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, Gemma3TextConfig, LlamaConfig
 
 from tests.kits import tiny_models
 from tests.kits.rank.driver import load
 from workers.rank.cache.kv_cache import CacheShape, KVCache, count_blocks
 from workers.rank.device import assign_device, choose_device, gpu_of
 from workers.rank.layers.linear import PackedLinear, is_available
+from workers.rank.layers.positions import max_positions
 from workers.rank.loading.config_checks import check_config, check_split
 from workers.rank.loading.model import load_model
 from workers.rank.loading.probe import own_logits, prove_equal
@@ -147,6 +148,49 @@ def test_model_length(folder_of: Callable[[str], Path]) -> None:
     longer = RankSpec(model=str(folder_of("llama")), engine_id="e", device="cpu", max_model_len=5000)
     with pytest.raises(ModelLoadError, match="5000 is more than the model's 4096"):
         load_model(longer, lambda _: None)
+
+
+@pytest.mark.parametrize(
+    ("config", "length"),
+    [
+        ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024}}, 4096),
+        ({"rope_scaling": {"type": "yarn", "factor": 2.5}}, 2560),
+        ({"rope_scaling": {"type": "linear", "factor": 2}}, 2048),
+        # These configs count the factor already.
+        ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 256}}, 1024),
+        (
+            {
+                "rope_scaling": {
+                    "rope_type": "llama3",
+                    "factor": 8.0,
+                    "low_freq_factor": 1.0,
+                    "high_freq_factor": 4.0,
+                    "original_max_position_embeddings": 128,
+                }
+            },
+            1024,
+        ),
+        ({}, 1024),
+    ],
+)
+def test_a_stretched_length_counts(config: dict[str, Any], length: int) -> None:
+    """As vLLM counts it."""
+    assert max_positions(LlamaConfig(max_position_embeddings=1024, **config)) == length
+
+
+def test_what_counts_its_factor_already_is_not_stretched_twice() -> None:
+    linear = {"full_attention": {"rope_type": "linear", "factor": 8.0}, "sliding_attention": {"rope_type": "default"}}
+    assert max_positions(Gemma3TextConfig(max_position_embeddings=1024, rope_parameters=linear)) == 1024
+
+
+def test_a_stretched_model_serves_all_of_its_length(tmp_path: Path) -> None:
+    """Not only the length that it was trained for first."""
+    stretched = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024}
+    folder = tiny_models.build(tmp_path / "yarn", "llama", max_position_embeddings=1024, rope_scaling=stretched)
+    spec = RankSpec(model=str(folder), engine_id="e", device="cpu")
+    assert load_model(spec, lambda _: None).max_model_len == 4096
+    wanted = RankSpec(model=str(folder), engine_id="e", device="cpu", max_model_len=3000)
+    assert load_model(wanted, lambda _: None).max_model_len == 3000
 
 
 @pytest.mark.parametrize("name", ["gpu", "mps", "meta"])

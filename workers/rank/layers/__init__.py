@@ -4,6 +4,7 @@
 ``linear``   a linear layer whose weight is laid out as its device reads it, and layers that share one product
 ``norm``     RMS norms in one program
 ``gated``    gated layers: two products, and one program between them
+``positions``  how many positions a model was made for
 ``rotary``   attention modules: one product, a rotation in place, the paged attention, one product
 ``port``     the programs for tokens by themselves that a device may have; ``choice`` finds them
 ``trials``   what modules are called with, and whether a replacement gives the same

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from workers.rank.cache.attention import attending
+from workers.rank.layers.positions import max_positions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -117,7 +118,7 @@ def inputs_of(model: PreTrainedModel, modules: Iterable[torch.nn.Module]) -> dic
 
     hooks = [module.register_forward_pre_hook(note, with_kwargs=True) for module in modules]
     try:
-        positions = _positions(getattr(model.config, "max_position_embeddings", None)).to(model.device)
+        positions = _positions(max_positions(model.config)).to(model.device)
         ids = torch.arange(3, 3 + positions.shape[1], device=model.device)[None] % model.config.vocab_size
         with attending(CallRecorder()), torch.inference_mode():
             model(input_ids=ids, position_ids=positions, use_cache=False)

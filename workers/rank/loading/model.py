@@ -19,6 +19,7 @@ from workers.rank.device import RankDevice, assign_device
 from workers.rank.in_place.choice import attention_of, choose_kernel, native_kernel
 from workers.rank.layers.choice import programs_for
 from workers.rank.layers.packing import pack
+from workers.rank.layers.positions import max_positions
 from workers.rank.loading.adapters import load_adapters, prove_adapters
 from workers.rank.loading.config_checks import check_config, check_split
 from workers.rank.loading.fingerprint import fingerprint
@@ -177,7 +178,7 @@ def _model_class(config: PretrainedConfig) -> type[PreTrainedModel] | None:
 
 
 def _max_model_len(spec: RankSpec, config: PretrainedConfig) -> int:
-    most = getattr(config, "max_position_embeddings", None)
+    most = max_positions(config)
     if most is None and spec.max_model_len is None:
         raise ModelLoadError(f"the config of {spec.model} has no maximum length; set max_model_len")
     if most is None or spec.max_model_len is None:
