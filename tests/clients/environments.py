@@ -49,6 +49,7 @@ CLIENTS = (
     Client("anthropic", "anthropic_calls.py", ("anthropic",)),
     Client("codex", "codex_calls.py", ("@openai/codex",), uses_node=True),
     Client("Claude Code", "claude_code_calls.py", ("@anthropic-ai/claude-code",), uses_node=True),
+    Client("llm-comply", "llm_comply_calls.py", ("llm-comply",)),
     Client("lm-eval", "lm_eval_calls.py", ("lm_eval[api]", TORCH, "transformers", "accelerate")),
 )
 
