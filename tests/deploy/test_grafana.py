@@ -10,64 +10,17 @@ from typing import Any
 
 import pytest
 import yaml
-from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from core.net.client.http_client import HttpClient
-from core.protocol.worker import WorkerLoad
-from router.metrics.metrics import Metrics, RouterCollector
-from router.peers.cleanup import Cleanup
-from router.pool.breaker import BreakerState
-from router.request.states import State
-from router.upstream.internal_calls import InternalCalls
-from workers.engine.blocks.block_audit import PoolStats
-from workers.engine.counters import Counters, EngineStats
-from workers.handshake.peer_view import HandshakeStats
-from workers.server.metrics import WorkerMetrics
+from tests.deploy.metrics_page import SUFFIXES, families, markdown, router_page, shown_name, worker_page
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 DASHBOARD: dict[str, Any] = json.loads((DEPLOY / "grafana" / "dashboards" / "baton.json").read_text())
 QUERIES = [target["expr"] for panel in DASHBOARD["panels"] for target in panel.get("targets", ())]
 
-#: What a family's samples are called.
-SUFFIXES = {
-    "counter": ("_total",),
-    "gauge": ("",),
-    "histogram": ("_bucket", "_sum", "_count"),
-    "summary": ("_sum", "_count"),
-}
 #: Labels that Prometheus adds.
 ADDED_LABELS = {"job", "instance"}
-
-
-def router_page() -> bytes:
-    metrics = Metrics()
-    metrics.outcomes["done", ""] += 1
-    metrics.aborted_in["held"] += 1
-    metrics.refused[429] += 1
-    registry = CollectorRegistry()
-    states = dict.fromkeys(State, 0)
-    some = {"one": 1}
-    registry.register(
-        RouterCollector(
-            metrics,
-            lambda: states,
-            lambda: some,
-            lambda: some,
-            lambda: some,
-            Cleanup(InternalCalls(HttpClient(1.0)), tuple),
-            lambda: [("w", "prefill", 1, True, BreakerState.CLOSED)],
-        )
-    )
-    return generate_latest(registry)
-
-
-def worker_page() -> bytes:
-    pool = PoolStats(total=1, free=1, cached=0, pinned=0, leased=0, leases=0)
-    stats = EngineStats(Counters(reads=Counter(done=1)), pool, WorkerLoad())
-    handshakes = HandshakeStats(states={"connected": 1}, failures={"timeout": 1})
-    return WorkerMetrics(lambda: stats, lambda: {"done": 1}, lambda: handshakes).render()
 
 
 def exported() -> dict[str, set[str]]:
@@ -124,10 +77,33 @@ def test_panels_do_not_lie_upon_each_other() -> None:
     assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
 
 
-def test_the_dashboard_asks_the_provisioned_source() -> None:
-    (source,) = yaml.safe_load((DEPLOY / "grafana/provisioning/datasources/prometheus.yml").read_text())["datasources"]
+def test_the_dashboard_asks_whichever_prometheus_and_workers_are_chosen() -> None:
+    variables = {one["name"]: one for one in DASHBOARD["templating"]["list"]}
+    assert (variables["datasource"]["type"], variables["datasource"]["query"]) == ("datasource", "prometheus")
     used = {panel["datasource"]["uid"] for panel in DASHBOARD["panels"] if "targets" in panel}
-    assert used == {source["uid"]}
+    assert used == {variables["job"]["datasource"]["uid"]} == {"${datasource}"}
+    of_workers = [query for query in QUERIES if "baton_worker_" in query]
+    assert of_workers and all(query.count("baton_worker_") == query.count('{job=~"$job"}') for query in of_workers)
+
+
+def test_what_is_a_mean_or_a_share_is_that_of_late() -> None:
+    """A quotient of counters without ``rate`` is that since the process began."""
+    quotients = [query for query in QUERIES if " / " in query]
+    assert quotients and all(
+        part.startswith(("sum(rate(", "sum by (job) (rate(")) for q in quotients for part in q.split(" / ")
+    )
+
+
+def test_the_page_of_metrics_is_that_of_the_code() -> None:
+    assert (ROOT / "docs" / "metrics.md").read_text() == markdown()
+
+
+def test_names_say_what_kind_of_metric_it_is() -> None:
+    for page in (router_page(), worker_page()):
+        for family in families(page):
+            assert family.documentation
+            if family.type != "counter":
+                assert not family.name.endswith(("_total", "_count", "_sum", "_bucket")), shown_name(family)
 
 
 def test_monitoring_is_a_profile_and_its_files_are_where_it_looks() -> None:

@@ -184,10 +184,10 @@ def _gauges(stats: EngineStats) -> Iterable[Metric]:
         ("requests_reading", "Sequences whose blocks are being read from P.", load.reading),
         ("leases", "Leases that hold blocks.", pool.leases),
         ("draining", "1 while the worker takes nothing new.", int(load.draining)),
-        ("kv_blocks_total", "Blocks in the KV cache.", pool.total),
+        ("kv_block_capacity", "Blocks in the KV cache.", pool.total),
     ):
         yield GaugeMetricFamily(f"{PREFIX}_{name}", text, value=value)
-    blocks = GaugeMetricFamily(f"{PREFIX}_kv_blocks", "Blocks by state; they add up to the total.", labels=["state"])
+    blocks = GaugeMetricFamily(f"{PREFIX}_kv_blocks", "Blocks by state; they add up to the capacity.", labels=["state"])
     for state in ("free", "cached", "pinned", "leased"):
         blocks.add_metric([state], getattr(pool, state))
     yield blocks
