@@ -17,6 +17,7 @@ from baton.cluster.spinning import without_spinning
 from baton.processes.child import COMMAND, Child, ChildDiedError, ChildSpec
 from baton.processes.vllm.program import VllmProgram
 from baton.processes.vllm.server import ServerPlace, ServerShare, VllmModel, server_spec
+from core.process.child_secrets import environ_for
 from core.process.descendants import children_of, descendants_of
 from core.process.failpoints import VARIABLE as FAILPOINTS
 
@@ -95,7 +96,8 @@ class ProcessSpec:
         given = {} if self.kind == ROUTER else {"role": self.kind}
         for flag, value in {"redis-url": redis_url, **given, **self.flags}.items():
             argv += [f"--{flag}"] if value is True else [f"--{flag}", str(value)]
-        environ = {key: value for key, value in os.environ.items() if not key.startswith(self.not_inherited)}
+        inherited = environ_for("router" if self.kind == ROUTER else "worker", os.environ)
+        environ = {key: value for key, value in inherited.items() if not key.startswith(self.not_inherited)}
         environ |= {"PYTHONUNBUFFERED": "1", **self.environ} | ({FAILPOINTS: failpoints} if failpoints else {})
         return ChildSpec(name, tuple(argv), environ)
 

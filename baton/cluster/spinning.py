@@ -16,6 +16,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from core.process.child_secrets import environ_for
+
 #: 1 ms: with 50 us a server with nothing to do took half a core to wake up, and 1 ms is still short beside a step. A
 #: signal may cut it short, which is no error: a yield has none.
 _SOURCE = b"""
@@ -44,7 +46,9 @@ def without_spinning() -> dict[str, str]:
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     library = Path(folder) / "sleep_instead_of_yield.so"
     command = [compiler, "-shared", "-fPIC", "-O1", "-x", "c", "-", "-o", str(library)]
-    compiled = subprocess.run(command, input=_SOURCE, capture_output=True, check=False)
+    compiled = subprocess.run(
+        command, input=_SOURCE, capture_output=True, check=False, env=environ_for("helper", os.environ)
+    )
     if compiled.returncode != 0:
         return {}
     return {_VARIABLE: ":".join(filter(None, (os.environ.get(_VARIABLE), str(library))))}

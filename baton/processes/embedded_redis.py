@@ -20,6 +20,7 @@ from collections import deque
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from core.process.child_secrets import environ_for
 from core.process.parent_death import die_with_parent
 
 if TYPE_CHECKING:
@@ -254,6 +255,7 @@ def _spawn(binary: Path, directory: Path) -> subprocess.Popen[bytes]:
             stderr=subprocess.STDOUT,
             start_new_session=True,
             preexec_fn=die_with_parent(),
+            env=environ_for("helper", os.environ),
         )
     except OSError as error:
         raise EmbeddedRedisError(f"cannot run {binary}: {error.strerror}") from error

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from baton.processes.child import COMMAND, ChildDiedError, ChildSpec
 from baton.processes.kept_child import Keeping, KeptChild
 from baton.processes.supervisor import StoppedError, StopRequests, Supervisor
+from core.process.child_secrets import environ_for
 from core.process.log import set_up_logging
 from core.process.status_pipe import StatusPipe
 from core.protocol.status import Ready
@@ -59,7 +60,9 @@ def _specs(processes: int, port: int, arguments: Sequence[str]) -> list[ChildSpe
     """The spec of each process. A flag may occur twice; then the last one counts, which is the one added here."""
     own = ("--processes", "1", "--port", str(port), "--internal-port", "0", "--group", secrets.token_hex(6))
     argv = (*COMMAND, *arguments, *own)
-    return [ChildSpec(f"router-{number}", argv, dict(os.environ)) for number in range(1, processes + 1)]
+    return [
+        ChildSpec(f"router-{number}", argv, environ_for("router", os.environ)) for number in range(1, processes + 1)
+    ]
 
 
 async def _serve(settings: RouterSettings, specs: Sequence[ChildSpec], pipe: StatusPipe) -> None:

@@ -15,6 +15,7 @@ from baton.config.sections import settings_model
 from baton.processes.child import ChildSpec
 from baton.settings import UpSettings
 from baton.up.machine_shares import Machine, share_out
+from core.process.child_secrets import Kind, environ_for
 from core.protocol.status import Ready
 from workers.settings import WorkerSettings
 
@@ -164,13 +165,14 @@ def one_more(role: str, running: Sequence[ChildSpec], gpus: Sequence[str]) -> Ch
 
 def _child(
     name: str,
-    section: str,
+    section: Kind,
     flags: Mapping[str, Any],
     command: Sequence[str],
     environ: Mapping[str, str],
     document: Document,
     drains: bool = False,
 ) -> ChildSpec:
+    environ = environ_for(section, environ)
     load(settings_model(section), flags, environ, document)
     argv = [part for key, value in flags.items() for part in (flag(key), str(value))]
     return ChildSpec(name, (*command, section, *argv), environ, drains)

@@ -10,6 +10,7 @@ import signal
 from typing import TYPE_CHECKING
 
 from core.net.access.hosts import is_loopback
+from core.process.child_secrets import environ_for
 from core.process.frames import encode, read
 from core.process.parent_death import die_with_parent
 from core.process.socket_child import start_with_socket
@@ -142,7 +143,6 @@ class AgentProcess:
 
 
 def _environment(is_loopback_only: bool) -> dict[str, str]:
-    """The environment without the router's settings, among which are its secrets."""
-    environ = {key: value for key, value in os.environ.items() if not key.startswith("BATON_")}
+    environ = environ_for("helper", os.environ)
     apply_ucx_environment("127.0.0.1" if is_loopback_only else "0.0.0.0", environ)
     return environ

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from core.process.child_secrets import environ_for
 from core.process.socket_child import start_with_socket
 
 if TYPE_CHECKING:
@@ -29,11 +30,11 @@ SPIN_COUNT = "4000"
 
 
 async def launch(spec: RankSpec, environ: Mapping[str, str]) -> tuple[Process, Streams]:
-    """Start a rank; returns the process and this end of its connection. ``environ`` is added to ``os.environ``."""
+    """Start a rank; returns the process and this end of its connection. ``environ`` is added to this one's."""
     return await start_with_socket(
         "workers.rank.main",
         msgspec.json.encode(_anywhere(spec)).decode(),
-        environ=_patience(_absolute_caches({**os.environ, **environ})),
+        environ=_patience(_absolute_caches({**environ_for("rank", os.environ), **environ})),
         # Ctrl-C goes to the whole process group, and may come while Python is still starting in the rank.
         before_exec=_ignore_interrupts,
     )

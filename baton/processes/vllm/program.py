@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from baton.processes.vllm.connectors import BATON, Connector
+from core.process.child_secrets import environ_for
 
 #: The minor version whose side channel and ``kv_transfer_params`` Baton knows. A patch release changes neither.
 VERSION = (0, 32)
@@ -164,6 +165,7 @@ def _run(command: tuple[str, ...]) -> str:
             errors="replace",
             timeout=TIMEOUT_S,
             check=False,
+            env=environ_for("helper", os.environ),
         )
     except OSError as error:
         raise VllmError(f"cannot run {command[0]}: {error.strerror}") from None

@@ -14,6 +14,7 @@ from baton.processes.vllm.extra_args import ExtraArgs
 from baton.processes.vllm.launcher import Launch
 from baton.processes.vllm.program import VllmProgram
 from core.net.sockets import base_url
+from core.process.child_secrets import environ_for
 from core.process.interpreter import python
 from workers.vllm.settings import ConnectorSettings
 
@@ -137,8 +138,8 @@ def _environ(
             defaults["OMP_NUM_THREADS"] = str(share.threads)
     inherited = {
         key: value
-        for key, value in environ.items()
-        if key != API_KEY and (key in needed or not key.startswith("BATON_"))
+        for key, value in environ_for("vllm", environ).items()
+        if key in needed or not key.startswith("BATON_")
     }
     side_channel = {
         "VLLM_NIXL_SIDE_CHANNEL_HOST": LOOPBACK,

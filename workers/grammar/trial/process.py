@@ -8,6 +8,7 @@ import os
 import signal
 from typing import TYPE_CHECKING
 
+from core.process.child_secrets import environ_for
 from core.process.frames import encode, read
 from core.process.parent_death import die_with_parent
 from core.process.socket_child import start_with_socket
@@ -75,8 +76,7 @@ class TrialProcess:
     async def _start(self, vocabulary: Vocabulary) -> Streams:
         self._process, self._streams = await start_with_socket(
             "workers.grammar.trial.main",
-            # Without the worker's settings, among which are its secrets.
-            environ={key: value for key, value in os.environ.items() if not key.startswith("BATON_")},
+            environ=environ_for("helper", os.environ),
             before_exec=die_with_parent(),
             new_session=True,  # Ctrl-C goes to the whole process group, and requests may still wait for their forms
         )
