@@ -88,18 +88,22 @@ def connect(kind: type[ClientT], url: str, socket_timeout_s: float, retry: Abstr
         "socket_connect_timeout": socket_timeout_s,
         "protocol": 2,
     }
-    if url.startswith(SENTINEL_SCHEMES):
-        client = _of_sentinels(kind, url, {**options, "retry": retry})
-    else:
-        plain = url.replace("valkey", "redis", 1) if url.startswith("valkey") else url
-        modules: Any = redis.asyncio.connection if issubclass(kind, redis.asyncio.Redis) else redis.connection
-        given = modules.parse_url(plain).get("connection_class", modules.Connection)
-        client = kind.from_url(plain, connection_class=_leaving_replicas(kind, given), retry=retry, **options)
-    pool = client.connection_pool
     try:
+        client = _client(kind, url, options | {"retry": retry})
+        pool = client.connection_pool
         pool.connection_class(**pool.connection_kwargs)
     except (TypeError, redis.RedisError):
         raise ValueError("the URL of Redis has an option that does not exist") from None
+    return client
+
+
+def _client(kind: type[ClientT], url: str, options: dict[str, Any]) -> ClientT:
+    if url.startswith(SENTINEL_SCHEMES):
+        return _of_sentinels(kind, url, options)
+    plain = url.replace("valkey", "redis", 1) if url.startswith("valkey") else url
+    modules: Any = redis.asyncio.connection if issubclass(kind, redis.asyncio.Redis) else redis.connection
+    given = modules.parse_url(plain).get("connection_class", modules.Connection)
+    client: ClientT = kind.from_url(plain, connection_class=_leaving_replicas(kind, given), **options)
     return client
 
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from router.dashboard.history import HistogramCounts, History, Totals
+from router.dashboard.history import STEP_S, HistogramCounts, History, Totals
 from router.request.states import State
 
 if TYPE_CHECKING:
@@ -52,9 +52,6 @@ def _histograms(metrics: Metrics) -> dict[str, Buckets]:
     return {TTFT: metrics.ttft, ITL: metrics.itl, **phases}
 
 
-#: The least seconds between two looks: after a failed one the history still waits for the same step.
-AGAIN_S = 0.1
-
 log = logging.getLogger("baton.router")
 
 
@@ -78,4 +75,6 @@ class HistoryRecorder:
             self.history.sample(now_s, read_totals(self._services))
         except Exception:
             log.exception("a step of the dashboard's history is missing")
-        self._loop.call_at(max(self.history.next_s, now_s + AGAIN_S), self._wake)
+            self._loop.call_at(now_s + STEP_S, self._wake)  # the history still waits for the same step
+        else:
+            self._loop.call_at(self.history.next_s, self._wake)

@@ -130,7 +130,8 @@ class HealthProbes:
             await self._until_it_answers(worker, delay_s)
         finally:  # before the pool is told: from then on the worker may fail again, which needs a new task
             del self._tasks[worker]
-        if not worker.healthy or worker.breaker.state is BreakerState.OPEN:
+        is_left_out = not worker.healthy or worker.breaker.state is BreakerState.OPEN
+        if is_left_out and self._pool.knows(worker):
             log.info("worker %s answers again", worker.worker_id)
             self._pool.recovered(worker)
 

@@ -90,8 +90,10 @@ async def run_choices(services: Services, whole: WholeRequest) -> None:
             for request in whole.exchanges:
                 request.task = tasks.create_task(_run(services, whole, request, gate))
     except ExceptionGroup as group:
-        forget_frames(group)
-        await _fail(whole, _first(group))
+        first = _first(group)
+        if isinstance(first, ApiError | _Relayed):  # a mistake of ours is logged with its traceback
+            forget_frames(group)
+        await _fail(whole, first)
         return
     replies = [request.reply for request in whole.exchanges if isinstance(request.reply, ChoiceReply)]
     asked, choices = whole.asked, whole.choices

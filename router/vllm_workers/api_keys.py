@@ -22,8 +22,11 @@ class VllmKeys:
         self._keys: dict[str, str] = {}
         for one in given:
             url, key = _parts(one.get_secret_value())
-            if not key:
-                raise ValueError("a key of a vLLM server is KEY, or http(s)://host:port=KEY for one server")
+            if not key or not (key.isascii() and key.isprintable()) or " " in key:
+                raise ValueError(
+                    "a key of a vLLM server is KEY, or http(s)://host:port=KEY for one server, in printable ASCII "
+                    "without spaces"
+                )
             if self._keys.setdefault(url, key) != key:
                 raise ValueError("the same vLLM server, or all of them, are given two keys")
 

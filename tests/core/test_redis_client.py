@@ -185,3 +185,5 @@ def test_urls_that_name_no_sentinel(url: str) -> None:
 def test_an_option_that_does_not_exist_is_found_before_connecting() -> None:
     with pytest.raises(ValueError, match="option"):
         connect(redis.Redis, "redis+sentinel://a/main?nonsense=1", 1.0, NO_RETRY)
+    with pytest.raises(ValueError, match="option"):
+        connect(redis.Redis, "redis+sentinel://a/main?sentinel_nonsense=1", 1.0, NO_RETRY)

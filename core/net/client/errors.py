@@ -26,7 +26,8 @@ class ConnectError(CallError):
 class ConnectionLost(CallError):
     """The connection broke while a request was under way. An OSError that broke it is the ``__cause__``."""
 
-    #: Whether the server's system may have taken some of the request. False: it surely has not, so nothing ran.
+    #: Whether the server's system has confirmed bytes of the request. False: it has confirmed none, so that almost
+    #: surely nothing ran.
     was_taken = True
 
 

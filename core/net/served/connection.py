@@ -445,7 +445,8 @@ class Connection:
         self._newest = newest
         self._in_head = False
         self._quiet_bytes = self._num_late_lines = 0
-        goes_on, self._goes_on = self._goes_on, newest.keep_alive
+        goes_on = self._goes_on
+        self._goes_on = goes_on and newest.keep_alive
         newest.keep_alive = False
         assert self._patient is not None, "the connection is open"
         newest.transport = self._patient

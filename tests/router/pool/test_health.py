@@ -47,6 +47,17 @@ async def probed(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Probed]:
         await stub.stop()
 
 
+async def test_a_worker_that_is_forgotten_meanwhile_does_not_answer_again(
+    probed: Probed, caplog: pytest.LogCaptureFixture
+) -> None:
+    pool, worker = probed.pool, probed.worker
+    await probed.stub.stop()
+    pool.unreachable(worker)
+    pool.remove_static(worker)
+    await eventually(lambda: not probed.probes._tasks)
+    assert not worker.healthy and "answers again" not in caplog.text
+
+
 async def test_a_worker_that_fails_again_in_the_turn_in_which_it_recovers_is_probed_again(probed: Probed) -> None:
     pool, worker = probed.pool, probed.worker
     fails = [True]

@@ -67,7 +67,15 @@ async def test_one_server_may_have_a_key_of_its_own(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [("sesame 7",), (f"http://a:1={KEY}", "http://a:1=b"), ("http://a:1",), ("http://=a",)]
+    "given",
+    [
+        ("sesame 7",),
+        ("sesam\u00e9",),
+        ("abc\r\nx: y",),
+        (f"http://a:1={KEY}", "http://a:1=b"),
+        ("http://a:1",),
+        ("http://=a",),
+    ],
 )
 def test_what_is_no_key_is_refused_and_not_repeated(given: tuple[str, ...]) -> None:
     with pytest.raises(ValidationError) as refused:

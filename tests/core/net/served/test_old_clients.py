@@ -60,7 +60,8 @@ async def test_what_comes_behind_a_last_request_never_begins(path: bytes, versio
     async with serving() as served:
         caller = await served.connect()
         served.app.go_on.set()
-        await caller.send(b"POST %b HTTP/%b\r\ncontent-length: 4\r\n\r\nabcd" % (path, version) * 3)
+        behind = b"POST %b HTTP/1.1\r\nhost: x\r\ncontent-length: 4\r\n\r\nabcd" % path
+        await caller.send(b"POST %b HTTP/%b\r\ncontent-length: 4\r\n\r\nabcd" % (path, version) + behind * 2)
         assert (await caller.answer()).status == 200
         await caller.closed()
         assert len(served.app.scopes) == 1, "it would be done, and nobody would be told"
