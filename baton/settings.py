@@ -43,6 +43,12 @@ class UpSettings(Settings):
     lora: tuple[str, ...] = Field(
         (), description="LoRA adapters of every worker (its lora), each as name=folder. Unset: the worker section's."
     )
+    generation_config: str | None = Field(
+        None,
+        min_length=1,
+        description="Where the defaults of sampling of every worker come from (its generation_config): auto, none or a "
+        "folder. Unset: the worker section's.",
+    )
     prefill: int = Field(1, ge=1, le=64, description="Number of prefill workers.")
     decode: int = Field(1, ge=1, le=64, description="Number of decode workers.")
     prefill_tp: int | None = Field(
@@ -109,6 +115,8 @@ class UpSettings(Settings):
             raise ValueError("vllm, vllm_args and stock need engine=vllm")
         if self.engine == "vllm" and self.lora:
             raise ValueError("lora is for Baton's own engine: vLLM's arguments are --enable-lora and --lora-modules")
+        if self.engine == "vllm" and self.generation_config is not None:
+            raise ValueError("generation_config is for Baton's own engine: vLLM has an argument of this name")
         return self
 
 

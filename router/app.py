@@ -44,6 +44,10 @@ class ModelCard(BaseModel):
     root: str = Field(description="What it was loaded from.")
     parent: str | None = Field(None, description="Of an adapter (LoRA): the model that it is for.")
     max_model_len: int | None = Field(description="Tokens of prompt and answer together; null: no worker has said.")
+    sampling_defaults: dict[str, float] | None = Field(
+        description="What is sampled with where a request says nothing, as the model's makers recommend; a parameter "
+        "that is not here has the API's own default. null: no worker has said."
+    )
 
 
 class ModelList(BaseModel):
@@ -149,6 +153,7 @@ def _add_public(app: FastAPI, services: Services, keys: BearerKeys) -> None:
             root=facts.root or model,
             parent=facts.parent or None,
             max_model_len=facts.max_model_len or None,
+            sampling_defaults=facts.sampling_defaults,
         )
 
     @app.get("/v1/models", tags=["openai"], dependencies=[Depends(keys.guard)])

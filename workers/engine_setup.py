@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from typing import TYPE_CHECKING, Literal
 
@@ -65,14 +66,19 @@ def threads_per_rank(settings: WorkerSettings, environ: Mapping[str, str], num_c
     return max(1, min(MAX_DEFAULT_THREADS, num_cpus // settings.tp))
 
 
-def with_text_fingerprint(ready: RankReady, text_fingerprint: str) -> RankReady:
-    """``ready`` with a weights fingerprint that covers the tokenizer too.
+def with_text_fingerprint(
+    ready: RankReady, text_fingerprint: str, sampling_defaults: Mapping[str, float] | None = None
+) -> RankReady:
+    """``ready`` with a weights fingerprint that covers the tokenizer and the defaults of sampling too.
 
-    The blocks do not depend on the tokenizer, but the answer does: a worker with another tokenizer would decode a
-    hand-off's tokens to other text, and encode the prompt of a migrated request to other tokens.
+    The blocks do not depend on these, but the answer does: a worker with another tokenizer would decode a hand-off's
+    tokens to other text, and encode the prompt of a migrated request to other tokens; one with other defaults would
+    sample the rest of an answer in another way than its beginning.
     """
-    both = f"{ready.compatibility.weights_fingerprint} {text_fingerprint}".encode()
-    model = hashlib.sha256(both).hexdigest()[:32]
+    parts = [ready.compatibility.weights_fingerprint, text_fingerprint]
+    if sampling_defaults:  # without any it is the fingerprint of versions that did not know them
+        parts.append(json.dumps(sampling_defaults, sort_keys=True))
+    model = hashlib.sha256(" ".join(parts).encode()).hexdigest()[:32]
     return replace(ready, compatibility=replace(ready.compatibility, weights_fingerprint=model))
 
 

@@ -26,6 +26,7 @@ from core.protocol.status import Ready
 from core.stores import complaint
 from workers.rank_protocol.errors import RankError, one_line
 from workers.stores import connect
+from workers.text.sampling_defaults import SamplingDefaultsError
 from workers.text.tokenizer import TokenizerError
 from workers.worker import WorkerProcess
 
@@ -95,7 +96,7 @@ async def _serve(
         names = ", ".join([settings.model_name, *settings.adapters])
         logger.info("serving %s as %s on %s", names, settings.role, worker.url)
         return await _until_signal(worker, signals, settings.drain_timeout_s)
-    except (RankError, TokenizerError) as error:
+    except (RankError, TokenizerError, SamplingDefaultsError) as error:
         return one_line(error)
     finally:
         await worker.stop()

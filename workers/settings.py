@@ -129,6 +129,13 @@ class WorkerSettings(ProcessSettings):
         description="Tokens of prompt and output together. Default: what the model was made for, with what its rotary "
         "embeddings (YaRN) are stretched by.",
     )
+    generation_config: str = Field(
+        "auto",
+        min_length=1,
+        description="Where the defaults of sampling come from that the model's makers recommend (temperature, top_p, "
+        "top_k, min_p, repetition_penalty, max_new_tokens), as with vLLM. auto: generation_config.json of the model; "
+        "none: the API's own defaults; else a folder with that file.",
+    )
 
     # How long things are kept.
     registry_ttl_ms: int = Field(
@@ -177,6 +184,14 @@ class WorkerSettings(ProcessSettings):
     def _without_tilde(cls, model: str) -> str:
         """Replace ``~``: a shell does not do it in a flag such as ``--model=~/m``."""
         return str(_at_home(model)) if model.startswith("~") else model
+
+    @field_validator("generation_config")
+    @classmethod
+    def _whole_folder(cls, source: str) -> str:
+        """Make a folder absolute; vLLM's word for none is taken too."""
+        if source in ("auto", "none", "vllm"):
+            return "none" if source == "vllm" else source
+        return str(_at_home(source).absolute())
 
     @field_validator("lora")
     @classmethod

@@ -51,6 +51,7 @@ from workers.server.pages.hello import hello_pages
 from workers.server.pages.public import WorkerHealth
 from workers.server.presence import presence
 from workers.settings import ANNOUNCE_INTERVAL_MS
+from workers.text import sampling_defaults
 from workers.text import tokenizer as tokenizers
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
     from workers.rank_protocol.errors import RankDeadError
     from workers.settings import WorkerSettings
     from workers.stores import WorkerStores
+    from workers.text.sampling_defaults import SamplingDefaults
     from workers.text.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
@@ -99,6 +101,7 @@ class WorkerProcess:
         # ``start`` builds these parts. The first two are None until then, because a rank may die earlier.
         self._ranks: RankFacade | None = None
         self._health: WorkerHealth | None = None
+        self._defaults: SamplingDefaults
         self._engine: AsyncEngine
         self._pool: HandshakePool
         self._keeper: LeaseKeeper
@@ -127,11 +130,15 @@ class WorkerProcess:
         return base_url(host, port_of(self._internal_bound), tls=settings.speaks_internal_tls)
 
     async def start(self) -> None:
-        """Load the model and serve. Raises RankStartError, TokenizerError; ``stop`` then cleans up."""
+        """Load the model and serve. Raises RankStartError, TokenizerError, SamplingDefaultsError; ``stop`` then cleans
+        up.
+        """
+        self._defaults = await self._load_defaults()
         ranks, tokenizer = await self._load()
         weights = ranks.readies[0].compatibility.weights_fingerprint
         logger.info("fingerprint of the weights %s, of the tokenizer %s", weights, tokenizer.fingerprint)
-        readies = [with_text_fingerprint(ready, tokenizer.fingerprint) for ready in ranks.readies]
+        defaults = self._defaults.given
+        readies = [with_text_fingerprint(ready, tokenizer.fingerprint, defaults) for ready in ranks.readies]
         engine = self._build_engine(ranks, readies[0])
         grammars = self._build_grammars(ranks, readies[0], tokenizer)
         public, internal = self._build_ports(engine, readies, tokenizer, grammars)
@@ -167,12 +174,21 @@ class WorkerProcess:
         self._announcer.changed()
         return True
 
+    async def _load_defaults(self) -> SamplingDefaults:
+        settings = self._settings
+        source = settings.generation_config, settings.model, settings.revision
+        defaults = await asyncio.to_thread(sampling_defaults.load, *source)
+        if defaults.given:
+            told = ", ".join(f"{name} {value:g}" for name, value in defaults.given.items())
+            logger.info("requests that do not say otherwise get what the model's makers recommend: %s", told)
+        return defaults
+
     async def _load(self) -> tuple[RankGroup, Tokenizer]:
         """Start the ranks and load the tokenizer at the same time; if one of them fails, the other is cancelled."""
         settings = self._settings
         spec = rank_spec(settings, self._engine_id)
         ranks = asyncio.create_task(RankGroup.start(spec, self._on_rank_message, self._on_death), name="start ranks")
-        parsers = (settings.tool_call_parser, settings.reasoning_parser)
+        parsers = (settings.tool_call_parser, settings.reasoning_parser, settings.generation_config)
         text = asyncio.create_task(
             asyncio.to_thread(tokenizers.load, settings.model, settings.revision, *parsers), name="load"
         )
@@ -331,6 +347,7 @@ class WorkerProcess:
             internal_host=settings.advertised(settings.bound_internal_host),
             internal_port=port_of(self._internal_bound),
             num_ranks=settings.tp,
+            defaults=self._defaults,
             adapters={
                 name: AdapterRecord(name=name, root=settings.adapters[name], fingerprint=fingerprint)
                 for name, fingerprint in ready.adapters.items()
@@ -357,6 +374,7 @@ class WorkerProcess:
             created=identity.created,
             adapters=tuple(identity.adapters.values()),
             version=version(),
+            sampling_defaults=identity.defaults.given,
         )
 
     def _on_rank_message(self, rank: int, event: FromRank) -> None:

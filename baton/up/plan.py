@@ -90,6 +90,8 @@ def make_plan(
     common["drain_timeout_s"] = settings.drain_timeout_s
     if model.name is not None:
         common["served_model_name"] = model.name
+    if settings.generation_config is not None:
+        common["generation_config"] = settings.generation_config
     if settings.lora:
         common["lora"] = ",".join(settings.lora)
     workers = {name: {**own, **common} for name, own in worker_flags(settings)}

@@ -25,11 +25,18 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     created: int = 0
     #: Most tokens of prompt and answer together.
     max_model_len: int = 0
+    #: What a worker of Baton's samples with where a request says nothing; None: not reported.
+    sampling_defaults: dict[str, float] | None = None
 
 
 def announced(record: WorkerRecord) -> dict[str, ModelFacts]:
     """The facts about the model and the adapters of a worker in the registry, by name: the model comes first."""
-    own = ModelFacts(root=record.root, created=record.created, max_model_len=record.max_model_len)
+    own = ModelFacts(
+        root=record.root,
+        created=record.created,
+        max_model_len=record.max_model_len,
+        sampling_defaults=record.sampling_defaults,
+    )
     adapters = {
         one.name: msgspec.structs.replace(own, root=one.root, parent=record.model, adapter=one.fingerprint)
         for one in record.adapters
@@ -39,11 +46,12 @@ def announced(record: WorkerRecord) -> dict[str, ModelFacts]:
 
 
 def merged(facts: Iterable[ModelFacts]) -> ModelFacts:
-    """Merge the facts of all workers: any root and parent, the earliest time, the smallest maximum length."""
+    """Merge the facts of all workers: any root, parent and defaults, the earliest time, the smallest maximum length."""
     told = list(facts)
     return ModelFacts(
         root=next((one.root for one in told if one.root), ""),
         parent=next((one.parent for one in told if one.parent), ""),
         created=min((one.created for one in told if one.created), default=0),
         max_model_len=min((one.max_model_len for one in told if one.max_model_len), default=0),
+        sampling_defaults=next((one.sampling_defaults for one in told if one.sampling_defaults is not None), None),
     )

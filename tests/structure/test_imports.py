@@ -21,6 +21,7 @@ HEAVY_ALLOWED = (
     "workers/parsers/message_parser.py",
     "workers/parsers/spaces.py",
     "workers/rank/",
+    "workers/text/model_files.py",
     "workers/text/tokenizer.py",
     "workers/transfer/nixl/nixl_port.py",
     "workers/vllm/block_layout.py",

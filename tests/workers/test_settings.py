@@ -157,8 +157,10 @@ def test_the_engine_is_told_when_to_give_up_a_read_and_a_step() -> None:
 
 def test_engines_pair_when_both_weights_and_tokenizer_are_the_same() -> None:
     same = with_text_fingerprint(READY, "t")
-    others = [with_text_fingerprint(READY, "u"), with_text_fingerprint(same, "t")]
+    defaults = [with_text_fingerprint(READY, "t", {"temperature": value}) for value in (0.5, 0.6)]
+    others = [with_text_fingerprint(READY, "u"), with_text_fingerprint(same, "t"), *defaults]
     assert with_text_fingerprint(READY, "t").compatibility == same.compatibility
+    assert with_text_fingerprint(READY, "t", {}).compatibility == same.compatibility, "as of versions without defaults"
     for other in others:
         assert other.compatibility.hash != same.compatibility.hash
         assert other.compatibility.weights_fingerprint != same.compatibility.weights_fingerprint

@@ -6,6 +6,8 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from workers.text.sampling_defaults import SamplingDefaults
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -31,6 +33,8 @@ class Identity:
     internal_host: str
     internal_port: int
     num_ranks: int = 1
+    #: What is sampled with where a request says nothing.
+    defaults: SamplingDefaults = field(default_factory=SamplingDefaults)
     #: Adapters by the names under which they are served, beside ``model``.
     adapters: Mapping[str, AdapterRecord] = field(default_factory=dict)
 

@@ -1,14 +1,12 @@
-"""The model's tokenizer. In the main process only this module imports transformers, and only in ``load``."""
+"""The model's tokenizer. It and ``model_files`` alone import transformers in the main process, when they load."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-import logging
 import re
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -16,6 +14,7 @@ import orjson
 from core.protocol.errors import BadRequestError
 from workers.parsers.families import AUTO
 from workers.parsers.message_format import MessageFormat
+from workers.text import model_files
 from workers.text.chat_template import PLAIN, rendered, renderer
 from workers.text.infilling import infilling_prompt
 from workers.text.token_bytes import byte_level_bytes, sentencepiece_bytes
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
 
     from core.protocol.openai.messages import Message
     from workers.text.chat_template import ChatOptions, Render
-
-logger = logging.getLogger(__name__)
 
 #: Text of at most this many characters is encoded on the event loop (about 1 ms), longer text in a thread.
 MAX_INLINE_CHARS = 4096
@@ -241,11 +238,16 @@ class Tokenizer:
 
 
 def load(
-    model: str, revision: str | None = None, tool_call_parser: str = AUTO, reasoning_parser: str = AUTO
+    model: str,
+    revision: str | None = None,
+    tool_call_parser: str = AUTO,
+    reasoning_parser: str = AUTO,
+    generation_config: str = model_files.AUTO,
 ) -> Tokenizer:
     """Load the tokenizer of a model from a folder or hub id. Raises TokenizerError.
 
-    ``tool_call_parser``, ``reasoning_parser``: how answers are read, see ``MessageFormat``.
+    ``tool_call_parser``, ``reasoning_parser``: how answers are read, see ``MessageFormat``. ``generation_config``: a
+    folder with another one than the model's, see ``model_files``.
     """
     from transformers import AutoTokenizer
 
@@ -261,7 +263,8 @@ def load(
 
     own = getattr(loaded, "response_template", None)
     message_format = MessageFormat(str(loaded.chat_template or ""), own, tool_call_parser, reasoning_parser)
-    eos_token_ids = frozenset(_eos_token_ids(model, revision, loaded))
+    generation = model_files.generation_config(generation_config, model, revision)
+    eos_token_ids = _eos_token_ids(loaded, generation, model_files.read_json(model, revision, "config.json"))
     special_ids = frozenset(loaded.all_special_ids) | _special_added(fast)
     return Tokenizer(
         fast,
@@ -303,21 +306,14 @@ def _special_added(fast: Any) -> frozenset[int]:
     return frozenset(token for token, added in fast.get_added_tokens_decoder().items() if added.special)
 
 
-def _eos_token_ids(model: str, revision: str | None, loaded: Any) -> set[int]:
+def _eos_token_ids(loaded: Any, *configs: dict[str, Any]) -> frozenset[int]:
     """The end-of-sequence tokens that the tokenizer, generation_config.json and config.json name."""
-    from transformers.utils import cached_file
-
     found = {loaded.eos_token_id} if loaded.eos_token_id is not None else set()
-    for name in ("generation_config.json", "config.json"):
-        try:
-            path = cached_file(model, name, revision=revision)
-        except OSError:
-            logger.debug("%s has no %s", model, name)
-            continue
-        listed = orjson.loads(Path(path).read_bytes()).get("eos_token_id")
+    for config in configs:
+        listed = config.get("eos_token_id")
         if listed is not None:
             found |= set(listed) if isinstance(listed, list) else {listed}
-    return found
+    return frozenset(found)
 
 
 def _first_line(error: Exception) -> str:

@@ -27,11 +27,12 @@ def prefill_body(body: ClientBody, *, hand_off: bool, resume: bytes | None = Non
     """The body for P. ``hand_off``: P keeps the blocks for ``num_readers`` choices. ``resume``: the tokens so far.
 
     P gets ``min_tokens`` and the limits unchanged, and samples one token anyway: ``min_tokens`` decides which tokens
-    are banned and where stop strings count, and a limit that does not fit is refused before the first token.
+    are banned and where stop strings count, and a limit that does not fit is refused before the first token. Where
+    the client gave none, P knows the model's own.
     """
     fields = body.fields
-    limits = {name: fields[name] for name in LIMITS if fields.get(name) is not None}
-    tail: dict[str, Any] = {"stream": False, **(limits or {"max_tokens": 1})}
+    tail: dict[str, Any] = {name: fields[name] for name in LIMITS if fields.get(name) is not None}
+    tail["stream"] = False
     if hand_off:
         go_on: dict[str, Any] = {} if resume is None else {"resume": orjson.Fragment(resume)}
         if num_readers > 1:

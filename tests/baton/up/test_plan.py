@@ -63,6 +63,12 @@ def test_all_workers_get_the_adapters() -> None:
     assert "--lora" not in flags(alone.decode[0].argv), "they read it from the file themselves"
 
 
+def test_all_workers_get_the_defaults_of_sampling() -> None:
+    made = plan(prefill=2, generation_config="none")
+    assert all(flags(child.argv)["--generation-config"] == "none" for child in (*made.decode, *made.prefill))
+    assert "--generation-config" not in flags(plan().decode[0].argv)
+
+
 def test_wrong_adapters_are_found_before_anything_starts() -> None:
     with pytest.raises(ConfigurationError, match="--lora: there are two adapters named a"):
         plan(lora=("a=/a", "a=/b"))

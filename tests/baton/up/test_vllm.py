@@ -162,6 +162,7 @@ def test_a_server_that_cannot_load_is_one_line(vllm: Vllm) -> None:
         (("--", "--port", "9000"), 2, "--vllm-args: --port is not passed on: each server gets a port of its own"),
         (("--engine", "baton"), 2, "vllm, vllm_args and stock need engine=vllm"),
         (("--lora", "a=/a"), 2, "lora is for Baton's own engine"),
+        (("--generation-config", "none"), 2, "generation_config is for Baton's own engine"),
         (("serve",), 2, "Got unexpected extra argument (serve)"),
     ],
 )

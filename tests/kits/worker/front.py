@@ -40,12 +40,14 @@ from workers.engine.counters import Counters, EngineStats
 from workers.engine.token_stream import QueuedTokens
 from workers.parsers.message_format import MessageFormat
 from workers.server.access import Access
+from workers.server.answers.sampling import NO_DEFAULTS
 from workers.server.identity import Identity
 from workers.server.metrics import WorkerMetrics
 from workers.server.pages.public import WorkerHealth
 from workers.server.ports import Grammars
 from workers.text.chat_template import PLAIN, ChatOptions
 from workers.text.content_forms import ContentForms
+from workers.text.sampling_defaults import SamplingDefaults
 from workers.text.tokenizer import Tokenizer
 
 EOS = 1
@@ -335,6 +337,7 @@ async def front(
     message_format: MessageFormat | None = None,
     chat_template: str = "",
     grammars: Grammars | None = None,
+    defaults: SamplingDefaults = NO_DEFAULTS,
 ) -> AsyncIterator[Front]:
     """A worker's two ports on loopback."""
     from pydantic import SecretStr
@@ -364,6 +367,7 @@ async def front(
         internal_host="127.0.0.1",
         internal_port=port_of(internal_bound),
         adapters={ADAPTER.name: ADAPTER},
+        defaults=defaults,
     )
     public = create_public_app(
         engine=engine,

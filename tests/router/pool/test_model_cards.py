@@ -28,7 +28,7 @@ def announce(cluster: Cluster, **facts: Any) -> None:
 async def test_a_model_says_when_it_was_loaded_from_where_and_how_long_it_is(cluster: Cluster) -> None:
     await cluster.add("prefill")
     cluster.services.pool.apply([])
-    announce(cluster, root="/models/m", created=LOADED, max_model_len=4096)
+    announce(cluster, root="/models/m", created=LOADED, max_model_len=4096, sampling_defaults={"temperature": 0.6})
     card = {
         "id": "m",
         "object": "model",
@@ -37,6 +37,7 @@ async def test_a_model_says_when_it_was_loaded_from_where_and_how_long_it_is(clu
         "root": "/models/m",
         "parent": None,
         "max_model_len": 4096,
+        "sampling_defaults": {"temperature": 0.6},
     }
     assert (await cluster.client.get("/v1/models")).json() == {"object": "list", "data": [card]}
     assert (await cluster.client.get("/v1/models/m")).json() == card

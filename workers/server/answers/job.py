@@ -11,7 +11,14 @@ import orjson
 
 from core.protocol.choice import Choice
 from core.protocol.errors import BadRequestError, no_such_model
-from core.protocol.openai.requests import COMPLETION_MAX_TOKENS, ChatRequest, R, Request, validate
+from core.protocol.openai.requests import (
+    COMPLETION_MAX_TOKENS,
+    ChatRequest,
+    CompletionRequest,
+    R,
+    Request,
+    validate,
+)
 from core.protocol.openai.structured import Form, bounded
 from core.protocol.request_ids import is_request_id
 from workers.engine.api import EngineRequest
@@ -191,11 +198,13 @@ class JobFactory:
             eos_token_ids=eos,
             bad_words=self._tokenizer.encode_words(request.bad_words or ()),
             scores_prompt=not leg.has_begun,
+            defaults=self._identity.defaults,
         )
         if not leg.has_begun:
             self._check_limit(request, len(prompt))
         # P samples exactly one token, whatever the client's limit is.
         max_tokens = len(leg.given) + 1 if leg.hand_off else self._max_tokens(request, len(prompt))
+        is_last = leg.hand_off and len(leg.given) + 1 == self._default_limit(request)
         engine_request = EngineRequest(
             request_id=_engine_id(request_id),
             prompt_token_ids=prompt,
@@ -203,7 +212,7 @@ class JobFactory:
             max_tokens=max_tokens,
             stop_token_ids=(frozenset() if request.ignore_eos else eos).union(request.stop_token_ids or ()),
             priority=request.priority,
-            hand_off=leg.hand_off,
+            hand_off=leg.hand_off and not is_last,
             num_readers=leg.num_readers,
             remote=leg.remote,
             output_token_ids=leg.given,
@@ -240,8 +249,15 @@ class JobFactory:
         room = self._identity.max_model_len - num_prompt_tokens
         wanted = request.max_new_tokens
         if wanted is None:
-            wanted = room if isinstance(request, ChatRequest) else COMPLETION_MAX_TOKENS
-        return min(wanted, room)
+            wanted = COMPLETION_MAX_TOKENS if isinstance(request, CompletionRequest) else self._default_limit(request)
+        return room if wanted is None else min(wanted, room)
+
+    def _default_limit(self, request: Request) -> int | None:
+        """The model's own limit of a chat whose client names none. Routers do not know it, so that P has to see itself
+        whether a token is the last one.
+        """
+        is_open = isinstance(request, ChatRequest) and request.max_new_tokens is None
+        return self._identity.defaults.max_tokens if is_open else None
 
     def _transcript(self, request: Request, prompt: list[int], logprobs: Logprobs | None) -> Transcript:
         text = TextStream(

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING
 
 from core.protocol.errors import BadRequestError
 from core.protocol.steps import SamplingParams
+from workers.text.sampling_defaults import SamplingDefaults
 
 if TYPE_CHECKING:
     from core.protocol.openai.requests import Request
 
 
+NO_DEFAULTS = SamplingDefaults()
 #: Most digits of a token id, leading zeros included. Python refuses to parse numbers of several thousand digits.
 _MAX_TOKEN_DIGITS = 20
 #: At this temperature all tokens are equally likely, as far as float32 can tell. The temperatures above it are no
@@ -26,23 +28,25 @@ def sampling_params(
     eos_token_ids: frozenset[int],
     bad_words: list[list[int]],
     scores_prompt: bool = True,
+    defaults: SamplingDefaults = NO_DEFAULTS,
 ) -> SamplingParams:
     """The sampling parameters. ``bad_words``: the request's, as tokens. ``scores_prompt`` False: the client has the
-    logprobs of its prompt, if it wants any. Raises BadRequestError for token ids outside the vocabulary.
+    logprobs of its prompt, if it wants any. ``defaults``: of the model, where the request says nothing. Raises
+    BadRequestError for token ids outside the vocabulary.
     """
     allowed, stops = request.allowed_token_ids, request.stop_token_ids or []
     for name, tokens in (("allowed_token_ids", allowed), ("stop_token_ids", stops)):
         if tokens and max(tokens) >= vocab_size:
             raise _outside(f"Token ids of '{name}'", name, vocab_size)
     return SamplingParams(
-        temperature=min(_number(request.temperature, 1.0), _MAX_TEMPERATURE),
-        top_p=_number(request.top_p, 1.0),
-        top_k=max(request.top_k or 0, 0),
-        min_p=_number(request.min_p, 0.0),
+        temperature=min(_number(1.0, request.temperature, defaults.temperature), _MAX_TEMPERATURE),
+        top_p=_number(1.0, request.top_p, defaults.top_p),
+        top_k=max(int(_number(0, request.top_k, defaults.top_k)), 0),
+        min_p=_number(0.0, request.min_p, defaults.min_p),
         seed=seed,
-        presence_penalty=_number(request.presence_penalty, 0.0),
-        frequency_penalty=_number(request.frequency_penalty, 0.0),
-        repetition_penalty=_number(request.repetition_penalty, 1.0),
+        presence_penalty=_number(0.0, request.presence_penalty),
+        frequency_penalty=_number(0.0, request.frequency_penalty),
+        repetition_penalty=_number(1.0, request.repetition_penalty, defaults.repetition_penalty),
         min_tokens=request.min_tokens or 0,
         min_tokens_banned=tuple(sorted(eos_token_ids.union(stops))) if request.min_tokens else (),
         logit_bias=_logit_bias(request, vocab_size),
@@ -65,8 +69,9 @@ def _outside(what: str, param: str, vocab_size: int) -> BadRequestError:
     )
 
 
-def _number(value: float | None, default: float) -> float:
-    return default if value is None else float(value)
+def _number(neutral: float, *given: float | None) -> float:
+    """The first that is given."""
+    return float(next((value for value in given if value is not None), neutral))
 
 
 def _logit_bias(request: Request, vocab_size: int) -> dict[int, float]:

@@ -77,8 +77,8 @@ def pages(
 def _cards(identity: Identity) -> dict[str, dict[str, Any]]:
     """The cards of the model and of its adapters, as vLLM's servers show them."""
     same = {"object": "model", "created": identity.created, "owned_by": "baton"}
-    length = {"max_model_len": identity.max_model_len}
-    cards = {identity.model: {"id": identity.model, **same, "root": identity.root, "parent": None, **length}}
+    own = {"max_model_len": identity.max_model_len, "sampling_defaults": identity.defaults.given}
+    cards = {identity.model: {"id": identity.model, **same, "root": identity.root, "parent": None, **own}}
     for name, adapter in identity.adapters.items():
-        cards[name] = {"id": name, **same, "root": adapter.root, "parent": identity.model, **length}
+        cards[name] = {"id": name, **same, "root": adapter.root, "parent": identity.model, **own}
     return cards
