@@ -68,6 +68,10 @@ class Health(BaseModel):
     missing_workers: list[str] | None = Field(
         [], description="Workers that baton up cannot start, or starts again just now; null: that is not known."
     )
+    lost_workers: list[str] = Field(
+        description="Ids of workers that left without draining, for an hour or until they are back, and of those that "
+        "cannot be reached."
+    )
     requests: int
 
 
@@ -218,6 +222,7 @@ def _health(services: Services, missing: MissingWorkers) -> Health:
         workers=len(workers),
         reachable_workers=sum(worker.takes_work for worker in workers),
         missing_workers=missing.names(),
+        lost_workers=[one.id for one in services.lost.all()] + [one.worker_id for one in workers if not one.healthy],
         requests=len(services.active),
     )
 

@@ -17,12 +17,14 @@ from router.engines.baton.engine import BatonEngine
 from router.engines.engines import Engines
 from router.engines.plain import PlainEngine
 from router.engines.vllm.engine import StoredLeases, VllmEngine
+from router.metrics.metrics import Metrics
 from router.peers.cleanup import Cleanup
 from router.peers.port import NoPeers
 from router.placement import DECODE_POLICIES, PREFILL_POLICIES, SkipPrefillRule
 from router.placement.affinity import Affinity
 from router.pool import EngineKind, WorkerPool
 from router.pool.liveness import Liveness
+from router.pool.lost import LostWorkers
 from router.pool.readiness import Readiness
 from router.queue.lease_limit import LeaseLimit
 from router.queue.priorities import PriorityClasses
@@ -70,6 +72,8 @@ def build_services(
     )
     # Without Redis no vLLM server shares the store.
     stored = StoredLeases(leases, lambda: _all_have_fence(pool)) if settings.redis_url else None
+    metrics = Metrics()
+    lost = LostWorkers(metrics.workers_lost)
     services = Services(
         settings=settings,
         clock=loop.time,
@@ -114,6 +118,8 @@ def build_services(
         missing_engines=MissingEngines(
             calls, pool.knows_engine, active.leases_on, active.engine_gone, active.leases_lost
         ),
+        lost=lost,
+        metrics=metrics,
         active=active,
         peers=NoPeers(new_router_id()) if peers is None else peers,
         cleanup=Cleanup(calls, lambda: pool),
@@ -128,7 +134,8 @@ def build_services(
     vllm_keys = VllmKeys(settings.vllm_api_keys)
     pool.on_static.append(lambda worker: _use_key(upstream, worker, vllm_keys))
     pool.on_room += [held_queue.wake, prefill_queue.wake]
-    pool.on_left.append(services.missing_engines.ask)
+    pool.on_left += [services.missing_engines.ask, lost.left]
+    pool.on_came.append(lambda: lost.came(pool))
     pool.on_replaced.append(active.engine_gone)
     pool.on_gone.append(services.vllm_leases.forget)
     return services

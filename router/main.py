@@ -177,6 +177,8 @@ async def _serve(
         logger.warning("prefill workers were given and no decode worker: decode workers have to come from the registry")
     follower = workers if tls.internal is None else OnlyTls(workers)
     announced = AnnouncedServers(services.pool, only_tls=tls.internal is not None)
+    stores.registry.on_withdrawn.append(services.pool.withdrew)
+    stores.vllm_servers.on_withdrawn.append(announced.withdrew)
     for watch in (discover(stores.registry, follower), discover(stores.vllm_servers, announced)):
         parts.push_async_callback(end_task, asyncio.create_task(watch))
     parts.callback(services.peers.on_dead.clear)  # a listener would start ``services.cleanup``, which closes soon

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from router.metrics.metrics import Metrics
 from router.pool import EngineKind
 from router.request.ended import EndedRequests
 
@@ -15,11 +14,13 @@ if TYPE_CHECKING:
     from core.net.late_writes import LateWrites
     from core.net.served.body import BodyBudget
     from router.engines.engines import Engines
+    from router.metrics.metrics import Metrics
     from router.peers.cleanup import Cleanup
     from router.peers.port import PeerRouters
     from router.placement import PickDecode, PickPrefill, SkipPrefillRule
     from router.pool import Worker, WorkerPool
     from router.pool.liveness import Liveness
+    from router.pool.lost import LostWorkers
     from router.pool.readiness import Readiness
     from router.queue.lease_limit import LeaseLimit
     from router.queue.priorities import PriorityClasses
@@ -60,6 +61,8 @@ class Services:
         prefill_aborts: PrefillAborts,
         direct_releases: DirectReleases,
         missing_engines: MissingEngines,
+        lost: LostWorkers,
+        metrics: Metrics,
         active: ActiveRequests,
         lease_limit: LeaseLimit,
         releaser: Releaser,
@@ -95,6 +98,8 @@ class Services:
         self.prefill_aborts = prefill_aborts
         self.direct_releases = direct_releases
         self.missing_engines = missing_engines
+        #: Workers that left without saying so.
+        self.lost = lost
         self.lease_limit = lease_limit
         #: Releases what requests hold: places on workers, leases, answers that will not be read.
         self.releaser = releaser
@@ -120,7 +125,7 @@ class Services:
         self._trusts_static_workers = settings.trust_static_workers
         self.active = active
         self.ended = EndedRequests()
-        self.metrics = Metrics()
+        self.metrics = metrics
 
     @property
     def router_id(self) -> str:

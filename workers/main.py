@@ -137,9 +137,8 @@ async def _until_signal(worker: WorkerProcess, signals: _Signals, drain_timeout_
 
 async def _drain(worker: WorkerProcess, signals: _Signals, timeout_s: float) -> None:
     """Drain the worker until it is idle, the timeout passes, a second signal comes, or the worker fails."""
-    if signals.hurry.is_set():
-        return
-    logger.info("draining, for at most %g s or until a second SIGTERM", timeout_s)
+    if not signals.hurry.is_set():
+        logger.info("draining, for at most %g s or until a second SIGTERM", timeout_s)
     draining = asyncio.create_task(worker.drain(), name="drain")
     hurry = asyncio.create_task(signals.hurry.wait())
     events: set[asyncio.Future[Any]] = {draining, hurry, worker.failed}

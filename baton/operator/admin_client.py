@@ -56,7 +56,12 @@ class AdminClient:
 
     def workers(self) -> list[dict[str, Any]]:
         """Known workers, as ``GET /admin/workers`` gives them."""
-        return self._listing("workers")
+        return self._rows(self._call("GET", "/admin/workers"), "workers")
+
+    def workers_and_lost(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """Known workers, and lost ones; of these a router of another version may tell none."""
+        answer = self._call("GET", "/admin/workers")
+        return self._rows(answer, "workers"), self._rows({"lost": [], **answer}, "lost")
 
     def abort(self, request_id: str) -> list[str]:
         """End the one request whose id begins with ``request_id``; returns its id in a list. Raises RouterRefusedError
@@ -83,7 +88,9 @@ class AdminClient:
                     yield _snapshot(line[len(b"data:") :])
 
     def _listing(self, what: str, path: str = "") -> list[dict[str, Any]]:
-        answer = self._call("GET", f"/admin/{path or what}")
+        return self._rows(self._call("GET", f"/admin/{path or what}"), what)
+
+    def _rows(self, answer: Any, what: str) -> list[dict[str, Any]]:
         rows = answer.get(what) if isinstance(answer, dict) else None
         if not isinstance(rows, list) or not all(isinstance(row, dict) and row.get("id") for row in rows):
             raise AdminError(f"{self.url} answered something else than a list of {what}; is it a router of Baton?")

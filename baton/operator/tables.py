@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -150,7 +151,20 @@ def worker_rows(workers: Sequence[Item]) -> list[list[str]]:
 def problem_lines(workers: Sequence[Item]) -> list[str]:
     """One line per worker with which something is wrong: what it is, and what to change."""
     ids = shorten(str(worker["id"]) for worker in workers)
-    return [f"{ids[str(worker['id'])]}: {text(worker['problem'])}" for worker in workers if worker.get("problem")]
+    problems = ((ids[str(worker["id"])], _problem(worker)) for worker in workers)
+    return [f"{shown}: {text(problem)}" for shown, problem in problems if problem]
+
+
+def _problem(worker: Item) -> str:
+    if not _is_lost(worker):
+        return str(worker.get("problem") or "")
+    since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(worker["gone_at"]))
+    had = f"{text(worker.get('in_flight'))} requests and {text(worker.get('leased_blocks'))} leased blocks"
+    return f"It left without draining at {since}, with {had}."
+
+
+def _is_lost(worker: Item) -> bool:
+    return isinstance(worker.get("gone_at"), int | float)
 
 
 BLOCK_STATES = ("free", "cached", "pinned", "leased")
@@ -158,7 +172,9 @@ _PLACES = ("prefill_worker", "decode_worker")
 
 
 def worker_state(worker: Item) -> str:
-    """The state of a worker: ``down``, ``draining`` or ``up``."""
+    """The state of a worker: ``lost``, ``down``, ``draining`` or ``up``."""
+    if _is_lost(worker):
+        return "lost"
     if not worker.get("healthy"):
         return "down"
     return "draining" if worker.get("draining") else "up"

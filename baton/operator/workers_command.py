@@ -19,13 +19,14 @@ def parameters() -> list[click.Parameter]:
 
 
 def workers(settings: AdminSettings, as_json: bool) -> int:
-    """List the workers, as the router that is asked sees them."""
-    found = AdminClient(settings).workers()
+    """List the workers, lost ones as well, as the router that is asked sees them."""
+    found, lost = AdminClient(settings).workers_and_lost()
+    shown = [*found, *lost]
     if as_json:
-        print_json({"workers": found})
-    elif found:
-        show(WORKER_COLUMNS, worker_rows(found))
-        for line in problem_lines(found):
+        print_json({"workers": found, "lost": lost})
+    elif shown:
+        show(WORKER_COLUMNS, worker_rows(shown))
+        for line in problem_lines(shown):
             click.echo(line)
     else:
         click.echo("no workers")

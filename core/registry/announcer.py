@@ -58,11 +58,14 @@ class Announcer(Generic[EntryT]):
         self._changed.set()
 
     async def stop(self) -> None:
-        """Withdraw the entry, so that the process is forgotten now and not only after its ttl."""
+        """Withdraw the entry, so that the process is forgotten now and not only after its ttl. What it announces last,
+        such as that it drains, may be news since the last time.
+        """
         if self._task is None:
             return
         await end_task(self._task)
         try:
+            await self._registry.announce(self._entry(), self._ttl_ms)
             await self._registry.withdraw(self._own_id)
         except RegistryError as error:
             logger.warning("the registry does not answer, our entry runs out by itself: %s", error)

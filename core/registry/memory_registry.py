@@ -27,6 +27,7 @@ class MemoryRegistry(Generic[EntryT]):
         self._changed = asyncio.Condition()
         self._version = 0
         self.ignored: Counter[str] = Counter()
+        self.on_withdrawn: list[Callable[[EntryT], None]] = []
 
     async def announce(self, entry: EntryT, ttl_ms: int) -> None:
         announcement = self._kind.announce(entry, ttl_ms)
@@ -34,7 +35,10 @@ class MemoryRegistry(Generic[EntryT]):
         await self.tick()
 
     async def withdraw(self, process_id: str) -> None:
-        if self._entries.pop(self._kind.withdraw(process_id).id, None) is not None:
+        known = self._entries.pop(self._kind.withdraw(process_id).id, None)
+        if known is not None:
+            for listener in self.on_withdrawn:
+                listener(known[0])
             await self.tick()
 
     async def watch(self) -> AsyncIterator[list[EntryT]]:

@@ -75,6 +75,7 @@ class RedisRegistry(Generic[EntryT]):
         self._key = key
         self._sequence = 0
         self.ignored = Counter(dict.fromkeys(IGNORED_REASONS, 0))
+        self.on_withdrawn: list[Callable[[EntryT], None]] = []
         self._socket_timeout_s = socket_timeout_s
         self._redis = connect(
             redis.asyncio.Redis, url, socket_timeout_s, Retry(NoBackoff(), 1, (redis.ConnectionError,))
@@ -169,8 +170,10 @@ class RedisRegistry(Generic[EntryT]):
 
     def _apply(self, view: RegistryView[EntryT], data: bytes) -> None:
         announcement = self._decode(data, self._kind.channel.encode())
-        if announcement is not None:
-            view.apply(announcement, monotonic_ms())
+        withdrawn = None if announcement is None else view.apply(announcement, monotonic_ms())
+        if withdrawn is not None:
+            for listener in self.on_withdrawn:
+                listener(withdrawn)
 
     @asynccontextmanager
     async def _subscription(self) -> AsyncIterator[PubSub]:

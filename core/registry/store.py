@@ -8,7 +8,7 @@ from core.registry.announcement import EntryT
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
 #: See ``Registry.watch``. A second is a third of the time that a router counts a report of a load.
 REPEAT_MS: Final = 1000
@@ -23,6 +23,8 @@ class Registry(Protocol[EntryT]):
 
     #: Announcements that were ignored, by reason.
     ignored: Counter[str]
+    #: Called with the last entry of a process that withdraws, before ``watch`` yields a list without it.
+    on_withdrawn: list[Callable[[EntryT], None]]
 
     async def announce(self, entry: EntryT, ttl_ms: int) -> None:
         """Publish the entry of this process. It is forgotten ``ttl_ms`` after the last announcement.

@@ -40,8 +40,9 @@ class RegistryView(Generic[EntryT]):
     def __repr__(self) -> str:
         return f"<RegistryView {sorted(self._known)}>"
 
-    def apply(self, announcement: Announcement[EntryT], now_ms: int) -> None:
-        """Take one announcement: the process is alive for its ttl from now on, or has left.
+    def apply(self, announcement: Announcement[EntryT], now_ms: int) -> EntryT | None:
+        """Take one announcement: the process is alive for its ttl from now on, or has left. Returns the last entry of a
+        process that leaves by it.
 
         A numbered announcement that is not newer than the last one of the process is ignored: any program with access
         to Redis may have written it again.
@@ -49,16 +50,18 @@ class RegistryView(Generic[EntryT]):
         known = self._known.get(announcement.id)
         last = self._left.get(announcement.id, 0) if known is None else known.sequence
         if 0 < announcement.sequence <= last:
-            return
+            return None
         if announcement.entry is None:
             self._known.pop(announcement.id, None)
             self._remember_left(announcement.id, announcement.sequence)
-        elif known is not None or len(self._known) < MAX_KNOWN:
+            return None if known is None else known.entry
+        if known is not None or len(self._known) < MAX_KNOWN:
             until_ms = now_ms + announcement.ttl_ms
             self._known[announcement.id] = _Known(
                 announcement.entry, announcement.ttl_ms, announcement.sequence, until_ms
             )
             self._left.pop(announcement.id, None)
+        return None
 
     def merge(self, announcements: Iterable[tuple[Announcement[EntryT], int]], now_ms: int) -> None:
         """Take everything that the registry holds, each with its remaining time in ms, and forget overdue processes.

@@ -81,6 +81,18 @@ def one_worker(pool: WorkerPool, given: str) -> Worker:
         raise _refusal(error, "worker") from None
 
 
+def one_lost(services: Services, given: str) -> str | None:
+    """The id of the lost worker that ``given`` stands for; None: no lost worker, or a known one as well."""
+    try:
+        ids = [*(one.id for one in services.lost.all()), *(worker.worker_id for worker in services.pool)]
+        found = resolve(given, ids, "worker")
+    except IdUnknown:
+        return None
+    except IdError as error:
+        raise _refusal(error, "worker") from None
+    return None if services.pool.get(found) is not None else found
+
+
 def known_or_given(known: Iterable[str], given: str, what: str) -> str:
     """The id that ``given`` stands for.
 

@@ -138,6 +138,7 @@ def shared_worker_routes(services: Services) -> APIRouter:
     async def forget(gone: Forgotten) -> Noted:
         """Delete the worker, as another router was asked to."""
         pool.forget_address(gone.id)
+        services.lost.forget(gone.id)
         return Noted()
 
     @api.post("/leave-out")

@@ -9,10 +9,11 @@ from pydantic import BaseModel, Field
 
 from core.protocol.errors import BadRequestError, ConflictError
 from router.admin.fan_out import FromAllRouters
-from router.admin.ids import one_worker
+from router.admin.ids import one_lost, one_worker
 from router.admin.shared_workers import Forgotten, LeftOut, NewWorker, add_worker, is_known, tell_others
 from router.admin.worker_calls import tell_worker
 from router.admin.worker_view import WorkerView, view_worker
+from router.pool.lost import LostWorker
 
 if TYPE_CHECKING:
     from core.protocol.worker_address import WorkerAddress
@@ -27,10 +28,19 @@ class WorkerList(BaseModel):
     """Known workers."""
 
     workers: list[WorkerView]
+    lost: list[LostWorker] = Field(
+        description="Those that left without draining, as they were; for an hour, or until they are back or deleted."
+    )
 
 
 class ChangedWorker(WorkerView, FromAllRouters):
     """A worker that was added or deleted, and the routers that could not be notified."""
+
+
+class ForgottenWorker(FromAllRouters):
+    """A lost worker that is no longer listed, and the routers that could not be notified."""
+
+    id: str
 
 
 class DrainAnswer(FromAllRouters):
@@ -51,7 +61,7 @@ def worker_routes(services: Services) -> APIRouter:
     @api.get("/workers")
     async def workers() -> WorkerList:
         """Workers, their load and their health."""
-        return WorkerList(workers=[view_worker(worker) for worker in pool])
+        return WorkerList(workers=[view_worker(worker) for worker in pool], lost=services.lost.all())
 
     @api.post(f"{_ONE}/drain")
     async def drain(worker_id: str) -> DrainAnswer:
@@ -94,10 +104,16 @@ def worker_routes(services: Services) -> APIRouter:
         return ChangedWorker(**view.model_dump(), unreachable_routers=await tell_others(services, "add", new))
 
     @api.delete(_ONE)
-    async def delete(worker_id: str) -> ChangedWorker:
+    async def delete(worker_id: str) -> ChangedWorker | ForgottenWorker:
         """Forget a worker that was added by URL, or all that a host name stands for. All routers send it nothing new;
-        its running requests finish.
+        its running requests finish. A lost worker is no longer listed.
         """
+        lost = None if pool.given_as(worker_id) else one_lost(services, worker_id)
+        if lost is not None:
+            services.lost.forget(lost)
+            return ForgottenWorker(
+                id=lost, unreachable_routers=await tell_others(services, "forget", Forgotten(id=lost))
+            )
         worker, given = _to_delete(pool, worker_id)
         pool.forget_address(given.worker_id)
         unreachable = await tell_others(services, "forget", Forgotten(id=given.worker_id))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from router.pool.lost import LostWorker
 from router.request.ended import EndedRequest
 
 
@@ -167,6 +168,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     counts: dict[str, int]
     queues: Queues
     workers: list[LiveWorker]
+    #: Workers that left without draining.
+    lost: list[LostWorker]
     #: Live requests in order of arrival; if there are many, only the oldest and the newest.
     requests: list[LiveRequest]
     #: Live requests that are not in ``requests``.

@@ -10,6 +10,7 @@ import msgspec
 from router.dashboard.history import Step
 from router.dashboard.merged_history import position
 from router.dashboard.schema import Blocks, Handshakes, LiveRequest, LiveWorker, Queue, Queues
+from router.pool.lost import LostWorker
 from router.request.ended import MAX_ERROR_CHARS, MAX_TEXT_CHARS, EndedRequest
 from router.request.states import State
 
@@ -44,6 +45,7 @@ class RouterShare(msgspec.Struct, frozen=True):
     steps: list[Step]
     #: Ended requests, each with the seconds since its end, newest first.
     ended: list[tuple[float, EndedRequest]] = []
+    lost: list[LostWorker] = []
 
 
 def local_share(services: Services, recorder: HistoryRecorder, num_steps: int = 0) -> RouterShare:
@@ -64,6 +66,7 @@ def local_share(services: Services, recorder: HistoryRecorder, num_steps: int = 
         bounds_s=dict(history.bounds),
         steps=[summed.step for summed in history][-num_steps:] if num_steps else [],
         ended=services.ended.newest(recorder.now_s, MAX_ENDED),
+        lost=services.lost.all(),
     )
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from router.dashboard.share import RouterShare
+    from router.pool.lost import LostWorker
     from router.request.ended import EndedRequest
 
 
@@ -43,6 +44,7 @@ def merge(
             prefill=_queue(share.queues.prefill for share in shares), held=_queue(share.queues.held for share in shares)
         ),
         workers=_workers(shares),
+        lost=_lost(shares),
         requests=list(shown),
         num_hidden=num_cut + sum(share.num_hidden for share in shares),
         ended=_ended(shares),
@@ -84,6 +86,15 @@ def _workers(shares: Sequence[RouterShare]) -> list[LiveWorker]:
                 draining=known.draining or worker.draining,
                 occupied=max(known.occupied, worker.occupied),
             )
+    return list(found.values())
+
+
+def _lost(shares: Sequence[RouterShare]) -> list[LostWorker]:
+    """Each lost worker once, as the first router that misses it tells, unless another router still knows it."""
+    known = {worker.id for share in shares for worker in share.workers}
+    found: dict[str, LostWorker] = {}
+    for lost in (one for share in shares for one in share.lost if one.id not in known):
+        found.setdefault(lost.id, lost)
     return list(found.values())
 
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from router.pool.breaker import BreakerState
     from router.services import Services
 
-#: Each process's own view of a worker: a sum would mean nothing, so the highest value is taken.
-_OPINIONS = frozenset({"baton_router_worker_up", "baton_router_worker_breaker"})
+#: Each process's own view of the workers: a sum would mean nothing, so the highest value is taken.
+_OPINIONS = frozenset({"baton_router_worker_up", "baton_router_worker_breaker", "baton_router_workers_lost"})
 
 
 class SampleState(msgspec.Struct, array_like=True, frozen=True):
@@ -70,6 +70,7 @@ def local_families(services: Services) -> list[FamilyState]:
         services.cleanup,
         lambda: _workers(services),
         lambda: _live(services),
+        services.lost.all,
     )
     return [
         FamilyState(

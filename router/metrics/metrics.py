@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
+from core.protocol.worker import Role
 from router.metrics.buckets import Buckets
 from router.metrics.labels import BoundedLabel
 from router.metrics.vllm_names import LiveRequests, ModelTimes, vllm_families
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from core.protocol.errors import ApiError
     from router.peers.cleanup import Cleanup
+    from router.pool.lost import LostWorker
     from router.request.facts import RequestFacts
 
 _ITL_BOUNDS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 10.0)
@@ -70,6 +72,8 @@ class Metrics:
         self.ignored_announcements: Callable[[], Counter[tuple[str, str]]] = Counter
         #: Whether workers of the registry proved that they know the internal token; "none": no answer.
         self.worker_proofs: Counter[str] = Counter({"proven": 0, "wrong": 0, "none": 0})
+        #: Workers that left without saying so, by role.
+        self.workers_lost: Counter[str] = Counter(dict.fromkeys(map(str, Role), 0))
         self.num_chunks = 0
         #: Rounds of questions to vLLM servers: answered, or failed.
         self.vllm_polls: Counter[str] = Counter({"answered": 0, "failed": 0})
@@ -125,7 +129,9 @@ class RouterCollector(Collector):
         cleanup: Cleanup,
         workers: Callable[[], Iterable[tuple[str, str, int, bool, BreakerState]]],
         live: Callable[[], Mapping[str, LiveRequests]] = dict,
+        lost: Callable[[], Iterable[LostWorker]] = tuple,
     ) -> None:
+        self._lost = lost
         self._live = live
         self._metrics = metrics
         self._states = states
@@ -230,6 +236,7 @@ class RouterCollector(Collector):
             "worker",
             metrics.vllm_unexpected_expiries,
         )
+        yield _counter("baton_router_workers_lost", "Workers that left without draining.", "role", metrics.workers_lost)
         yield CounterMetricFamily("baton_router_chunks", "Chunks of streams relayed.", value=metrics.num_chunks)
         yield _histogram("baton_router_ttft_seconds", "Arrival to first content; streams only.", metrics.ttft)
         yield _histogram("baton_router_itl_seconds", "Time between chunks of a stream.", metrics.itl)
@@ -248,7 +255,11 @@ class RouterCollector(Collector):
         in_flight = GaugeMetricFamily(
             "baton_router_worker_in_flight", "Requests sent to a worker and not over.", labels=["worker", "role"]
         )
-        up = GaugeMetricFamily("baton_router_worker_up", "1: the worker can be reached.", labels=["worker", "role"])
+        up = GaugeMetricFamily(
+            "baton_router_worker_up",
+            "1: the worker can be reached; 0: it cannot, or left without draining.",
+            labels=["worker", "role"],
+        )
         breaker = GaugeMetricFamily(
             "baton_router_worker_breaker",
             "1 for the state that a worker's breaker is in; not closed: its requests fail.",
@@ -259,6 +270,8 @@ class RouterCollector(Collector):
             up.add_metric([worker_id, role], int(healthy))
             for one in BreakerState:
                 breaker.add_metric([worker_id, role, str(one)], int(one is state))
+        for lost in self._lost():
+            up.add_metric([lost.id, lost.role], 0)
         yield in_flight
         yield up
         yield breaker

@@ -9,6 +9,7 @@
 ``health``          probes of workers that could not be reached, or whose breaker is open
 ``breaker``         when a failing worker is excluded, and how it is included again
 ``liveness``        whether a worker is alive that has sent nothing about a request for minutes
+``lost``            workers that left without saying so
 ``readiness``       whether a load balancer should send requests here; ``missing``: workers that never registered
 ``model_card``      what workers report about a model they serve
 """

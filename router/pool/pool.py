@@ -148,6 +148,12 @@ class WorkerPool:
         self._watch_for_old_loads()
         self.room_changed()
 
+    def withdrew(self, status: WorkerStatus) -> None:
+        """Note the last words of a worker that has left the registry by itself: did it drain, or has it failed?"""
+        worker = self._workers.get(status.record.worker_id)
+        if worker is not None and worker.engine_id == status.record.engine_id:
+            worker.has_withdrawn = status.load.draining
+
     def reported(self, worker: Worker, load: WorkerLoad, full_at: int | None, num_sent: int) -> None:
         """Take over the load of a worker that was asked for it. Needs a running loop.
 

@@ -90,6 +90,8 @@ class Worker:
     #: Whether it was itself asked to drain: once it announces that it drains, only its announcements count, also if
     #: other routers resume it.
     drain_told: bool = False
+    #: Whether it has said that it leaves, and so is not lost when it is gone.
+    has_withdrawn: bool = False
     #: Connections that failed since the last one that worked.
     num_failures: int = 0
     #: When a policy that goes by load picked it last, counted in such picks of all policies; 0: never.

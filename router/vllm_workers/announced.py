@@ -66,6 +66,12 @@ class AnnouncedServers:
                 log.info("worker %s announces itself", worker.worker_id)
             self._note_load(worker, status.load)
 
+    def withdrew(self, status: VllmStatus) -> None:
+        """Note that a server leaves by itself."""
+        listed, added = self._listed.get(status.record.url), self._added.get(status.record.url)
+        if added is not None and listed is not None and listed.record.server_id == status.record.server_id:
+            added.worker.has_withdrawn = True
+
     def _by_url(self, statuses: Iterable[VllmStatus]) -> dict[str, VllmStatus]:
         """Of each URL the server that started last: one that was killed is listed until its ttl is over."""
         found: dict[str, VllmStatus] = {}

@@ -48,7 +48,8 @@ def _has_told(router: Mapping[str, object]) -> bool:
 
 def _ask(client: AdminClient) -> Look:
     """One look without the live view, and therefore without rates. Raises AdminError."""
-    return look_at({"requests": client.requests(), "workers": client.workers()})
+    workers, lost = client.workers_and_lost()
+    return look_at({"requests": client.requests(), "workers": workers, "lost": lost})
 
 
 def watch(client: AdminClient, tell: Tell, stop: threading.Event) -> None:

@@ -28,7 +28,7 @@ _WIDE, _HIGH = 120, 30
 #: Each row: the least number of columns of the screen, and the characters of the bars of requests and of blocks.
 _BARS = ((160, (16, 40)), (100, (10, 20)), (0, (8, 12)))
 
-_STATE_STYLES = {"up": "green", "draining": "yellow", "down": "red"}
+_STATE_STYLES = {"up": "green", "draining": "yellow", "down": "red", "lost": "red"}
 #: The states of blocks in the order in which they are drawn.
 _BLOCK_STYLES = {"pinned": "blue", "leased": "magenta", "cached": "cyan", "free": "bright_black"}
 _WORKER_COLUMNS = (

@@ -51,7 +51,7 @@ def look_at(answer: Item) -> Look:
     requests = [{**item, "in_state_ms": _in_state_ms(item)} for item in answer.get("requests", ())]
     requests.sort(key=lambda item: -float(item.get("age_ms") or 0))
     counts = answer.get("counts") or Counter(str(item.get("state")) for item in requests)
-    workers = [WorkerRow(item, _blocks(item)) for item in answer.get("workers", ())]
+    workers = [WorkerRow(item, _blocks(item)) for item in (*answer.get("workers", ()), *answer.get("lost", ()))]
     return Look(
         requests,
         workers,

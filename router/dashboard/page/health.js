@@ -1,7 +1,7 @@
 // Is it healthy, and if not, what is to be done? One line, and one problem a line below it. ``problemsOf`` is pure.
 
 import { byId, button, make, reconcile, setClass, setText } from "./dom.js";
-import { count, duration, many, rate, short } from "./format.js";
+import { clock, count, duration, many, rate, short } from "./format.js";
 import { shorter } from "./shorter.js";
 import { takesWork } from "./orders.js";
 import { jump } from "./jump.js";
@@ -33,6 +33,7 @@ const minutesOf = (history) => Math.max(1, Math.round((history.failed_per_s.leng
 export function problemsOf(snapshot) {
   const found = [
     ...workerProblems(snapshot.workers),
+    ...lostProblems(snapshot.lost),
     ...routerProblems(snapshot.routers),
     ...queueProblems(snapshot.queues, snapshot.workers),
     ...requestProblems(snapshot),
@@ -73,9 +74,14 @@ function workerProblems(workers) {
   return found;
 }
 
-function named(kind, level, workers, text, more, advice) {
+const lostProblems = (lost) => named("lost", "warn", lost.toReversed(),
+  (worker) => `Worker ${short(worker.id)} (${worker.role}) is lost since ${clock(worker.gone_at)}: it left without draining, with ${many(worker.in_flight, "request")} and ${many(worker.leased_blocks, "leased block")}.`,
+  (number) => `${number} more workers are lost.`,
+  "Its log says why. It is listed until it is back, for an hour at most.", ["lost", "Forget it"]);
+
+function named(kind, level, workers, text, more, advice, [to, say] = ["worker", "Details"]) {
   const lines = workers.slice(0, MAX_NAMED).map((worker) => (
-    { id: `${kind}-${worker.id}`, level, text: text(worker), advice, go: ["worker", worker.id], say: "Details" }));
+    { id: `${kind}-${worker.id}`, level, text: text(worker), advice, go: [to, worker.id], say }));
   if (workers.length > MAX_NAMED) lines.push({ id: `${kind}-more`, level, text: more(workers.length - MAX_NAMED) });
   return lines;
 }

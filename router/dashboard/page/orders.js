@@ -2,6 +2,7 @@
 
 import { asked } from "./ask.js";
 import { many, short } from "./format.js";
+import { canShow } from "./jump.js";
 import { order } from "./stream.js";
 
 export async function abort(button, request) {
@@ -35,3 +36,5 @@ function drainQuestion(worker, workers) {
 }
 
 export const takesWork = (worker) => worker.healthy && !worker.draining;
+
+canShow("lost", (id) => order({}, `admin/workers/${encodeURIComponent(id)}`, `Forget worker ${id}`, "DELETE"));

@@ -38,10 +38,10 @@ async function errorOf(response) {
 }
 
 // The button is out of use until the router has answered.
-export async function order(button, path, what) {
+export async function order(button, path, what, method = "POST") {
   button.disabled = true;
   try {
-    const response = await fetch(path, { method: "POST", headers: authorization() });
+    const response = await fetch(path, { method, headers: authorization() });
     if (response.status === 401) askForToken();
     else say(response.ok ? "" : `${what} failed: ${await errorOf(response)}`);
   } catch (error) {

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pty
+import re
 import socket
 import sys
 from typing import TYPE_CHECKING, Any
@@ -94,7 +95,7 @@ def test_requests_that_ended_are_a_table_and_say_why(router: ScriptedRouter, cap
 @pytest.mark.parametrize("what", ["requests", "workers"])
 def test_json_is_what_the_router_said(what: str, router: ScriptedRouter, capsys: Capture) -> None:
     assert main([what, "--json"]) == 0
-    others = {"unreachable_routers": []} if what == "requests" else {}
+    others: dict[str, Any] = {"unreachable_routers": []} if what == "requests" else {"lost": []}
     assert json.loads(capsys.readouterr().out) == {what: getattr(router, what), **others}
 
 
@@ -119,6 +120,17 @@ def test_what_is_wrong_with_a_worker_is_below_the_table(router: ScriptedRouter, 
     assert main(["workers"]) == 0
     *_, row, line = capsys.readouterr().out.splitlines()
     assert line == f"{row.split()[0]}: It runs without NixlConnector."
+
+
+def test_a_lost_worker_is_a_row_with_what_it_had(router: ScriptedRouter, capsys: Capture) -> None:
+    was = {"role": "decode", "kind": "baton", "models": ["m"], "in_flight": 2, "running": 3, "leased_blocks": 7}
+    router.lost = [{"id": "ffff000011112222", "url": "http://d", **was, "gone_at": 1e9}]
+    assert main(["workers"]) == 0
+    *_, row, line = capsys.readouterr().out.splitlines()
+    assert row.split()[:4] == ["ffff0000", "decode", "lost", "baton"]
+    what, had = line.split(", ")
+    assert re.fullmatch(r"ffff0000: It left without draining at 2001-09-[\d :-]+", what)
+    assert had == "with 2 requests and 7 leased blocks."
 
 
 @pytest.mark.parametrize("arguments", [["requests"], ["requests", "--json"], ["abort", "--all"]])

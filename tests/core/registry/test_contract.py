@@ -64,6 +64,19 @@ async def test_what_is_announced_again_unchanged_is_told_again(made: Made) -> No
         assert again.result()[0] is not first[0], "so a router sees that it is a new report"
 
 
+async def test_the_last_words_of_one_that_withdraws_are_told(made: Made) -> None:
+    """Both of its last announcements may come within one list."""
+    left: list[Any] = []
+    made.registry.on_withdrawn.append(left.append)
+    await made.registry.announce(made.entry("a"), LONG_MS)
+    async with Watch(made.registry) as watch:
+        await watch.until([made.entry("a")])
+        await made.registry.announce(made.entry("a", 1), LONG_MS)
+        await made.registry.withdraw("a")
+        await watch.until([])
+        assert left == [made.entry("a", 1)]
+
+
 async def test_an_empty_registry(made: Made) -> None:
     assert await snapshot(made.registry) == []
     async with Watch(made.registry) as watch:

@@ -104,6 +104,7 @@ class ScriptedRouter:
         #: Routers that did not answer this one.
         self.unreachable: list[str] = []
         self.workers: list[dict[str, Any]] = []
+        self.lost: list[dict[str, Any]] = []
         self.can_drain = True
         #: The workers have internal ports.
         self.can_tell = True
@@ -119,7 +120,7 @@ class ScriptedRouter:
             "/admin/requests": {"requests": self.requests, "unreachable_routers": self.unreachable},
             "/admin/requests/ended": {"ended": self.ended, "unreachable_routers": self.unreachable},
             "/admin/requests/ended?outcome=failed": {"ended": failed},
-            "/admin/workers": {"workers": self.workers},
+            "/admin/workers": {"workers": self.workers, "lost": self.lost},
         }
         if path not in answers:
             raise NotFoundError(f"Unknown path: GET {path}", code="unknown_url")

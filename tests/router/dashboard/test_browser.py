@@ -227,7 +227,7 @@ VERDICT = """import('/dashboard/health.js').then(({problemsOf}) => {
   const total = (some) => [Object.values(some).reduce((sum, number) => sum + number, 0) / 2, 0];
   const worker = (role) => (
     {id: role, role, healthy: true, draining: false, breaker: 'closed', handshakes: {failed: 0}});
-  return problemsOf({workers: [worker('prefill'), worker('decode')], routers: [], requests: [], ended: [],
+  return problemsOf({workers: [worker('prefill'), worker('decode')], lost: [], routers: [], requests: [], ended: [],
     queues: {prefill: {oldest_ms: null}, held: {oldest_ms: null}}, history: {step_s: 2,
       failed_per_s: total(failed), refused_per_s: total(refused),
       failed_by_status: columns(failed), refused_by_status: columns(refused)}}).map(({level, text}) => [level, text]);

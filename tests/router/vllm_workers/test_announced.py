@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -11,6 +12,7 @@ import pytest
 
 from core.protocol.worker import Role, WorkerLoad
 from router.pool import EngineKind
+from router.pool.lost import LostWorkers
 from router.vllm_workers.announced import AnnouncedServers
 from tests.kits.registry import vllm_server
 from tests.kits.router.cluster import eventually
@@ -72,6 +74,20 @@ async def test_a_server_is_a_worker_until_it_is_announced_no_more(
     announced.apply([status(server)])
     assert only(watched) is not worker
     await eventually(lambda: len(server.asked) > asked)
+
+
+@pytest.mark.parametrize("withdrawn", ["a", "another", ""])
+async def test_a_server_that_withdraws_is_not_lost(
+    watched: Watched, announced: AnnouncedServers, withdrawn: str
+) -> None:
+    server = await watched.server()
+    lost = LostWorkers(Counter())
+    watched.pool.on_left.append(lost.left)
+    announced.apply([status(server, "a")])
+    if withdrawn:
+        announced.withdrew(status(server, withdrawn))
+    announced.apply([])
+    assert [one.url for one in lost.all()] == ([] if withdrawn == "a" else [server.url])
 
 
 async def test_what_another_process_announces_under_the_same_url_counts(

@@ -50,6 +50,18 @@ async def test_a_change_is_announced_without_waiting_for_the_interval() -> None:
     await announcer.stop()
 
 
+async def test_what_it_announces_last_is_how_it_is_when_it_stops() -> None:
+    registry = Watched()
+    load = WorkerLoad()
+    announcer = presence(registry, RECORD, lambda: load, interval_ms=3_600_000, ttl_ms=60_000)
+    await announcer.start()
+    left: list[WorkerStatus] = []
+    registry.on_withdrawn.append(left.append)
+    load = WorkerLoad(draining=True)
+    await announcer.stop()
+    assert [status.load.draining for status in left] == [True]
+
+
 async def test_a_silent_registry_is_tried_again() -> None:
     registry = Watched()
     registry.silent = True

@@ -1,0 +1,104 @@
+"""Workers that left without saying so: for people, since nothing is sent to them.
+
+A worker that leaves in order announces before that it drains, or, a vLLM server, withdraws its announcement. One that
+was killed, hangs or has lost Redis just stops announcing. Each router notices it by itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections import Counter
+    from collections.abc import Callable, Iterable
+
+    from router.pool.worker import Worker
+
+log = logging.getLogger("baton.router")
+
+#: Most lost workers that are kept; the oldest are forgotten first.
+MAX_LOST = 100
+#: Seconds after which a lost worker is forgotten.
+KEEP_S = 3600.0
+
+
+@dataclass(frozen=True)
+class LostWorker:
+    """A worker that is gone, and what it had when this router last heard of it."""
+
+    id: str
+    url: str
+    role: str
+    kind: str
+    #: None: it never told.
+    models: tuple[str, ...] | None
+    #: Requests that this router had there.
+    in_flight: int
+    #: As it last reported.
+    running: int
+    leased_blocks: int
+    #: Unix seconds, by this router's clock.
+    gone_at: float
+
+
+class LostWorkers:
+    """Told of each worker that ``left`` the pool, and of all that are known when some ``came``."""
+
+    def __init__(self, num_lost: Counter[str], clock: Callable[[], float] = time.time) -> None:
+        """``num_lost`` counts by role. ``clock``: Unix seconds."""
+        self._num_lost = num_lost
+        self._clock = clock
+        self._lost: dict[str, LostWorker] = {}
+
+    def __repr__(self) -> str:
+        return f"<LostWorkers {sorted(self._lost)}>"
+
+    def left(self, worker: Worker) -> None:
+        """Note a worker that is no longer known. One with an address is gone only because people or DNS say so."""
+        if worker.given is not None or worker.draining or worker.has_withdrawn:
+            return
+        lost = _as_it_was(worker, self._clock())
+        self._lost.pop(lost.id, None)  # the newest is the last
+        self._lost[lost.id] = lost
+        if len(self._lost) > MAX_LOST:
+            del self._lost[next(iter(self._lost))]
+        self._num_lost[lost.role] += 1
+        who, had = (lost.id, lost.role, lost.url), (lost.in_flight, lost.leased_blocks)
+        log.warning("worker %s (%s, %s) left without draining, with %d requests and %d leased blocks", *who, *had)
+
+    def came(self, known: Iterable[Worker]) -> None:
+        """Forget each lost worker that is known again, or whose URL another one has."""
+        if not self._lost:
+            return
+        back = {name for worker in known for name in (worker.worker_id, worker.url)}
+        for lost in tuple(self._lost.values()):
+            if lost.id in back or lost.url in back:
+                del self._lost[lost.id]
+                log.info("lost worker %s, or another one at its URL, is there again", lost.id)
+
+    def forget(self, worker_id: str) -> LostWorker | None:
+        """Forget a lost worker, and return it; None if there is none with that id."""
+        return self._lost.pop(worker_id, None)
+
+    def all(self) -> list[LostWorker]:
+        """Those of the last ``KEEP_S`` seconds, the one that has been gone longest first."""
+        since_s = self._clock() - KEEP_S
+        self._lost = {lost.id: lost for lost in self._lost.values() if lost.gone_at > since_s}
+        return list(self._lost.values())
+
+
+def _as_it_was(worker: Worker, gone_at: float) -> LostWorker:
+    return LostWorker(
+        id=worker.worker_id,
+        url=worker.url,
+        role=str(worker.role),
+        kind=str(worker.kind),
+        models=worker.models,
+        in_flight=worker.in_flight,
+        running=worker.load.running,
+        leased_blocks=worker.load.leased_blocks,
+        gone_at=round(gone_at, 3),
+    )
