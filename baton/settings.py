@@ -126,7 +126,11 @@ class AdminSettings(Settings):
     section: ClassVar[str] = "admin"
 
     url: str = Field("http://127.0.0.1:8000", description="Base URL of the router to ask: http(s)://host:port.")
-    admin_token: SecretStr | None = Field(None, description="The router's admin token, where it asks for one.")
+    admin_token: SecretStr | None = Field(
+        None,
+        description="The router's admin token, where it asks for one. Unset: the one that a baton up of this user on "
+        "this machine has made.",
+    )
     ca_file: Path | None = Field(
         None,
         description="CA (PEM) that has certified the router, where its URL is https:// and this machine does not "

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import ssl
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import httpx
 
+from baton.processes.own_token import own_token
 from core.net.tls import why
 from core.protocol.ids import IdError, resolve
 
@@ -41,10 +43,11 @@ class AdminClient:
             raise AdminError(f"{self.url} is not the URL of a router: {error}") from None
         self._timeout_s = settings.timeout_s
         self._ca_file = settings.ca_file
-        token = settings.admin_token
+        given = settings.admin_token
+        token = own_token(self.url, os.environ) if given is None else given.get_secret_value()
         self._headers = {"Accept-Encoding": "identity"}
         if token is not None:
-            self._headers["Authorization"] = f"Bearer {token.get_secret_value()}"
+            self._headers["Authorization"] = f"Bearer {token}"
 
     def requests(self) -> list[dict[str, Any]]:
         """Live requests of all routers, oldest first, as ``GET /admin/requests`` gives them."""

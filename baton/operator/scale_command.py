@@ -10,7 +10,8 @@ from pathlib import Path
 import click
 import msgspec
 
-from baton.processes.control_socket import ControlSocketError, private_folder, running, socket_path
+from baton.processes.control_socket import ControlSocketError, running, socket_path
+from baton.processes.private_folder import private_folder
 from core.protocol.scale import MAX_WORKERS, NotScaled, Scale, Scaled, Step, decode_answer, encode
 
 ROLES = ("prefill", "decode")

@@ -6,15 +6,14 @@ import asyncio
 import contextlib
 import os
 import socket
-import stat
-import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
 
 from baton.processes.embedded_redis import MAX_SOCKET_PATH_BYTES
+from baton.processes.private_folder import make_private, remove
 from core.protocol.scale import MAX_LINE_BYTES, Answer, NotScaled, Scale, decode_command, encode
 
 #: Longest wait for a command after a connection has come, seconds.
@@ -26,12 +25,6 @@ Handle = Callable[[Scale, Tell], Awaitable[Answer]]
 
 class ControlSocketError(Exception):
     """The control socket cannot be used. The message is one line for a person."""
-
-
-def private_folder(environ: Mapping[str, str]) -> Path:
-    """The folder of all control sockets of this user."""
-    runtime = environ.get("XDG_RUNTIME_DIR")
-    return Path(runtime) / "baton" if runtime else Path(tempfile.gettempdir()) / f"baton-{os.getuid()}"
 
 
 def socket_path(folder: Path, port: int) -> Path:
@@ -51,8 +44,11 @@ def running(folder: Path) -> dict[int, Path]:
 
 @asynccontextmanager
 async def control_socket(path: Path, handle: Handle) -> AsyncIterator[None]:
-    """Take commands while inside. Commands that are under way at the end are cancelled. Raises ControlSocketError."""
-    _make_private(path.parent)
+    """Take commands while inside. Commands that are under way at the end are cancelled.
+
+    Raises ControlSocketError and PrivateFolderError.
+    """
+    make_private(path.parent)
     _clear(path)
     tasks: set[asyncio.Task[object]] = set()
 
@@ -80,7 +76,7 @@ async def control_socket(path: Path, handle: Handle) -> AsyncIterator[None]:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        _remove(path)
+        remove(path)
 
 
 async def _serve_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, handle: Handle) -> None:
@@ -103,20 +99,6 @@ async def _serve_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter,
     await writer.drain()
 
 
-def _make_private(folder: Path) -> None:
-    """Make the folder.
-
-    Raises ControlSocketError if another user owns it or may enter it: that user could stop the workers.
-    """
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = folder.lstat()
-    except OSError as error:
-        raise ControlSocketError(f"cannot make {folder}: {error.strerror}") from error
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-        raise ControlSocketError(f"{folder} is not a folder of this user alone (mode 0700)")
-
-
 def _clear(path: Path) -> None:
     """Remove the socket that a killed ``baton up`` has left behind. Raises ControlSocketError if one still uses it."""
     if len(os.fsencode(path)) > MAX_SOCKET_PATH_BYTES:
@@ -124,12 +106,6 @@ def _clear(path: Path) -> None:
     if _answers(path):
         raise ControlSocketError(f"another baton up takes commands on {path}")
     path.unlink(missing_ok=True)
-
-
-def _remove(path: Path) -> None:
-    path.unlink(missing_ok=True)
-    with contextlib.suppress(OSError):  # not empty: another ``baton up`` has its socket there
-        path.parent.rmdir()
 
 
 def _answers(path: Path) -> bool:

@@ -7,21 +7,23 @@ import os
 import secrets
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from baton.config.configuration import CONFIG_VARIABLE, ConfigurationError, Document, load
 from baton.config.sources import read_document, read_secret_files
 from baton.processes.child import COMMAND, ChildDiedError, ChildSpec
-from baton.processes.control_socket import ControlSocketError, control_socket, private_folder, socket_path
+from baton.processes.control_socket import ControlSocketError, control_socket, socket_path
 from baton.processes.crew import Crew
 from baton.processes.display import Display, make_display, reminders
 from baton.processes.embedded_redis import EmbeddedRedis, EmbeddedRedisError, carried_redis_server, find_redis_server
 from baton.processes.kept_child import Keeping, KeptChild
 from baton.processes.output import say
+from baton.processes.own_token import kept_token, token_path
+from baton.processes.private_folder import PrivateFolderError, private_folder
 from baton.processes.redis_child import NAME as REDIS
 from baton.processes.redis_child import keep_redis
 from baton.processes.supervisor import StoppedError, StopRequests, Supervisor
@@ -81,6 +83,8 @@ class _Start:
     internal_token: str
     router: RouterSettings
     engine: Engine
+    #: The admin token, if this process made it; empty otherwise.
+    own_token: str = field(default="", repr=False)
 
     @property
     def needs_redis(self) -> bool:
@@ -108,9 +112,14 @@ def _prepare(
     model = choose_model(settings, environ, document, ServedModel(str(MODEL_DIR), MODEL_NAME))
     token = settings.internal_token.get_secret_value() if settings.internal_token else secrets.token_urlsafe(32)
     router = load(RouterSettings, router_flags(settings), environ, document)
+    own_token = secrets.token_urlsafe(32) if router.admin_token is None and router.serves_admin else ""
+    if own_token:
+        environ = child_environ(environ, admin_token=own_token)
     engine = choose_engine(settings, environ, ports)
     is_folder = check_model(model.place)
-    start = _Start(settings, environ, document, command, engine.named(model, is_folder), token, router, engine)
+    start = _Start(
+        settings, environ, document, command, engine.named(model, is_folder), token, router, engine, own_token
+    )
     start.plan(settings.redis_url or ("unix:///to-be-started" if start.needs_redis else ""))
     check_tls(router)
     if not is_folder:
@@ -189,19 +198,37 @@ async def _run(
         return
     display.close()
     keeping = Keeping(lambda *_: None, _tell_news, start.settings.start_timeout_s, log_dir, on_missing=missing.note)
-    async with _commands(start, supervisor, url, keeping) if start.engine.scales else AsyncExitStack():
+    async with AsyncExitStack() as stack:
+        token_file = stack.enter_context(_token_file(start, url))
+        if start.engine.scales:
+            await stack.enter_async_context(_commands(start, supervisor, url, keeping))
         troubles = tuple(child.trouble for child in supervisor.children if child.trouble)
         numbers = (_num_serving(supervisor, PREFILL_STAGE), _num_serving(supervisor, DECODE_STAGE))
         service = Service(
-            url, model, *numbers, log_dir, start.router, troubles, start.engine.names, start.engine.scales
+            url, model, *numbers, log_dir, start.router, troubles, start.engine.names, start.engine.scales, token_file
         )
-        say(welcome(service), sys.stdout)
+        # Output that does not go to a terminal may go to a file that others read.
+        say(welcome(service, start.own_token if sys.stdout.isatty() else ""), sys.stdout)
         await supervisor.wait()
         say("stopping", sys.stdout)
 
 
 def _num_serving(supervisor: Supervisor[KeptChild], stage: int) -> int:
     return sum(not child.trouble for child in supervisor.stage(stage))
+
+
+@contextmanager
+def _token_file(start: _Start, url: str) -> Iterator[Path | None]:
+    """The file with the admin token that was made, which is there while inside. If that is impossible, print why."""
+    path = token_path(private_folder(os.environ), urlsplit(url).port or 0) if start.own_token else None
+    with ExitStack() as stack:
+        try:
+            if path is not None:
+                stack.enter_context(kept_token(path, start.own_token))
+        except PrivateFolderError as error:
+            say(f"the admin API needs a token of yours, in BATON_ADMIN_TOKEN: {error}", sys.stdout)
+            path = None
+        yield path
 
 
 @asynccontextmanager
@@ -217,7 +244,7 @@ async def _commands(
     async with AsyncExitStack() as stack:
         try:
             await stack.enter_async_context(control_socket(path, scaler.scale))
-        except ControlSocketError as error:
+        except (ControlSocketError, PrivateFolderError) as error:
             say(f"baton scale will not work: {error}", sys.stdout)
         yield
 

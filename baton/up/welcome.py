@@ -40,6 +40,8 @@ class Service:
     names: tuple[str, str] = ("prefill worker", "decode worker")
     #: Whether ``baton scale`` works.
     scales: bool = True
+    #: The file with the admin token that ``baton up`` has made; None: there is no such file.
+    token_file: Path | None = None
 
 
 async def first_model(url: str, settings: RouterSettings) -> str:
@@ -58,19 +60,15 @@ async def first_model(url: str, settings: RouterSettings) -> str:
     return ""
 
 
-def welcome(service: Service) -> str:
-    """The screen, as plain text that can be pasted from."""
+def welcome(service: Service, shown_token: str = "") -> str:
+    """The screen, as plain text that can be pasted from. ``shown_token``: the admin token for a link to the dashboard,
+    behind the "#", which browsers send to nobody.
+    """
     url = service.url
     question = {"role": "user", "content": "What is Baton?"}
     body = json.dumps({"model": service.model, "messages": [question], "stream": True})
     cacert = f" --cacert {service.router.tls_certificate_file}" if service.router.tls_certificate_file else ""
     key = ' -H "Authorization: Bearer <API key>"' if service.router.api_keys else ""
-    if service.router.admin_token:
-        admin = f'curl{cacert} {url}/admin/requests -H "Authorization: Bearer $BATON_ADMIN_TOKEN"'
-    elif service.router.serves_admin:
-        admin = f"curl{cacert} {url}/admin/requests   (this machine only; set BATON_ADMIN_TOKEN to ask for a token)"
-    else:
-        admin = "off; set BATON_ADMIN_TOKEN to serve /admin"
     return "\n".join(
         [
             "",
@@ -82,13 +80,25 @@ def welcome(service: Service) -> str:
             f"    -d {shlex.quote(body)}",
             "",
             f"  web    {url}/   (dashboard, API reference)",
-            f"  admin  {admin}",
+            *([f"         {url}/dashboard#token={shown_token}   (for you alone)"] if shown_token else []),
+            f"  admin  {_admin(service, cacert)}",
             f"  logs   {service.log_dir}",
             *_scale_line(service),
             "  stop   Ctrl-C",
             "",
         ]
     )
+
+
+def _admin(service: Service, cacert: str) -> str:
+    if service.token_file is not None:
+        ca = cacert.replace("--cacert", "--ca-file")
+        return (
+            f"{command_name()} workers --url {service.url}{ca}   (for you alone: its token is in {service.token_file})"
+        )
+    if service.router.serves_admin:
+        return f'curl{cacert} {service.url}/admin/requests -H "Authorization: Bearer $BATON_ADMIN_TOKEN"'
+    return "off; set BATON_ADMIN_TOKEN to serve /admin"
 
 
 def _scale_line(service: Service) -> list[str]:

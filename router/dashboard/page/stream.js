@@ -4,6 +4,14 @@ import { byId, setClass, setText } from "./dom.js";
 import { clock } from "./format.js";
 
 const TOKEN = "baton-admin-token";
+// ``baton up`` prints a link with the token behind the "#", which browsers send to nobody. It leaves the address at once.
+const given = new URLSearchParams(location.hash.slice(1)).get("token");
+if (given) {
+  sessionStorage.setItem(TOKEN, given);
+  history.replaceState(null, "", location.pathname + location.search);
+}
+// Such a link in a tab that shows the page already.
+addEventListener("hashchange", () => location.hash.startsWith("#token=") && location.reload());
 const FIRST_WAIT_MS = 500;
 const MAX_WAIT_MS = 10000;
 // A router that lives says something every two seconds. One that has been silent for so long is taken for gone:

@@ -15,6 +15,7 @@ import pytest
 
 from baton.operator.scale_command import choose, parse
 from baton.processes.control_socket import ControlSocketError, control_socket, running, socket_path
+from baton.processes.private_folder import PrivateFolderError
 from core.protocol.scale import Answer, NotScaled, Scale, Scaled, decode_answer
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ async def test_a_folder_that_others_may_enter_is_refused(tmp_path: Path, nothing
     folder = tmp_path / "baton"
     folder.mkdir()
     folder.chmod(0o750)
-    with pytest.raises(ControlSocketError, match="is not a folder of this user alone"):
+    with pytest.raises(PrivateFolderError, match="is not a folder of this user alone"):
         async with control_socket(socket_path(folder, 8000), nothing_to_do):
             pass
 

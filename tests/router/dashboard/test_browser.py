@@ -358,3 +358,9 @@ class TestToken:
         assert await page.run("sessionStorage.getItem('baton-admin-token')") == "secret"
         # Chromium itself notes each answer of 401 as an error.
         assert all("401" in complaint for complaint in page.complaints), page.complaints
+
+    async def test_a_link_may_bring_the_token(self, cluster: Cluster, page: Page) -> None:
+        await page.open(f"{cluster.url}/dashboard#token=secret")
+        await page.until("!document.querySelector('main').hidden")
+        assert await page.run("location.href") == f"{cluster.url}/dashboard"
+        assert page.complaints == []
