@@ -46,10 +46,11 @@ def ask(url: str, authority: Authority, body: dict[str, Any] | None = None) -> A
         return json.loads(got.read())
 
 
-def operator(command: str, url: str, authority: Authority) -> Any:
-    """What ``baton COMMAND --json`` prints."""
+def operator(up: RealUpProcess, command: str, url: str, authority: Authority) -> Any:
+    """What ``baton COMMAND --json`` prints, which finds the token where ``up`` has put it."""
     argv = [sys.executable, "-m", "baton", command, "--json", "--url", url, "--ca-file", str(authority.ca)]
     environ = {name: value for name, value in os.environ.items() if not name.startswith("BATON_")}
+    environ |= {"TMPDIR": str(up.temporary), "XDG_RUNTIME_DIR": ""}
     done = subprocess.run(argv, cwd=ROOT, env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == 0 and done.stderr == "", done.stderr
     return json.loads(done.stdout)
@@ -65,11 +66,11 @@ def test_everything_serves_over_tls(up: RealUpProcess, authority: Authority) -> 
     asked = {"model": "baton-demo", "prompt": "What is a lease? A lease", "max_tokens": 24, "ignore_eos": True}
     for _ in range(4):
         assert ask(f"{url}/v1/completions", authority, asked)["usage"]["completion_tokens"] == 24
-    workers = operator("workers", url, authority)["workers"]
+    workers = operator(up, "workers", url, authority)["workers"]
     assert len(workers) == 2
     loads = {worker["role"]: ask(f"{worker['url']}/load", authority) for worker in workers}
     assert loads["decode"]["peers_connected"] == 1, "D has read what P kept"
-    assert operator("requests", url, authority) == {"requests": [], "unreachable_routers": []}
+    assert operator(up, "requests", url, authority) == {"requests": [], "unreachable_routers": []}
     up.ctrl_c()
     code, errors = up.finish()
     assert (code, errors) == (0, "")
