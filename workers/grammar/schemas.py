@@ -5,7 +5,6 @@ What it cannot say stays as it is, and llguidance refuses it by name.
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 #: Keywords whose value is a schema, a list of schemas, or an object of schemas.
@@ -24,6 +23,8 @@ _FORMATS = frozenset(
 #: What a schema of names may say without demanding anything of them.
 _NOTES = frozenset({"$comment", "title", "description", "default", "examples", "deprecated"})
 _STRING = ("type", "string")
+#: Names in an enum that is referred to. They are written once for each reference, of which a client may send many.
+MAX_REFERRED_NAMES = 1024
 
 
 def in_known_words(schema: dict[str, Any]) -> dict[str, Any]:
@@ -62,7 +63,12 @@ def _resolved(names: Any, root: dict[str, Any]) -> Any:
     here: Any = root
     for part in names["$ref"][2:].split("/"):
         here = here.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(here, dict) else None
-    return names if here is None else here
+    return names if here is None or _is_long(here) else here
+
+
+def _is_long(names: Any) -> bool:
+    listed = names.get("enum") if isinstance(names, dict) else None
+    return isinstance(listed, list) and len(listed) > MAX_REFERRED_NAMES
 
 
 def _demands(names: Any) -> Any:
@@ -91,22 +97,17 @@ def _with_names(schema: dict[str, Any], names: Any) -> dict[str, Any]:
         properties = {name: declared.get(name, others) for name in names["enum"] if isinstance(name, str)}
         allowed = {name: value for name, value in properties.items() if value is not False}
         return {**plain, "properties": allowed, "additionalProperties": False}
-    pattern = _pattern(names)
-    if pattern is None or (declared and others not in (True, {})):
+    pattern, demands = _pattern(names), schema.get("allOf", [])
+    if pattern is None or not isinstance(demands, list):
         return schema
-    kept = {name: value for name, value in declared.items() if pattern.search(name)}
-    return {**plain, "properties": kept, "patternProperties": {pattern.pattern: others}, "additionalProperties": False}
+    # Which declared names match is for llguidance to find: Python's ``re`` never ends for some patterns of clients.
+    return {**plain, "allOf": [*demands, {"patternProperties": {pattern: {}}, "additionalProperties": False}]}
 
 
-def _pattern(names: dict[str, Any]) -> re.Pattern[str] | None:
+def _pattern(names: dict[str, Any]) -> str | None:
     """The pattern of names that have a pattern or a length, but not both."""
     if names.keys() == {"pattern"}:
-        text = str(names["pattern"])
-    elif names.keys() <= {"minLength", "maxLength"} and all(type(value) is int for value in names.values()):
-        text = rf"^[\s\S]{{{names.get('minLength', 0)},{names.get('maxLength', '')}}}$"
-    else:
-        return None
-    try:
-        return re.compile(text)
-    except (re.error, OverflowError):
-        return None
+        return names["pattern"] if isinstance(names["pattern"], str) else None
+    if names.keys() <= {"minLength", "maxLength"} and all(type(value) is int for value in names.values()):
+        return rf"^[\s\S]{{{names.get('minLength', 0)},{names.get('maxLength', '')}}}$"
+    return None

@@ -10,7 +10,7 @@ from llguidance import LLMatcher
 
 from tests.kits.worker.followed import follows
 from workers.grammar.notation import grammar_of
-from workers.grammar.schemas import in_known_words
+from workers.grammar.schemas import MAX_REFERRED_NAMES, in_known_words
 
 INTEGERS: dict[str, Any] = {"type": "object", "additionalProperties": {"type": "integer"}}
 COLORS = {"$defs": {"Color": {"type": "string", "title": "Color", "enum": ["red", "blue"]}}}
@@ -43,6 +43,22 @@ COLORS = {"$defs": {"Color": {"type": "string", "title": "Color", "enum": ["red"
             ['{"ab": "x"}', '{"c": [1]}'],
             ['{"B": 1}', '{"C": 1}'],
         ),
+        (
+            {**INTEGERS, "properties": {"ab": {"type": "string"}, "b": {}}, "propertyNames": {"pattern": "^a"}},
+            ['{"ab": "x", "ac": 1}'],
+            ['{"ac": "x"}', '{"b": 1}'],
+        ),
+        (
+            {**INTEGERS, "allOf": [{"properties": {"a": {"const": 1}}}], "propertyNames": {"maxLength": 1}},
+            ['{"a": 1}', '{"b": 2}'],
+            ['{"a": 2}', '{"ab": 1}'],
+        ),
+        # Python's ``re`` would not end for it in a lifetime.
+        (
+            {"properties": {"a" * 40 + "!": {}, "aa": {}}, "propertyNames": {"pattern": "^(a+)+$"}},
+            ['{"aa": 1}', "1"],
+            ['{"' + "a" * 40 + '!": 1}', '{"b": 1}'],
+        ),
         ({"type": "array", "items": {**INTEGERS, "propertyNames": {"title": "Name"}}}, ['[{"a": 1}]'], ['[{"a": ""}]']),
         (
             {"type": "object", "properties": {"propertyNames": {"type": "string", "format": "password"}}},
@@ -71,8 +87,9 @@ def refusal(schema: dict[str, Any]) -> str:
     [
         {"format": "uuid"},
         {"pattern": "^a", "minLength": 2},
-        {"pattern": "("},
+        {"pattern": 5},
         {"minLength": "x"},
+        {"$ref": "#/$defs/Many"},
         {"$ref": "#/nowhere"},
         {"not": {"const": "a"}},
         False,
@@ -80,7 +97,13 @@ def refusal(schema: dict[str, Any]) -> str:
 )
 def test_names_of_which_more_is_demanded_are_refused(names: Any) -> None:
     """They are not ignored."""
-    assert "propertyNames" in refusal({**INTEGERS, "propertyNames": names})
+    many = {"Many": {"enum": [str(number) for number in range(MAX_REFERRED_NAMES + 1)]}}
+    assert "propertyNames" in refusal({**INTEGERS, "$defs": many, "propertyNames": names})
+
+
+@pytest.mark.parametrize("names", [{"pattern": "("}, {"minLength": -1}, {"minLength": 2, "maxLength": 1}])
+def test_names_that_none_can_have_are_refused(names: dict[str, Any]) -> None:
+    assert "regex parse error" in refusal({**INTEGERS, "propertyNames": names})
 
 
 def test_a_format_that_json_schema_defines_is_not_ignored() -> None:

@@ -20,7 +20,8 @@ from workers.grammar.sentences import TOO_COMPLEX
 from workers.grammar.trial.attempt import TOO_LONG, TOO_MUCH
 from workers.grammar.trial.main import UNREADABLE
 from workers.grammar.trial.messages import Limits, Tried
-from workers.grammar.trial.process import LIMITS, TrialProcess
+from workers.grammar.trial.process import ANSWER_S, LIMITS, TrialProcess
+from workers.grammar.trial.turns import Turns
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -60,8 +61,8 @@ def form(kind: Kind, text: str) -> Form:
 class Trial:
     """A process that tries, with the reference model's vocabulary."""
 
-    def __init__(self, limits: Limits = LIMITS, **more: float) -> None:
-        self.process = TrialProcess(SIZE, limits, **more)
+    def __init__(self, limits: Limits = LIMITS, *, answer_s: float = ANSWER_S) -> None:
+        self.process = TrialProcess(SIZE, limits, answer_s=answer_s)
 
     async def __call__(self, kind: Kind, text: str) -> Tried:
         return await self.process.try_form(vocabulary(), form(kind, text))
@@ -115,7 +116,7 @@ async def test_what_is_too_complex(trial: Trial) -> None:
 
 
 async def test_it_starts_with_the_first_form_and_again_after_its_death(trial: Trial) -> None:
-    assert trial.process.pid is None
+    assert repr(trial.process) == "<TrialProcess pid=None>"
     await trial("regex", "a")
     first = trial.process.pid
     assert first is not None
@@ -146,10 +147,36 @@ async def test_a_cancellation_ends_it() -> None:
     trial = Trial(Limits(cpu_s=PATIENCE_S, memory_bytes=8 << 30))
     await trial("regex", "a")
     task = asyncio.create_task(trial(*DEADLY[0]))
-    await asyncio.sleep(0)  # it has been sent
+    await asyncio.sleep(0.1)  # it has been sent
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert task.cancelled() and trial.process.pid is None
+
+
+async def test_a_request_that_leaves_its_moment_ends_no_process() -> None:
+    """Others wait for the same process; a form that has not had its turn is not tried."""
+    turns = Turns(SIZE)
+    await turns.try_form(vocabulary(), form("regex", "a"))
+    pid = turns.quick.pid
+    tasks = [asyncio.create_task(turns.try_form(vocabulary(), form(*DEADLY[0]))) for _ in range(50)]
+    other = asyncio.create_task(turns.try_form(vocabulary(), form("regex", "b")))
+    await asyncio.sleep(0)  # the first has its turn
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    assert (await other).error == "" and turns.quick.pid == pid and turns.slow.pid is None
+    await turns.close()
+
+
+async def test_a_form_that_was_left_ends_with_the_worker() -> None:
+    turns = Turns(SIZE)
+    task = asyncio.create_task(turns.try_form(vocabulary(), form("regex", "a")))
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait([task])
+    await turns.close()
+    assert turns.quick.pid is None
+    assert [task for task in asyncio.all_tasks() if task is not asyncio.current_task()] == []
 
 
 async def test_a_vocabulary_that_cannot_be_read() -> None:

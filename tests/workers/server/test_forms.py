@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -93,6 +94,31 @@ async def test_schemas_of_tools_are_put_into_the_librarys_words() -> None:
     async with front(grammars=grammars) as worker:
         await worker.http.post("/v1/chat/completions", json=chat(tools=[tool], tool_choice="required"))
     assert '"a":{}' in grammars.forms[0].text and "propertyNames" not in grammars.forms[0].text
+
+
+async def test_no_pattern_of_a_client_is_searched_for_on_the_event_loop() -> None:
+    """Python's ``re`` would not end for this one in a lifetime."""
+    grammars = CountedGrammars()
+    schema = {"propertyNames": {"pattern": "^(a+)+$"}, "properties": {"a" * 40 + "!": {}}}
+    tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
+    async with front(grammars=grammars) as worker:
+        await worker.http.post("/v1/chat/completions", json=chat(tools=[tool], tool_choice="required"))
+    assert '"patternProperties":{"^(a+)+$":{}}' in grammars.forms[0].text
+
+
+async def test_schemas_of_tools_are_bounded_before_they_are_rewritten() -> None:
+    """A short reference may become a long list of names."""
+    reference = {"propertyNames": {"$ref": "#/$defs/Names"}}
+    schema = {"$defs": {"Names": {"enum": [str(number) for number in range(1000)]}}, "anyOf": [reference] * 5_000}
+    tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
+    async with front(grammars=CountedGrammars()) as worker:
+        tracemalloc.start()
+        try:
+            answer = await worker.http.post("/v1/chat/completions", json=chat(tools=[tool], tool_choice="required"))
+            assert tracemalloc.get_traced_memory()[1] < 50 << 20
+        finally:
+            tracemalloc.stop()
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "tools")
 
 
 @pytest.mark.parametrize("depth", [150, 480])

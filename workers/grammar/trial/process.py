@@ -30,12 +30,21 @@ ANSWER_S = 30.0
 class TrialProcess:
     """The process, from the first form until ``close``. For one event loop."""
 
-    def __init__(self, vocab_size: int, limits: Limits = LIMITS, *, answer_s: float = ANSWER_S) -> None:
-        """``vocab_size`` is the model's."""
+    def __init__(
+        self, vocab_size: int, limits: Limits = LIMITS, *, answer_s: float = ANSWER_S, ends_if_left: bool = True
+    ) -> None:
+        """``vocab_size`` is the model's.
+
+        ``ends_if_left``: a form whose request leaves takes the process with it. Otherwise the form is tried to its end,
+        which with a short limit is sooner than a new process can start.
+        """
         self._vocab_size = vocab_size
         self._limits = limits
         self._answer_s = answer_s
+        self._ends_if_left = ends_if_left
+        #: Held until the form that is being tried is done, also if its request has left.
         self._turn = asyncio.Lock()
+        self._trying: asyncio.Task[Tried] | None = None
         self._process: Process | None = None
         self._streams: Streams | None = None
 
@@ -50,27 +59,36 @@ class TrialProcess:
     async def try_form(self, vocabulary: Vocabulary, form: Form) -> Tried:
         """Try a form, after those that came before. Raises OSError if no process can be started.
 
-        If this is cancelled, or the process does not answer, the process is killed, and the next form has a new one.
+        If this is cancelled before the form's turn, the form is not tried. A process that does not answer is killed,
+        and the next form has a new one.
         """
-        async with self._turn:
-            try:
-                async with asyncio.timeout(self._answer_s):
-                    reader, writer = self._streams or await self._start(vocabulary)
-                    writer.write(encode(Try(form.kind, form.text)))
-                    tried = await read(reader, TRIED)
-            except TimeoutError:
-                await self._end()
-                return Tried("", f"it was not tried within {self._answer_s:g} s", is_final=False)
-            except BaseException:
-                await self._end()
-                raise
-            if tried is None:
-                await self._end()
-                return Tried("", "the process that tries it has ended", is_final=False)
-            return tried
+        await self._turn.acquire()
+        task = self._trying = asyncio.create_task(self._try(vocabulary, form), name="try a form in its turn")
+        task.add_done_callback(lambda _: self._turn.release())
+        return await (task if self._ends_if_left else asyncio.shield(task))
+
+    async def _try(self, vocabulary: Vocabulary, form: Form) -> Tried:
+        try:
+            async with asyncio.timeout(self._answer_s):
+                reader, writer = self._streams or await self._start(vocabulary)
+                writer.write(encode(Try(form.kind, form.text)))
+                tried = await read(reader, TRIED)
+        except TimeoutError:
+            await self._end()
+            return Tried("", f"it was not tried within {self._answer_s:g} s", is_final=False)
+        except BaseException:
+            await self._end()
+            raise
+        if tried is None:
+            await self._end()
+            return Tried("", "the process that tries it has ended", is_final=False)
+        return tried
 
     async def close(self) -> None:
-        """End the process. Nothing may be tried any more."""
+        """End the process, and what is being tried. Nothing may be tried any more."""
+        if self._trying is not None:
+            self._trying.cancel()
+            await asyncio.wait([self._trying])
         await self._end()
 
     async def _start(self, vocabulary: Vocabulary) -> Streams:

@@ -28,7 +28,8 @@ class Turns:
         self, vocab_size: int, limits: Limits = LIMITS, *, quick_s: float = QUICK_S, max_slow: int = MAX_SLOW
     ) -> None:
         """``vocab_size`` is the model's; ``limits``: what a slow form may take."""
-        self.quick = TrialProcess(vocab_size, msgspec.structs.replace(limits, cpu_s=min(quick_s, limits.cpu_s)))
+        brief = msgspec.structs.replace(limits, cpu_s=min(quick_s, limits.cpu_s))
+        self.quick = TrialProcess(vocab_size, brief, ends_if_left=False)
         self.slow = TrialProcess(vocab_size, limits)
         self._max_slow = max_slow
         self._num_slow = 0
@@ -39,7 +40,7 @@ class Turns:
     async def try_form(self, vocabulary: Vocabulary, form: Form) -> Tried:
         """Try a form. Raises RateLimitError for one slow form too many, and OSError if no process can be started.
 
-        If this is cancelled while the form is tried, that ends.
+        If this is cancelled while the form is tried as a slow one, that ends.
         """
         tried = await self.quick.try_form(vocabulary, form)
         if tried.error != TOO_LONG:

@@ -29,7 +29,8 @@ class RowEdits:
         self.biased = array("q", bias)
         self.biases = array("f", bias.values())
         self._ends = _known(params.min_tokens_banned, vocab_size)
-        self._words = BadWords(params.bad_words) if params.bad_words else None
+        words = [word for word in params.bad_words if len(_known(word, vocab_size)) == len(word)]
+        self._words = BadWords(words) if words else None
         #: Added to all logits: 0 for the tokens that may be sampled, else -inf. None: all may. To gather and scatter
         #: 16,384 of 128,000 numbers takes seven times as long as this sum.
         self.allowed = None if params.allowed_token_ids is None else _allowing(params.allowed_token_ids, vocab_size)

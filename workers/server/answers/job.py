@@ -335,14 +335,18 @@ def _form(request: Request) -> Form | None:
     forced = request.forced_tools if isinstance(request, ChatRequest) else None
     if forced is None:
         return request.form
+    one = _has_one_call(request)
     try:
-        known = [_in_known_words(tool) for tool in forced]
-        text = grammar_of_calls(known, one=_has_one_call(request))
+        _form_of_calls(forced, one=one)  # bounds what is to be rewritten, which may be longer then
+        return _form_of_calls([_in_known_words(tool) for tool in forced], one=one)
     except (orjson.JSONEncodeError, RecursionError):
         raise BadRequestError(
             "A schema of 'tools' is nested too deeply.", param="tools", code="invalid_value"
         ) from None
-    return bounded(Form("grammar", text, "tools"), has_schemas_only=True)
+
+
+def _form_of_calls(tools: list[dict[str, Any]], *, one: bool) -> Form:
+    return bounded(Form("grammar", grammar_of_calls(tools, one=one), "tools"), has_schemas_only=True)
 
 
 def _in_known_words(tool: dict[str, Any]) -> dict[str, Any]:

@@ -83,3 +83,18 @@ def test_what_each_token_changes_is_what_a_fresh_start_would_make(name: str) -> 
     assert going.edits.banned() == fresh.edits.banned()
     assert set(going.edits.seen) == set(fresh.edits.seen)
     assert (going.edits.counted, going.edits.penalties) == (fresh.edits.counted, fresh.edits.penalties)
+
+
+@pytest.mark.parametrize("last", [VOCAB, -1])
+def test_tokens_that_the_model_does_not_have_change_nothing(last: int) -> None:
+    """As the tokens that a tokenizer has beyond its model, which the words of a client become."""
+    params = {
+        "bad_words": ((last,), (1, last), (last, 5), (1, 4)),
+        "logit_bias": {last: 1.0},
+        "allowed_token_ids": (4, 5, last),
+        "min_tokens": 9,
+        "min_tokens_banned": (last,),
+    }
+    sequence = started([3], [1], params)
+    (draw,) = sample(torch.arange(VOCAB, 0, -1.0)[None], [sequence])
+    assert draw.token == 5
