@@ -5,12 +5,15 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.kits.whole.stack import Stack, eventually
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
+@pytest.mark.slow
 async def test_only_those_that_did_not_drain_are_lost(tmp_path: Path) -> None:
     async with Stack(tmp_path, prefill=2, decode=1) as stack:
 
