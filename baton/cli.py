@@ -215,19 +215,28 @@ def _load(section: str, config: str | None, flags: Mapping[str, Any]) -> Setting
 
 @click.command("scale", short_help="Start or stop workers of a running baton up.")
 @click.argument("words", metavar="prefill=N decode=N", nargs=-1)
-@click.option("--port", type=int, metavar="INTEGER", help="Public port of the baton up, where several run.")
+@click.option(
+    "--url",
+    "--port",
+    "url",
+    envvar="BATON_ADMIN_URL",
+    help="Base URL of its router, where several run: http(s)://host:port, or a port.  [env: BATON_ADMIN_URL]",
+)
 @click.option("--socket", "path", type=Path, metavar="FILE", help="Its control socket, where it is in another place.")
-def _scale(words: tuple[str, ...], port: int | None, path: Path | None) -> int:
+def _scale(words: tuple[str, ...], url: str | None, path: Path | None) -> int:
     """Start or stop workers of a baton up that runs on this machine, while it serves.
 
     New workers get as many CPU threads as those that run. The youngest leave first, each once it has finished its
     requests. The command returns when all are ready or have left; interrupting it stops nothing.
     """
-    from baton.operator.scale_command import scale
+    from baton.operator.scale_command import port_of, scale
     from baton.processes.control_socket import ControlSocketError
+    from baton.settings import router_url
 
     try:
-        return scale(words, port, path)
+        return scale(words, None if url is None else port_of(router_url(url)), path)
+    except ValueError as error:
+        raise click.UsageError(f"--url: {error}") from None
     except ControlSocketError as error:
         _complain([str(error)])
         return EXIT_FAILED

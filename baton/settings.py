@@ -51,17 +51,19 @@ class UpSettings(Settings):
     )
     prefill: int = Field(1, ge=1, le=64, description="Number of prefill workers.")
     decode: int = Field(1, ge=1, le=64, description="Number of decode workers.")
-    prefill_tp: int | None = Field(
+    tp: int | None = Field(
         None,
         ge=1,
         le=MAX_RANKS,
-        description="Ranks of each prefill worker (its tp). Unset: the worker section's, else 1.",
+        description="Ranks of each worker (its tp): tensor parallelism. Unset: the worker section's, else 1.",
     )
-    decode_tp: int | None = Field(
+    prefill_tp: int | None = Field(None, ge=1, le=MAX_RANKS, description="Ranks of each prefill worker. Unset: as tp.")
+    decode_tp: int | None = Field(None, ge=1, le=MAX_RANKS, description="Ranks of each decode worker. Unset: as tp.")
+    max_model_len: int | None = Field(
         None,
-        ge=1,
-        le=MAX_RANKS,
-        description="Ranks of each decode worker (its tp). Unset: the worker section's, else 1.",
+        ge=2,
+        description="Tokens of prompt and output together, of every worker (its max_model_len). "
+        "Unset: the worker section's, else what the model was made for.",
     )
     routers: int | None = Field(
         None,
@@ -71,6 +73,9 @@ class UpSettings(Settings):
     )
     host: str = Field("127.0.0.1", min_length=1, description="Address the router listens on.")
     port: int = Field(8000, ge=0, le=65535, description="Port of the OpenAI API; 0 lets the system choose.")
+    api_keys: tuple[SecretStr, ...] = Field(
+        (), description="Keys that clients may use (the router's api_keys). Unset: the router section's, else none."
+    )
     redis_url: str | None = Field(
         None,
         min_length=1,
@@ -125,7 +130,10 @@ class AdminSettings(Settings):
 
     section: ClassVar[str] = "admin"
 
-    url: str = Field("http://127.0.0.1:8000", description="Base URL of the router to ask: http(s)://host:port.")
+    url: str = Field(
+        "http://127.0.0.1:8000",
+        description="Base URL of the router to ask: http(s)://host:port, or a port of this machine.",
+    )
     admin_token: SecretStr | None = Field(
         None,
         description="The router's admin token, where it asks for one. Unset: the one that a baton up of this user on "
@@ -141,7 +149,12 @@ class AdminSettings(Settings):
     @field_validator("url")
     @classmethod
     def _url_is_usable(cls, url: str) -> str:
-        try:
-            return worker_url(url)
-        except ValueError:
-            raise ValueError("the router's address is http(s)://host:port") from None
+        return router_url(url)
+
+
+def router_url(text: str) -> str:
+    """The base URL of a router, from a URL or from the port of one on this machine. Raises ValueError."""
+    try:
+        return worker_url(f"127.0.0.1:{text}" if text.isdecimal() else text)
+    except ValueError:
+        raise ValueError("the router's address is http(s)://host:port") from None

@@ -15,6 +15,8 @@ from baton.config.configuration import flag, variable
 from core.process.settings import HIDDEN, SECRET, Settings
 
 _LIST = "A,B,..."
+#: Other names of a flag.
+_ALSO = {"--url": ("--port",)}
 
 
 def options(model: type[Settings]) -> list[click.Parameter]:
@@ -43,7 +45,7 @@ def _option(model: type[Settings], name: str, info: FieldInfo) -> click.Option:
     is_bool = _is_bool(info.annotation)
     metavar = None if is_bool else _metavar(info.annotation)
     return click.Option(
-        [f"{flag(name)}/--no-{flag(name)[2:]}" if is_bool else flag(name), name],
+        [f"{flag(name)}/--no-{flag(name)[2:]}" if is_bool else flag(name), *_ALSO.get(flag(name), ()), name],
         type=None if is_bool else click.UNPROCESSED,
         metavar=metavar,
         default=None,

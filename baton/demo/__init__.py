@@ -12,6 +12,8 @@ from baton.demo.questions import Fact, load_questions
 MODEL_DIR = Path(__file__).parent / "model"
 #: What clients call it, unless told otherwise.
 MODEL_NAME = "baton-demo"
+#: The cache of a worker on CPUs that ``baton up`` gives it: room for eight of its longest conversations.
+CACHE_BYTES = 256 * 2**20
 QUESTIONS: tuple[Fact, ...] = load_questions()
 
-__all__ = ["MODEL_DIR", "MODEL_NAME", "QUESTIONS", "Fact"]
+__all__ = ["CACHE_BYTES", "MODEL_DIR", "MODEL_NAME", "QUESTIONS", "Fact"]

@@ -135,6 +135,8 @@ class AdminClient:
             return "; --ca-file names the CA that has certified it"
         if isinstance(error, httpx.RemoteProtocolError) and not self._has_tls:
             return "; if it speaks TLS, its URL begins with https://"
+        if isinstance(error, httpx.ConnectError):
+            return "; --url (or BATON_ADMIN_URL) names another router"
         return ""
 
 

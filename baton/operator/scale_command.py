@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 from collections.abc import Sequence
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import click
 import msgspec
@@ -54,8 +56,33 @@ def choose(folder: Path, port: int | None) -> Path:
         raise ControlSocketError(f"no baton up of this user runs on this machine (none takes commands in {folder})")
     if len(found) > 1:
         ports = ", ".join(map(str, found))
-        raise ControlSocketError(f"several baton up run on this machine, on ports {ports}; choose with --port")
+        example = f"--url http://127.0.0.1:{next(iter(found))}"
+        raise ControlSocketError(f"several baton up run on this machine, on ports {ports}; choose one, as in {example}")
     return next(iter(found.values()))
+
+
+def port_of(url: str) -> int:
+    """The public port of a ``baton up`` of this machine. Raises ControlSocketError for the URL of another machine."""
+    parts = urlsplit(url)
+    if not _is_of_this_machine(parts.hostname or ""):
+        raise ControlSocketError(f"{url} is not on this machine: baton scale runs where its baton up runs")
+    return parts.port or (443 if parts.scheme == "https" else 80)
+
+
+def _is_of_this_machine(host: str) -> bool:
+    try:
+        found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
+    except OSError:
+        return False
+    return any(_can_listen(family, address) for family, _, _, _, address in found)
+
+
+def _can_listen(family: int, address: object) -> bool:
+    """Whether a socket can listen there, which it can on addresses of this machine only."""
+    with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.bind(address)
+        return True
+    return False
 
 
 def _follow(connection: socket.socket) -> int:

@@ -98,7 +98,7 @@ class VllmEngine:
             )
         self._settings = settings
         self._program = _find(settings)
-        self._extra = ExtraArgs(settings.vllm_args)
+        self._extra = _extra_args(settings)
         self._places = take_places(settings, self._extra, ports)
         name = f"vLLM {self._program.version}"
         self.names = (f"{name} prefill server", f"{name} decode server")
@@ -140,6 +140,11 @@ class VllmEngine:
 def choose_engine(settings: UpSettings, environ: Mapping[str, str], ports: HeldPorts) -> Engine:
     """The engine of the settings. Raises PreflightError when it cannot be used."""
     return VllmEngine(settings, environ, ports) if settings.engine == "vllm" else OwnWorkers()
+
+
+def _extra_args(settings: UpSettings) -> ExtraArgs:
+    length = settings.max_model_len
+    return ExtraArgs(settings.vllm_args + ("" if length is None else f" --max-model-len {length}"))
 
 
 def _find(settings: UpSettings) -> VllmProgram:

@@ -15,6 +15,9 @@ from workers.settings import WorkerSettings
 
 #: Share of a GPU's free memory that all workers on it take together for their caches.
 GPU_MEMORY_FRACTION = 0.9
+#: Of a machine's memory, the part that the caches of all workers on CPUs take together, and the most that one takes.
+CPU_CACHE_SHARE = 0.125
+MAX_CPU_CACHE_BYTES = 2**30
 #: Devices that do not name one GPU, unlike ``cuda:1`` and ``cpu``.
 _OPEN_DEVICES = ("auto", "cuda")
 
@@ -42,15 +45,35 @@ def share_out(
     machine: Machine,
     environ: Mapping[str, str],
     threads_per_worker: int | None = None,
-    remedy: str = "lower --prefill-tp or --decode-tp",
+    remedy: str = "lower --tp, --prefill-tp or --decode-tp",
+    max_cache_bytes: int = MAX_CPU_CACHE_BYTES,
 ) -> list[Share]:
-    """One share for each worker. ``environ`` is the environment that all of them are started with.
+    """One share for each worker. ``environ`` is the environment that all of them are started with, ``max_cache_bytes``
+    the most that a worker on CPUs takes for its cache.
 
     Raises PreflightError, which names the remedy, if a worker has more ranks than there are GPUs.
     """
     threads = _threads(workers, machine, environ, threads_per_worker)
     gpus = _gpus(workers, machine, remedy)
-    return [Share({**one, **other.flags}, other.environ) for one, other in zip(threads, gpus, strict=True)]
+    caches = _caches(workers, machine, max_cache_bytes)
+    return [
+        Share({**one, **cache, **other.flags}, other.environ)
+        for one, cache, other in zip(threads, caches, gpus, strict=True)
+    ]
+
+
+def _caches(workers: Sequence[WorkerSettings], machine: Machine, most: int) -> list[dict[str, int]]:
+    """The KV cache of each worker on CPUs. All of it is resident from the start, because other processes read it."""
+    fair = int(machine.memory_bytes * CPU_CACHE_SHARE / len(workers)) or most
+    size = {"kv_cache_bytes": min(fair, most)} if min(fair, most) < MAX_CPU_CACHE_BYTES else {}
+    return [
+        {} if _is_set(worker, "kv_cache_bytes") or _is_set(worker, "num_blocks") or _on_gpu(worker, machine) else size
+        for worker in workers
+    ]
+
+
+def _on_gpu(worker: WorkerSettings, machine: Machine) -> bool:
+    return worker.device != "cpu" and bool(machine.gpus)
 
 
 def _threads(

@@ -14,7 +14,7 @@ from baton.config.configuration import FILE_SUFFIX, Document, flag, gather, load
 from baton.config.sections import settings_model
 from baton.processes.child import ChildSpec
 from baton.settings import UpSettings
-from baton.up.machine_shares import Machine, share_out
+from baton.up.machine_shares import MAX_CPU_CACHE_BYTES, Machine, share_out
 from core.process.child_secrets import Kind, environ_for
 from core.protocol.status import Ready
 from workers.settings import WorkerSettings
@@ -47,6 +47,8 @@ class ServedModel:
 
     place: str
     name: str | None = None
+    #: The most that a worker on CPUs takes for its cache, where no setting says.
+    max_cache_bytes: int = MAX_CPU_CACHE_BYTES
 
 
 def choose_model(
@@ -76,6 +78,14 @@ def child_environ(environ: Mapping[str, str], **secrets: str) -> dict[str, str]:
     return result
 
 
+def with_client_keys(settings: UpSettings, environ: Mapping[str, str], document: Document) -> dict[str, str]:
+    """The environment, with the keys of ``--api-keys`` in it for the router, which reads all other sources itself."""
+    own = load(UpSettings, {}, environ, document).api_keys
+    if settings.api_keys == own:
+        return dict(environ)
+    return child_environ(environ, api_keys=",".join(key.get_secret_value() for key in settings.api_keys))
+
+
 def make_plan(
     settings: UpSettings,
     model: ServedModel,
@@ -94,10 +104,12 @@ def make_plan(
         common["generation_config"] = settings.generation_config
     if settings.lora:
         common["lora"] = ",".join(settings.lora)
+    if settings.max_model_len is not None:
+        common["max_model_len"] = settings.max_model_len
     workers = {name: {**own, **common} for name, own in worker_flags(settings)}
     loaded = [load(WorkerSettings, flags, environ, document) for flags in workers.values()]
-    remedy = "lower --prefill-tp or --decode-tp, or set the workers' device to cpu"
-    shares = share_out(loaded, machine, environ, settings.threads_per_worker, remedy)
+    remedy = "lower --tp, --prefill-tp or --decode-tp, or set the workers' device to cpu"
+    shares = share_out(loaded, machine, environ, settings.threads_per_worker, remedy, model.max_cache_bytes)
     children = tuple(
         _child(name, "worker", {**told, **share.flags}, command, {**environ, **share.environ}, document, drains=True)
         for (name, told), share in zip(workers.items(), shares, strict=True)
@@ -108,8 +120,8 @@ def make_plan(
 def worker_flags(settings: UpSettings) -> Iterator[tuple[str, dict[str, Any]]]:
     """The name of each worker, and the flags in which workers differ, whatever their engine; prefill workers first."""
     for role, num_workers, tp in (
-        ("prefill", settings.prefill, settings.prefill_tp),
-        ("decode", settings.decode, settings.decode_tp),
+        ("prefill", settings.prefill, settings.prefill_tp or settings.tp),
+        ("decode", settings.decode, settings.decode_tp or settings.tp),
     ):
         flags: dict[str, Any] = {"role": role} if tp is None else {"role": role, "tp": tp}
         yield from ((f"{role}-{number}", flags) for number in range(1, num_workers + 1))

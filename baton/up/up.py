@@ -41,6 +41,7 @@ from baton.up.plan import (
     child_environ,
     choose_model,
     router_flags,
+    with_client_keys,
     with_known_port,
     with_missing_file,
 )
@@ -107,9 +108,10 @@ def _prepare(
     settings: UpSettings, environ: dict[str, str], document: Document, command: tuple[str, ...], ports: HeldPorts
 ) -> _Start:
     """Check everything that can be checked before the first start. Raises PreflightError or ConfigurationError."""
-    from baton.demo import MODEL_DIR, MODEL_NAME
+    from baton.demo import CACHE_BYTES, MODEL_DIR, MODEL_NAME
 
-    model = choose_model(settings, environ, document, ServedModel(str(MODEL_DIR), MODEL_NAME))
+    model = choose_model(settings, environ, document, ServedModel(str(MODEL_DIR), MODEL_NAME, CACHE_BYTES))
+    environ = with_client_keys(settings, environ, document)
     token = settings.internal_token.get_secret_value() if settings.internal_token else secrets.token_urlsafe(32)
     router = load(RouterSettings, router_flags(settings), environ, document)
     own_token = secrets.token_urlsafe(32) if router.admin_token is None and router.serves_admin else ""

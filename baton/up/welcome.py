@@ -10,7 +10,6 @@ import ssl
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import httpx
 
@@ -104,7 +103,7 @@ def _admin(service: Service, cacert: str) -> str:
 def _scale_line(service: Service) -> list[str]:
     if not service.scales:
         return []
-    return [f"  scale  {command_name()} scale --port {urlsplit(service.url).port} prefill={_wanted(service) + 1}"]
+    return [f"  scale  {command_name()} scale --url {service.url} prefill={_wanted(service) + 1}"]
 
 
 def command_name() -> str:

@@ -212,8 +212,9 @@ class WorkerPool:
         self._changed()
 
     def models(self) -> list[str]:
-        """All models that are served, sorted."""
-        return sorted({model for worker in self._workers.values() for model in worker.models or ()})
+        """All models that are served: base models first, then adapters (LoRA), each sorted."""
+        served = {model for worker in self._workers.values() for model in worker.models or ()}
+        return sorted(served, key=lambda model: (bool(self.facts(model).parent), model))
 
     def facts(self, model: str) -> ModelFacts:
         """The facts about a model, merged over the workers that serve it."""

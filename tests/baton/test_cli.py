@@ -53,7 +53,7 @@ def test_help_shows_every_setting_with_variable_and_default(
         if name in HIDDEN:
             assert flag not in shown
             continue
-        assert f"{flag} " in shown
+        assert f"{flag} " in shown or f"{flag}, " in shown
         assert info.description, f"{section}.{name} has no description"
         # Lines are broken at hyphens too.
         assert "".join(info.description.split()) in shown.replace(" ", "")

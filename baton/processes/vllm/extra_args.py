@@ -12,8 +12,8 @@ OURS = {
     "--uds": "servers are asked over TCP",
     "--model": "use --model of baton up",
     "--kv-transfer-config": "prefill and decode servers get one each, with the router's vllm_lease_duration_s",
-    "--tensor-parallel-size": "use --prefill-tp and --decode-tp of baton up",
-    "-tp": "use --prefill-tp and --decode-tp of baton up",
+    "--tensor-parallel-size": "use --tp of baton up, or --prefill-tp and --decode-tp",
+    "-tp": "use --tp of baton up, or --prefill-tp and --decode-tp",
     "--api-key": "set BATON_VLLM_API_KEYS, a key between router and servers, or BATON_API_KEYS for its clients",
     "--config": "the file could have any of the arguments that Baton gives: pass its arguments themselves",
 }

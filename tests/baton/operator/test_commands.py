@@ -340,7 +340,14 @@ def test_nobody_there(capsys: Capture) -> None:
     with socket.socket() as taken:  # bound and not listening: nobody else gets the port meanwhile
         taken.bind(("127.0.0.1", 0))
         shown = complaint(["requests", "--url", f"http://127.0.0.1:{taken.getsockname()[1]}"], capsys)
-    assert shown.endswith("Connection refused\n")
+    assert shown.endswith("Connection refused; --url (or BATON_ADMIN_URL) names another router\n")
+
+
+@pytest.mark.parametrize("name", ["--url", "--port"])
+def test_a_router_of_this_machine_is_named_by_its_port(name: str, router: ScriptedRouter, capsys: Capture) -> None:
+    port = router.url.rpartition(":")[2]
+    assert main(["workers", name, port]) == 0
+    assert "decode-w" in capsys.readouterr().out
 
 
 def test_somebody_else_there(capsys: Capture) -> None:

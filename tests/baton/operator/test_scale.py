@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 import pytest
 
-from baton.operator.scale_command import choose, parse
+from baton.operator.scale_command import choose, parse, port_of
 from baton.processes.control_socket import ControlSocketError, control_socket, running, socket_path
 from baton.processes.private_folder import PrivateFolderError
 from core.protocol.scale import Answer, NotScaled, Scale, Scaled, decode_answer
@@ -81,7 +81,8 @@ def test_what_is_no_command_gets_a_reason_and_harms_nothing(start_up: StartUp, m
     ):
         assert isinstance(ask(path, line), NotScaled), line
     assert ask(path, b'{"command": "scale"}\n') == Scaled(1, 1)
-    assert scale(up, "--port", str(free_port), "decode=2")[0] == 0
+    assert scale(up, "--url", f"http://127.0.0.1:{free_port}", "decode=2")[0] == 0
+    assert scale(up, "--port", str(free_port), "decode=1")[0] == 0
     up.ctrl_c()
     assert up.finish() == (0, "")
 
@@ -127,13 +128,25 @@ async def test_several_on_one_machine_are_told_apart_by_port(tmp_path: Path, not
     async with control_socket(socket_path(folder, 8000), nothing_to_do):
         assert choose(folder, None) == socket_path(folder, 8000)
         async with control_socket(socket_path(folder, 9000), nothing_to_do):
-            with pytest.raises(ControlSocketError, match=r"on ports 8000, 9000; choose with --port"):
+            with pytest.raises(
+                ControlSocketError, match=r"on ports 8000, 9000; choose one, as in --url http://127.0.0.1:8000"
+            ):
                 choose(folder, None)
             with pytest.raises(ControlSocketError, match="another baton up"):
                 async with control_socket(socket_path(folder, 9000), nothing_to_do):
                     pass
         assert list(running(folder)) == [8000]
     assert not folder.exists()
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:8000", "https://localhost:8000", "http://0.0.0.0:8000/"])
+def test_the_url_of_a_router_of_this_machine_names_its_baton_up(url: str) -> None:
+    assert port_of(url) == 8000
+
+
+def test_the_url_of_another_machine_scales_nothing_here() -> None:
+    with pytest.raises(ControlSocketError, match="baton scale runs where its baton up runs"):
+        port_of("http://192.0.2.1:8000")
 
 
 async def test_what_a_killed_one_left_is_no_hindrance(tmp_path: Path, nothing_to_do: Handle) -> None:

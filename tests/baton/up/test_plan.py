@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from baton.config.configuration import ConfigurationError, Document, load
+from baton.demo import CACHE_BYTES, MODEL_DIR
 from baton.settings import UpSettings
 from baton.up.machine_shares import Machine
-from baton.up.plan import ProcessPlan, ServedModel, child_environ, choose_model, make_plan, one_more, with_known_port
+from baton.up.plan import (
+    ProcessPlan,
+    ServedModel,
+    child_environ,
+    choose_model,
+    make_plan,
+    one_more,
+    router_child,
+    router_flags,
+    with_client_keys,
+    with_known_port,
+)
 from baton.up.preflight import PreflightError
 from core.protocol.status import Ready
+from router.settings import RouterSettings
 
 CPU = Machine(num_cpus=8)
 
@@ -116,6 +130,50 @@ def test_each_role_may_have_ranks_of_its_own_number() -> None:
     made = plan(environ={"BATON_WORKER_TP": "2"})
     assert ranks(made) == [None, None]
     assert made.decode[0].environ["BATON_WORKER_TP"] == "2"
+
+
+def test_one_number_of_ranks_may_be_for_both_roles() -> None:
+    made = plan(tp=2)
+    assert [flags(child.argv)["--tp"] for child in (*made.prefill, *made.decode)] == ["2", "2"]
+    made = plan(tp=2, decode_tp=4)
+    assert [flags(child.argv)["--tp"] for child in (*made.prefill, *made.decode)] == ["2", "4"]
+
+
+def test_all_workers_get_the_length() -> None:
+    made = plan(max_model_len=77)
+    assert [flags(child.argv)["--max-model-len"] for child in (*made.prefill, *made.decode)] == ["77", "77"]
+
+
+def test_keys_of_the_flag_reach_the_router_and_no_command_line() -> None:
+    document = Document("baton.yaml", {"shared": {"api_keys": ["of-file"]}, "router": {"api_keys": ["of-router"]}})
+    given = load(UpSettings, {"api_keys": "key-1,key-2"}, {}, document)
+    environ = with_client_keys(given, {}, document)
+    keys = load(RouterSettings, router_flags(given), environ, document).api_keys
+    assert [key.get_secret_value() for key in keys] == ["key-1", "key-2"]
+    assert not any("key-1" in part for part in router_child(router_flags(given), (), environ, document).argv)
+    unset = load(UpSettings, {}, {}, document)
+    keys = load(RouterSettings, {}, with_client_keys(unset, {}, document), document).api_keys
+    assert [key.get_secret_value() for key in keys] == ["of-router"]
+
+
+def test_caches_on_cpus_take_an_eighth_of_a_small_machine() -> None:
+    small = Machine(2, memory_bytes=4 * 2**30)
+    made = plan(machine=small)
+    assert [flags(child.argv)["--kv-cache-bytes"] for child in (*made.prefill, *made.decode)] == [str(2**28)] * 2
+    for known in ({"num_blocks": 9}, {"kv_cache_bytes": 2**29}):
+        assert "--kv-cache-bytes" not in flags(plan(machine=small, worker=known).decode[0].argv)
+    for other in (Machine(2, memory_bytes=64 * 2**30), Machine(2, ("0", "1"), 4 * 2**30)):
+        assert "--kv-cache-bytes" not in flags(plan(machine=other).decode[0].argv)
+
+
+def test_the_demo_takes_little_memory() -> None:
+    large, demo = Machine(8, memory_bytes=2**40), ServedModel("/d", "baton-demo", CACHE_BYTES)
+    made = make_plan(UpSettings(), demo, ("baton",), {}, Document(), large)
+    assert [flags(child.argv)["--kv-cache-bytes"] for child in (*made.prefill, *made.decode)] == [str(CACHE_BYTES)] * 2
+    config = json.loads((MODEL_DIR / "config.json").read_text())
+    head_dim = config["hidden_size"] // config["num_attention_heads"]
+    token_bytes = 2 * 4 * config["num_hidden_layers"] * config["num_key_value_heads"] * head_dim
+    assert 8 * config["max_position_embeddings"] * token_bytes <= CACHE_BYTES
 
 
 def test_a_number_of_ranks_that_cannot_be_is_refused_by_name() -> None:

@@ -52,8 +52,8 @@ def vllm(start_up: StartUp, model_dir: str, vllm_environment: Path, tmp_path: Pa
 
 
 def test_it_serves_and_stops_in_order(vllm: Vllm) -> None:
-    environ = {"BATON_ADMIN_TOKEN": "sesame", "BATON_UP_VLLM_ARGS": "--max-model-len 77"}
-    up = vllm.up("--decode", "2", "--", "--max-num-seqs", "8", **environ)
+    environ = {"BATON_ADMIN_TOKEN": "sesame", "BATON_UP_VLLM_ARGS": "--seed 5"}
+    up = vllm.up("--decode", "2", "--max-model-len", "77", "--", "--max-num-seqs", "8", **environ)
     screen = up.until_ready()
     assert "with 1 vLLM 0.32.0 prefill server and 2 vLLM 0.32.0 decode servers\n" in screen
     assert "loading the weights (50%)" in screen
@@ -76,6 +76,7 @@ def test_it_serves_and_stops_in_order(vllm: Vllm) -> None:
     assert all(address in router for address in addresses)
     assert len(set(addresses)) == 3
     assert [_flag(server, "--max-model-len") for server in servers] == ["77"] * 3
+    assert [_flag(server, "--seed") for server in servers] == ["5"] * 3
     assert "sesame" not in json.dumps(servers)
     assert all(server["environ"]["BATON_REDIS_URL"] for server in servers)
     urls = [server["environ"]["BATON_ANNOUNCE_URL"] for server in servers]

@@ -63,6 +63,11 @@ async def test_an_adapter_is_a_model_with_a_parent() -> None:
         pool.route("other")
 
 
+async def test_models_are_listed_before_adapters() -> None:
+    pool = await pool_of(status("p", Role.BOTH, {"adapter": "x", "z": "y"}), status("q", Role.BOTH, {}, model="n"))
+    assert pool.models() == ["m", "n", "adapter", "z"]
+
+
 async def test_p_and_d_need_the_same_adapter_under_the_name() -> None:
     pool = await pool_of(
         status("p1", Role.PREFILL, FIRST),
