@@ -10,7 +10,7 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from core.process.settings import LOOPBACK, ProcessSettings
-from core.protocol.id_syntax import ADAPTER_NAME
+from core.protocol.id_syntax import ADAPTER_NAME, KEY_ID
 from core.protocol.worker import MAX_ADAPTERS, Role
 from workers.limits import MAX_RANKS
 
@@ -27,6 +27,11 @@ class WorkerSettings(ProcessSettings):
     # What it is.
     role: Role = Field(Role.BOTH, description="What the worker is for: prefill, decode or both.")
     model: str = Field(..., min_length=1, description="Model: a local Hugging Face folder or a hub id.")
+    name: str = Field(
+        "",
+        pattern=rf"^({KEY_ID.pattern})?$",
+        description="What people may call it by in an operator's commands, beside its id. baton up names its workers.",
+    )
     revision: str | None = Field(None, description="Branch, tag or commit of a hub id. Default: its main branch.")
     served_model_name: str | None = Field(
         None, description="Name that clients call the model by. Default: the last part of the model's path or id."

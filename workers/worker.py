@@ -375,6 +375,7 @@ class WorkerProcess:
             adapters=tuple(identity.adapters.values()),
             version=version(),
             sampling_defaults=identity.defaults.given,
+            name=settings.name,
         )
 
     def _on_rank_message(self, rank: int, event: FromRank) -> None:

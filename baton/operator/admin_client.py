@@ -169,9 +169,12 @@ def _error_of(body: bytes) -> tuple[str, str | None]:
 
 
 def named(given: str, rows: Iterable[Mapping[str, Any]], what: str) -> str:
-    """The id of the one listed row whose id begins with ``given``. Raises AdminError when there is none, or several."""
+    """The id of the one listed row whose name is ``given``, or whose id begins with it. Raises AdminError when there is
+    none, or several.
+    """
+    names = {str(row["id"]): str(row.get("name", "")) for row in rows}
     try:
-        return resolve(given, (str(row["id"]) for row in rows), what)
+        return resolve(given, names, what, names)
     except IdError as error:
         raise AdminError(str(error)) from None
 

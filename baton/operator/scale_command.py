@@ -7,6 +7,7 @@ import os
 import socket
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import click
@@ -77,7 +78,7 @@ def _is_of_this_machine(host: str) -> bool:
     return any(_can_listen(family, address) for family, _, _, _, address in found)
 
 
-def _can_listen(family: int, address: object) -> bool:
+def _can_listen(family: int, address: tuple[Any, ...]) -> bool:
     """Whether a socket can listen there, which it can on addresses of this machine only."""
     with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.bind(address)

@@ -80,10 +80,10 @@ def child_environ(environ: Mapping[str, str], **secrets: str) -> dict[str, str]:
 
 def with_client_keys(settings: UpSettings, environ: Mapping[str, str], document: Document) -> dict[str, str]:
     """The environment, with the keys of ``--api-keys`` in it for the router, which reads all other sources itself."""
-    own = load(UpSettings, {}, environ, document).api_keys
-    if settings.api_keys == own:
+    keys = [key.get_secret_value() for key in settings.api_keys]
+    if keys == list(gather(UpSettings, environ, document).get("api_keys", ())):
         return dict(environ)
-    return child_environ(environ, api_keys=",".join(key.get_secret_value() for key in settings.api_keys))
+    return child_environ(environ, api_keys=",".join(keys))
 
 
 def make_plan(
@@ -106,12 +106,20 @@ def make_plan(
         common["lora"] = ",".join(settings.lora)
     if settings.max_model_len is not None:
         common["max_model_len"] = settings.max_model_len
-    workers = {name: {**own, **common} for name, own in worker_flags(settings)}
+    workers = {name: {"name": name, **own, **common} for name, own in worker_flags(settings)}
     loaded = [load(WorkerSettings, flags, environ, document) for flags in workers.values()]
     remedy = "lower --tp, --prefill-tp or --decode-tp, or set the workers' device to cpu"
     shares = share_out(loaded, machine, environ, settings.threads_per_worker, remedy, model.max_cache_bytes)
     children = tuple(
-        _child(name, "worker", {**told, **share.flags}, command, {**environ, **share.environ}, document, drains=True)
+        _child(
+            name,
+            "worker",
+            {**told, **share.flags},
+            command,
+            {**environ, **share.environ},
+            document,
+            drains=True,
+        )
         for (name, told), share in zip(workers.items(), shares, strict=True)
     )
     return ProcessPlan(router, decode=children[settings.prefill :], prefill=children[: settings.prefill])
@@ -170,11 +178,18 @@ def one_more(role: str, running: Sequence[ChildSpec], gpus: Sequence[str]) -> Ch
     name = next(name for number in count(1) if (name := f"{role}-{number}") not in names)
     first = next(spec for spec in running if spec.name.startswith(f"{role}-"))
     wanted = first.environ.get(_GPUS, "").split(",")
+    first = _with_name(first, name)
     if not set(wanted) <= set(gpus):
-        return replace(first, name=name)
+        return first
     crowd = Counter(gpu for spec in running for gpu in spec.environ.get(_GPUS, "").split(","))
     chosen = sorted(gpus, key=lambda gpu: crowd[gpu])[: len(wanted)]
-    return replace(first, name=name, environ={**first.environ, _GPUS: ",".join(chosen)})
+    return replace(first, environ={**first.environ, _GPUS: ",".join(chosen)})
+
+
+def _with_name(spec: ChildSpec, name: str) -> ChildSpec:
+    argv = list(spec.argv)
+    argv[argv.index(flag("name")) + 1] = name
+    return replace(spec, name=name, argv=tuple(argv))
 
 
 def _child(

@@ -4,7 +4,8 @@ shown, and an id may be given whole or by its beginning, of at least 4 character
 Ids are random hex from the first digit on, so that eight digits nearly always differ. A worker that was added by URL
 has that URL for an id. Its beginning means nothing, because ``10.0.0.5:80`` and ``10.0.0.5:8000`` are two workers: it
 is shown without its scheme, and has to be given whole, with or without the scheme. A request may also be given by the
-id of its answer (``chatcmpl-...``, ``resp_...``).
+id of its answer (``chatcmpl-...``, ``resp_...``), and a worker by its name (``decode-1``), if ``baton up`` has given it
+one.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 from core.protocol.excerpts import excerpt
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 #: Characters of an id that are shown.
 SHORT_CHARS = 8
@@ -65,11 +66,16 @@ def shorten(ids: Iterable[str]) -> dict[str, str]:
     return shown
 
 
-def resolve(given: str, known: Iterable[str], what: str) -> str:
-    """The known id that ``given`` names. ``what`` names the kind of thing in the message. Raises IdError."""
+def resolve(given: str, known: Iterable[str], what: str, names: Mapping[str, str] | None = None) -> str:
+    """The known id that ``given`` names. ``what`` names the kind of thing in the message. Raises IdError.
+
+    ``names`` are the names of things by id. A whole name stands for an id, too.
+    """
     ids = list(known)
     if given in ids:
         return given
+    if called := [each for each in ids if given and (names or {}).get(each) == given]:
+        return only(given, called, what)
     addresses = [each for each in ids if given and _address(each) == given]
     if addresses:
         return only(given, addresses, what)

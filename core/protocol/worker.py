@@ -6,8 +6,8 @@ added has a default.
 History
 -------
 1: first version. Added since: ``WorkerRecord.tp``, ``weights_fingerprint``, ``root``, ``created``,
-   ``adapters``, ``version`` and ``sampling_defaults``; what ``WorkerLoad`` says of remote engines (``peer...``). A
-   router that does not know ``adapters`` sends the worker requests for its model only.
+   ``adapters``, ``version``, ``sampling_defaults`` and ``name``; what ``WorkerLoad`` says of remote engines
+   (``peer...``). A router that does not know ``adapters`` sends the worker requests for its model only.
 2: where there is an internal token, an announcement is numbered, and signed with a key made of the token
    (``core/registry/signature.py``). Readers of version 1 skip both; a router of version 2 with a token accepts only
    what is signed. Going from 1 to 2, workers are replaced first, then routers.
@@ -71,6 +71,8 @@ class WorkerRecord(msgspec.Struct, kw_only=True, frozen=True):
     version: str = ""
     #: What is sampled with where a request says nothing, by the names of its parameters: the model's own values.
     sampling_defaults: dict[str, float] = {}
+    #: What people may call it by, who know it from ``baton up``; empty: its id only.
+    name: str = ""
 
 
 class WorkerLoad(msgspec.Struct, kw_only=True, frozen=True):

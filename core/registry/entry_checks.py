@@ -35,6 +35,8 @@ def check_worker(status: WorkerStatus) -> None:
     record, load = status.record, status.load
     if KEY_ID.fullmatch(record.engine_id) is None:
         raise ImpossibleError("engine_id is not an id")
+    if record.name and KEY_ID.fullmatch(record.name) is None:
+        raise ImpossibleError("name is not a name")
     for name in ("model", "compatibility_hash", "weights_fingerprint"):
         if len(getattr(record, name)) > MAX_TEXT_CHARS:
             raise ImpossibleError(f"{name} is too long")

@@ -23,7 +23,7 @@ from core.protocol.request_ids import is_request_id
 from router.admin.fan_out import ask_all
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from router.pool import Worker, WorkerPool
     from router.services import Services
@@ -76,7 +76,7 @@ def one_worker(pool: WorkerPool, given: str) -> Worker:
     """The worker that ``given`` stands for. Raises ApiError."""
     workers = {worker.worker_id: worker for worker in pool}
     try:
-        return workers[resolve(given, workers, "worker")]
+        return workers[resolve(given, workers, "worker", _names(pool))]
     except IdError as error:
         raise _refusal(error, "worker") from None
 
@@ -85,7 +85,7 @@ def one_lost(services: Services, given: str) -> str | None:
     """The id of the lost worker that ``given`` stands for; None: no lost worker, or a known one as well."""
     try:
         ids = [*(one.id for one in services.lost.all()), *(worker.worker_id for worker in services.pool)]
-        found = resolve(given, ids, "worker")
+        found = resolve(given, ids, "worker", _names(services.pool))
     except IdUnknown:
         return None
     except IdError as error:
@@ -93,13 +93,22 @@ def one_lost(services: Services, given: str) -> str | None:
     return None if services.pool.get(found) is not None else found
 
 
-def known_or_given(known: Iterable[str], given: str, what: str) -> str:
+def worker_or_given(pool: WorkerPool, given: str) -> str:
+    """The id of the worker that ``given`` stands for, or ``given`` if there is none. Raises ApiError."""
+    return known_or_given((each.worker_id for each in pool), given, "worker", _names(pool))
+
+
+def _names(pool: WorkerPool) -> dict[str, str]:
+    return {worker.worker_id: worker.name for worker in pool}
+
+
+def known_or_given(known: Iterable[str], given: str, what: str, names: Mapping[str, str] | None = None) -> str:
     """The id that ``given`` stands for.
 
     An unknown id is returned unchanged, since a worker may have left. Raises ApiError.
     """
     try:
-        return resolve(given, known, what)
+        return resolve(given, known, what, names)
     except IdUnknown:
         return given
     except IdError as error:

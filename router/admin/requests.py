@@ -10,7 +10,7 @@ from fastapi import APIRouter
 from core.protocol.errors import BadRequestError, NotFoundError, UpstreamError
 from core.protocol.request_ids import owner_of
 from router.admin.fan_out import FromAllRouters, ask_all
-from router.admin.ids import known_or_given, one_request
+from router.admin.ids import one_request, worker_or_given
 from router.admin.local import (
     AbortFilter,
     LocalAborted,
@@ -62,7 +62,7 @@ def request_routes(services: Services) -> APIRouter:
         if wanted == AbortFilter():
             raise BadRequestError('An empty filter must be explicit: {"all": true}.', code="empty_filter")
         if wanted.worker is not None:
-            wanted.worker = known_or_given((each.worker_id for each in services.pool), wanted.worker, "worker")
+            wanted.worker = worker_or_given(services.pool, wanted.worker)
         own = abort_local_matching(services, wanted)
         heard = await ask_all(
             services.peers, LocalAborted, "POST", "/internal/abort", wanted.model_dump_json().encode()

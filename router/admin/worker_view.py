@@ -25,6 +25,7 @@ class WorkerView(BaseModel):
     """One known worker."""
 
     id: str
+    name: str = Field(description="What baton up calls it; it may stand for the id. Empty: it has none.")
     url: str
     role: Role = Field(description="What the worker is for.")
     kind: EngineKind = Field(description="Which engine it is; plain: it speaks OpenAI's API, and no more is known.")
@@ -71,6 +72,7 @@ def view_worker(worker: Worker) -> WorkerView:
     load = worker.load
     return WorkerView(
         id=worker.worker_id,
+        name=worker.name,
         url=worker.url,
         role=worker.role,
         kind=worker.kind,

@@ -380,6 +380,7 @@ class WorkerPool:
                 num_blocks=record.num_blocks,
                 block_size=record.block_size,
                 version=record.version,
+                name=record.name,
             )
             self._know(worker)
             self._routes.forget()

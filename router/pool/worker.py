@@ -39,6 +39,8 @@ class Worker:
     kind: EngineKind = EngineKind.BATON
     #: Version of its engine, for people; empty: unknown.
     version: str = ""
+    #: What people may call it by, beside its id; empty: nothing.
+    name: str = ""
     #: What is wrong with it, or what this router cannot do for it: one sentence for people; empty: nothing.
     problem: str = ""
     #: The address from which it was added; None: it announces itself. A host name with several addresses is several

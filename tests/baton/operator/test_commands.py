@@ -320,6 +320,14 @@ def test_drain_and_resume(what: str, router: ScriptedRouter, capsys: Capture) ->
     assert router.posts == [("/admin/workers/decode-worker-1/" + what, None)]
 
 
+def test_a_worker_is_called_as_baton_up_calls_it(router: ScriptedRouter, capsys: Capture) -> None:
+    router.workers = [worker(f"{number}abc0000", name=f"decode-{number}") for number in (1, 10)]
+    assert main(["drain", "decode-1"]) == 0
+    assert capsys.readouterr().out == "1abc0000 drains\n"
+    assert router.posts == [("/admin/workers/1abc0000/drain", None)]
+    assert "no worker has an id that begins with 'decode-2'" in complaint(["drain", "decode-2"], capsys)
+
+
 def test_a_worker_that_cannot_be_told(router: ScriptedRouter, capsys: Capture) -> None:
     router.can_tell = False
     assert main(["drain", "deco"]) == 0

@@ -139,6 +139,15 @@ def test_one_number_of_ranks_may_be_for_both_roles() -> None:
     assert [flags(child.argv)["--tp"] for child in (*made.prefill, *made.decode)] == ["2", "4"]
 
 
+def test_workers_are_told_their_names() -> None:
+    made = plan(decode=2)
+    assert [flags(child.argv)["--name"] for child in (*made.prefill, *made.decode)] == [
+        *("prefill-1", "decode-1", "decode-2"),
+    ]
+    more = one_more("decode", made.decode, ())
+    assert (more.name, flags(more.argv)["--name"]) == ("decode-3", "decode-3")
+
+
 def test_all_workers_get_the_length() -> None:
     made = plan(max_model_len=77)
     assert [flags(child.argv)["--max-model-len"] for child in (*made.prefill, *made.decode)] == ["77", "77"]
@@ -245,7 +254,7 @@ def test_one_more_worker_is_as_the_others_of_its_role() -> None:
     made = plan(prefill=2, decode=1)
     running = [*made.prefill, *made.decode]
     more = one_more("decode", running, ())
-    assert (more.name, more.argv) == ("decode-2", made.decode[0].argv)
+    assert (more.name, more.argv) == ("decode-2", plan(prefill=2, decode=2, threads_per_worker=2).decode[1].argv)
     assert one_more("prefill", [made.prefill[1], *made.decode], ()).name == "prefill-1"
 
 

@@ -66,6 +66,7 @@ def worker(worker_id: str, role: Role = Role.PREFILL, **changes: Any) -> dict[st
     """One worker, as the router shows it."""
     given: dict[str, Any] = {
         "id": worker_id,
+        "name": "",
         "url": "http://127.0.0.1:1",
         "role": role,
         "kind": "baton",

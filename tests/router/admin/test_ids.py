@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from core.protocol.errors import NotFoundError
@@ -102,6 +103,18 @@ async def test_a_silent_router_may_have_the_one_that_is_meant(cluster: Cluster) 
         assert "0123456789ab" in body["error"]["message"]
     assert await abort(cluster, short(x.request_id)) == (200, {"aborted": [x.request_id]})
     await task
+
+
+async def test_a_worker_is_drained_by_its_name(cluster: Cluster) -> None:
+    await cluster.add("decode")
+    status = cluster._status(cluster.workers[0])
+    record = msgspec.structs.replace(status.record, name="decode-1")
+    cluster.services.pool.apply([])
+    cluster.services.pool.apply([msgspec.structs.replace(status, record=record)])
+    answer = (await cluster.client.post("/admin/workers/decode-1/drain")).json()
+    assert (answer["id"], answer["draining"]) == ("d0", True)
+    assert (await cluster.client.get("/admin/workers")).json()["workers"][0]["name"] == "decode-1"
+    assert (await cluster.client.post("/admin/workers/decode-/resume")).status_code == 404
 
 
 class TestWorkers:
