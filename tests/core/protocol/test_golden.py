@@ -131,7 +131,7 @@ JSON: list[tuple[Any, bytes]] = [
         WorkerAnnouncement(id="w1", ttl_ms=3000, entry=STATUS),
         b'{"worker_id":"w1","ttl_ms":3000,"sequence":0,"status":{"record":{"worker_id":"w1","engine_id":"e1","role":"prefil'
         b'l","model":"m","url":"http://h:1","internal_url":"http://h:2","compatibility_hash":"c","max_model_le'
-        b'n":100,"block_size":16,"num_blocks":10,"max_num_seqs":4,"tp":2,"weights_fingerprint":"f","root":"/models/m","created":1700000000,"adapters":[{"name":"a","root":"/adapters/a","fingerprint":"f2"}],"version":"0.1.0","sampling_defaults":{}},"load":{"running":1,"waiting":0,"rea'
+        b'n":100,"block_size":16,"num_blocks":10,"max_num_seqs":4,"tp":2,"weights_fingerprint":"f","root":"/models/m","created":1700000000,"adapters":[{"name":"a","root":"/adapters/a","fingerprint":"f2"}],"version":"0.1.0","sampling_defaults":{},"name":""},"load":{"running":1,"waiting":0,"rea'
         b'ding":0,"free_blocks":0,"cached_blocks":0,"pinned_blocks":0,"leased_blocks":0,"leases":0,"draining":'
         b'true,"peers_connecting":0,"peers_connected":0,"peers_failed":1,"peer_errors":{"e2":"timeout: x"}}}}',
     ),

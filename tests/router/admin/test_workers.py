@@ -138,7 +138,7 @@ async def test_what_runs_on_a_deleted_worker_is_finished(cluster: Cluster, pair:
     await cluster.until_state("reading")
     for worker in pair:
         assert (await cluster.client.delete(f"/admin/workers/{worker.url}")).json()["id"] == worker.url
-    assert (await cluster.client.get("/admin/workers")).json() == {"workers": []}
+    assert (await cluster.client.get("/admin/workers")).json() == {"workers": [], "lost": []}
     cluster.announce()
     assert (await cluster.post(chat())).status_code == 503
     hang.release.set()
