@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypedDict, TypeVar
 
 import msgspec
 from msgspec import field
@@ -10,6 +10,8 @@ from msgspec import field
 from core.protocol.errors import UpstreamError
 
 _T = TypeVar("_T")
+#: A whole number that can be written again.
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
 class _Function(msgspec.Struct):
@@ -34,8 +36,18 @@ class Delta(msgspec.Struct):
     tool_calls: list[CallDelta] | None = None
 
 
+class _Alternative(TypedDict, total=False):
+    token: str
+    bytes: list[Count] | None
+    logprob: float | None
+
+
+class _Token(_Alternative, total=False):
+    top_logprobs: list[_Alternative] | None
+
+
 class _Logprobs(msgspec.Struct):
-    content: list[dict[str, Any]] | None = None
+    content: list[_Token] | None = None
 
 
 class ChatChoice(msgspec.Struct):
@@ -50,22 +62,23 @@ class ChatChoice(msgspec.Struct):
     @property
     def tokens(self) -> list[dict[str, Any]]:
         """The logprobs of its tokens; empty if none were asked for."""
-        return (self.logprobs.content or []) if self.logprobs is not None else []
+        found: list[Any] | None = None if self.logprobs is None else self.logprobs.content
+        return found or []
 
 
 class _PromptDetails(msgspec.Struct):
-    cached_tokens: int | None = None
+    cached_tokens: Count | None = None
 
 
 class _CompletionDetails(msgspec.Struct):
-    reasoning_tokens: int | None = None
+    reasoning_tokens: Count | None = None
 
 
 class Usage(msgspec.Struct):
     """The counts of tokens."""
 
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
+    prompt_tokens: Count = 0
+    completion_tokens: Count = 0
     prompt_tokens_details: _PromptDetails | None = None
     completion_tokens_details: _CompletionDetails | None = None
 
@@ -84,7 +97,7 @@ class ChatAnswer(msgspec.Struct):
     """A whole answer, or one chunk of a stream. ``created``: Unix seconds."""
 
     choices: list[ChatChoice] = field(default_factory=list)
-    created: int = 0
+    created: Count = 0
     usage: Usage | None = None
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import orjson
+
 from router.dialects.chat_answers import Usage
 from router.dialects.parts import Kind
 
@@ -48,7 +50,9 @@ def block_of(part: Part) -> dict[str, Any]:
         case Kind.TEXT:
             return {"type": "text", "text": part.text, "citations": None}
         case Kind.CALL:
-            call = {"id": part.call_id, "name": part.name, "input": part.arguments or {}}
+            # As the model wrote it: orjson reads deeper objects than it writes.
+            given = orjson.Fragment(part.text) if part.arguments else {}
+            call = {"id": part.call_id, "name": part.name, "input": given}
             return {"type": "tool_use", **call, "caller": {"type": "direct"}}
 
 

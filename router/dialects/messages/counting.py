@@ -8,7 +8,7 @@ import msgspec
 import orjson
 
 from core.protocol.openai.tokenize import TokenizeChat, validate_tokenizing
-from router.dialects.chat_answers import decoded
+from router.dialects.chat_answers import Count, decoded
 from router.dialects.messages.chat import NAMES, prompt_of
 from router.dialects.messages.request import CountRequest, read
 from router.request.client_request import ClientRequest
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class _Tokens(msgspec.Struct):
     """The part of the worker's answer that counts."""
 
-    count: int
+    count: Count
 
 
 _decoder = msgspec.json.Decoder(_Tokens)

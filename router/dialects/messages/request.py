@@ -13,7 +13,7 @@ from pydantic import ConfigDict, Field, StrictBool, StrictStr
 from core.protocol.errors import BadRequestError
 from core.protocol.openai.choices import ChoiceFields
 from core.protocol.openai.hints import Hints
-from core.protocol.openai.objects import CountedObject, Unsupported, Whole, of_types
+from core.protocol.openai.objects import CountedObject, Unsupported, Whole, of_types, without_nulls
 from core.protocol.openai.requests import ChatRequest, Number
 from core.protocol.openai.templates import Effort, TemplateFields
 from core.protocol.openai.tools import MAX_TOOLS, FunctionName, Parameters
@@ -57,7 +57,7 @@ class Tool(OpenObject):
         if self.input_examples:
             schema = {**schema, "examples": self.input_examples}
         function = {"name": self.name, "description": self.description, "parameters": schema}
-        return {"type": "function", "function": {name: value for name, value in function.items() if value is not None}}
+        return {"type": "function", "function": without_nulls(function)}
 
 
 class ToolChoice(OpenObject):
@@ -123,7 +123,7 @@ class Prompting(OpenObject):
     cache_control: CacheControl | None = None
     #: How the history is to be shortened. Nothing is, and the answer says so.
     context_management: dict[str, Any] | None = None
-    #: There is one.
+    #: Changes nothing: every answer comes as fast as it can.
     speed: Literal["standard", "fast"] | None = None
 
     #: This needs a store.

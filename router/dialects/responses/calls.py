@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pydantic_core import from_json
+import orjson
+from pydantic_core import from_json, to_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,9 +17,12 @@ INPUT = "input"
 
 
 def _object(arguments: str) -> dict[str, Any]:
-    """The arguments, as far as they have come; empty if they are no object."""
+    """The arguments, as far as they have come; empty if they are no object.
+
+    They are written and read once more because ``from_json`` makes integers that orjson does not write.
+    """
     try:
-        found = from_json(arguments, allow_partial="trailing-strings")
+        found = orjson.loads(to_json(from_json(arguments, allow_partial="trailing-strings"), inf_nan_mode="null"))
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}

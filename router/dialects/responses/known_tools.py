@@ -17,7 +17,6 @@ def _schema(required: tuple[str, ...], **properties: dict[str, Any]) -> dict[str
 
 #: The parameters of the function that a custom tool becomes.
 TEXT_INPUT = _schema((INPUT,), input=_TEXT)
-#: What a model is told of tools of which clients name no more than the type.
 KNOWN: dict[str, tuple[str, dict[str, Any]]] = {
     "local_shell": (
         "Runs a program on the user's machine. The command is a list of words.",

@@ -1,4 +1,4 @@
-"""``tool_choice``, where it is more than a word."""
+"""``tool_choice``, where it is more than a word, and which tools it means. Pure."""
 
 from __future__ import annotations
 
@@ -14,8 +14,23 @@ from router.dialects.responses.calls import CLIENT_RUN, CUSTOM, FUNCTION
 if TYPE_CHECKING:
     from router.dialects.responses.tools import Offered
 
-_NAMED = {"function": FUNCTION, "custom": CUSTOM}
-_SHAPES = {**_NAMED, **CLIENT_RUN}
+#: The types of tools that clients name, by the types of the items of their calls.
+_NAMED = {FUNCTION.item: "function", CUSTOM.item: "custom"}
+_NAMESPACE = "namespace"
+#: The types of references that have to mean a tool of the request.
+_KNOWN = frozenset({*_NAMED.values(), *CLIENT_RUN})
+
+#: The type, the name and the namespace of a reference, as far as its type has them.
+Key = tuple[str, str, str | None]
+
+
+def keys_of(tool: Offered) -> set[Key]:
+    """The keys of all references that mean this tool."""
+    kind = _NAMED.get(tool.shape.item)
+    if kind is None:
+        return {(tool.name, "", None)}
+    keys: set[Key] = {(kind, tool.name, None), (kind, tool.name, tool.namespace)}
+    return keys if tool.namespace is None else keys | {(_NAMESPACE, tool.namespace, None)}
 
 
 class ToolReference(OpenObject):
@@ -25,18 +40,17 @@ class ToolReference(OpenObject):
     name: StrictStr = ""
     namespace: StrictStr | None = None
 
-    def means(self, tool: Offered) -> bool:
-        """Whether it is this tool, or has this tool in it."""
-        if self.type == "namespace":
-            return tool.namespace == self.name
-        if self.type in _NAMED and (self.name != tool.name or self.namespace not in (None, tool.namespace)):
-            return False
-        return _SHAPES.get(self.type) is tool.shape
+    @property
+    def key(self) -> Key:
+        """Equal for references that mean the same."""
+        if self.type == _NAMESPACE:
+            return self.type, self.name, None
+        return (self.type, self.name, self.namespace) if self.type in _NAMED.values() else (self.type, "", None)
 
     @property
     def has_to_exist(self) -> bool:
         """Whether a model that has no such tool cannot do what the client wants."""
-        return self.type in _SHAPES
+        return self.type in _KNOWN
 
 
 class AllowedTools(OpenObject):
@@ -53,5 +67,5 @@ ToolChoice = Annotated[
         Annotated[AllowedTools, Tag("AllowedTools")] | Annotated[ToolReference, Tag("ToolReference")],
         by_type({"allowed_tools": "AllowedTools"}, "ToolReference"),
     ],
-    of_types((*_SHAPES, "allowed_tools"), "choices"),
+    of_types(_KNOWN | {"allowed_tools"}, "choices"),
 ]

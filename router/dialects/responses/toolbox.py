@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from core.protocol.errors import BadRequestError
 from core.protocol.excerpts import excerpt
+from core.protocol.openai.tools import MAX_TOOLS
 from router.dialects.responses.calls import FUNCTION
-from router.dialects.responses.tool_choice import AllowedTools, ToolReference
+from router.dialects.responses.tool_choice import AllowedTools, ToolReference, keys_of
 from router.dialects.responses.tools import Offered
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from router.dialects.responses.tool_choice import Key
     from router.dialects.responses.tools import Tool
 
 
@@ -28,15 +30,15 @@ class Toolbox:
 
     def for_chat(self, choice: str | ToolReference | AllowedTools | None) -> dict[str, Any]:
         """The chat's fields. Of tools that may not be called the model is not told. Raises BadRequestError."""
-        tools = list(self._offered.values())
+        names: Iterable[str] = self._offered
         chosen: Any = choice
         if isinstance(choice, AllowedTools):
-            allowed = [tool.function["name"] for reference in choice.tools for tool in self._meant(reference)]
-            tools, chosen = [tool for tool in tools if tool.function["name"] in allowed], choice.mode
+            allowed = set(self._meant(choice.tools))
+            names, chosen = [name for name in self._offered if name in allowed], choice.mode
         elif isinstance(choice, ToolReference):
-            chosen = {"type": "function", "function": {"name": self._meant(choice)[0].function["name"]}}
+            chosen = {"type": "function", "function": {"name": self._meant([choice])[0]}}
         return {
-            "tools": [{"type": "function", "function": tool.function} for tool in tools] or None,
+            "tools": [{"type": "function", "function": self._offered[name].function} for name in names] or None,
             "tool_choice": chosen,
         }
 
@@ -45,19 +47,37 @@ class Toolbox:
         return self._offered.get(name) or Offered(FUNCTION, name, None, {})
 
     def _add(self, tool: Offered) -> None:
+        """Of a tool that comes again the newest counts: a search may find a newer schema."""
         name = tool.function["name"]
-        if self._offered.setdefault(name, tool)[:3] != tool[:3]:
+        if self._offered.get(name, tool)[:3] != tool[:3]:
             raise BadRequestError(
                 f"'tools' has two that the model would know as '{excerpt(name)}'.", param="tools", code="invalid_value"
             )
-
-    def _meant(self, reference: ToolReference) -> list[Offered]:
-        """The tools that are meant. There may be none only if the reference is to what the model is not offered."""
-        found = [tool for tool in self._offered.values() if reference.means(tool)]
-        if not found and reference.has_to_exist:
+        self._offered[name] = tool
+        if len(self._offered) > MAX_TOOLS:
             raise BadRequestError(
-                f"'tool_choice' names '{excerpt(reference.name or reference.type)}', which is none of 'tools'.",
-                param="tool_choice",
-                code="invalid_value",
+                f"'tools' has more than {MAX_TOOLS} tools, with those in namespaces and those that came later.",
+                param="tools",
+                code="array_above_max_length",
             )
+
+    def _meant(self, references: Iterable[ToolReference]) -> list[str]:
+        """The names of the tools that are meant."""
+        names = self._names()
+        different = {reference.key: reference for reference in references}
+        for key, reference in different.items():
+            if key not in names and reference.has_to_exist:
+                raise BadRequestError(
+                    f"'tool_choice' names '{excerpt(reference.name or reference.type)}', which is none of 'tools'.",
+                    param="tool_choice",
+                    code="invalid_value",
+                )
+        return [name for key in different for name in names.get(key, ())]
+
+    def _names(self) -> dict[Key, list[str]]:
+        """The names of the offered tools, by the keys of the references that mean them."""
+        found: dict[Key, list[str]] = {}
+        for name, tool in self._offered.items():
+            for key in keys_of(tool):
+                found.setdefault(key, []).append(name)
         return found

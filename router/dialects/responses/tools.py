@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 from pydantic import BeforeValidator, ConfigDict, Field, StrictBool, StrictStr, Tag
 from pydantic_core import PydanticCustomError
 
-from core.protocol.openai.objects import UNSUPPORTED_TYPE, CountedObject, by_type
+from core.protocol.openai.objects import UNSUPPORTED_TYPE, CountedObject, by_type, without_nulls
 from core.protocol.openai.tools import MAX_TOOLS, FunctionName, Parameters
 from router.dialects.responses.calls import CLIENT_RUN, CUSTOM, FUNCTION, CallShape
 from router.dialects.responses.known_tools import KNOWN, TEXT_INPUT
@@ -68,7 +68,7 @@ class _Named(_Tool):
     def _offered(self, shape: CallShape, namespace: str | None, more: dict[str, Any]) -> Iterator[Offered]:
         if self.allowed_callers is None or "direct" in self.allowed_callers:
             function = {"name": chat_name(self.name, namespace), "description": self.description, **more}
-            yield Offered(shape, self.name, namespace, _without_nulls(function))
+            yield Offered(shape, self.name, namespace, without_nulls(function))
 
 
 class FunctionTool(_Named):
@@ -172,7 +172,3 @@ Tool = Annotated[
     BeforeValidator(_check_type),
 ]
 Tools = Annotated[list[Tool], Field(max_length=MAX_TOOLS, fail_fast=True)]
-
-
-def _without_nulls(found: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in found.items() if value is not None}

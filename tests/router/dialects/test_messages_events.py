@@ -256,3 +256,17 @@ def test_the_message_depends_on_the_texts_and_not_on_their_pieces(
     message["tool_calls"] = [whole_call(0, "f", "{}")]
     found = message_of(MessageTranslation(BODY, ID).whole(whole(message, "tool_calls")))
     assert accumulated(message_events(data.decode())).to_dict(exclude_none=True) == found.to_dict(exclude_none=True)
+
+
+def test_arguments_that_are_nested_deeply_come_as_the_model_wrote_them() -> None:
+    """orjson reads them, and would not write them."""
+    arguments = '{{"a":{}{}}}'.format("[" * 300, "]" * 300)
+    answer = MessageTranslation(BODY, ID).whole(whole({"tool_calls": [whole_call(0, "get", arguments)]}, "tool_calls"))
+    assert b'"input":%b' % arguments.encode() in answer
+
+
+@pytest.mark.parametrize("name", ["prompt_tokens", "completion_tokens"])
+def test_a_count_beyond_64_bits_is_the_workers_fault(name: str) -> None:
+    answer = {**json.loads(whole(MESSAGE)), "usage": {name: 2**64}}
+    with pytest.raises(UpstreamError):
+        MessageTranslation(BODY, ID).whole(json.dumps(answer).encode())

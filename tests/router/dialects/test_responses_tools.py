@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+import sys
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from core.protocol.errors import BadRequestError
+from core.protocol.openai.tools import MAX_TOOLS
 from router.dialects.responses.translation import NAMES, ResponseTranslation
 from router.dialects.stream import DialectStream
 from tests.kits.dialects.chats import argues, calls, ends, role, whole, whole_call
 from tests.kits.strict_types import response_events, response_of
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 ID = "ab" * 16
 GRAMMAR = {"type": "grammar", "syntax": "lark", "definition": 'start: "a"'}
 CUSTOM = {"type": "custom", "name": "patch", "description": "Patches.", "format": GRAMMAR}
+SAID = {"role": "user", "content": "hi"}
 FUNCTION = {"type": "function", "name": "get", "parameters": {"type": "object"}}
 NAMESPACE = {"type": "namespace", "name": "crm", "description": "", "tools": [FUNCTION, CUSTOM]}
 SEARCH = {"type": "tool_search", "execution": "client", "description": "Searches.", "parameters": {"type": "object"}}
@@ -175,6 +181,60 @@ def test_only_some_may_be_allowed() -> None:
         translation(FUNCTION, tool_choice={"type": "local_shell"})
 
 
+@pytest.mark.parametrize("kind", ["tool_search_output", "additional_tools"])
+def test_the_newest_of_a_tool_that_comes_again_is_offered(kind: str) -> None:
+    newer = {**FUNCTION, "parameters": {"type": "object", "required": ["a"]}}
+    later = {"type": kind, "role": "developer", "tools": [newer]}
+    assert functions(FUNCTION, CUSTOM, input=[later, SAID])["get"]["parameters"] == newer["parameters"]
+
+
+def test_namespaces_have_no_more_tools_than_a_request_may_have() -> None:
+    def offer(count: int) -> None:
+        some = {
+            "type": "namespace",
+            "name": "a",
+            "tools": [{"type": "function", "name": f"f{i}"} for i in range(count)],
+        }
+        choice = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "get"}]}
+        assert functions(FUNCTION, some, some, tool_choice=choice).keys() == {"get"}
+
+    offer(MAX_TOOLS - 1)
+    with pytest.raises(BadRequestError, match=f"more than {MAX_TOOLS} tools"):
+        offer(MAX_TOOLS)
+
+
+def _num_calls(num_tools: int, references: list[dict[str, Any]]) -> int:
+    """How often Python calls something while a request that allows some of its tools is translated."""
+    tools = [{"type": "function", "name": f"f{number}"} for number in range(num_tools)]
+    choice = {"type": "allowed_tools", "mode": "auto", "tools": references}
+    found = 0
+
+    def count(_frame: Any, event: str, _arg: Any) -> None:
+        nonlocal found
+        found += event == "call"
+
+    sys.setprofile(count)
+    try:
+        translation({"type": "namespace", "name": "crm", "tools": tools}, tool_choice=choice)
+    finally:
+        sys.setprofile(None)
+    return found
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        pytest.param(lambda number: {"type": "function", "name": f"f{number}"}, id="each"),
+        pytest.param(lambda _: {"type": "namespace", "name": "crm"}, id="the same"),
+        pytest.param(lambda number: {"type": "namespace", "name": f"zz{number}"}, id="none"),
+    ],
+)
+def test_an_allowed_tool_costs_the_same_however_many_there_are(reference: Callable[[int], dict[str, Any]]) -> None:
+    _num_calls(1, [reference(0)])
+    few, many = (_num_calls(count, [reference(number) for number in range(count)]) for count in (50, 500))
+    assert many <= 12 * few
+
+
 # --- what the model calls
 
 
@@ -230,6 +290,24 @@ def test_a_call_in_which_an_answer_was_cut_off_is_incomplete() -> None:
 def test_what_the_model_makes_up_is_called_as_a_function() -> None:
     item = called(CUSTOM, "made_up", "{}")
     assert (item.type, item.name, item.arguments) == ("function_call", "made_up", "{}")
+
+
+HUGE = "9" * 20
+
+
+@pytest.mark.parametrize(
+    ("arguments", "given"),
+    [
+        (f'{{"timeout_ms":{HUGE}}}', {"timeout_ms": 1e20}),
+        (f'{{"timeout_ms":{HUGE},"user":"a', {"timeout_ms": 1e20, "user": "a"}),
+        ('{"timeout_ms":%s}' % ("9" * 400), {}),
+        ('{"timeout_ms":NaN}', {"timeout_ms": None}),
+        ('{{"timeout_ms":{}{}}}'.format("[" * 300, "]" * 300), {}),
+    ],
+)
+def test_arguments_that_cannot_be_written_again_end_no_answer(arguments: str, given: dict[str, Any]) -> None:
+    found = json.loads(translation(LOCAL_SHELL).whole(whole({"tool_calls": [whole_call(0, "local_shell", arguments)]})))
+    assert found["output"][0]["action"] == {"type": "exec", "command": [], "env": {}, **given}
 
 
 # --- what comes back
