@@ -125,12 +125,10 @@ async def test_a_call_and_what_came_of_it(client: AsyncOpenAI) -> None:
     ("change", "status", "param"),
     [
         ({"model": "gpt-4"}, 404, "model"),
-        ({"store": True}, 400, "store"),
         ({"previous_response_id": "resp_1"}, 400, "previous_response_id"),
-        ({"tools": [{"type": "web_search"}]}, 400, "tools[0]"),
+        ({"tools": [{"type": "file_search", "vector_store_ids": ["v"]}]}, 400, "tools[0]"),
         ({"max_output_tokens": 1_000_000}, 400, "max_output_tokens"),
         ({"input": "lease " * 20_000}, 400, "input"),
-        ({"reasoning": {"effort": "low"}}, 400, "reasoning.effort"),
         (
             {"text": {"format": {"type": "json_schema", "name": "s", "schema": {"uniqueItems": True}}}},
             400,
@@ -229,12 +227,7 @@ async def test_a_stop_sequence_ends_a_message(claude: AsyncAnthropic) -> None:
         ({"max_tokens": 1_000_000}, anthropic.BadRequestError, "max_tokens"),
         ({"messages": [{"role": "user", "content": "lease " * 20_000}]}, anthropic.BadRequestError, "messages"),
         ({"tools": [{"type": "bash_20250124", "name": "bash"}]}, anthropic.BadRequestError, "tools[0]"),
-        (
-            {"thinking": {"type": "enabled", "budget_tokens": 1024}, "max_tokens": 2000},
-            anthropic.BadRequestError,
-            "thinking",
-        ),
-        ({"extra_body": {"foo": 1}}, anthropic.BadRequestError, "foo"),
+        ({"extra_body": {"mcp_servers": [{"name": "m"}]}}, anthropic.BadRequestError, "mcp_servers"),
     ],
 )
 async def test_errors_name_the_parameter_of_a_message(

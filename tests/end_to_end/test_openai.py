@@ -120,7 +120,7 @@ async def test_one_token_is_a_whole_answer(client: AsyncOpenAI, stack: Stack) ->
     [
         ({"model": "gpt-4"}, 404, "model", "model_not_found"),
         ({"n": 1_000}, 400, "n", "integer_above_max_value"),
-        ({"temperature": 3}, 400, "temperature", "integer_above_max_value"),
+        ({"temperature": -1}, 400, "temperature", "integer_below_min_value"),
         ({"messages": []}, 400, "messages", "empty_array"),
         ({"messages": [{"role": "user", "content": "lease " * 20_000}]}, 400, "messages", "context_length_exceeded"),
         ({"max_tokens": 1_000_000}, 400, "max_tokens", "context_length_exceeded"),

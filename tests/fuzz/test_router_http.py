@@ -194,7 +194,8 @@ def test_a_body_in_a_dialect_with_any_values(served: Served, path: str) -> None:
 @pytest.mark.parametrize("body", NASTY_TEXTS, ids=range(len(NASTY_TEXTS)))
 def test_a_nasty_body(served: Served, path: str, body: bytes) -> None:
     answer = served.send("POST", path, body)
-    assert answer.status_code >= 400
+    is_not_asked = path.endswith("/count_tokens") and b'"max_tokens"' in body  # it has no such parameter
+    assert answer.status_code >= 400 or is_not_asked
     served.tried("a client's body", answer)
 
 

@@ -126,7 +126,7 @@ async def test_what_names_other_requests_and_hosts_is_taken_out(cluster: Cluster
 class TestPriority:
     @pytest.fixture
     def settings(self) -> RouterSettings:
-        return make_settings(priority_classes=["urgent=-5", "normal=0"])
+        return make_settings(priority_classes=["urgent=-5", "normal=0"], client_priority="trusted")
 
     async def test_that_of_the_header_is_the_routers_alone(self, cluster: Cluster) -> None:
         server, _ = await add_vllm(cluster, "both")

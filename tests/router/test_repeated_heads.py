@@ -34,6 +34,7 @@ def settings() -> RouterSettings:
         api_keys=["key"],
         cors_origins=[PAGE],
         priority_classes=["urgent=-5", "usual=0"],
+        client_priority="trusted",
         max_body_bytes=4096,
         max_requests=1,
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.kits.router.cluster import Cluster, chat, events, spoken
+from tests.kits.router.cluster import Cluster, chat, events, make_settings, spoken
 from tests.kits.router.stub_workers import FIRST_TOKEN, Hang, StubWorker, word
 
 COMPLETION = {"model": "m", "prompt": "hi", "max_tokens": 4}
@@ -190,6 +190,7 @@ async def eventually_done(cluster: Cluster) -> None:
         await cluster.until_state(state, 0)
 
 
+@pytest.mark.parametrize("settings", [make_settings(client_priority="trusted")])
 async def test_held_requests_go_by_priority_then_age(cluster: Cluster) -> None:
     _, d = await pair(cluster)
     cluster.limits["d1"] = 1

@@ -291,7 +291,7 @@ async def test_a_blip_of_the_side_channel_changes_nothing(watched: Watched) -> N
         ({"version": {"detail": "Not Found"}}, "/version does not name a version"),
         ({"version": {"version": "\x00"}}, "/version does not name a version"),
         ({"health": 404}, "/health is answered with status 404"),
-        ({"models_status": 401}, "asks for an API key"),
+        ({"models_status": 401}, "asks for another API key"),
     ],
 )
 async def test_what_is_not_vllm_is_never_used(watched: Watched, change: dict[str, Any], said: str) -> None:

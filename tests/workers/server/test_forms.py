@@ -121,7 +121,7 @@ async def test_schemas_of_tools_are_bounded_before_they_are_rewritten() -> None:
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "tools")
 
 
-@pytest.mark.parametrize("depth", [150, 480])
+@pytest.mark.parametrize("depth", [150, 380])
 async def test_schemas_of_tools_that_are_nested_too_deeply(depth: int) -> None:
     schema: dict[str, Any] = {"type": "object"}
     for _ in range(depth):
