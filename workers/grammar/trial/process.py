@@ -47,6 +47,8 @@ class TrialProcess:
         self._trying: asyncio.Task[Tried] | None = None
         self._process: Process | None = None
         self._streams: Streams | None = None
+        #: The last process that was killed, until it is gone.
+        self._dying: asyncio.Task[int] | None = None
 
     def __repr__(self) -> str:
         return f"<TrialProcess pid={self.pid}>"
@@ -111,4 +113,6 @@ class TrialProcess:
             if process.returncode is None:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(process.pid, signal.SIGKILL)
-            await process.wait()
+            self._dying = asyncio.create_task(process.wait())
+        if self._dying is not None:  # also where a cancellation has cut off who waited for it before
+            await asyncio.shield(self._dying)
