@@ -107,6 +107,25 @@ def _client(kind: type[ClientT], url: str, options: dict[str, Any]) -> ClientT:
     return client
 
 
+def close(client: redis.Redis) -> None:
+    """Close the client's connections, and those to its Sentinels."""
+    client.close()
+    for sentinel in _sentinels(client):
+        sentinel.close()
+
+
+async def aclose(client: redis.asyncio.Redis) -> None:
+    """The same for asyncio."""
+    await client.aclose()
+    for sentinel in _sentinels(client):
+        await sentinel.aclose()
+
+
+def _sentinels(client: redis.Redis | redis.asyncio.Redis) -> list[Any]:
+    manager = getattr(client.connection_pool, "sentinel_manager", None)
+    return [] if manager is None else manager.sentinels
+
+
 def _of_sentinels(kind: type[ClientT], url: str, options: dict[str, Any]) -> ClientT:
     """A client of the primary; each of its connections asks the Sentinels where that is."""
     is_async = issubclass(kind, redis.asyncio.Redis)

@@ -15,7 +15,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from core.process.clock import monotonic_ms
-from core.redis_client import connect
+from core.redis_client import aclose, connect
 from core.registry.announcement import MAX_BYTES, EntryT, NotAnAnnouncementError, encode
 from core.registry.complaints import Complaints, printable
 from core.registry.signature import UntrustedError, sign, verify
@@ -128,8 +128,8 @@ class RedisRegistry(Generic[EntryT]):
                 await self._until_back()
 
     async def close(self) -> None:
-        await self._redis.aclose()
-        await self._pubsub_client.aclose()
+        await aclose(self._redis)
+        await aclose(self._pubsub_client)
 
     def _next_sequence(self) -> int:
         if self._key is not None:

@@ -36,6 +36,7 @@ class Door:
     def __init__(self, pair: RedisPair) -> None:
         self._pair = pair
         self._pumps: list[asyncio.Task[None]] = []
+        self._writers: list[asyncio.StreamWriter] = []
 
     async def open(self) -> str:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
@@ -45,20 +46,24 @@ class Door:
         self._server.close()
         for pump in self._pumps:
             await end_task(pump)
+        for writer in self._writers:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.append(writer)
         from_server, to_server = await asyncio.open_connection("127.0.0.1", self._pair.primary.port)
-        self._pumps += [asyncio.create_task(self._pump(*pair)) for pair in ((reader, to_server), (from_server, writer))]
+        self._writers.append(to_server)
+        both = (reader, to_server), (from_server, writer)
+        self._pumps += [asyncio.create_task(self._pump(*one)) for one in both]
 
     @staticmethod
     async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
-            try:
-                while data := await reader.read(2**16):
-                    writer.write(data)
-            finally:
-                writer.close()
-                await writer.wait_closed()
+            while data := await reader.read(2**16):
+                writer.write(data)
+        writer.close()
 
 
 @pytest.fixture

@@ -38,6 +38,7 @@ SHOWN = {
     "router/app.py": "`created` of a model",
     "router/dashboard/live.py": "the time of a snapshot",
     "router/steps/exit.py": "when a request ended, for the dashboard",
+    "router/pool/lost.py": "since when a worker is gone, for `/admin/workers`",
     "router/peers/presence.py": "since when a router is alive, for `/admin/routers`",
     "router/tracing/provider.py": "the time of a span",
     "router/dialects/responses/translation.py": "`completed_at` of a response",

@@ -336,7 +336,7 @@ async def end(cluster: Cluster, how: str, writer: asyncio.StreamWriter) -> None:
         for on_over in list(cluster.leases.tracked.values()):
             on_over(LeaseState.UNKNOWN)
         (d1,) = (worker for worker in cluster.services.pool if worker.worker_id == "d1")
-        d1.limit = 8
+        d1.limit, d1.full_at = 8, None
         cluster.services.pool.room_changed()
 
 
@@ -347,7 +347,7 @@ async def test_a_request_that_is_ended(cluster: Cluster, state: str) -> None:
     with without_collector(KINDS) as survivors:
         for one, how in product(STREAMED if state == "decoding" else EVERY, HOW if state == "held" else HOW[:3]):
             limits["p0"].limit = 0 if state == "queued" else 8
-            limits["d1"].limit = 0 if state == "held" else 8
+            limits["d1"].full_at = 0 if state == "held" else None
             if state in ("prefilling", "reading"):
                 (p if state == "prefilling" else d).script.extend([Hang()] * 2)
             elif state == "decoding":

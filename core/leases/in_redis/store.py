@@ -21,7 +21,7 @@ from core.leases.in_redis.lua_script import Call, LuaScript
 from core.leases.in_redis.wakeups import RedisWakeups
 from core.leases.model import DEAD_ENGINE_MARGIN_MS, OUTCOME_MEMORY_MS
 from core.leases.store import LeaseStoreError
-from core.redis_client import connect
+from core.redis_client import close, connect
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -126,8 +126,8 @@ class RedisLeaseStore:
         return RedisWakeups(self._pubsub_client, wake_channel(engine_id), self._socket_timeout_s)
 
     def close(self) -> None:
-        self._redis.close()
-        self._pubsub_client.close()
+        close(self._redis)
+        close(self._pubsub_client)
 
     def _complain(self, engine_id: str, num_foreign: int) -> None:
         """Log once for each engine: every listing finds the same members."""
