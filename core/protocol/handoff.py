@@ -14,16 +14,27 @@ History
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
 
 #: What the router puts into the request to P (vLLM's spelling).
 ASK_PREFILL: dict[str, Any] = {"do_remote_decode": True}
 #: Most choices that may read the blocks of one lease.
 MAX_READERS = 1024
+#: vLLM's block for what a layer with a sliding window does not need any more, ``BlockPool.null_block``: the first block
+#: of all. It holds nothing, so as data it would be another text.
+NULL_BLOCK = 0
 #: Between a lease's id and a reader's number. No id of a lease of Baton's has it.
 _READER = "_"
+
+
+def names_null_block(block_ids: Iterable[Sequence[int]]) -> bool:
+    """Whether P has given up a block of those that it hands over: a list for each group of layers cached alike."""
+    return any(NULL_BLOCK in group for group in block_ids)
 
 
 def reader_name(lease_id: str, reader: int) -> str:

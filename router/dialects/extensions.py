@@ -6,7 +6,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import Field, StrictStr, ValidationError
 
-from core.protocol.openai.objects import CountedObject, StrictObject, Whole
+from core.protocol.openai.objects import CountedObject, StrictObject, Whole, without_nulls
 from core.protocol.openai.requests import MAX_PRIORITY, MAX_SALT_CHARS, Seed, blame
 
 
@@ -23,8 +23,8 @@ class Extended(StrictObject):
     @property
     def extensions(self) -> dict[str, Any]:
         """The fields of this class that the client gave."""
-        given = {name: getattr(self, name) for name in Extended.model_fields}
-        return {name: value for name, value in given.items() if value is not None}
+        given: dict[str, Any] = without_nulls({name: getattr(self, name) for name in Extended.model_fields})
+        return given
 
 
 E = TypeVar("E", bound=CountedObject)
@@ -33,6 +33,6 @@ E = TypeVar("E", bound=CountedObject)
 def checked(kind: type[E], body: dict[str, Any]) -> E:
     """Check a parsed body; raises BadRequestError that names the parameter at fault. A null is as good as nothing."""
     try:
-        return kind.model_validate({name: value for name, value in body.items() if value is not None})
+        return kind.model_validate(without_nulls(body))
     except ValidationError as error:
         raise blame(error, body) from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from pydantic import ConfigDict, model_validator
+from pydantic import model_validator
 
 from core.protocol.excerpts import excerpt
 from core.protocol.openai.objects import CountedObject
@@ -18,8 +18,6 @@ _named: set[str] = set()
 
 class OpenObject(CountedObject):
     """An object whose unknown keys are dropped. The log names each of them once."""
-
-    model_config = ConfigDict(extra="ignore")
 
     @model_validator(mode="before")
     @classmethod

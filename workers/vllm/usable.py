@@ -1,7 +1,7 @@
 """Which hand-offs D can use: P has kept all that D will look at. Pure, and knows nothing of vLLM.
 
 vLLM has a block of its own, the null block, in place of each block that a layer with a window does not need any more.
-It holds nothing, so as data it would be another text. P strikes those before the window out of what it hands over, and
+P strikes those before the window out of what it hands over, and
 D reads from no hand-off that has one.
 """
 
@@ -13,8 +13,7 @@ from typing import Any
 
 import msgspec
 
-#: ``BlockPool.null_block`` of vLLM is the first block of all.
-NULL_BLOCK = 0
+from core.protocol.handoff import NULL_BLOCK, names_null_block
 
 
 class _HandOff(msgspec.Struct):
@@ -40,6 +39,6 @@ def why_unusable(params: Mapping[str, Any], num_tokens: int) -> str:
         return f"it was prefilled in {told.pp_size} pipeline stages, of which this connector can read one only"
     if told.remote_num_tokens != num_tokens:
         return f"{told.remote_num_tokens} tokens of it were prefilled, and {num_tokens} would be read"
-    if any(NULL_BLOCK in group for group in told.remote_block_ids):
+    if names_null_block(told.remote_block_ids):
         return "one of its blocks has been given up already"
     return ""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, StrictStr, model_validator
+from pydantic import Field, StrictStr, model_validator
 from pydantic_core import PydanticCustomError
 
 from core.protocol.openai.objects import CountedObject, Unsupported, of_types, without_nulls
@@ -29,8 +29,6 @@ _PARTS = ("text", "refusal")
 class TextPart(CountedObject):
     """One part of a message's content. Only text is supported; an assistant's refusal counts as text."""
 
-    model_config = ConfigDict(extra="ignore")
-
     type: Literal["text"]
     text: StrictStr
 
@@ -44,8 +42,6 @@ class TextPart(CountedObject):
 
 class Message(CountedObject):
     """One message of a chat. A message of the assistant may have no content, or ``refusal`` in place of it."""
-
-    model_config = ConfigDict(extra="ignore")
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: StrictStr | Annotated[list[Annotated[TextPart, of_types(_PARTS, "parts")]], Field(fail_fast=True)]

@@ -23,7 +23,7 @@ UNSUPPORTED_TYPE = "unsupported_type"
 
 
 class CountedObject(BaseModel):
-    """An object whose keys are counted before they are validated.
+    """An object whose keys are counted before they are validated. Those that a class does not know are dropped.
 
     pydantic collects one complaint, with a copy of the path, for everything that is wrong. For a few MB of wrong values
     that takes seconds and gigabytes. So every list fails fast, and the keys of every object are counted first.

@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, Field, StrictBool, StrictStr, ValidationError
 
 from core.protocol.openai.messages import Message
-from core.protocol.openai.objects import StrictObject
+from core.protocol.openai.objects import StrictObject, without_nulls
 from core.protocol.openai.requests import TokenId, blame
 from core.protocol.openai.templates import TemplateFields
 
@@ -62,7 +62,7 @@ T = TypeVar("T", TokenizeText, TokenizeChat, Detokenize)
 def validate_tokenizing(kind: type[T], body: dict[str, Any]) -> T:
     """Check a parsed body; raises BadRequestError that names the parameter at fault."""
     try:
-        request = kind.model_validate({name: value for name, value in body.items() if value is not None})
+        request = kind.model_validate(without_nulls(body))
     except ValidationError as error:
         raise blame(error, body) from None
     if isinstance(request, TokenizeChat):

@@ -6,7 +6,7 @@ import re
 from typing import Annotated, Any, Literal
 
 import orjson
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, StrictBool, StrictStr, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, StrictStr, model_validator
 from pydantic_core import PydanticCustomError
 
 from core.protocol.openai.objects import CountedObject, StrictObject, without_nulls
@@ -93,8 +93,6 @@ def _as_text(arguments: Any) -> str:
 
 class _Called(CountedObject):
     """A part of a call."""
-
-    model_config = ConfigDict(extra="ignore")
 
     @model_validator(mode="before")
     @classmethod

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, StrictBool, StrictStr, Tag, model_validator
+from pydantic import Field, StrictBool, StrictStr, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
 from core.protocol.openai.messages import TextPart
@@ -30,8 +30,6 @@ Texts = StrictStr | Annotated[list[Annotated[Text, of_types(("text",), "blocks")
 class ToolReference(CountedObject):
     """A tool that a client's own search has found. The model reads its name, and learns of the tool itself as well."""
 
-    model_config = ConfigDict(extra="ignore")
-
     type: Literal["tool_reference"]
     tool_name: FunctionName
 
@@ -44,16 +42,12 @@ class ToolReference(CountedObject):
 class NamedTool(CountedObject):
     """Which tool is meant. Those of MCP servers are refused by name: nobody here asks such a server."""
 
-    model_config = ConfigDict(extra="ignore")
-
     type: Literal["tool_reference"]
     name: FunctionName
 
 
 class ToolChange(CountedObject):
     """From here on the model is told of a tool, or no more."""
-
-    model_config = ConfigDict(extra="ignore")
 
     type: Literal["tool_addition", "tool_removal"]
     tool: Annotated[NamedTool, of_types(("tool_reference",), "tools")]
@@ -70,16 +64,12 @@ SystemBlock = Annotated[
 class SystemText(CountedObject):
     """What the system says in between."""
 
-    model_config = ConfigDict(extra="ignore")
-
     type: Literal["mid_conv_system"]
     content: Annotated[list[SystemBlock], Field(fail_fast=True)]
 
 
 class Thinking(CountedObject):
     """What the assistant thought. Signatures are not checked: Baton's are empty."""
-
-    model_config = ConfigDict(extra="ignore")
 
     type: Literal["thinking"]
     thinking: StrictStr
@@ -88,15 +78,11 @@ class Thinking(CountedObject):
 class RedactedThinking(CountedObject):
     """What the assistant thought and nobody but Anthropic can read: the model is not told of it."""
 
-    model_config = ConfigDict(extra="ignore")
-
     type: Literal["redacted_thinking"]
 
 
 class ToolUse(CountedObject):
     """A call of the assistant's."""
-
-    model_config = ConfigDict(extra="ignore")
 
     type: Literal["tool_use"]
     id: StrictStr
@@ -114,8 +100,6 @@ ResultBlock = Annotated[
 
 class ToolResult(CountedObject):
     """What came of a call."""
-
-    model_config = ConfigDict(extra="ignore")
 
     type: Literal["tool_result"]
     tool_use_id: StrictStr
@@ -155,8 +139,6 @@ Block = Annotated[
 
 class Message(CountedObject):
     """One message. Those of the system may stand anywhere."""
-
-    model_config = ConfigDict(extra="ignore")
 
     role: Literal["user", "assistant", "system"]
     content: StrictStr | Annotated[list[Block], Field(fail_fast=True)]

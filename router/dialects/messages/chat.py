@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from core.protocol.errors import BadRequestError
+from core.protocol.openai.objects import without_nulls
 from router.dialects.messages.conversation import is_continued, messages_of
 from router.dialects.messages.offered import offered
 from router.dialects.names import Names
@@ -40,7 +41,8 @@ def prompt_of(request: Prompting) -> dict[str, Any]:
     }
     if is_continued(request):
         fields |= {"add_generation_prompt": False, "continue_final_message": True}
-    return {name: value for name, value in fields.items() if value is not None}
+    prompt: dict[str, Any] = without_nulls(fields)
+    return prompt
 
 
 def chat_of(request: MessagesRequest) -> dict[str, Any]:
@@ -59,7 +61,7 @@ def chat_of(request: MessagesRequest) -> dict[str, Any]:
         "user": None if request.metadata is None else request.metadata.user_id,
         **request.extensions,
     }
-    return {**prompt_of(request), **{name: value for name, value in fields.items() if value is not None}}
+    return {**prompt_of(request), **without_nulls(fields)}
 
 
 def _chosen(choice: ToolChoice) -> Any:

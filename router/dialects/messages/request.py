@@ -29,8 +29,6 @@ _ANY_OBJECT: dict[str, Any] = {"type": "object"}
 class CacheControl(CountedObject):
     """What Anthropic is to cache. Here everything is cached as long as there is room."""
 
-    model_config = ConfigDict(extra="ignore")
-
     type: Literal["ephemeral"]
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import orjson
-from pydantic import BeforeValidator, ConfigDict, Field, StrictStr, Tag, model_validator
+from pydantic import BeforeValidator, Field, StrictStr, Tag, model_validator
 
 from core.protocol.openai.messages import TextPart
 from core.protocol.openai.objects import CountedObject, by_type, of_types
@@ -52,8 +52,6 @@ Texts = StrictStr | Annotated[list[Annotated[Text, of_types(_TEXTS, "parts")]], 
 class Message(CountedObject):
     """What somebody said. Its type may be missing."""
 
-    model_config = ConfigDict(extra="ignore")
-
     type: Literal["message"] = "message"
     role: Literal["user", "assistant", "system", "developer"]
     content: Texts
@@ -70,8 +68,6 @@ class FunctionCall(CalledFunction):
 class CustomCall(CountedObject):
     """A call of a custom tool."""
 
-    model_config = ConfigDict(extra="ignore")
-
     type: Literal["custom_tool_call"]
     call_id: StrictStr
     name: StrictStr
@@ -81,8 +77,6 @@ class CustomCall(CountedObject):
 
 class _OfClientRun(CountedObject):
     """Of a tool of OpenAI's that the client runs. Some of these items have the id of the call as their own."""
-
-    model_config = ConfigDict(extra="ignore")
 
     call_id: StrictStr
 
@@ -121,8 +115,6 @@ def _told(part: Any) -> Any:
 class CallOutput(CountedObject):
     """What came of a call."""
 
-    model_config = ConfigDict(extra="ignore")
-
     type: Literal["function_call_output", "custom_tool_call_output"]
     call_id: StrictStr
     output: (
@@ -150,8 +142,6 @@ class ClientCallOutput(_OfClientRun):
 class MoreTools(CountedObject):
     """Tools that were found, or that come with this item, as if they were among ``tools`` of the request."""
 
-    model_config = ConfigDict(extra="ignore")
-
     type: Literal["tool_search_output", "additional_tools"]
     call_id: StrictStr | None = None
     tools: Tools
@@ -160,14 +150,10 @@ class MoreTools(CountedObject):
 class DroppedItem(CountedObject):
     """What a server of OpenAI's has done and what the model needs not know, since its messages say what came of it."""
 
-    model_config = ConfigDict(extra="ignore")
-
     type: StrictStr
 
 
 class _ReasoningText(CountedObject):
-    model_config = ConfigDict(extra="ignore")
-
     type: Literal["reasoning_text", "text", "summary_text"]
     text: StrictStr
 
@@ -177,8 +163,6 @@ _ReasoningTexts = Annotated[list[_ReasoningText], Field(fail_fast=True)]
 
 class ReasoningItem(CountedObject):
     """What the assistant thought. Baton's own have ``content``; of others' the summary has to do."""
-
-    model_config = ConfigDict(extra="ignore")
 
     type: Literal["reasoning"]
     content: _ReasoningTexts | None = None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
-from pydantic import BeforeValidator, ConfigDict, Field, StrictBool, StrictStr, Tag
+from pydantic import BeforeValidator, Field, StrictBool, StrictStr, Tag
 from pydantic_core import PydanticCustomError
 
 from core.protocol.openai.objects import UNSUPPORTED_TYPE, CountedObject, by_type, without_nulls
@@ -51,8 +51,6 @@ def chat_name(name: str, namespace: str | None) -> str:
 
 
 class _Tool(CountedObject):
-    model_config = ConfigDict(extra="ignore")
-
     description: StrictStr | None = None
 
     def offered(self, namespace: str | None = None) -> Iterator[Offered]:
@@ -83,8 +81,6 @@ class FunctionTool(_Named):
 
 
 class _InputFormat(CountedObject):
-    model_config = ConfigDict(extra="ignore")
-
     type: Literal["text", "grammar"]
     syntax: StrictStr = ""
     definition: StrictStr = ""
@@ -116,8 +112,6 @@ class NamespaceTool(_Tool):
 
 
 class _Environment(CountedObject):
-    model_config = ConfigDict(extra="ignore")
-
     type: StrictStr
 
 

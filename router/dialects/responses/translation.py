@@ -9,6 +9,7 @@ import orjson
 
 from core.protocol.errors import BadRequestError
 from core.protocol.openai.hints import Hints
+from core.protocol.openai.objects import without_nulls
 from core.protocol.openai.requests import NO_EFFECT, ChatRequest, validate
 from router.dialects.extensions import checked
 from router.dialects.names import Names
@@ -98,7 +99,8 @@ def chat_of(request: ResponseRequest, tools: Toolbox) -> dict[str, Any]:
         "parallel_tool_calls": None if request.parallel_tool_calls else False,
         **request.extensions,
     }
-    return {name: value for name, value in body.items() if value is not None}
+    chat: dict[str, Any] = without_nulls(body)
+    return chat
 
 
 def _complain(body: dict[str, Any]) -> None:

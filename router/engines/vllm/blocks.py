@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-#: vLLM's block for what a layer with a sliding window does not need any more. It holds nothing.
-NULL_BLOCK = 0
+from core.protocol.handoff import names_null_block
 
 
 class _HandOff(msgspec.Struct):
@@ -24,4 +23,4 @@ def lacks_block(params: bytes) -> bool:
     windows begin in different blocks, D needs one block more than P kept, and then the null block is in its place. It
     may also be there where D needs nothing of it, which cannot be told: vLLM says nowhere how long its windows are.
     """
-    return any(NULL_BLOCK in group for group in _decoder.decode(params).remote_block_ids)
+    return names_null_block(_decoder.decode(params).remote_block_ids)

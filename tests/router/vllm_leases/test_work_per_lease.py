@@ -14,6 +14,8 @@ from router.vllm_leases.unreported import Unreported
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from router.vllm_leases.book import Batch
+
 E = "engine"
 FEW, MANY = 50, 5000
 DURATION_S = 30
@@ -49,19 +51,20 @@ def hold(book: LeaseBook) -> None:
     turn(book, 0)
 
 
-def sent(book: LeaseBook) -> None:
+def taken(book: LeaseBook) -> Batch:
     book.hold(E, "new", 0)
     batch = book.take(E, 0)
     assert batch is not None
-    book.sent(batch, 1)
+    return batch
+
+
+def sent(book: LeaseBook) -> None:
+    book.sent(taken(book), 1)
     turn(book, 1)
 
 
 def not_sent(book: LeaseBook) -> None:
-    book.hold(E, "new", 0)
-    batch = book.take(E, 0)
-    assert batch is not None
-    book.not_sent(batch, 1)
+    book.not_sent(taken(book), 1)
     turn(book, 1)
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from workers.vllm.usable import NULL_BLOCK, why_unusable, without_null
+from core.protocol.handoff import NULL_BLOCK
+from workers.vllm.usable import why_unusable, without_null
 
 GOOD: dict[str, Any] = {
     "do_remote_prefill": True,
