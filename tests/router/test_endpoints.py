@@ -150,7 +150,7 @@ async def test_a_body_may_leave_out_the_only_model(cluster: Cluster) -> None:
 async def test_adapters_are_listed_with_their_model_and_served(cluster: Cluster) -> None:
     server, _ = await add_vllm(cluster, "both", adapters=("lora",))
     cards = (await cluster.client.get("/v1/models")).json()["data"]
-    assert [(card["id"], card["parent"]) for card in cards] == [("lora", "m"), ("m", None)]
+    assert [(card["id"], card["parent"]) for card in cards] == [("m", None), ("lora", "m")]
     await cluster.post({"model": "lora", "input": "hi"}, "/v1/responses")
     assert server.bodies[0]["model"] == "lora"
 
