@@ -23,9 +23,12 @@ DOWN_AFTER_MS = 1000
 
 
 def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
+    """One that leaves room for the port of a cluster's bus, which is 10,000 higher."""
+    while True:
+        with socket.socket() as sock:
+            sock.bind(("127.0.0.1", 0))
+            if (port := int(sock.getsockname()[1])) <= 65_535 - 10_000:
+                return port
 
 
 def patiently(is_so: Callable[[], bool]) -> None:
@@ -51,7 +54,11 @@ class Server:
         command = [str(find_redis_server()), str(path), *(["--sentinel"] if is_sentinel else [])]
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         self.client = redis.Redis(port=self.port, socket_timeout=5)
-        patiently(self.client.ping)
+        try:
+            patiently(self.client.ping)
+        except BaseException:
+            self.end()
+            raise
 
     @property
     def pid(self) -> int:

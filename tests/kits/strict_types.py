@@ -30,7 +30,7 @@ UNDECLARED: dict[type[BaseModel], set[str]] = {
     chat_completion_chunk.Choice: {"stop_reason", "token_ids"},
     chat_completion_chunk.ChoiceDelta: {"reasoning_content", "reasoning"},
     CompletionChoice: {"stop_reason", "token_ids", "prompt_token_ids", "prompt_logprobs"},
-    Model: {"root", "parent", "max_model_len"},
+    Model: {"root", "parent", "max_model_len", "sampling_defaults"},
 }
 M = TypeVar("M", bound=BaseModel)
 

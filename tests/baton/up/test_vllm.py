@@ -205,7 +205,9 @@ def test_gpus_and_their_memory_are_shared() -> None:
     assert '"--tensor-parallel-size","2"' in made.prefill[0].argv[-1]
     assert "--gpu-memory-utilization" not in made.prefill[0].argv[-1]
     assert '"--gpu-memory-utilization","0.45"' in plan(GPU, Machine(8, ("0",))).decode[0].argv[-1]
-    with pytest.raises(PreflightError, match="a worker of 2 ranks needs 2 GPUs, and there are 1: lower --prefill-"):
+    with pytest.raises(
+        PreflightError, match="a worker of 2 ranks needs 2 GPUs, and there are 1: lower --tp, --prefill-"
+    ):
         plan(GPU, Machine(8, ("0",)), prefill_tp=2)
 
 

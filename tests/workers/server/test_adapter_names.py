@@ -20,7 +20,13 @@ PATHS: list[tuple[str, Callable[..., dict[str, Any]]]] = [
 
 
 async def test_models_list_the_adapters_as_vllm_does() -> None:
-    same = {"object": "model", "created": 1, "owned_by": "baton", "max_model_len": MAX_MODEL_LEN}
+    same = {
+        "object": "model",
+        "created": 1,
+        "owned_by": "baton",
+        "max_model_len": MAX_MODEL_LEN,
+        "sampling_defaults": {},
+    }
     own = {"id": MODEL, "root": "/models/x", "parent": None, **same}
     adapter = {"id": ADAPTER.name, "root": ADAPTER.root, "parent": MODEL, **same}
     async with front() as worker:
