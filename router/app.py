@@ -11,26 +11,23 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from pydantic import BaseModel, Field
 
 from core.process.version import version
-from core.protocol.errors import InternalError, NotFoundError, no_such_model
-from core.protocol.openai.passed_on import PassedOn
-from core.protocol.openai.requests import ChatRequest, CompletionRequest
+from core.protocol.errors import NotFoundError, no_such_model
 from router.admin import admin_router
 from router.dashboard.recorder import HistoryRecorder
 from router.dashboard.routes import dashboard_router
-from router.dialects.known import DIALECTS
 from router.edge.auth import AdminKeys, BearerKeys
 from router.edge.error_pages import use_our_errors
 from router.front import Front
 from router.internal.group_metrics import group_families
+from router.pages.answers import ErrorAnswer
+from router.pages.calls import document_calls
 from router.pages.home import home_routes
 from router.pages.reference import reference_routes
 from router.pool.missing import MissingWorkers
 from router.pool.readiness import ReadyStatus
-from router.request.endpoints import ENDPOINTS
 
 if TYPE_CHECKING:
     from router.admin.lease_view import LeaseListing
-    from router.request.endpoints import Endpoint
     from router.services import Services
 
 
@@ -87,28 +84,21 @@ class Load(BaseModel):
     server_load: int = Field(description="Requests that have come and are not over.")
 
 
-class ErrorObject(BaseModel):
-    """What went wrong."""
-
-    message: str
-    type: str
-    param: str | None
-    code: str | None
-
-
-class ErrorAnswer(BaseModel):
-    """Every error, as OpenAI's clients read it."""
-
-    error: ErrorObject
-    request_id: str | None = Field(None, description="As in the header x-request-id; of completions only.")
-
-
 #: In the schema, the answer for all statuses that an operation does not name, instead of the framework's own 422.
 _ERRORS: dict[int | str, dict[str, Any]] = {"default": {"model": ErrorAnswer, "description": "An error."}}
-#: In the schema, an answer that is a stream of events.
-_STREAM: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {}}}}
-#: An answer that may also be bytes: embeddings, if ``encoding_format`` asks for that.
-_BYTES: dict[int | str, dict[str, Any]] = {200: {"content": {"application/octet-stream": {}}}}
+_ABOUT = (
+    "Point the base URL of a client for OpenAI's API at `/v1` here, of one for Anthropic's at `/`. "
+    "A prompt is computed by a prefill worker; a decode worker with room is chosen when that is done. "
+    "The examples name a model that is served now: *Try it out* sends them as they are."
+)
+_TAGS = [
+    {"name": "openai", "description": "OpenAI's API: chats, completions, responses, models."},
+    {"name": "anthropic", "description": "Anthropic's API: messages."},
+    {"name": "tokens", "description": "Tokens of texts, and texts of tokens, with vLLM's names."},
+    {"name": "vllm", "description": "What only vLLM serves. Its own reference describes the bodies and the answers."},
+    {"name": "process", "description": "The state of this router, for load balancers and for Prometheus."},
+    {"name": "admin", "description": "For operators: list, abort, drain. Asks for the admin token where there is one."},
+]
 _TEXT: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {}}}}
 
 
@@ -123,6 +113,8 @@ def create_app(services: Services, listing: LeaseListing, recorder: HistoryRecor
     # The framework's own pages are off, because they load scripts from other sites. ``pages`` has Baton's.
     app = FastAPI(
         title="Baton",
+        description=_ABOUT,
+        openapi_tags=_TAGS,
         version=version(),
         docs_url=None,
         redoc_url=None,
@@ -132,11 +124,17 @@ def create_app(services: Services, listing: LeaseListing, recorder: HistoryRecor
     )
     use_our_errors(app)
     _add_public(app, services, keys)
-    _document_hot_routes(app)
+    document_calls(app)
     _add_stored_responses(app, keys)
     app.include_router(home_routes())
     app.include_router(
-        reference_routes(app, keys, has_keys=bool(settings.api_keys), has_admin_token=settings.admin_token is not None)
+        reference_routes(
+            app,
+            keys,
+            services.pool.models,
+            has_keys=bool(settings.api_keys),
+            has_admin_token=settings.admin_token is not None,
+        )
     )
     app.include_router(admin_router(services, listing, admin_keys))
     front = Front(services, keys, admin_keys, app)
@@ -225,51 +223,6 @@ def _health(services: Services, missing: MissingWorkers) -> Health:
         lost_workers=[one.id for one in services.lost.all()] + [one.worker_id for one in workers if not one.healthy],
         requests=len(services.active),
     )
-
-
-def _document_hot_routes(app: FastAPI) -> None:
-    """Add the hot routes to the schema, and answer their other methods 405. ``front.py`` answers POST before these."""
-
-    @app.post("/v1/chat/completions", tags=["openai"], responses=_STREAM)
-    async def chat_completions(body: ChatRequest) -> dict[str, Any]:
-        """OpenAI's chat completions, streamed or not."""
-        raise InternalError("not served here")
-
-    @app.post("/v1/completions", tags=["openai"], responses=_STREAM)
-    async def completions(body: CompletionRequest) -> dict[str, Any]:
-        """OpenAI's completions, streamed or not."""
-        raise InternalError("not served here")
-
-    for endpoint in ENDPOINTS.values():
-        _document_endpoint(app, endpoint)
-
-
-def _document_endpoint(app: FastAPI, endpoint: Endpoint) -> None:
-    """An endpoint that is passed on, or translated. The schema of one that is passed on has what the router reads; a
-    worker reads the rest.
-    """
-    dialect = DIALECTS.get(endpoint.path)
-
-    async def passed_on(body: PassedOn) -> dict[str, Any]:
-        raise InternalError("not served here")
-
-    passed_on.__annotations__["body"] = endpoint.body if dialect is None else dialect.request
-    responses = _STREAM if endpoint.streams else _BYTES
-    if dialect is not None and dialect.error_answer is not None:
-        responses = {**responses, "default": {"model": dialect.error_answer, "description": "An error."}}
-    app.post(
-        endpoint.path,
-        tags=[endpoint.tag],
-        name=endpoint.path.strip("/").replace("/", "_"),
-        description=_about(endpoint),
-        responses=responses,
-    )(passed_on)
-
-
-def _about(endpoint: Endpoint) -> str:
-    if endpoint.is_dialect:
-        return f"{endpoint.about} Of models that only vLLM serves, vLLM judges the body."
-    return endpoint.about if endpoint.is_everywhere else f"{endpoint.about} For models that only vLLM serves."
 
 
 def _add_stored_responses(app: FastAPI, keys: BearerKeys) -> None:

@@ -15,10 +15,11 @@ from fastapi import APIRouter, Depends, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 
 from router.edge.doors import is_api
+from router.pages.calls import with_models
 from router.pages.policy import headers
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from fastapi import FastAPI
 
@@ -34,8 +35,10 @@ _DAY_S = 86400
 _PIECE_BYTES = 1 << 16
 
 
-def reference_routes(app: FastAPI, keys: BearerKeys, *, has_keys: bool, has_admin_token: bool) -> APIRouter:
-    """The routes of the page, its files and ``/openapi.json``."""
+def reference_routes(
+    app: FastAPI, keys: BearerKeys, models: Callable[[], list[str]], *, has_keys: bool, has_admin_token: bool
+) -> APIRouter:
+    """The routes of the page, its files and ``/openapi.json``. ``models``: the names of those that are served now."""
     api = APIRouter(include_in_schema=False)
     for path, name in _OURS.items():
         _add_file(api, path, name)
@@ -45,7 +48,7 @@ def reference_routes(app: FastAPI, keys: BearerKeys, *, has_keys: bool, has_admi
     @api.get("/openapi.json", dependencies=[Depends(keys.guard)])
     async def document() -> Response:
         shown = _with_keys(_without_enums_texts(app.openapi()), has_keys=has_keys, has_admin_token=has_admin_token)
-        return JSONResponse(shown)
+        return JSONResponse(with_models(shown, models()))
 
     return api
 

@@ -57,6 +57,7 @@ COUNT_TOKENS = Endpoint(
     is_dialect=True,
 )
 TOKENIZE = Endpoint("/tokenize", "The token ids of a prompt or a chat.", "prompt", is_everywhere=True)
+DETOKENIZE = Endpoint("/detokenize", "The text of token ids.", "tokens", is_everywhere=True)
 
 _ALL = (
     RESPONSES,
@@ -71,7 +72,7 @@ _ALL = (
     Endpoint("/v1/rerank", "As /rerank.", "documents"),
     Endpoint("/v2/rerank", "As /rerank.", "documents"),
     TOKENIZE,
-    Endpoint("/detokenize", "The text of token ids.", "tokens", is_everywhere=True),
+    DETOKENIZE,
     Endpoint("/v1/audio/transcriptions", "OpenAI's transcriptions; JSON only.", "file"),
     Endpoint("/v1/audio/translations", "OpenAI's translations; JSON only.", "file"),
 )

@@ -50,7 +50,7 @@ class Tokens(BaseModel):
     token_strs: list[str] | None = None
 
 
-class Text(BaseModel):
+class Detokenized(BaseModel):
     """The answer of ``/detokenize``."""
 
     prompt: str

@@ -45,6 +45,12 @@ async function start() {
   show(await response.json(), key);
 }
 
+// Swagger UI is dark when this class says so; the system says when.
+const isDark = matchMedia("(prefers-color-scheme: dark)");
+const follow = () => document.documentElement.classList.toggle("dark-mode", isDark.matches);
+isDark.addEventListener("change", follow);
+follow();
+
 const tryToStart = () => start().catch((error) => say(`The reference cannot be shown: ${error.message}.`));
 
 byId("login").addEventListener("submit", (event) => {

@@ -170,6 +170,7 @@ class StubWorker:
         app.router.add_post("/v1/completions", self._serve)
         if self.ours:
             app.router.add_post("/tokenize", self._tokenize)
+            app.router.add_post("/detokenize", self._detokenize)
         app.router.add_post("/internal/abort/{request_id}", self._abort)
         app.router.add_post(leases_at_p.RELEASE_PATH, self._release)
         app.router.add_post(leases_at_p.HELD_PATH, self._held)
@@ -286,6 +287,9 @@ class StubWorker:
             return web.json_response(act.body, status=act.status)
         tokens = [FIRST_TOKEN] * len(body.get("messages", ()))
         return web.json_response({"count": len(tokens), "max_model_len": 1000, "tokens": tokens, "token_strs": None})
+
+    async def _detokenize(self, request: web.Request) -> web.Response:
+        return web.json_response({"prompt": " ".join(map(str, json.loads(await request.read())["tokens"]))})
 
     def _is_dead(self) -> dict[str, Any]:
         return {"error": {"message": "rank 0 was killed", "type": "server_error", "code": self.dead}}

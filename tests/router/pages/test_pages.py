@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bench.browser import CHROMIUM, Page, browse
+from router.pages.answers import ANSWERS
+from router.pages.calls import EXAMPLES
 from router.pages.home import PLACES
 from tests.kits.router.cluster import Cluster, chat, make_settings
 
@@ -18,6 +20,16 @@ if TYPE_CHECKING:
 BROWSER = {"accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
 #: All calls are listed.
 REFERENCE_SHOWN = "document.querySelectorAll('.opblock').length > 15"
+#: How light the text of the first place is, and what is behind it: 0 to 1.
+_COLOURS = """(() => {
+  const light = (colour) => { const [r, g, b] = colour.match(/[\\d.]+/g).map(Number); return (r + g + b) / 765; };
+  const element = document.querySelector('%s');
+  let behind = element;
+  while (behind && /rgba\\(.*, 0\\)/.test(getComputedStyle(behind).backgroundColor)) behind = behind.parentElement;
+  const ground = behind ? light(getComputedStyle(behind).backgroundColor)
+    : matchMedia("(prefers-color-scheme: dark)").matches ? 0 : 1;
+  return [light(getComputedStyle(element).color), ground];
+})()"""
 with_browser = pytest.mark.skipif(CHROMIUM is None, reason="no chromium")
 
 
@@ -71,6 +83,50 @@ async def test_a_call_is_tried_out_on_a_page_that_asks_nobody_else(cluster: Clus
         assert shown.startswith("200") and '"models"' in shown
         assert page.complaints == []
         assert page.urls and all(url.startswith((cluster.url, "data:")) for url in page.urls)
+
+
+@with_browser
+async def test_the_example_of_a_chat_is_answered_as_it_stands(cluster: Cluster) -> None:
+    await cluster.add("both")
+    async with browse() as page:
+        await page.open(f"{cluster.url}/docs", until=REFERENCE_SHOWN)
+        assert (await try_out(page, "v1_chat_completions_v1_chat_completions_post")).startswith("200")
+        assert page.complaints == []
+
+
+@with_browser
+async def test_the_reference_is_dark_where_the_system_is(cluster: Cluster) -> None:
+    """Also its text: light on dark, and dark on light."""
+    async with browse() as page:
+        await page.look(1200, 800, dark=True)
+        await page.open(f"{cluster.url}/docs", until=REFERENCE_SHOWN)
+        for dark in (True, False, True):
+            await page.look(1200, 800, dark=dark)
+            for place in ("nav a", ".opblock-tag a", ".opblock-description-wrapper, .opblock-summary-description"):
+                text, ground = await page.run(_COLOURS % place)
+                assert (text > ground) == dark and abs(text - ground) > 0.3, (place, dark, text, ground)
+        assert page.complaints == []
+
+
+async def test_each_example_gets_an_answer_as_described(cluster: Cluster) -> None:
+    await cluster.add("both", model="m1")
+    document = (await cluster.client.get("/openapi.json")).json()
+    assert document["info"]["description"] and {tag["name"] for tag in document["tags"]} == {
+        tag for operations in document["paths"].values() for one in operations.values() for tag in one["tags"]
+    }
+    for path in EXAMPLES:
+        called = document["paths"][path]["post"]
+        example = called["requestBody"]["content"]["application/json"]["example"]
+        assert example["model"] == "m1"
+        answer = await cluster.client.post(path, json=example)
+        if path in ANSWERS:
+            assert answer.status_code == 200, (path, answer.text)
+            found = ANSWERS[path].model_validate_json(answer.content)
+            assert found.model_dump(exclude_unset=True)
+            described = called["responses"]["200"]["content"]["application/json"]["schema"]
+            assert described == {"$ref": f"#/components/schemas/{ANSWERS[path].__name__}"}
+        else:
+            assert answer.json()["error"]["code"] == "not_supported", (path, answer.text)
 
 
 @with_browser

@@ -10,7 +10,7 @@ from core.protocol.errors import BadRequestError, no_such_model
 from core.protocol.openai.json_body import parse_body
 from core.protocol.openai.tokenize import (
     Detokenize,
-    Text,
+    Detokenized,
     TokenizeChat,
     TokenizeText,
     Tokens,
@@ -76,7 +76,7 @@ class Tokenizing:
             tokens = await self._tokenizer.encode_text(text.prompt, self._most, add_special_tokens=around)
         return await self._tokens(tokens, with_strings=text.return_token_strs)
 
-    async def detokenize(self, body: dict[str, Any]) -> Text:
+    async def detokenize(self, body: dict[str, Any]) -> Detokenized:
         """The text of tokens, special ones included."""
         request = validate_tokenizing(Detokenize, body)
         self._check_model(request.model)
@@ -88,7 +88,7 @@ class Tokenizing:
                 param="tokens",
                 code="invalid_value",
             )
-        return Text(prompt=await self._tokenizer.decode_whole(request.tokens))
+        return Detokenized(prompt=await self._tokenizer.decode_whole(request.tokens))
 
     @property
     def _most(self) -> int:

@@ -1,0 +1,96 @@
+"""The calls that ``front.py`` answers, as the reference of all calls has them: bodies, examples, answers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from core.protocol.errors import InternalError
+from core.protocol.openai.requests import ChatRequest, CompletionRequest
+from router.dialects.known import DIALECTS
+from router.pages.answers import ANSWERS
+from router.request.client_request import CHAT_PATH, COMPLETIONS_PATH
+from router.request.endpoints import COUNT_TOKENS, DETOKENIZE, ENDPOINTS, MESSAGES, RESPONSES, TOKENIZE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fastapi import FastAPI
+    from pydantic import BaseModel
+
+    from router.request.endpoints import Endpoint
+
+_MESSAGES: Final = [{"role": "user", "content": "What is the capital of France?"}]
+_PAIRS: Final = {"text_1": "capital of France", "text_2": ["Paris", "Rome"]}
+_RANKED: Final = {"query": "capital of France", "documents": ["Paris", "Rome"]}
+#: What "Try it out" sends. ``with_models`` adds the model.
+EXAMPLES: Final[Mapping[str, dict[str, Any]]] = {
+    CHAT_PATH: {"messages": _MESSAGES, "max_tokens": 50},
+    COMPLETIONS_PATH: {"prompt": "The capital of France is", "max_tokens": 50},
+    RESPONSES.path: {"input": "What is the capital of France?", "max_output_tokens": 50},
+    MESSAGES.path: {"messages": _MESSAGES, "max_tokens": 50},
+    COUNT_TOKENS.path: {"messages": _MESSAGES},
+    TOKENIZE.path: {"prompt": "The capital of France is"},
+    DETOKENIZE.path: {"tokens": [1, 2, 3]},
+    "/v1/embeddings": {"input": "The capital of France is Paris."},
+    "/pooling": {"input": "The capital of France is Paris."},
+    "/classify": {"input": "The capital of France is Paris."},
+    "/score": _PAIRS,
+    "/v1/score": _PAIRS,
+    "/rerank": _RANKED,
+    "/v1/rerank": _RANKED,
+    "/v2/rerank": _RANKED,
+}
+_STREAM: Final[dict[int | str, dict[str, Any]]] = {200: {"content": {"text/event-stream": {}}}}
+#: An answer that may also be bytes: embeddings, if ``encoding_format`` asks for that.
+_BYTES: Final[dict[int | str, dict[str, Any]]] = {200: {"content": {"application/octet-stream": {}}}}
+
+
+def document_calls(app: FastAPI) -> None:
+    """Add them to the schema, and answer their other methods 405. ``front.py`` answers POST before these."""
+    _document(app, CHAT_PATH, "openai", ChatRequest, "OpenAI's chat completions, streamed or not.", _STREAM)
+    _document(app, COMPLETIONS_PATH, "openai", CompletionRequest, "OpenAI's completions, streamed or not.", _STREAM)
+    for endpoint in ENDPOINTS.values():
+        # Of an endpoint that is passed on the schema has what the router reads; a worker reads the rest.
+        body: type[BaseModel] = endpoint.body
+        responses = _STREAM if endpoint.streams else _BYTES
+        if (dialect := DIALECTS.get(endpoint.path)) is not None:
+            body = dialect.request
+            if dialect.error_answer is not None:
+                responses = {**responses, "default": {"model": dialect.error_answer, "description": "An error."}}
+        _document(app, endpoint.path, endpoint.tag, body, _about(endpoint), responses)
+
+
+def with_models(document: dict[str, Any], models: list[str]) -> dict[str, Any]:
+    """The document with examples that name a model which is served, so that they can be tried out."""
+    for path, example in EXAMPLES.items():
+        model = {"model": models[0] if models else "the-model"}
+        document["paths"][path]["post"]["requestBody"]["content"]["application/json"]["example"] = model | example
+    return document
+
+
+def _document(
+    app: FastAPI,
+    path: str,
+    tag: str,
+    body: type[BaseModel],
+    about: str,
+    responses: dict[int | str, dict[str, Any]],
+) -> None:
+    async def answered_before(body: Any) -> Any:
+        raise InternalError("not served here")
+
+    answered_before.__annotations__["body"] = body
+    app.post(
+        path,
+        tags=[tag],
+        name=path.strip("/").replace("/", "_"),
+        description=about,
+        response_model=ANSWERS.get(path, dict[str, Any]),
+        responses=responses,
+    )(answered_before)
+
+
+def _about(endpoint: Endpoint) -> str:
+    if endpoint.is_dialect:
+        return f"{endpoint.about} Of models that only vLLM serves, vLLM judges the body."
+    return endpoint.about if endpoint.is_everywhere else f"{endpoint.about} For models that only vLLM serves."
