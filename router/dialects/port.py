@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pydantic import BaseModel
 
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from router.dialects.names import Names
     from router.dialects.parts import Part
     from router.request.client_request import ClientRequest
+
+#: Of a model whose makers recommend nothing.
+NO_DEFAULTS: Final[Mapping[str, float]] = MappingProxyType({})
 
 
 class Ending(NamedTuple):
@@ -70,8 +74,9 @@ class Translation(Protocol):
 class Dialect(NamedTuple):
     """One path at which clients speak it."""
 
-    #: From a parsed body and the id of its request. Raises ApiError.
-    translate: Callable[[dict[str, Any], str], Translation]
+    #: From a parsed body, the id of its request, and what the model samples with where a request says nothing. Raises
+    #: ApiError.
+    translate: Callable[[dict[str, Any], str, Mapping[str, float]], Translation]
     #: An error as the whole answer, with the id of its request.
     error: Callable[[ApiError, str], bytes]
     #: The model of bodies.

@@ -40,4 +40,7 @@ async def test_defaults_hold_on_p_and_d(tmp_path: Path, limit: int) -> None:
         plain = await ask(stack, temperature=0, repetition_penalty=1, max_tokens=limit + 8)
         assert plain["message"] != longer["message"], "the penalty makes a difference"
         card = (await stack.http.get(f"{stack.router.url}/v1/models/{MODEL}")).json()
+        told = {"model": MODEL, "input": "What is the fence?"}
+        response = (await stack.http.post(f"{stack.router.url}/v1/responses", json=told)).json()
+        assert (response["temperature"], response["top_p"]) == (SAMPLED["temperature"], 1.0)
         assert card["sampling_defaults"] == {**SAMPLED, "max_tokens": limit}

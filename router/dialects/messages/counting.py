@@ -11,10 +11,13 @@ from core.protocol.openai.tokenize import TokenizeChat, validate_tokenizing
 from router.dialects.chat_answers import Count, decoded
 from router.dialects.messages.chat import NAMES, prompt_of
 from router.dialects.messages.request import CountRequest, read
+from router.dialects.port import NO_DEFAULTS
 from router.request.client_request import ClientRequest
 from router.request.endpoints import COUNT_TOKENS, TOKENIZE
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from router.dialects.port import EventWriter
 
 
@@ -32,7 +35,7 @@ class CountTranslation:
 
     hides_reasoning = False
 
-    def __init__(self, body: dict[str, Any], _request_id: str) -> None:
+    def __init__(self, body: dict[str, Any], _request_id: str, _defaults: Mapping[str, float] = NO_DEFAULTS) -> None:
         """Raises ApiError."""
         request = read(CountRequest, body)
         self.body = prompt_of(request)

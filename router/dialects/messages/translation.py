@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -12,15 +12,19 @@ from router.dialects.messages.answer import MessageObject
 from router.dialects.messages.chat import NAMES, chat_of
 from router.dialects.messages.events import MessageEvents
 from router.dialects.messages.request import MessagesRequest, read
+from router.dialects.port import NO_DEFAULTS
 from router.dialects.whole import whole_answer
 from router.request.client_request import ClientRequest
 from router.request.endpoints import MESSAGES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 class MessageTranslation:
     """Implements ``Translation``."""
 
-    def __init__(self, body: dict[str, Any], request_id: str) -> None:
+    def __init__(self, body: dict[str, Any], request_id: str, _defaults: Mapping[str, float] = NO_DEFAULTS) -> None:
         """Raises ApiError."""
         request = read(MessagesRequest, body)
         _check_budget(request)

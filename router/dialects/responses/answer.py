@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from router.dialects.parts import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from core.protocol.errors import ApiError
     from router.dialects.chat_answers import Usage
@@ -28,11 +28,20 @@ _SERVER_ERROR = "server_error"
 class ResponseObject:
     """The responses to one request, at whatever stage. What the client said is repeated as it said it."""
 
-    def __init__(self, request: ResponseRequest, given: dict[str, Any], request_id: str, tools: Toolbox) -> None:
-        """``given``: the body that ``request`` was made from."""
+    def __init__(
+        self,
+        request: ResponseRequest,
+        given: dict[str, Any],
+        request_id: str,
+        tools: Toolbox,
+        defaults: Mapping[str, float],
+    ) -> None:
+        """``given``: the body that ``request`` was made from. ``defaults``: what the model samples with where that says
+        nothing.
+        """
         self._request_id = request_id
         self._tools = tools
-        self._fields = _fields(request, given, f"resp_{request_id}")
+        self._fields = _fields(request, given, f"resp_{request_id}", defaults)
 
     def item_id(self, part: Part) -> str:
         """The id of the item that ``part`` becomes."""
@@ -111,7 +120,9 @@ def _usage(usage: Usage) -> dict[str, Any]:
     }
 
 
-def _fields(request: ResponseRequest, given: dict[str, Any], response_id: str) -> dict[str, Any]:
+def _fields(
+    request: ResponseRequest, given: dict[str, Any], response_id: str, defaults: Mapping[str, float]
+) -> dict[str, Any]:
     """The fields that do not depend on the answer. Missing ones have the values by which it is made."""
     text = given.get("text") or {}
     return {
@@ -135,7 +146,7 @@ def _fields(request: ResponseRequest, given: dict[str, Any], response_id: str) -
         "safety_identifier": request.safety_identifier,
         "service_tier": "default",
         "store": False,
-        "temperature": 1.0 if request.temperature is None else request.temperature,
+        "temperature": defaults.get("temperature", 1.0) if request.temperature is None else request.temperature,
         "text": {**text, "format": text.get("format") or {"type": "text"}},
         "tool_choice": given.get("tool_choice") or "auto",
         "tools": [
@@ -144,7 +155,7 @@ def _fields(request: ResponseRequest, given: dict[str, Any], response_id: str) -
             if any(pair[0].offered())
         ],
         "top_logprobs": request.top_logprobs or 0,
-        "top_p": 1.0 if request.top_p is None else request.top_p,
+        "top_p": defaults.get("top_p", 1.0) if request.top_p is None else request.top_p,
         "truncation": "disabled",
         "usage": None,
         "user": request.user,

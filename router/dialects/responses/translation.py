@@ -13,6 +13,7 @@ from core.protocol.openai.objects import without_nulls
 from core.protocol.openai.requests import NO_EFFECT, ChatRequest, validate
 from router.dialects.extensions import checked
 from router.dialects.names import Names
+from router.dialects.port import NO_DEFAULTS
 from router.dialects.responses.answer import ResponseObject
 from router.dialects.responses.conversation import messages_of
 from router.dialects.responses.events import ResponseEvents
@@ -23,7 +24,7 @@ from router.request.client_request import ClientRequest
 from router.request.endpoints import RESPONSES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from core.protocol.errors import ApiError
 
@@ -47,7 +48,13 @@ class ResponseTranslation:
 
     hides_reasoning = False
 
-    def __init__(self, body: dict[str, Any], request_id: str, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        body: dict[str, Any],
+        request_id: str,
+        defaults: Mapping[str, float] = NO_DEFAULTS,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         """``clock``: Unix seconds. Raises ApiError."""
         _complain(body)
         request = checked(ResponseRequest, body)
@@ -57,7 +64,7 @@ class ResponseTranslation:
             chat = validate(ChatRequest, self.body)
         self.asked = ClientRequest.of(chat, chat=True)
         self.asked.asked_at = RESPONSES.path
-        self._response = ResponseObject(request, body, request_id, tools)
+        self._response = ResponseObject(request, body, request_id, tools, defaults)
         self._clock = clock
 
     def whole(self, answer: bytes) -> bytes:

@@ -49,8 +49,12 @@ MESSAGE = {
 }
 
 
+def clock() -> float:
+    return NOW
+
+
 def stream_of(body: dict[str, Any]) -> DialectStream:
-    return DialectStream(ResponseTranslation(body, ID, lambda: NOW), NAMES)
+    return DialectStream(ResponseTranslation(body, ID, clock=clock), NAMES)
 
 
 def translated(*chat: bytes, **more: Any) -> list[Any]:
@@ -114,7 +118,7 @@ def test_each_event_says_of_which_part_it_is() -> None:
 
 def test_a_whole_answer_is_the_last_event_of_the_stream() -> None:
     body = {**BODY, "stream": False}
-    found = response_of(ResponseTranslation(body, ID, lambda: NOW).whole(whole(MESSAGE, "tool_calls")))
+    found = response_of(ResponseTranslation(body, ID, clock=clock).whole(whole(MESSAGE, "tool_calls")))
     assert found == translated(*EVERYTHING)[-1].response
 
 
@@ -136,7 +140,7 @@ def test_an_answer_that_is_cut_off_is_incomplete(reasoning: str) -> None:
     assert done.item.status == "incomplete"
     assert len(last.response.output) == 1
     message = {"reasoning_content": reasoning} if reasoning else {"content": "On"}
-    assert response_of(ResponseTranslation(BODY, ID, lambda: NOW).whole(whole(message, "length"))) == last.response
+    assert response_of(ResponseTranslation(BODY, ID, clock=clock).whole(whole(message, "length"))) == last.response
 
 
 @pytest.mark.parametrize("before", [[], [thinks("hm")]])
@@ -162,6 +166,15 @@ def test_a_call_in_which_an_answer_ends(finish: str, arguments: str, statuses: t
     assert done.item.status == statuses[1]
 
 
+@pytest.mark.parametrize("asked", [{}, {"temperature": 1.5, "top_p": 0.5}])
+def test_a_response_says_what_was_sampled_with(asked: dict[str, float]) -> None:
+    defaults = {"temperature": 0.6, "top_p": 0.9, "top_k": 20}
+    answer = ResponseTranslation({**BODY, **asked}, ID, defaults).whole(whole({"content": "On"}))
+    sampled = {**defaults, **asked}
+    found = response_of(answer)
+    assert (found.temperature, found.top_p) == (sampled["temperature"], sampled["top_p"])
+
+
 def test_logprobs_come_with_the_text() -> None:
     asked = {"include": ["message.output_text.logprobs"], "top_logprobs": 1}
     events = translated(role(), says("On", tokens("O", "n")), says("ward", tokens("ward")), ends(), **asked)
@@ -173,7 +186,7 @@ def test_logprobs_come_with_the_text() -> None:
     content = events[-1].response.output[0].content[0]
     assert [bytes(token.bytes) for token in content.logprobs] == [b"O", b"n", b"ward"]
     message = whole({"content": "Onward"}, logprobs=tokens("O", "n", "ward"))
-    assert response_of(ResponseTranslation({**BODY, **asked}, ID, lambda: NOW).whole(message)) == events[-1].response
+    assert response_of(ResponseTranslation({**BODY, **asked}, ID, clock=clock).whole(message)) == events[-1].response
 
 
 def test_logprobs_of_tokens_without_text_come_with_the_next_text_or_the_last() -> None:
@@ -241,7 +254,7 @@ def test_what_is_no_chat_is_the_workers_fault(chat: list[bytes]) -> None:
 @pytest.mark.parametrize("answer", [b"{", b'{"choices": []}', b'{"choices":[{"message":{"tool_calls":[5]}}]}', b"[]"])
 def test_a_whole_answer_that_is_none_is_the_workers_fault(answer: bytes) -> None:
     with pytest.raises(UpstreamError):
-        ResponseTranslation(BODY, ID, lambda: NOW).whole(answer)
+        ResponseTranslation(BODY, ID, clock=clock).whole(answer)
 
 
 def test_comments_are_passed_on() -> None:
