@@ -71,7 +71,7 @@ class RouterSettings(ProcessSettings):
         description=(
             "Addresses of prefill workers that are not in the registry: base URLs, or vllm+http(s)://host:port for "
             "vLLM servers, with ?side_channel=PORT (or HOST:PORT) and &max_num_seqs=N where it has other than vLLM's "
-            "defaults, and &handshake=PORT where it answers handshakes with the internal token."
+            "defaults, &handshake=PORT where it answers handshakes with the internal token, and &name=NAME."
         ),
     )
     decode: tuple[str, ...] = Field(

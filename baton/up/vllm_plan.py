@@ -68,7 +68,8 @@ def make_vllm_plan(
     the router would refuse its settings, PreflightError where there are too few GPUs.
     """
     limit = servers.extra.max_num_seqs
-    addresses = [place.router_address(limit) for place in servers.places]
+    names = (name for name, _ in worker_flags(settings))
+    addresses = [place.router_address(limit, name) for place, name in zip(servers.places, names, strict=True)]
     flags = router_flags(settings)
     flags |= {"prefill": ",".join(addresses[: settings.prefill]), "decode": ",".join(addresses[settings.prefill :])}
     if not redis_url:

@@ -3,16 +3,18 @@
 ``host:port`` and ``http(s)://host:port`` are workers that are asked as Baton's are. ``vllm+http(s)://host:port`` is a
 vLLM server; what it does not tell may follow as a query: ``?side_channel=PORT`` or ``HOST:PORT`` is where its NIXL side
 channel listens, ``&handshake=PORT`` where on that host it answers handshakes over HTTP, which is asked instead, and
-``&max_num_seqs=N`` how many sequences it runs at once. Error messages never repeat an address.
+``&max_num_seqs=N`` how many sequences it runs at once, ``&name=NAME`` what people call it. Error messages never repeat
+an address.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
 
 from core.protocol.addresses import MAX_URL_CHARS, is_host, worker_url
+from core.protocol.id_syntax import KEY_ID
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -41,6 +43,8 @@ class WorkerAddress:
     handshake_port: int = 0
     #: Sequences that it runs at once; 0: it announces that itself, or nobody knows.
     max_num_seqs: int = 0
+    #: What people call it; empty: by its id.
+    name: str = ""
 
     @property
     def host(self) -> str:
@@ -64,16 +68,7 @@ class WorkerAddress:
         url = urlsplit(self.url)._replace(netloc=place if port is None else f"{place}:{port}").geturl()
         worker_id = f"{_VLLM}{url}"
         _, mark, query = self.text.partition("?")
-        return WorkerAddress(
-            f"{worker_id}{mark}{query}",
-            worker_id,
-            url,
-            self.is_vllm,
-            self.side_channel_host,
-            self.side_channel_port,
-            self.handshake_port,
-            self.max_num_seqs,
-        )
+        return replace(self, text=f"{worker_id}{mark}{query}", worker_id=worker_id, url=url)
 
 
 def worker_address(text: str) -> WorkerAddress:
@@ -81,16 +76,16 @@ def worker_address(text: str) -> WorkerAddress:
     if not text.startswith(_VLLM):
         url = worker_url(text)
         return WorkerAddress(url, url, url)
-    place, mark, query = text.removeprefix(_VLLM).partition("?")
+    place, _, query = text.removeprefix(_VLLM).partition("?")
     if "://" not in place:
         raise ValueError("the address of a vLLM server is vllm+http(s)://host:port")
     url = worker_url(place)
-    host, port, handshake_port, max_num_seqs = _options(query if mark else None)
+    options = {"max_num_seqs": MAX_NUM_SEQS} | _options(query)
     worker_id = f"{_VLLM}{url}"
     whole = f"{worker_id}?{query}" if query else worker_id
     if len(whole) > MAX_URL_CHARS:
         raise ValueError(f"a worker address has at most {MAX_URL_CHARS} characters")
-    return WorkerAddress(whole, worker_id, url, True, host, port, handshake_port, max_num_seqs)
+    return WorkerAddress(whole, worker_id, url, is_vllm=True, **options)
 
 
 def check_once(addresses: Iterable[WorkerAddress]) -> None:
@@ -101,30 +96,36 @@ def check_once(addresses: Iterable[WorkerAddress]) -> None:
             raise ValueError("the same worker is there twice, with different options after the ?")
 
 
-def _options(query: str | None) -> tuple[str, int, int, int]:
-    """Host and port of the side channel, the port of handshakes, and ``max_num_seqs``; the defaults without a query."""
-    host, port, handshake_port, max_num_seqs = "", SIDE_CHANNEL_PORT, 0, MAX_NUM_SEQS
-    if query is None:
-        return host, port, handshake_port, max_num_seqs
+def _options(query: str) -> dict[str, Any]:
+    """The fields that the query gives."""
     if not (query.isascii() and query.isprintable()) or " " in query or "#" in query:
         raise ValueError("an address is printable ASCII without spaces")
-    seen = set()
+    found: dict[str, Any] = {}
     for name, value in parse_qsl(query, keep_blank_values=True):
-        if name in seen:
-            raise ValueError("an option of a vLLM address is there twice")
-        seen.add(name)
         if name == "side_channel":
             host, port = _side_channel(value)
+            fields = {"side_channel_host": host, "side_channel_port": port}
         elif name == "handshake":
-            handshake_port = _number(value, 65535, "handshake")
+            fields = {"handshake_port": _number(value, 65535, "handshake")}
         elif name == "max_num_seqs":
-            max_num_seqs = _number(value, _MOST_SEQS, "max_num_seqs")
+            fields = {"max_num_seqs": _number(value, _MOST_SEQS, "max_num_seqs")}
+        elif name == "name":
+            fields = {"name": _name(value)}
         else:
             shown = name if name.isidentifier() else "a name"
             raise ValueError(
-                f"{shown} is no option of a vLLM address: there are side_channel, handshake and max_num_seqs"
+                f"{shown} is no option of a vLLM address: there are side_channel, handshake, max_num_seqs and name"
             )
-    return host, port, handshake_port, max_num_seqs
+        if found.keys() & fields.keys():
+            raise ValueError("an option of a vLLM address is there twice")
+        found |= fields
+    return found
+
+
+def _name(text: str) -> str:
+    if KEY_ID.fullmatch(text) is None:
+        raise ValueError("the name of a worker has letters, digits and . _ - only")
+    return text
 
 
 def _side_channel(value: str) -> tuple[str, int]:

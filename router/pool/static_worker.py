@@ -40,6 +40,7 @@ def static_worker(
         side_channel=address.side_channel if address.is_vllm else None,
         handshake_port=address.handshake_port,
         max_num_seqs=address.max_num_seqs,
+        name=address.name,
         breaker=Breaker(breaker_failures),
     )
 

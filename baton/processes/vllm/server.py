@@ -48,10 +48,10 @@ class ServerPlace:
         """The base URL of its API."""
         return base_url(LOOPBACK, self.port)
 
-    def router_address(self, max_num_seqs: int | None = None) -> str:
+    def router_address(self, max_num_seqs: int | None = None, name: str = "") -> str:
         """The address under which a router is told of it. ``max_num_seqs`` of None: vLLM's default."""
         limit = "" if max_num_seqs is None else f"&max_num_seqs={max_num_seqs}"
-        return f"vllm+{self.url}?side_channel={self.side_channel_port}{limit}"
+        return f"vllm+{self.url}?side_channel={self.side_channel_port}{limit}{name and f'&name={name}'}"
 
 
 @dataclass(frozen=True)

@@ -68,12 +68,13 @@ def test_it_serves_and_stops_in_order(vllm: Vllm) -> None:
     servers = [*vllm.noted("prefill"), *vllm.noted("decode")]
     addresses = [
         f"vllm+http://127.0.0.1:{_flag(server, '--port')}?side_channel="
-        f"{server['environ']['VLLM_NIXL_SIDE_CHANNEL_PORT']}&max_num_seqs=8"
+        f"{server['environ']['VLLM_NIXL_SIDE_CHANNEL_PORT']}&max_num_seqs=8&name="
         for server in servers
     ]
     router = up.pids()[up.pid_of("router --host")]
-    assert f"--prefill {addresses[0]} --decode " in router
+    assert f"--prefill {addresses[0]}prefill-1 --decode " in router
     assert all(address in router for address in addresses)
+    assert all(router.count(f"&name={name}") == 1 for name in ("decode-1", "decode-2"))
     assert len(set(addresses)) == 3
     assert [_flag(server, "--max-model-len") for server in servers] == ["77"] * 3
     assert [_flag(server, "--seed") for server in servers] == ["5"] * 3

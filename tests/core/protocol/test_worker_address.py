@@ -43,6 +43,11 @@ def test_handshakes_are_asked_where_people_say() -> None:
     assert (moved.side_channel, moved.handshake_port, moved.max_num_seqs) == (("o", 2), 6600, 3)
 
 
+def test_a_server_has_the_name_that_people_give_it() -> None:
+    assert worker_address("vllm+http://h:1").name == ""
+    assert worker_address("vllm+http://h:1?name=decode-1").at("10.0.0.7").name == "decode-1"
+
+
 @pytest.mark.parametrize(
     ("given", "complaint"),
     [
@@ -59,7 +64,10 @@ def test_handshakes_are_asked_where_people_say() -> None:
         ("vllm+http://h:1?max_num_seqs=0", "max_num_seqs"),
         ("vllm+http://h:1?max_num_seqs=-1", "max_num_seqs"),
         ("vllm+http://h:1?max_num_seqs=1&max_num_seqs=2", "twice"),
+        ("vllm+http://h:1?side_channel=1&side_channel=o:1", "twice"),
         ("vllm+http://h:1?max_num_seqs=1#sesame", "ASCII"),
+        ("vllm+http://h:1?name=", "name"),
+        ("vllm+http://h:1?name=sesame,2", "name"),
         ("http://h:1?max_num_seqs=1", "host:port"),
         (f"vllm+http://h:1/{'x' * MAX_URL_CHARS}", "characters"),
     ],
