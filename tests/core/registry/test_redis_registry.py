@@ -141,8 +141,9 @@ async def test_a_worker_that_died_while_redis_was_away_is_forgotten_after_its_tt
 ) -> None:
     caplog.set_level(logging.INFO, "core.registry")
     registry = RedisRegistry(own_redis.url, WORKERS)
-    await registry.announce(worker("a"), 500)
     async with Watch(registry) as watch:
+        assert await watch.next() == []
+        await registry.announce(worker("a"), 500)
         assert await watch.next() == [worker("a")]
         own_redis.kill()
         own_redis.start()
@@ -153,15 +154,16 @@ async def test_a_worker_that_died_while_redis_was_away_is_forgotten_after_its_tt
 
 
 async def test_a_hung_redis_keeps_the_known_workers(own_redis: EmbeddedRedis) -> None:
-    registry = RedisRegistry(own_redis.url, WORKERS, socket_timeout_s=0.2)
-    await registry.announce(worker("a"), 300)
+    registry, ttl_s = RedisRegistry(own_redis.url, WORKERS, socket_timeout_s=0.2), 1.5
     async with Watch(registry) as watch:
+        assert await watch.next() == []
+        await registry.announce(worker("a"), round(ttl_s * 1000))
         assert await watch.next() == [worker("a")]
         os.kill(own_redis.pid, signal.SIGSTOP)
         with pytest.raises(RegistryError):
             await registry.withdraw("other")
         change = asyncio.create_task(watch.next())
-        await asyncio.wait([change], timeout=1)
+        await asyncio.wait([change], timeout=ttl_s + 1)
         assert not change.done(), "nobody can say who is alive"
         os.kill(own_redis.pid, signal.SIGCONT)
         alive = await change
