@@ -19,8 +19,7 @@ from router.edge.auth import AdminKeys, BearerKeys
 from router.edge.error_pages import use_our_errors
 from router.front import Front
 from router.internal.group_metrics import group_families
-from router.pages.answers import ErrorAnswer
-from router.pages.calls import document_calls
+from router.pages.calls import ERRORS, add_calls
 from router.pages.home import home_routes
 from router.pages.reference import reference_routes
 from router.pool.missing import MissingWorkers
@@ -84,8 +83,6 @@ class Load(BaseModel):
     server_load: int = Field(description="Requests that have come and are not over.")
 
 
-#: In the schema, the answer for all statuses that an operation does not name, instead of the framework's own 422.
-_ERRORS: dict[int | str, dict[str, Any]] = {"default": {"model": ErrorAnswer, "description": "An error."}}
 _ABOUT = (
     "Point the base URL of a client for OpenAI's API at `/v1` here, of one for Anthropic's at `/`. "
     "A prompt is computed by a prefill worker; a decode worker with room is chosen when that is done. "
@@ -120,11 +117,11 @@ def create_app(services: Services, listing: LeaseListing, recorder: HistoryRecor
         redoc_url=None,
         openapi_url=None,
         redirect_slashes=False,
-        responses=_ERRORS,
+        responses=ERRORS,
     )
     use_our_errors(app)
     _add_public(app, services, keys)
-    document_calls(app)
+    add_calls(app)
     _add_stored_responses(app, keys)
     app.include_router(home_routes())
     app.include_router(

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from hashlib import sha256
-from importlib import resources
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
-from fastapi import APIRouter, Depends, Header, Query, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 
 from router.dashboard.history import NUM_STEPS
 from router.dashboard.live import LiveSnapshots, LiveStream
 from router.dashboard.share import local_share
+from router.pages.files import add_file, packaged
 from router.pages.policy import headers
 
 if TYPE_CHECKING:
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from router.edge.auth import AdminKeys
     from router.services import Services
 
-_TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
 _SCRIPTS = (
     "ask.js",
     "axis.js",
@@ -65,13 +63,8 @@ def dashboard_router(
         return LiveStream(snapshots, closing)
 
     for path, name in FILES.items():
-        _add_file(api, path, name)
-
-    @api.get("/dashboard/", include_in_schema=False)
-    async def slash() -> Response:
-        """Redirect relatively, which keeps the host that the browser uses, and any path that a proxy adds."""
-        return Response(status_code=308, headers={"location": "../dashboard"})
-
+        add_file(api, path, name, page_file(name), HEADERS)
+    api.add_route("/dashboard/", _slash, include_in_schema=False)
     return api
 
 
@@ -87,18 +80,11 @@ def live_share_routes(services: Services, recorder: HistoryRecorder) -> APIRoute
     return api
 
 
+async def _slash(_: Request) -> Response:
+    """Redirect relatively, which keeps the host that the browser uses, and any path that a proxy adds."""
+    return Response(status_code=308, headers={"location": "../dashboard"})
+
+
 def page_file(name: str) -> bytes:
     """One file of the page."""
-    return resources.files("router.dashboard").joinpath("page", name).read_bytes()
-
-
-def _add_file(api: APIRouter, path: str, name: str) -> None:
-    content = page_file(name)
-    of_file = {**HEADERS, "etag": f'"{sha256(content).hexdigest()[:16]}"'}
-    media_type = f"{_TYPES[name.rpartition('.')[2]]}; charset=utf-8"
-
-    @api.get(path, include_in_schema=False)
-    async def file(if_none_match: Annotated[str, Header()] = "") -> Response:
-        if of_file["etag"] in if_none_match:
-            return Response(status_code=304, headers=of_file)
-        return Response(content, media_type=media_type, headers=of_file)
+    return packaged("router.dashboard", "page", name)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
+
+from fastapi import APIRouter, Request, Response
 
 from core.protocol.errors import InternalError
 from core.protocol.openai.requests import ChatRequest, CompletionRequest
 from router.dialects.known import DIALECTS
-from router.pages.answers import ANSWERS
+from router.pages.answers import ANSWERS, ErrorAnswer
 from router.request.client_request import CHAT_PATH, COMPLETIONS_PATH
 from router.request.endpoints import COUNT_TOKENS, DETOKENIZE, ENDPOINTS, MESSAGES, RESPONSES, TOKENIZE
+from router.request.validated import PATHS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,15 +44,29 @@ EXAMPLES: Final[Mapping[str, dict[str, Any]]] = {
     "/v1/rerank": _RANKED,
     "/v2/rerank": _RANKED,
 }
+#: In the schema, the answer for all statuses that an operation does not name, instead of the framework's own 422.
+ERRORS: Final[dict[int | str, dict[str, Any]]] = {"default": {"model": ErrorAnswer, "description": "An error."}}
 _STREAM: Final[dict[int | str, dict[str, Any]]] = {200: {"content": {"text/event-stream": {}}}}
 #: An answer that may also be bytes: embeddings, if ``encoding_format`` asks for that.
 _BYTES: Final[dict[int | str, dict[str, Any]]] = {200: {"content": {"application/octet-stream": {}}}}
 
 
-def document_calls(app: FastAPI) -> None:
-    """Add them to the schema, and answer their other methods 405. ``front.py`` answers POST before these."""
-    _document(app, CHAT_PATH, "openai", ChatRequest, "OpenAI's chat completions, streamed or not.", _STREAM)
-    _document(app, COMPLETIONS_PATH, "openai", CompletionRequest, "OpenAI's completions, streamed or not.", _STREAM)
+def add_calls(app: FastAPI) -> None:
+    """Have other methods of these paths answered 405. ``front.py`` answers POST before."""
+    for path in PATHS:
+        app.add_route(path, _answered_before, methods=["POST"], include_in_schema=False)
+
+
+async def _answered_before(_: Request) -> Response:
+    raise InternalError("not served here")
+
+
+@cache
+def described_calls() -> APIRouter:
+    """The calls for the schema alone: nothing is served by these routes, which take FastAPI a while to make."""
+    api = APIRouter(responses=ERRORS)
+    _describe(api, CHAT_PATH, "openai", ChatRequest, "OpenAI's chat completions, streamed or not.", _STREAM)
+    _describe(api, COMPLETIONS_PATH, "openai", CompletionRequest, "OpenAI's completions, streamed or not.", _STREAM)
     for endpoint in ENDPOINTS.values():
         # Of an endpoint that is passed on the schema has what the router reads; a worker reads the rest.
         body: type[BaseModel] = endpoint.body
@@ -57,7 +75,8 @@ def document_calls(app: FastAPI) -> None:
             body = dialect.request
             if dialect.error_answer is not None:
                 responses = {**responses, "default": {"model": dialect.error_answer, "description": "An error."}}
-        _document(app, endpoint.path, endpoint.tag, body, _about(endpoint), responses)
+        _describe(api, endpoint.path, endpoint.tag, body, _about(endpoint), responses)
+    return api
 
 
 def with_models(document: dict[str, Any], models: list[str]) -> dict[str, Any]:
@@ -68,26 +87,26 @@ def with_models(document: dict[str, Any], models: list[str]) -> dict[str, Any]:
     return document
 
 
-def _document(
-    app: FastAPI,
+def _describe(
+    api: APIRouter,
     path: str,
     tag: str,
     body: type[BaseModel],
     about: str,
     responses: dict[int | str, dict[str, Any]],
 ) -> None:
-    async def answered_before(body: Any) -> Any:
-        raise InternalError("not served here")
+    async def never_called(body: Any) -> Any:
+        """Only its signature is looked at."""
 
-    answered_before.__annotations__["body"] = body
-    app.post(
+    never_called.__annotations__["body"] = body
+    api.post(
         path,
         tags=[tag],
         name=path.strip("/").replace("/", "_"),
         description=about,
         response_model=ANSWERS.get(path, dict[str, Any]),
         responses=responses,
-    )(answered_before)
+    )(never_called)
 
 
 def _about(endpoint: Endpoint) -> str:

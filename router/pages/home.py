@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from html import escape
-from importlib import resources
 from string import Template
 
 import msgspec
 from fastapi import APIRouter, Request, Response
 
 from core.process.version import version
+from router.pages.files import add_file, packaged
 from router.pages.policy import headers, inline
 
 #: What is at each path. Paths are relative, so they also work behind a proxy that serves Baton under a prefix.
@@ -23,31 +23,26 @@ PLACES = {
     "metrics": "numbers for Prometheus",
     "openapi.json": "the reference, for programs",
 }
-_SVG = "image/svg+xml"
 _DAY_S = 86400
 
 
 def home_routes() -> APIRouter:
     """``/`` and ``/favicon.ico``. They reveal only that this is Baton, and its version."""
-    api = APIRouter(include_in_schema=False)
-    files = resources.files("router.pages").joinpath("files")
-    icon = files.joinpath("icon.svg").read_bytes()
-    style = files.joinpath("home.css").read_text()
-    page = _page(files.joinpath("home.html").read_text(), style)
+    api = APIRouter()
+    icon, css, html = (packaged("router.pages", "files", name) for name in ("icon.svg", "home.css", "home.html"))
+    style = css.decode()
+    page = _page(html.decode(), style)
     policy = headers(style=inline(style), img="'self'")
     about = msgspec.json.format(msgspec.json.encode({"name": "Baton", "version": version(), "paths": PLACES}), indent=2)
 
-    @api.api_route("/", methods=["GET", "HEAD"])
     async def home(request: Request) -> Response:
         vary = {"vary": "accept"}
         if "text/html" in request.headers.get("accept", ""):
             return Response(page, media_type="text/html; charset=utf-8", headers=policy | vary)
         return Response(about + b"\n", media_type="application/json", headers=vary)
 
-    @api.api_route("/favicon.ico", methods=["GET", "HEAD"])
-    async def favicon() -> Response:
-        return Response(icon, media_type=_SVG, headers=headers() | {"cache-control": f"max-age={_DAY_S}"})
-
+    api.add_route("/", home, include_in_schema=False)
+    add_file(api, "/favicon.ico", "icon.svg", icon, headers() | {"cache-control": f"max-age={_DAY_S}"})
     return api
 
 

@@ -8,14 +8,15 @@ there are keys, so the page asks for one.
 from __future__ import annotations
 
 import functools
-from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import APIRouter, Depends, Request, Response
+from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse, StreamingResponse
 
 from router.edge.doors import is_api
-from router.pages.calls import with_models
+from router.pages.calls import described_calls, with_models
+from router.pages.files import add_file, media_type, packaged
 from router.pages.policy import headers
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
     from router.edge.auth import BearerKeys
 
-_TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
 _OURS = {"/docs": "docs.html", "/docs/docs.js": "docs.js", "/docs/docs.css": "docs.css"}
 _SWAGGER = {f"/docs/{name}": name for name in ("swagger-ui-bundle.js", "swagger-ui.css")}
 #: Swagger UI has images in its style sheet, and styles in its script.
@@ -39,16 +39,27 @@ def reference_routes(
     app: FastAPI, keys: BearerKeys, models: Callable[[], list[str]], *, has_keys: bool, has_admin_token: bool
 ) -> APIRouter:
     """The routes of the page, its files and ``/openapi.json``. ``models``: the names of those that are served now."""
-    api = APIRouter(include_in_schema=False)
+    api = APIRouter()
     for path, name in _OURS.items():
-        _add_file(api, path, name)
+        add_file(api, path, name, packaged("router.pages", "files", name), _POLICY)
     for path, name in _SWAGGER.items():
         _add_swagger(api, path, name)
 
-    @api.get("/openapi.json", dependencies=[Depends(keys.guard)])
+    @functools.cache
+    def described() -> dict[str, Any]:
+        """All routes, made when they are asked for first."""
+        document = get_openapi(
+            title=app.title,
+            version=app.version,
+            description=app.description,
+            tags=app.openapi_tags,
+            routes=[*described_calls().routes, *app.routes],
+        )
+        return _with_keys(_without_enums_texts(document), has_keys=has_keys, has_admin_token=has_admin_token)
+
+    @api.get("/openapi.json", dependencies=[Depends(keys.guard)], include_in_schema=False)
     async def document() -> Response:
-        shown = _with_keys(_without_enums_texts(app.openapi()), has_keys=has_keys, has_admin_token=has_admin_token)
-        return JSONResponse(with_models(shown, models()))
+        return JSONResponse(with_models(described(), models()))
 
     return api
 
@@ -79,32 +90,16 @@ def _is_admin(path: str) -> bool:
     return path.startswith("/admin/")
 
 
-def _add_file(api: APIRouter, path: str, name: str) -> None:
-    content = resources.files("router.pages").joinpath("files", name).read_bytes()
-
-    @api.api_route(path, methods=["GET", "HEAD"])
-    async def file() -> Response:
-        return Response(content, media_type=_media_type(name), headers=_POLICY)
-
-
 def _add_swagger(api: APIRouter, path: str, name: str) -> None:
-    @api.get(path)
-    async def file() -> Response:
-        content = _swagger(name)
+    async def file(_: Request) -> Response:
+        # Read at the first request, since most routers never show the page.
+        content = packaged("fastapi_offline", "static", name)
         about = {"content-length": str(len(content)), "cache-control": f"max-age={_DAY_S}"}
-        return StreamingResponse(_pieces(content), media_type=_media_type(name), headers=_POLICY | about)
+        return StreamingResponse(_pieces(content), media_type=media_type(name), headers=_POLICY | about)
 
-
-@functools.cache
-def _swagger(name: str) -> bytes:
-    """Read at the first request, since most routers never show the page."""
-    return resources.files("fastapi_offline").joinpath("static", name).read_bytes()
+    api.add_route(path, file, include_in_schema=False)
 
 
 async def _pieces(content: bytes) -> AsyncIterator[bytes]:
     for at in range(0, len(content), _PIECE_BYTES):
         yield content[at : at + _PIECE_BYTES]
-
-
-def _media_type(name: str) -> str:
-    return f"{_TYPES[name.rpartition('.')[2]]}; charset=utf-8"
