@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
 import tempfile
@@ -43,6 +44,12 @@ def pytest_configure(config: pytest.Config) -> None:
         file.write(first + end)
     os.environ["SSL_CERT_FILE"] = file.name
     config.add_cleanup(Path(file.name).unlink)
+
+
+def pytest_collection_finish() -> None:
+    """Let the garbage collector walk no more through what ten thousand tests and their libraries are made of."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -114,11 +114,13 @@ def reads_clock(node: ast.AST) -> bool:
     return False
 
 
+@pytest.mark.faults
 def test_clocks_of_the_day_are_read_where_they_are_shown_only() -> None:
     found = {path for path, module in sources() if any(map(reads_clock, ast.walk(module)))}
     assert found == set(SHOWN)
 
 
+@pytest.mark.faults
 def test_redis_is_told_durations_only() -> None:
     for path, module in sources():
         for node in ast.walk(module):

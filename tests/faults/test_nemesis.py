@@ -94,6 +94,7 @@ async def test_any_rank_may_be_killed(tmp_path: Path) -> None:
         assert [rank_of(pid) for pid in left] == [1 - killed]
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize(
     ("failpoints", "end", "told"),
     [

@@ -37,7 +37,7 @@ def ours_bytes() -> int:
     return sum(trace.size for trace in snapshot.traces)
 
 
-@pytest.mark.parametrize("prompt_bytes", [100, 100_000])
+@pytest.mark.parametrize("prompt_bytes", [pytest.param(100, marks=pytest.mark.slow), 100_000])
 async def test_a_held_request_keeps_its_prompt_once(cluster: Cluster, traced: None, prompt_bytes: int) -> None:
     await cluster.add("prefill", limit=NUM_BEFORE + NUM)
     worker = await cluster.add("decode", limit=1)

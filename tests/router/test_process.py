@@ -65,6 +65,7 @@ async def test_discovery_renewal_loss_and_stop(redis_url: str, announced: Announ
     assert announced.held() == []
 
 
+@pytest.mark.slow
 async def test_a_held_request_whose_lease_ended_is_prefilled_again(redis_url: str, announced: Announced) -> None:
     router = await RouterProcess().start(redis_url=redis_url, lease_duration_ms=600, lease_renew_interval_ms=100)
     await until_workers(router.url, 2)
@@ -191,6 +192,7 @@ async def test_without_redis(announced: Announced) -> None:
     assert (await router.stop())[0] == 0
 
 
+@pytest.mark.slow
 async def test_who_is_given_no_decode_worker_says_where_one_has_to_come_from(
     redis_url: str, announced: Announced
 ) -> None:
@@ -199,7 +201,7 @@ async def test_who_is_given_no_decode_worker_says_where_one_has_to_come_from(
     assert "no decode worker: decode workers have to come from the registry" in stderr
 
 
-@pytest.mark.parametrize("shape", ["text", "json"])
+@pytest.mark.parametrize("shape", ["json", pytest.param("text", marks=pytest.mark.slow)])
 async def test_log_lines(announced: Announced, shape: str) -> None:
     router = await RouterProcess().start(
         redis_url="", prefill=[announced.p.url], decode=[announced.d.url], log_requests=True, log_format=shape
@@ -212,7 +214,10 @@ async def test_log_lines(announced: Announced, shape: str) -> None:
     assert (json.loads(line)["level"] == "info") if shape == "json" else " I baton.router: " in line
 
 
-@pytest.mark.parametrize("option", ["socket_timeout=sesame", "sesame=1", "protocol=9"])
+@pytest.mark.parametrize(
+    "option",
+    ["socket_timeout=sesame", *(pytest.param(one, marks=pytest.mark.slow) for one in ("sesame=1", "protocol=9"))],
+)
 async def test_a_redis_option_that_is_none_is_one_line(option: str) -> None:
     router = await RouterProcess().start(redis_url=f"redis://:sesame@127.0.0.1:1/0?{option}")
     code, stderr = await router.stop()

@@ -66,6 +66,7 @@ def test_up_and_down_again(start_up: StartUp, model_dir: str) -> None:
     assert list(up.temporary.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_what_is_no_command_gets_a_reason_and_harms_nothing(start_up: StartUp, model_dir: str, free_port: int) -> None:
     up = start_up("--model", model_dir, "--port", str(free_port), XDG_RUNTIME_DIR="")
     up.until_ready()
@@ -87,6 +88,7 @@ def test_what_is_no_command_gets_a_reason_and_harms_nothing(start_up: StartUp, m
     assert up.finish() == (0, "")
 
 
+@pytest.mark.slow
 def test_a_worker_that_cannot_start_leaves_the_others(start_up: StartUp, model_dir: str, tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     up = start_up("--model", model_dir, "--port", "0", XDG_RUNTIME_DIR="", STAND_IN_BROKEN=str(broken))
@@ -168,6 +170,7 @@ async def test_a_folder_that_others_may_enter_is_refused(tmp_path: Path, nothing
             pass
 
 
+@pytest.mark.slow
 def test_who_does_not_serve_leaves_first(start_up: StartUp, model_dir: str) -> None:
     up = start_up("--model", model_dir, "--port", "0", "--decode", "2", XDG_RUNTIME_DIR="", STAND_IN_FAILING="decode-1")
     up.until_ready()

@@ -115,6 +115,7 @@ async def test_the_only_one_that_cannot_start_is_the_end(kit: Kit) -> None:
     assert await only.ended() == "d-1: no room"
 
 
+@pytest.mark.slow
 async def test_one_that_does_not_come_back_is_tried_again_while_another_serves(kit: Kit) -> None:
     well, ill = kit.child("d-1"), kit.child("d-2")
     for child in (well, ill):

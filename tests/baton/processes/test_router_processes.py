@@ -93,6 +93,7 @@ def test_a_port_in_use_is_one_line(redis_url: str) -> None:
             assert router.statuses() == [Failed(reason)]
 
 
+@pytest.mark.slow
 def test_processes_that_cannot_start_end_the_parent() -> None:
     with RouterProcess("redis://127.0.0.1:1/0?socket_timeout=soon", "--processes", "2") as router:
         code, errors = router.finish()

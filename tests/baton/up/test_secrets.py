@@ -71,6 +71,7 @@ def ask_for_a_form(url: str) -> None:
         assert response.status == 200
 
 
+@pytest.mark.slow
 def test_without_a_token_the_admin_api_is_for_this_user_alone(tmp_path: Path) -> None:
     environ = {"XDG_RUNTIME_DIR": str(tmp_path)}
     up = RealUpProcess(tmp_path, "--port", "0", "--threads-per-worker", "1", **environ)

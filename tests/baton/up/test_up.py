@@ -72,6 +72,7 @@ def test_a_stop_while_loading_leaves_nothing(start_up: StartUp, model_dir: str) 
     assert up.pids() == {}
 
 
+@pytest.mark.slow
 def test_a_child_that_ignores_sigterm_is_killed(start_up: StartUp, model_dir: str) -> None:
     up = start_up("--model", model_dir, "--port", "0", "--stop-timeout-s", "0.2", STAND_IN_DECODE="deaf")
     up.until_ready()
@@ -115,6 +116,7 @@ def test_sigkill_of_up_leaves_nothing(start_up: StartUp, model_dir: str) -> None
     assert up.pids() == {}
 
 
+@pytest.mark.slow
 def test_a_second_start_works_at_once(start_up: StartUp, model_dir: str, free_port: int) -> None:
     for _ in range(2):
         up = start_up("--model", model_dir, "--port", str(free_port))
@@ -189,6 +191,7 @@ def test_a_worker_that_does_not_come_back_ends_everything(start_up: StartUp, mod
     assert up.pids() == {}
 
 
+@pytest.mark.slow
 def test_one_of_several_that_cannot_start_is_done_without(start_up: StartUp, model_dir: str) -> None:
     up = start_up("--model", model_dir, "--port", "0", "--decode", "2", STAND_IN_FAILING="decode-2")
     screen = up.until_ready()
@@ -246,6 +249,7 @@ def test_a_host_for_strangers_needs_keys(start_up: StartUp, model_dir: str) -> N
     assert errors.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_nobody_has_to_read_what_it_prints(start_up: StartUp, model_dir: str, free_port: int) -> None:
     """``baton up | head -1``."""
     up = start_up("--model", model_dir, "--port", str(free_port))

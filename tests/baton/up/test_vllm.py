@@ -137,6 +137,7 @@ def test_a_server_that_ignores_sigterm_is_killed_with_its_engine(vllm: Vllm) -> 
     assert up.pids() == {}
 
 
+@pytest.mark.slow
 def test_several_routers_get_a_redis(vllm: Vllm) -> None:
     up = vllm.up("--routers", "2")
     up.until_ready()
@@ -145,6 +146,7 @@ def test_several_routers_get_a_redis(vllm: Vllm) -> None:
     assert up.finish() == (0, "")
 
 
+@pytest.mark.slow
 def test_a_server_that_cannot_load_is_one_line(vllm: Vllm) -> None:
     up = vllm.up(FAKE_VLLM_PREFILL="crash")
     code, errors = up.finish()

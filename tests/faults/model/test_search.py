@@ -19,6 +19,8 @@ SCOPES = {
     "several blocks": Scope(decode_workers=1, blocks=3, blocks_per_request=2, faults=1),
     "two requests": Scope(requests=2, decode_workers=1, blocks=1, faults=0),
 }
+#: Those with the most states.
+LONG = dict.fromkeys(("several blocks", "two requests"), pytest.mark.slow)
 
 SMALL = Scope(decode_workers=1, faults=1)
 #: The smallest scope that shows each variant, and what it breaks.
@@ -38,7 +40,9 @@ TEETH = {
 }
 
 
-@pytest.mark.parametrize("scope", SCOPES.values(), ids=SCOPES)
+@pytest.mark.parametrize(
+    "scope", [pytest.param(one, id=name, marks=LONG.get(name, ())) for name, one in SCOPES.items()]
+)
 def test_nothing_is_wrong_in_any_state(scope: Scope) -> None:
     found = search(scope)
     assert found.finding is None, f"{scope}\n{found.finding}"

@@ -201,6 +201,7 @@ async def left_out(client: httpx.AsyncClient, url: str) -> bool | None:
     return next((bool(row["left_out"]) for row in rows if row["id"] == url), None)
 
 
+@pytest.mark.slow
 async def test_internal_paths_are_not_on_the_client_port(redis_url: str, workers: Announced) -> None:
     router = await RouterProcess().start(redis_url=redis_url, internal_token="s3cret-internal")
     async with httpx.AsyncClient(timeout=PATIENCE_S) as client:

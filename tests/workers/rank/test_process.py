@@ -34,9 +34,9 @@ def test_memory_that_is_free_is_not_given_back() -> None:
     ("environ", "given", "wanted"),
     [
         ({"OMP_THREAD_LIMIT": "1"}, "2", 1),
-        ({"OMP_THREAD_LIMIT": "3"}, "2", 2),
-        ({"OMP_THREAD_LIMIT": "1", "OMP_NUM_THREADS": "2"}, "None", 1),
-        ({"OMP_DYNAMIC": "true"}, "2", 2),
+        pytest.param({"OMP_THREAD_LIMIT": "3"}, "2", 2, marks=pytest.mark.slow),
+        pytest.param({"OMP_THREAD_LIMIT": "1", "OMP_NUM_THREADS": "2"}, "None", 1, marks=pytest.mark.slow),
+        pytest.param({"OMP_DYNAMIC": "true"}, "2", 2, marks=pytest.mark.slow),
     ],
 )
 def test_no_more_threads_are_asked_for_than_openmp_gives(environ: dict[str, str], given: str, wanted: int) -> None:

@@ -62,9 +62,8 @@ class Engine(GroupDriver):
         return result.sampled[0].token
 
 
-@pytest.mark.parametrize(
-    ("p_ranks", "d_ranks"), [(1, 2), *(pytest.param(*ranks, marks=pytest.mark.slow) for ranks in ((1, 1), (2, 1)))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("p_ranks", "d_ranks"), [(1, 2), (1, 1), (2, 1)])
 async def test_a_prompt_prefilled_elsewhere_is_continued(
     p_ranks: int, d_ranks: int, folder_of: Folders, reference_of: References
 ) -> None:

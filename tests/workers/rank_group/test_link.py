@@ -103,6 +103,7 @@ async def test_a_rank_without_a_numba_that_works_warns_and_samples_the_same_toke
     await link.stop()
 
 
+@pytest.mark.slow
 async def test_a_rank_serves_until_it_is_stopped(folder_of: Callable[[str], Path]) -> None:
     listener = Listener()
     link = await listener.start(spec_of(folder_of("llama")))

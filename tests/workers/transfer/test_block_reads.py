@@ -188,6 +188,7 @@ def test_a_read_over_shared_memory_needs_nothing_of_the_peer(rank: DecodeRank) -
         assert own.event("sent")["lease_id"] == "first"
 
 
+@pytest.mark.slow
 def test_a_cancelled_read_keeps_its_blocks_until_nixl_has_ended(
     rank: DecodeRank, slow_peer: PeerProcess, peer: PeerProcess
 ) -> None:
@@ -209,6 +210,7 @@ def test_a_cancelled_read_keeps_its_blocks_until_nixl_has_ended(
     assert slow_peer.event("sent")["lease_id"] == "after"
 
 
+@pytest.mark.slow
 def test_disconnect_waits_for_the_reads_in_flight(rank: DecodeRank, slow_peer: PeerProcess) -> None:
     rank.connect(slow_peer.metadata)
     assert rank.read(slow_peer, [1], [1]).outcome == "done"

@@ -200,7 +200,11 @@ def test_openmp_may_give_fewer_threads_than_torch_has(limit: dict[str, str]) -> 
 
 @pytest.mark.parametrize(
     "target",
-    [{"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}, {"NUMBA_ENABLE_AVX": "0"}, {"BATON_TILES": "off"}],
+    [
+        {"BATON_TILES": "off"},
+        pytest.param({"NUMBA_ENABLE_AVX": "0"}, marks=pytest.mark.slow),
+        pytest.param({"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}, marks=pytest.mark.slow),
+    ],
     ids=str,
 )
 def test_there_are_no_tiles_where_numba_compiles_for_less_than_this_processor_or_none_are_wanted(
