@@ -63,6 +63,7 @@ async def test_d_does_not_read_blocks_of_another_adapter(stack: Stack, p_has: st
     await stack.until_idle()
 
 
+@pytest.mark.slow
 async def test_sampling_and_structured_output_equal_one_worker_doing_both(stack: Stack, both: Stack) -> None:
     prompt = reference.prompt_of(40, seed=3300)
     options = {"model": "tuned", "max_tokens": 60, "temperature": 1, "seed": 9, "return_token_ids": True}
