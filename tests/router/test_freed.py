@@ -336,29 +336,37 @@ async def end(cluster: Cluster, how: str, writer: asyncio.StreamWriter) -> None:
         for on_over in list(cluster.leases.tracked.values()):
             on_over(LeaseState.UNKNOWN)
         (d1,) = (worker for worker in cluster.services.pool if worker.worker_id == "d1")
-        d1.limit, d1.full_at = 8, None
+        d1.full_at = None
         cluster.services.pool.room_changed()
 
 
-@pytest.mark.parametrize("state", STATES)
-async def test_a_request_that_is_ended(cluster: Cluster, state: str) -> None:
-    p, d = await cluster.add("prefill"), await cluster.add("decode")
-    limits = {worker.worker_id: worker for worker in cluster.services.pool}
-    with without_collector(KINDS) as survivors:
-        for one, how in product(STREAMED if state == "decoding" else EVERY, HOW if state == "held" else HOW[:3]):
-            limits["p0"].limit = 0 if state == "queued" else 8
-            limits["d1"].full_at = 0 if state == "held" else None
-            if state in ("prefilling", "reading"):
-                (p if state == "prefilling" else d).script.extend([Hang()] * 2)
-            elif state == "decoding":
-                d.script.append(StreamThen(2, "hang"))
-            writer = await cluster.open(one.body, one.path)
-            num = one.body.get("n", 1)
-            if "n" in one.body and state == "prefilling":
-                num = 1
-            await eventually(lambda num=num: cluster.services.active.count()[state] >= num, f"{one} {state}")
-            await end(cluster, how, writer)
-            await eventually(lambda: not len(cluster.services.active))
-            writer.close()
-            recover(cluster)
-        await check(cluster, survivors)
+class TestEnded:
+    """By the client, an operator, its deadline, too long a wait for room, or the loss of its blocks."""
+
+    @pytest.fixture
+    def settings(self) -> RouterSettings:
+        return make_settings(retry_budget_floor_per_s=1000, breaker_failures=1000, held_timeout_s=0.5)
+
+    @pytest.mark.parametrize("state", STATES)
+    async def test_in_each_state(self, cluster: Cluster, state: str) -> None:
+        p, d = await cluster.add("prefill"), await cluster.add("decode")
+        limits = {worker.worker_id: worker for worker in cluster.services.pool}
+        with without_collector(KINDS) as survivors:
+            for one, how in product(STREAMED if state == "decoding" else EVERY, HOW if state == "held" else HOW[:3]):
+                limits["p0"].limit = 0 if state == "queued" else 8
+                limits["d1"].full_at = 0 if state == "held" else None
+                limits["d1"].load_is_old = False  # an old report says nothing of room
+                if state in ("prefilling", "reading"):
+                    (p if state == "prefilling" else d).script.extend([Hang()] * 2)
+                elif state == "decoding":
+                    d.script.append(StreamThen(2, "hang"))
+                writer = await cluster.open(one.body, one.path)
+                num = one.body.get("n", 1)
+                if "n" in one.body and state == "prefilling":
+                    num = 1
+                await eventually(lambda num=num: cluster.services.active.count()[state] >= num, f"{one} {state}")
+                await end(cluster, how, writer)
+                await eventually(lambda: not len(cluster.services.active))
+                writer.close()
+                recover(cluster)
+            await check(cluster, survivors)
