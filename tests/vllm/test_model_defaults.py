@@ -63,7 +63,7 @@ async def test_they_are_used_as_vllm_uses_them(tmp_path: Path) -> None:
     with HeldPorts() as ports:
         place = ServerPlace(ports.take(), ports.take(), ports.take())
         served = VllmModel(str(model), 30, MODEL, args, STOCK)
-        async with Stack(tmp_path / "baton", model=model, worker_flags={"dtype": "float32"}) as stack:
+        async with Stack(tmp_path, model=model, worker_flags={"dtype": "float32"}) as stack:
             program = find_vllm(os.environ[VARIABLE])
             await stack.cluster.add("vllm", VllmSpec("prefill", program, served, place, ServerShare(threads=1)))
             wanted = await answers(stack, place.url)
