@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import subprocess
+from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
@@ -105,7 +105,7 @@ async def test_batons_connector_hands_over_all_and_stock_vllm_is_wrong_at_some(s
 
 
 @pytest.mark.parametrize("kind", ["producer", "reader"])
-def test_pipeline_stages_are_refused_by_name(kind: str) -> None:
+async def test_pipeline_stages_are_refused_by_name(kind: str) -> None:
     """The tables of words are of the ranks of one stage."""
     code = {
         "producer": "from types import SimpleNamespace as N; from workers.vllm.connector import _refuse; "
@@ -115,6 +115,7 @@ def test_pipeline_stages_are_refused_by_name(kind: str) -> None:
         "W._nixl_handshake(W.__new__(W), 'p', 1, 1, 'e', remote_pp_size=2)",
     }[kind]
     (python, *_) = find_vllm(os.environ[VARIABLE]).command
-    ended = subprocess.run([python, "-c", code], check=False, capture_output=True, text=True)
-    assert ended.returncode == 1
-    assert "pipeline" in ended.stderr.splitlines()[-1]
+    program = await asyncio.create_subprocess_exec(python, "-c", code, stdout=DEVNULL, stderr=PIPE)
+    _, said = await program.communicate()
+    assert program.returncode == 1
+    assert b"pipeline" in said.splitlines()[-1]
