@@ -29,7 +29,7 @@ def translated(
     dialect = DIALECTS[path]
     with dialect.names.applied():
         limits.check_messages({"messages": body.get(dialect.conversation)})
-    translation = dialect.translate(body, request_id, pool.facts(body["model"]).sampling_defaults or {})
+    translation = dialect.translate(body, request_id, pool.sampling_defaults(body["model"]))
     with dialect.names.applied():
         limits.check_messages(translation.body)
         limits.check_stop(translation.body)

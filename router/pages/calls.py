@@ -81,8 +81,8 @@ def described_calls() -> APIRouter:
 
 def with_models(document: dict[str, Any], models: list[str]) -> dict[str, Any]:
     """The document with examples that name a model which is served, so that they can be tried out."""
+    model = {"model": models[0] if models else "the-model"}
     for path, example in EXAMPLES.items():
-        model = {"model": models[0] if models else "the-model"}
         document["paths"][path]["post"]["requestBody"]["content"]["application/json"]["example"] = model | example
     return document
 

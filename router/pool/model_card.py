@@ -45,6 +45,11 @@ def announced(record: WorkerRecord) -> dict[str, ModelFacts]:
     return {record.model: own, **adapters}
 
 
+def any_defaults(facts: Iterable[ModelFacts]) -> dict[str, float] | None:
+    """What the first worker that has said samples with where a request says nothing."""
+    return next((one.sampling_defaults for one in facts if one.sampling_defaults is not None), None)
+
+
 def merged(facts: Iterable[ModelFacts]) -> ModelFacts:
     """Merge the facts of all workers: any root, parent and defaults, the earliest time, the smallest maximum length."""
     told = list(facts)
@@ -53,5 +58,5 @@ def merged(facts: Iterable[ModelFacts]) -> ModelFacts:
         parent=next((one.parent for one in told if one.parent), ""),
         created=min((one.created for one in told if one.created), default=0),
         max_model_len=min((one.max_model_len for one in told if one.max_model_len), default=0),
-        sampling_defaults=next((one.sampling_defaults for one in told if one.sampling_defaults is not None), None),
+        sampling_defaults=any_defaults(told),
     )

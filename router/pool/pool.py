@@ -19,7 +19,7 @@ from core.protocol.worker import Role
 from core.protocol.worker_address import worker_address
 from router.pool.breaker import Breaker, BreakerState
 from router.pool.engine_kind import EngineKind
-from router.pool.model_card import ModelFacts, announced, merged
+from router.pool.model_card import ModelFacts, announced, any_defaults, merged
 from router.pool.reservation import Reservation
 from router.pool.route import Routes
 from router.pool.static_worker import announced_vllm, queue_factor, static_worker
@@ -218,7 +218,14 @@ class WorkerPool:
 
     def facts(self, model: str) -> ModelFacts:
         """The facts about a model, merged over the workers that serve it."""
-        return merged(worker.facts[model] for worker in self._workers.values() if model in worker.facts)
+        return merged(self._facts(model))
+
+    def sampling_defaults(self, model: str) -> Mapping[str, float]:
+        """What the model samples with where a request says nothing. Asks no more workers than it must."""
+        return any_defaults(self._facts(model)) or {}
+
+    def _facts(self, model: str) -> Iterator[ModelFacts]:
+        return (worker.facts[model] for worker in self._workers.values() if model in worker.facts)
 
     def route(self, model: str) -> Route:
         """The workers that may serve the model. Raises NotFoundError and UnavailableError."""

@@ -1,8 +1,7 @@
 """Which hand-offs D can use: P has kept all that D will look at. Pure, and knows nothing of vLLM.
 
 vLLM has a block of its own, the null block, in place of each block that a layer with a window does not need any more.
-P strikes those before the window out of what it hands over, and
-D reads from no hand-off that has one.
+P strikes those before the window out of what it hands over, and D reads from no hand-off that has one.
 """
 
 from __future__ import annotations
