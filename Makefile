@@ -9,6 +9,10 @@ ARGS   ?=
 QUIETLY := "$(PYTHON)" deploy/quietly.py
 PIP    := $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off -c deploy/constraints.txt
 
+# Tests and workers are hundreds of processes: where the environment says to keep no bytecode, each of them would compile
+# all modules again, which is a third of what make test takes.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .PHONY: help install compiled lint format test test-compiled test-gpu test-vllm test-faults test-fuzz test-mutations test-compose test-install test-clients serve bench clean
 
