@@ -656,6 +656,8 @@ class Connection:
 
     def _refuse(self, error: ApiError) -> None:
         """Answer with the error and close; if another answer is under way, close after that one."""
+        if self._ignores:  # the request came behind the last one of the connection
+            return
         self._port.notices.note(LARGE_HEAD if isinstance(error, HeadTooLargeError) else BAD_REQUEST)
         self._write_unsent()
         newest = self._newest

@@ -6,6 +6,10 @@ import pytest
 
 from tests.kits.port import PARTS, serving
 
+#: The last request of its connection, though its client says that it keeps that; and one that is no HTTP.
+LAST = b"POST %b HTTP/1.0\r\nconnection: keep-alive\r\ncontent-length: 4\r\n\r\nabcd"
+BROKEN = b"POST /echo HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nno size\r\n"
+
 
 async def test_a_stream_has_no_chunks_and_ends_with_the_connection() -> None:
     async with serving() as served:
@@ -65,3 +69,34 @@ async def test_what_comes_behind_a_last_request_never_begins(path: bytes, versio
         assert (await caller.answer()).status == 200
         await caller.closed()
         assert len(served.app.scopes) == 1, "it would be done, and nobody would be told"
+
+
+async def test_a_broken_body_behind_a_last_request_does_not_end_it() -> None:
+    async with serving() as served:
+        caller = await served.connect()
+        await caller.send(LAST % b"/held" + BROKEN)
+        await served.app.until_asked(1)
+        served.app.go_on.set()
+        assert (await caller.answer()).body == b"4"
+        await caller.closed()
+        assert not served.app.gone_calls
+
+
+async def test_a_broken_body_behind_a_last_request_does_not_take_its_turn() -> None:
+    async with serving() as served:
+        caller = await served.connect()
+        await caller.send(b"POST /held HTTP/1.1\r\nhost: x\r\ncontent-length: 4\r\n\r\nabcd" + LAST % b"/echo" + BROKEN)
+        await served.app.until_asked(1)
+        served.app.go_on.set()
+        assert [(await caller.answer()).status for _ in range(2)] == [200, 200]
+        await caller.closed()
+
+
+async def test_a_broken_body_behind_a_stream_does_not_get_into_it() -> None:
+    async with serving() as served:
+        caller = await served.connect()
+        await caller.send(LAST % b"/long")
+        await caller.reader.readuntil(b"\r\n\r\n")
+        await caller.send(BROKEN)
+        much = 1 << 25  # more than can be under way
+        assert await caller.reader.readexactly(much) == b"x" * much
