@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import re
 import socket
@@ -10,8 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from core.net.tls import TlsError
+from core.redis_client import close, cluster_complaint, connect
 from router.settings import RouterSettings
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?")
@@ -92,15 +94,27 @@ def check_tls(settings: RouterSettings) -> None:
 
 
 def check_redis(url: str) -> None:
-    """Raises PreflightError when no Redis answers there. The message omits the URL, which may hold a password."""
+    """Raises PreflightError when no Redis answers there, or one that Baton cannot use. The message omits the URL, which
+    may hold a password.
+    """
     try:
-        with contextlib.closing(redis.Redis.from_url(url, socket_timeout=REDIS_TIMEOUT_S)) as client:
-            client.ping()
+        _ping(url)
+        complaint = cluster_complaint(url, REDIS_TIMEOUT_S)
     except (ValueError, TypeError):  # an option in the URL
         raise PreflightError("redis_url is not understood by the Redis client") from None
     except (redis.RedisError, OSError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise PreflightError(f"the Redis of redis_url does not answer: {reason}") from None
+    if complaint is not None:
+        raise PreflightError(complaint)
+
+
+def _ping(url: str) -> None:
+    client = connect(redis.Redis, url, REDIS_TIMEOUT_S, Retry(NoBackoff(), 0))
+    try:
+        client.ping()
+    finally:
+        close(client)
 
 
 def _resolve(host: str, port: int) -> tuple[int, tuple[str, int]]:

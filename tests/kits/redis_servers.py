@@ -118,17 +118,17 @@ class WatchedRedis(RedisPair):
             f"sentinel down-after-milliseconds {SERVICE} {DOWN_AFTER_MS}",
             f"sentinel failover-timeout {SERVICE} 5000",
         ]
-        self._sentinels = [Server(self._folder, *config, is_sentinel=True) for _ in range(3)]
-        patiently(lambda: all(self._knows_all(one) for one in self._sentinels))
+        self.sentinels = [Server(self._folder, *config, is_sentinel=True) for _ in range(3)]
+        patiently(lambda: all(self._knows_all(one) for one in self.sentinels))
 
     def stop(self) -> None:
-        for sentinel in self._sentinels:
+        for sentinel in self.sentinels:
             sentinel.end()
         super().stop()
 
     @property
     def url(self) -> str:
-        places = ",".join(f"127.0.0.1:{sentinel.port}" for sentinel in self._sentinels)
+        places = ",".join(f"127.0.0.1:{sentinel.port}" for sentinel in self.sentinels)
         return f"redis+sentinel://{places}/{SERVICE}/0"
 
     @property
@@ -138,7 +138,7 @@ class WatchedRedis(RedisPair):
 
     def fail_over(self) -> None:
         """As before work on the primary; returns when the Sentinels name the other one."""
-        self._sentinels[0].ask("SENTINEL", "FAILOVER", SERVICE)
+        self.sentinels[0].ask("SENTINEL", "FAILOVER", SERVICE)
         self._until_replaced()
 
     def kill_primary(self) -> None:
@@ -148,7 +148,7 @@ class WatchedRedis(RedisPair):
 
     def _until_replaced(self) -> None:
         old, new = self.servers
-        patiently(lambda: all(_named(sentinel) == new.port for sentinel in self._sentinels))
+        patiently(lambda: all(_named(sentinel) == new.port for sentinel in self.sentinels))
         self.servers = [new, old]
 
     @staticmethod

@@ -15,6 +15,7 @@ from baton.up.preflight import PreflightError, check_model, check_port, check_re
 from baton.up.welcome import Service, welcome
 from core.protocol.status import Failed, Progress, Ready
 from router.settings import RouterSettings
+from tests.kits.redis_servers import Server, WatchedRedis
 
 
 def test_ports() -> None:
@@ -33,6 +34,29 @@ def test_a_redis_that_answers_and_one_that_does_not(redis_url: str) -> None:
     with pytest.raises(PreflightError, match=r"^redis_url is not understood by the Redis client$"):
         check_redis("redis://:hunter2@127.0.0.1:1/0?no_such_option=1")
     assert "hunter2" not in str(caught.value)
+
+
+def test_every_url_that_workers_take(tmp_path: Path) -> None:
+    server = Server(tmp_path, "save ''")
+    try:
+        check_redis(f"valkey://127.0.0.1:{server.port}/0")
+    finally:
+        server.end()
+    with WatchedRedis(tmp_path) as watched:
+        check_redis(watched.url)
+        places = ",".join(f"127.0.0.1:{sentinel.port}" for sentinel in watched.sentinels)
+        with pytest.raises(PreflightError, match="does not answer: No master found for 'other'") as caught:
+            check_redis(f"redis+sentinel://:hunter2@{places}/other/0?sentinel_password=hunter3")
+        assert "hunter" not in str(caught.value)
+
+
+def test_a_redis_in_cluster_mode_is_refused(tmp_path: Path) -> None:
+    server = Server(tmp_path, "cluster-enabled yes", f"cluster-config-file {tmp_path / 'nodes.conf'}")
+    try:
+        with pytest.raises(PreflightError, match="cluster mode"):
+            check_redis(f"redis://127.0.0.1:{server.port}")
+    finally:
+        server.end()
 
 
 def test_an_address_that_is_not_ours() -> None:
