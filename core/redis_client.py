@@ -42,7 +42,7 @@ def _meaning(error: redis.ResponseError) -> redis.RedisError | None:
     text = str(error)
     if isinstance(error, redis.ReadOnlyError) or "READONLY " in text or text.startswith("MASTERDOWN"):
         return redis.ConnectionError("this Redis is a replica now")
-    return RedisClusterError(CLUSTER_MODE) if text.startswith("MOVED") or type(error).__name__ == "MovedError" else None
+    return RedisClusterError(CLUSTER_MODE) if isinstance(error, redis.exceptions.MovedError) else None
 
 
 class _LeavesReplicas:
@@ -148,8 +148,11 @@ def _of_sentinels(kind: type[ClientT], url: str, options: dict[str, Any]) -> Cli
 def cluster_complaint(url: str, socket_timeout_s: float = 1.0) -> str | None:
     """One sentence if the server is in cluster mode; None if it is not, or cannot be asked."""
     try:
-        with connect(redis.Redis, url, socket_timeout_s, Retry(NoBackoff(), 0, ())) as client:
+        client = connect(redis.Redis, url, socket_timeout_s, Retry(NoBackoff(), 0, ()))
+        try:
             is_cluster = client.info("cluster").get("cluster_enabled")
+        finally:
+            close(client)
     except (redis.RedisError, OSError):
         return None
     return CLUSTER_MODE if is_cluster else None
