@@ -234,9 +234,11 @@ def _scale(words: tuple[str, ...], url: str | None, path: Path | None) -> int:
     from baton.settings import router_url
 
     try:
-        return scale(words, None if url is None else port_of(router_url(url)), path)
+        base_url = None if url is None else router_url(url)
     except ValueError as error:
         raise click.UsageError(f"--url: {error}") from None
+    try:
+        return scale(words, None if base_url is None else port_of(base_url), path)
     except ControlSocketError as error:
         _complain([str(error)])
         return EXIT_FAILED

@@ -134,7 +134,7 @@ def build_services(
     vllm_keys = VllmKeys(settings.vllm_api_keys)
     pool.on_static.append(lambda worker: _use_key(upstream, worker, vllm_keys))
     pool.on_room += [held_queue.wake, prefill_queue.wake]
-    pool.on_left += [services.missing_engines.ask, lost.left]
+    pool.on_left += [services.missing_engines.ask, lost.left, lambda _: lost.came(pool)]
     pool.on_came.append(lambda: lost.came(pool))
     pool.on_replaced.append(active.engine_gone)
     pool.on_gone.append(services.vllm_leases.forget)

@@ -59,7 +59,7 @@ class AdminClient:
 
     def workers(self) -> list[dict[str, Any]]:
         """Known workers, as ``GET /admin/workers`` gives them."""
-        return self._rows(self._call("GET", "/admin/workers"), "workers")
+        return self._listing("workers")
 
     def workers_and_lost(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """Known workers, and lost ones; of these a router of another version may tell none."""

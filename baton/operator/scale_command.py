@@ -15,6 +15,7 @@ import msgspec
 
 from baton.processes.control_socket import ControlSocketError, running, socket_path
 from baton.processes.private_folder import private_folder
+from core.protocol.addresses import HTTP_PORTS
 from core.protocol.scale import MAX_WORKERS, NotScaled, Scale, Scaled, Step, decode_answer, encode
 
 ROLES = ("prefill", "decode")
@@ -67,7 +68,7 @@ def port_of(url: str) -> int:
     parts = urlsplit(url)
     if not _is_of_this_machine(parts.hostname or ""):
         raise ControlSocketError(f"{url} is not on this machine: baton scale runs where its baton up runs")
-    return parts.port or (443 if parts.scheme == "https" else 80)
+    return parts.port or HTTP_PORTS[parts.scheme]
 
 
 def _is_of_this_machine(host: str) -> bool:

@@ -52,6 +52,7 @@ ENDED_COLUMNS = (
 )
 WORKER_COLUMNS = (
     Column("ID", 0),
+    Column("NAME", 1),
     Column("ROLE", 1),
     Column("STATE", 0),
     Column("ENGINE", 3),
@@ -135,6 +136,7 @@ def worker_rows(workers: Sequence[Item]) -> list[list[str]]:
     return [
         [
             ids[str(worker["id"])],
+            text(worker.get("name")),
             text(worker.get("role")),
             worker_state(worker),
             text(" ".join(str(worker[key]) for key in ("kind", "version") if worker.get(key))),
@@ -151,8 +153,10 @@ def worker_rows(workers: Sequence[Item]) -> list[list[str]]:
 def problem_lines(workers: Sequence[Item]) -> list[str]:
     """One line per worker with which something is wrong: what it is, and what to change."""
     ids = shorten(str(worker["id"]) for worker in workers)
-    problems = ((ids[str(worker["id"])], _problem(worker)) for worker in workers)
-    return [f"{shown}: {text(problem)}" for shown, problem in problems if problem]
+    problems = ((ids[str(worker["id"])], worker.get("name"), _problem(worker)) for worker in workers)
+    return [
+        f"{f'{text(name)} ' if name else ''}{shown}: {text(problem)}" for shown, name, problem in problems if problem
+    ]
 
 
 def _problem(worker: Item) -> str:

@@ -14,8 +14,7 @@ from urllib.parse import urlsplit
 
 from baton.processes.private_folder import PrivateFolderError, make_private, private_folder, remove
 from core.net.access.hosts import is_loopback
-
-_PORTS = {"http": 80, "https": 443}
+from core.protocol.addresses import HTTP_PORTS
 
 
 def token_path(folder: Path, port: int) -> Path:
@@ -48,7 +47,7 @@ def own_token(url: str, environ: Mapping[str, str]) -> str | None:
     parts = urlsplit(url)
     if not is_loopback(parts.hostname or ""):
         return None
-    port = parts.port or _PORTS[parts.scheme]
+    port = parts.port or HTTP_PORTS[parts.scheme]
     found = (_read(token_path(folder, port)) for folder in (private_folder(environ), private_folder({})))
     return next(filter(None, found), None)
 

@@ -111,15 +111,7 @@ def make_plan(
     remedy = "lower --tp, --prefill-tp or --decode-tp, or set the workers' device to cpu"
     shares = share_out(loaded, machine, environ, settings.threads_per_worker, remedy, model.max_cache_bytes)
     children = tuple(
-        _child(
-            name,
-            "worker",
-            {**told, **share.flags},
-            command,
-            {**environ, **share.environ},
-            document,
-            drains=True,
-        )
+        _child(name, "worker", {**told, **share.flags}, command, {**environ, **share.environ}, document, drains=True)
         for (name, told), share in zip(workers.items(), shares, strict=True)
     )
     return ProcessPlan(router, decode=children[settings.prefill :], prefill=children[: settings.prefill])

@@ -15,7 +15,7 @@ _SENTINEL_PORT = 26379
 _LABEL = re.compile(r"[0-9A-Za-z_]([0-9A-Za-z_-]{0,61}[0-9A-Za-z_])?")
 _MAX_NAME_CHARS = 253
 #: The ports that browsers omit from an origin.
-_PORTS = {"http": 80, "https": 443}
+HTTP_PORTS = {"http": 80, "https": 443}
 #: An IPv6 address in a URL, and perhaps a port.
 _IN_BRACKETS = re.compile(r"\[([^\[\]]*)\](:.*)?")
 #: Characters of a worker's URL, which is also the worker's id if it was added by URL.
@@ -117,7 +117,7 @@ def page_origin(url: str) -> str:
     if parts.path or parts.query or parts.fragment or "@" in parts.netloc or not (parts.scheme and parts.netloc):
         raise ValueError("an origin is scheme://host or scheme://host:port, or * for every one")
     _check_place(parts)
-    standard = _PORTS.get(parts.scheme) == parts.port
+    standard = HTTP_PORTS.get(parts.scheme) == parts.port
     return f"{parts.scheme}://{parts.netloc.removesuffix(f':{parts.port}') if standard else parts.netloc}".lower()
 
 

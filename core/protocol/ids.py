@@ -74,8 +74,11 @@ def resolve(given: str, known: Iterable[str], what: str, names: Mapping[str, str
     ids = list(known)
     if given in ids:
         return given
-    if called := [each for each in ids if given and (names or {}).get(each) == given]:
-        return only(given, called, what)
+    called = [each for each in ids if given and (names or {}).get(each) == given]
+    if len(called) > 1:
+        raise IdAmbiguous(f"{len(called)} {what}s are named '{excerpt(given)}': {_listed(called)}; give an id")
+    if called:
+        return called[0]
     addresses = [each for each in ids if given and _address(each) == given]
     if addresses:
         return only(given, addresses, what)
@@ -88,13 +91,16 @@ def only(given: str, found: Sequence[str], what: str) -> str:
     if not found:
         raise IdUnknown(f"no {what} has an id that begins with '{excerpt(given)}'")
     if len(found) > 1:
-        named = sorted(shorten(found).values())[:_MAX_NAMED]
-        more = f" and {len(found) - len(named)} more" if len(found) > len(named) else ""
         raise IdAmbiguous(
-            f"'{excerpt(given)}' is the beginning of {len(found)} {what}s' ids: {', '.join(named)}{more}; "
-            "give more of it"
+            f"'{excerpt(given)}' is the beginning of {len(found)} {what}s' ids: {_listed(found)}; give more of it"
         )
     return found[0]
+
+
+def _listed(found: Sequence[str]) -> str:
+    """Some of the ids, as a list shows them, and how many more there are."""
+    named = sorted(shorten(found).values())[:_MAX_NAMED]
+    return ", ".join(named) + (f" and {len(found) - len(named)} more" if len(found) > len(named) else "")
 
 
 def check_length(given: str, what: str) -> None:

@@ -84,8 +84,8 @@ def one_worker(pool: WorkerPool, given: str) -> Worker:
 def one_lost(services: Services, given: str) -> str | None:
     """The id of the lost worker that ``given`` stands for; None: no lost worker, or a known one as well."""
     try:
-        ids = [*(one.id for one in services.lost.all()), *(worker.worker_id for worker in services.pool)]
-        found = resolve(given, ids, "worker", _names(services.pool))
+        names = {one.id: one.name for one in services.lost.all()} | _names(services.pool)
+        found = resolve(given, names, "worker", names)
     except IdUnknown:
         return None
     except IdError as error:

@@ -10,6 +10,7 @@ import logging
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -30,6 +31,8 @@ class LostWorker:
     """A worker that is gone, and what it had when this router last heard of it."""
 
     id: str
+    #: What ``baton up`` called it; empty: it had no name.
+    name: str
     url: str
     role: str
     kind: str
@@ -66,18 +69,19 @@ class LostWorkers:
         if len(self._lost) > MAX_LOST:
             del self._lost[next(iter(self._lost))]
         self._num_lost[lost.role] += 1
-        who, had = (lost.id, lost.role, lost.url), (lost.in_flight, lost.leased_blocks)
+        who = (f"{lost.name} {lost.id}" if lost.name else lost.id, lost.role, lost.url)
+        had = (lost.in_flight, lost.leased_blocks)
         log.warning("worker %s (%s, %s) left without draining, with %d requests and %d leased blocks", *who, *had)
 
     def came(self, known: Iterable[Worker]) -> None:
-        """Forget each lost worker that is known again, or whose URL another one has."""
+        """Forget each lost worker that is known again, or whose URL, or name on the same host, another one has."""
         if not self._lost:
             return
-        back = {name for worker in known for name in (worker.worker_id, worker.url)}
+        back = {place for worker in known for place in _places(worker.worker_id, worker.url, worker.name)}
         for lost in tuple(self._lost.values()):
-            if lost.id in back or lost.url in back:
+            if not back.isdisjoint(_places(lost.id, lost.url, lost.name)):
                 del self._lost[lost.id]
-                log.info("lost worker %s, or another one at its URL, is there again", lost.id)
+                log.info("lost worker %s, or another one in its place, is there again", lost.id)
 
     def forget(self, worker_id: str) -> LostWorker | None:
         """Forget a lost worker, and return it; None if there is none with that id."""
@@ -90,9 +94,15 @@ class LostWorkers:
         return list(self._lost.values())
 
 
+def _places(worker_id: str, url: str, name: str) -> set[str | tuple[str | None, str]]:
+    """What tells that a worker is in the place of another. ``baton up`` starts one of the same name on another port."""
+    return {worker_id, url} | ({(urlsplit(url).hostname, name)} if name else set())
+
+
 def _as_it_was(worker: Worker, gone_at: float) -> LostWorker:
     return LostWorker(
         id=worker.worker_id,
+        name=worker.name,
         url=worker.url,
         role=str(worker.role),
         kind=str(worker.kind),

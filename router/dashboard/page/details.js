@@ -160,6 +160,7 @@ function showWorker(worker, { workers }) {
     ["Health", worker.healthy ? "answers" : "cannot be reached; it is tried again by itself"],
     ["Breaker", breakerOf(worker)],
     ["Reads from", handshakesOf(worker.handshakes)],
+    ["Name", worker.name || null],
     ["Address", worker.url, true],
     ["Ranks", count(worker.tp)],
     ["Block size", worker.block_size ? many(worker.block_size, "token") : null],

@@ -60,24 +60,26 @@ function workerProblems(workers) {
         : "Decode workers compute the prompts themselves meanwhile. Start one: baton worker --role prefill." });
   }
   found.push(...named("away", "bad", workers.filter((worker) => !worker.healthy),
-    (worker) => `Worker ${short(worker.id)} (${worker.role}) cannot be reached.`,
+    (worker) => `Worker ${called(worker)} (${worker.role}) cannot be reached.`,
     (number) => `${number} more workers cannot be reached.`,
     "It is tried again by itself and gets no requests meanwhile. Look at its log, or start another one."));
   found.push(...named("breaker", "warn", workers.filter((worker) => worker.healthy && worker.breaker !== "closed"),
-    (worker) => `Worker ${short(worker.id)} (${worker.role}) is left out: ${many(worker.breaker_failures, "request")} in a row failed there.`,
+    (worker) => `Worker ${called(worker)} (${worker.role}) is left out: ${many(worker.breaker_failures, "request")} in a row failed there.`,
     (number) => `${number} more workers are left out.`,
     "Others are preferred until one succeeds there. Its log says why they fail."));
   found.push(...named("peers", "warn", workers.filter((worker) => worker.handshakes.failed > 0),
-    (worker) => `Worker ${short(worker.id)} (${worker.role}) cannot read from ${many(worker.handshakes.failed, "engine")}.`,
+    (worker) => `Worker ${called(worker)} (${worker.role}) cannot read from ${many(worker.handshakes.failed, "engine")}.`,
     (number) => `${number} more workers cannot read from some engine.`,
     "Its details say why. Requests take other ways meanwhile."));
   return found;
 }
 
 const lostProblems = (lost) => named("lost", "warn", lost.toReversed(),
-  (worker) => `Worker ${short(worker.id)} (${worker.role}) is lost since ${clock(worker.gone_at)}: it left without draining, with ${many(worker.in_flight, "request")} and ${many(worker.leased_blocks, "leased block")}.`,
+  (worker) => `Worker ${called(worker)} (${worker.role}) is lost since ${clock(worker.gone_at)}: it left without draining, with ${many(worker.in_flight, "request")} and ${many(worker.leased_blocks, "leased block")}.`,
   (number) => `${number} more workers are lost.`,
   "Its log says why. It is listed until it is back, for an hour at most.", ["lost", "Forget it"]);
+
+const called = (worker) => [worker.name, short(worker.id)].filter(Boolean).join(" ");
 
 function named(kind, level, workers, text, more, advice, [to, say] = ["worker", "Details"]) {
   const lines = workers.slice(0, MAX_NAMED).map((worker) => (

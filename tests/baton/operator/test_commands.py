@@ -110,9 +110,9 @@ def test_workers_are_a_table(router: ScriptedRouter, capsys: Capture) -> None:
     router.workers[1] |= {"draining": True, "kind": "vllm", "version": "0.32.0"}
     assert main(["workers"]) == 0
     _, first, second = capsys.readouterr().out.splitlines()
-    assert first.split()[1:5] == ["prefill", "up", "baton", "2/8"]
-    assert first.split()[8:13] == ["60", "20", "15", "5", "1"]
-    assert second.split()[1:6] == ["decode", "draining", "vllm", "0.32.0", "2/8"]
+    assert first.split()[1:6] == ["-", "prefill", "up", "baton", "2/8"]
+    assert first.split()[9:14] == ["60", "20", "15", "5", "1"]
+    assert second.split()[1:7] == ["-", "decode", "draining", "vllm", "0.32.0", "2/8"]
 
 
 def test_what_is_wrong_with_a_worker_is_below_the_table(router: ScriptedRouter, capsys: Capture) -> None:
@@ -123,13 +123,21 @@ def test_what_is_wrong_with_a_worker_is_below_the_table(router: ScriptedRouter, 
 
 
 def test_a_lost_worker_is_a_row_with_what_it_had(router: ScriptedRouter, capsys: Capture) -> None:
-    was = {"role": "decode", "kind": "baton", "models": ["m"], "in_flight": 2, "running": 3, "leased_blocks": 7}
+    was = {
+        "name": "decode-1",
+        "role": "decode",
+        "kind": "baton",
+        "models": ["m"],
+        "in_flight": 2,
+        "running": 3,
+        "leased_blocks": 7,
+    }
     router.lost = [{"id": "ffff000011112222", "url": "http://d", **was, "gone_at": 1e9}]
     assert main(["workers"]) == 0
     *_, row, line = capsys.readouterr().out.splitlines()
-    assert row.split()[:4] == ["ffff0000", "decode", "lost", "baton"]
+    assert row.split()[:4] == ["ffff0000", "decode-1", "decode", "lost"]
     what, had = line.split(", ")
-    assert re.fullmatch(r"ffff0000: It left without draining at 2001-09-[\d :-]+", what)
+    assert re.fullmatch(r"decode-1 ffff0000: It left without draining at 2001-09-[\d :-]+", what)
     assert had == "with 2 requests and 7 leased blocks."
 
 
@@ -186,17 +194,17 @@ def on_a_terminal(arguments: list[str], columns: int, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("arguments", "columns", "shown", "cut"),
     [
-        (["workers"], 80, "ID ROLE STATE ENGINE REQUESTS FREE CACHED PINNED MODELS", "MODELS"),
+        (["workers"], 80, "ID NAME ROLE STATE ENGINE REQUESTS FREE CACHED MODELS", "MODELS"),
         (
             ["workers"],
             120,
-            "ID ROLE STATE ENGINE REQUESTS RUNNING WAITING FREE CACHED PINNED LEASED LEASES MODELS",
+            "ID NAME ROLE STATE ENGINE REQUESTS RUNNING WAITING FREE CACHED PINNED LEASED LEASES MODELS",
             "MODELS",
         ),
         (
             ["workers"],
             200,
-            "ID ROLE STATE ENGINE REQUESTS RUNNING WAITING READING FREE CACHED PINNED LEASED LEASES MODELS",
+            "ID NAME ROLE STATE ENGINE REQUESTS RUNNING WAITING READING FREE CACHED PINNED LEASED LEASES MODELS",
             "",
         ),
         (["requests"], 80, "ID STATE AGE P D TOKENS MODEL USER", "MODEL"),
@@ -380,4 +388,4 @@ def test_clients_cannot_steer_the_terminal() -> None:
 
 
 def test_a_worker_that_is_down_is_down_first() -> None:
-    assert worker_rows([worker("w", healthy=False, draining=True)])[0][2] == "down"
+    assert worker_rows([worker("w", healthy=False, draining=True)])[0][3] == "down"

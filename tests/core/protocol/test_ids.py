@@ -68,6 +68,10 @@ def test_who_is_not_meant() -> None:
         IdAmbiguous, match=r"beginning of 20 workers' ids: abcd0000, .*, abcd0007 and 12 more; give more"
     ):
         resolve("abcd", many, "worker")
+    names = dict.fromkeys(["abcd0000", "abcd1111"], "decode-1") | {"ffff0000": "decode-2"}
+    with pytest.raises(IdAmbiguous, match="2 workers are named 'decode-1': abcd0000, abcd1111; give an id"):
+        resolve("decode-1", names, "worker", names)
+    assert resolve("decode-2", names, "worker", names) == "ffff0000"
     with pytest.raises(IdUnknown) as unknown:
         resolve("x" * 10**6, many, "worker")
     assert len(str(unknown.value)) < 300

@@ -31,8 +31,8 @@ class Deployment:
         return [one.id for one in self.lost.all()]
 
 
-def status(name: str = "w", load: WorkerLoad | None = None, **fields: Any) -> WorkerStatus:
-    made = announced(name)
+def status(worker_id: str = "w", load: WorkerLoad | None = None, **fields: Any) -> WorkerStatus:
+    made = announced(worker_id)
     record = msgspec.structs.replace(made.record, **fields)
     return WorkerStatus(record=record, load=WorkerLoad() if load is None else load)
 
@@ -93,6 +93,21 @@ async def test_the_entry_ends_when_it_or_one_in_its_place_comes(name: str, url: 
     cluster.pool.apply([status("third", url="http://third:1"), status(name, url=url)])
     assert cluster.ids() == []
     assert cluster.counted.total() == 1
+
+
+async def test_one_that_baton_up_starts_again_has_the_name_and_another_port() -> None:
+    cluster = Deployment()
+    old = status("old", url="http://here:1", name="decode-1")
+    elsewhere, new = (
+        status("new", url="http://there:2", name="decode-1"),
+        status("newer", url="http://here:3", name="decode-1"),
+    )
+    cluster.pool.apply([old])
+    cluster.pool.apply([])
+    cluster.pool.apply([elsewhere])
+    assert [(lost.id, lost.name) for lost in cluster.lost.all()] == [("old", "decode-1")]
+    cluster.pool.apply([elsewhere, new])
+    assert cluster.ids() == []
 
 
 def test_the_entry_ends_by_itself_or_by_order() -> None:
