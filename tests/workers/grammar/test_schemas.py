@@ -9,8 +9,8 @@ import pytest
 from llguidance import LLMatcher
 
 from tests.kits.worker.followed import follows
-from workers.grammar.notation import grammar_of
-from workers.grammar.schemas import MAX_REFERRED_NAMES, in_known_words
+from workers.grammar.notation import NotationError, grammar_of
+from workers.grammar.schemas import MAX_WRITTEN_BYTES, TooLongError, in_known_words
 
 INTEGERS: dict[str, Any] = {"type": "object", "additionalProperties": {"type": "integer"}}
 COLORS = {"$defs": {"Color": {"type": "string", "title": "Color", "enum": ["red", "blue"]}}}
@@ -89,7 +89,6 @@ def refusal(schema: dict[str, Any]) -> str:
         {"pattern": "^a", "minLength": 2},
         {"pattern": 5},
         {"minLength": "x"},
-        {"$ref": "#/$defs/Many"},
         {"$ref": "#/nowhere"},
         {"not": {"const": "a"}},
         False,
@@ -97,8 +96,51 @@ def refusal(schema: dict[str, Any]) -> str:
 )
 def test_names_of_which_more_is_demanded_are_refused(names: Any) -> None:
     """They are not ignored."""
-    many = {"Many": {"enum": [str(number) for number in range(MAX_REFERRED_NAMES + 1)]}}
-    assert "propertyNames" in refusal({**INTEGERS, "$defs": many, "propertyNames": names})
+    assert "propertyNames" in refusal({**INTEGERS, "propertyNames": names})
+
+
+def nested(num_names: int, depth: int) -> dict[str, Any]:
+    """Objects in each other, each with these names."""
+    schema: dict[str, Any] = {"type": "integer"}
+    for _ in range(depth):
+        names = {"enum": [str(number) for number in range(num_names)]}
+        schema = {"type": "object", "propertyNames": names, "additionalProperties": schema}
+    return schema
+
+
+def referred(names: dict[str, Any], times: int) -> dict[str, Any]:
+    return {"$defs": {"Names": names}, "anyOf": [{"propertyNames": {"$ref": "#/$defs/Names"}} for _ in range(times)]}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        nested(2, 60),
+        nested(30, 6),
+        referred({"enum": [str(number) for number in range(5000)]}, 400),
+        referred({"enum": ["x" * 30_000]}, 400),
+        referred({"pattern": "x" * 30_000}, 400),
+        {"anyOf": [nested(60, 2) for _ in range(40)]},
+    ],
+)
+def test_what_becomes_too_long_in_other_words_is_refused(schema: dict[str, Any]) -> None:
+    """Before it is written; 60 levels of two names could never be."""
+    with pytest.raises(NotationError, match=f"'propertyNames' take more than {MAX_WRITTEN_BYTES} bytes"):
+        grammar_of("json_schema", json.dumps(schema))
+    with pytest.raises(TooLongError):
+        in_known_words(schema)
+
+
+def test_what_does_not_multiply_may_be_long() -> None:
+    schema = nested(1, 60)
+    schema["description"] = "x" * 60_000
+    assert refusal(schema) == refusal(nested(40, 2)) == ""
+
+
+def test_nothing_is_looked_for_among_many_keywords_once_for_each_reference() -> None:
+    """They cannot be said anyway."""
+    schema = referred({**dict.fromkeys(map(str, range(20)), 1), "pattern": "a"}, 2)
+    assert in_known_words(schema) == schema
 
 
 @pytest.mark.parametrize("names", [{"pattern": "("}, {"minLength": -1}, {"minLength": 2, "maxLength": 1}])

@@ -121,6 +121,26 @@ async def test_schemas_of_tools_are_bounded_before_they_are_rewritten() -> None:
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "tools")
 
 
+@pytest.mark.parametrize("num_tools", [1, 8])
+async def test_schemas_of_tools_do_not_multiply_while_they_are_rewritten(num_tools: int) -> None:
+    """What values may be is written once for each name: 30 names in four levels are a kilobyte, and were 55 MB."""
+    schema: dict[str, Any] = {"type": "integer"}
+    for _ in range(4 if num_tools == 1 else 2):
+        names = {"enum": [str(number) for number in range(30)]}
+        schema = {"type": "object", "propertyNames": names, "additionalProperties": schema}
+    tools = [{"type": "function", "function": {"name": f"f{each}", "parameters": schema}} for each in range(num_tools)]
+    grammars = CountedGrammars()
+    async with front(grammars=grammars) as worker:
+        tracemalloc.start()
+        try:
+            answer = await worker.http.post("/v1/chat/completions", json=chat(tools=tools, tool_choice="required"))
+            assert tracemalloc.get_traced_memory()[1] < 4 << 20
+        finally:
+            tracemalloc.stop()
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "tools")
+    assert "'propertyNames'" in answer.json()["error"]["message"] and not grammars.forms
+
+
 @pytest.mark.parametrize("depth", [150, 380])
 async def test_schemas_of_tools_that_are_nested_too_deeply(depth: int) -> None:
     schema: dict[str, Any] = {"type": "object"}

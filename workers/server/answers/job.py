@@ -22,7 +22,7 @@ from core.protocol.openai.requests import (
 from core.protocol.openai.structured import Form, bounded
 from core.protocol.request_ids import is_request_id
 from workers.engine.api import EngineRequest
-from workers.grammar.schemas import in_known_words
+from workers.grammar.schemas import Room, TooLongError, in_known_words
 from workers.parsers.deltas import MessageDelta
 from workers.parsers.forced_calls import forced_parser, grammar_of_calls
 from workers.server.answers import transfer_params
@@ -335,10 +335,13 @@ def _form(request: Request) -> Form | None:
     forced = request.forced_tools if isinstance(request, ChatRequest) else None
     if forced is None:
         return request.form
-    one = _has_one_call(request)
+    one, room = _has_one_call(request), Room()
     try:
-        _form_of_calls(forced, one=one)  # bounds what is to be rewritten, which may be longer then
-        return _form_of_calls([_in_known_words(tool) for tool in forced], one=one)
+        # Bounds what is to be rewritten. What the room allows to be added then is no more than twice as long.
+        bounded(_form_of_calls(forced, one=one), has_schemas_only=True)
+        return _form_of_calls([_in_known_words(tool, room) for tool in forced], one=one)
+    except TooLongError as error:
+        raise BadRequestError(f"'tools' cannot be followed: {error}.", param="tools", code="invalid_value") from error
     except (orjson.JSONEncodeError, RecursionError):
         raise BadRequestError(
             "A schema of 'tools' is nested too deeply.", param="tools", code="invalid_value"
@@ -346,12 +349,12 @@ def _form(request: Request) -> Form | None:
 
 
 def _form_of_calls(tools: list[dict[str, Any]], *, one: bool) -> Form:
-    return bounded(Form("grammar", grammar_of_calls(tools, one=one), "tools"), has_schemas_only=True)
+    return Form("grammar", grammar_of_calls(tools, one=one), "tools")
 
 
-def _in_known_words(tool: dict[str, Any]) -> dict[str, Any]:
+def _in_known_words(tool: dict[str, Any], room: Room) -> dict[str, Any]:
     function = tool["function"]
-    return {**tool, "function": {**function, "parameters": in_known_words(function.get("parameters") or {})}}
+    return {**tool, "function": {**function, "parameters": in_known_words(function.get("parameters") or {}, room)}}
 
 
 def _has_one_call(request: Request) -> bool:
