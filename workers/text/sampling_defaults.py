@@ -7,7 +7,7 @@ from typing import Any
 
 from core.protocol.errors import BadRequestError
 from core.protocol.openai.requests import ChatRequest, validate
-from workers.text.model_files import AUTO, GENERATION_CONFIG, NONE, generation_config
+from workers.text.model_files import AUTO, GENERATION_CONFIG, NONE, ModelFileError, generation_config
 
 #: Their names in the file, with those of a request.
 _NAMES = {
@@ -41,7 +41,10 @@ def load(source: str, model: str, revision: str | None) -> SamplingDefaults:
     """The defaults of a model. ``source``: the worker's ``generation_config``. Raises SamplingDefaultsError."""
     if source == NONE:
         return SamplingDefaults()
-    config = generation_config(source, model, revision)
+    try:
+        config = generation_config(source, model, revision)
+    except ModelFileError as error:
+        raise SamplingDefaultsError(str(error)) from error
     if not config and source != AUTO:
         raise SamplingDefaultsError(f"there is no {GENERATION_CONFIG} in {source}")
     return _checked({name: config[key] for key, name in _NAMES.items() if config.get(key) is not None})

@@ -252,8 +252,11 @@ def load(
     from transformers import AutoTokenizer
 
     try:
+        generation = model_files.generation_config(generation_config, model, revision)
+        config = model_files.read_json(model, revision, "config.json")
         loaded = AutoTokenizer.from_pretrained(model, revision=revision, trust_remote_code=False)
-    except (OSError, ValueError, KeyError) as error:
+        eos_token_ids = _eos_token_ids(loaded, generation, config)
+    except Exception as error:  # the libraries that read a model's files raise of everything for a broken one
         raise TokenizerError(f"cannot load a tokenizer from {model}: {_first_line(error)}") from error
     fast = getattr(loaded, "backend_tokenizer", None)
     if fast is None:
@@ -263,8 +266,6 @@ def load(
 
     own = getattr(loaded, "response_template", None)
     message_format = MessageFormat(str(loaded.chat_template or ""), own, tool_call_parser, reasoning_parser)
-    generation = model_files.generation_config(generation_config, model, revision)
-    eos_token_ids = _eos_token_ids(loaded, generation, model_files.read_json(model, revision, "config.json"))
     special_ids = frozenset(loaded.all_special_ids) | _special_added(fast)
     return Tokenizer(
         fast,
@@ -307,12 +308,14 @@ def _special_added(fast: Any) -> frozenset[int]:
 
 
 def _eos_token_ids(loaded: Any, *configs: dict[str, Any]) -> frozenset[int]:
-    """The end-of-sequence tokens that the tokenizer, generation_config.json and config.json name."""
-    found = {loaded.eos_token_id} if loaded.eos_token_id is not None else set()
+    """The end-of-sequence tokens that the tokenizer, generation_config.json and config.json name. Raises ValueError."""
+    found = [loaded.eos_token_id] if loaded.eos_token_id is not None else []
     for config in configs:
         listed = config.get("eos_token_id")
         if listed is not None:
-            found |= set(listed) if isinstance(listed, list) else {listed}
+            found += listed if isinstance(listed, list) else [listed]
+    if not all(isinstance(token, int) for token in found):
+        raise ValueError(f"eos_token_id is {found}, which are no tokens")
     return frozenset(found)
 
 

@@ -72,6 +72,16 @@ def test_values_that_no_request_may_have(wrong: dict[str, Any], tmp_path: Path) 
     assert load("none", model, None).given == {}
 
 
+@pytest.mark.parametrize("text", [b'{"top_k": 5', b"", b"\xff", b'["top_k"]', b"null"])
+def test_a_broken_file_is_named(text: bytes, tmp_path: Path) -> None:
+    model = folder(tmp_path / "model", QWEN)
+    (tmp_path / "model" / "generation_config.json").write_bytes(text)
+    for source, of in (("auto", model), (model, folder(tmp_path / "other", None))):
+        with pytest.raises(SamplingDefaultsError, match=r"^generation_config\.json in .*model ") as caught:
+            load(source, of, None)
+        assert "\n" not in str(caught.value)
+
+
 def test_the_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def source(text: str) -> str:
         return WorkerSettings(model="m", generation_config=text).generation_config

@@ -79,3 +79,30 @@ def test_code_that_comes_with_a_model_is_not_run(tmp_path: Path, monkeypatch: py
         load(str(folder))
     assert "\n" not in str(caught.value)
     assert not ran.exists()
+
+
+@pytest.mark.parametrize("text", ['{"a": ', "[1]"])
+@pytest.mark.parametrize("file", ["config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"])
+def test_a_file_that_is_no_json_object_is_refused_in_one_line(file: str, text: str, tmp_path: Path) -> None:
+    folder = write(tmp_path)
+    (folder / file).write_text(text)
+    with pytest.raises(TokenizerError, match=r"^cannot load a tokenizer from ") as caught:
+        load(str(folder))
+    assert "\n" not in str(caught.value)
+    assert file in str(caught.value) or file.startswith("tokenizer"), "these are read by a library alone"
+
+
+@pytest.mark.parametrize("ends", ["x", ["x"], {}, [1, [2]], 1.5])
+@pytest.mark.parametrize("file", ["config.json", "generation_config.json"])
+def test_ends_that_are_no_tokens_are_refused(file: str, ends: object, tmp_path: Path) -> None:
+    folder = write(tmp_path)
+    (folder / file).write_text(json.dumps({"model_type": "llama", "eos_token_id": ends}))
+    with pytest.raises(TokenizerError, match="cannot load a tokenizer from"):
+        load(str(folder))
+
+
+def test_a_number_without_end_is_one(tmp_path: Path) -> None:
+    """Python writes such into the config of a model, though JSON has none."""
+    folder = write(tmp_path)
+    edit(folder / "config.json", '"llama"', '"llama", "limit": Infinity')
+    assert load(str(folder)).eos_token_ids >= {1}
