@@ -51,8 +51,12 @@ class _Origin:
         self.complaint = ""
         self.prefix = parts.path.rstrip("/")
         self.host_header = parts.netloc.rpartition("@")[2]
-        self.authorization = f"authorization: Bearer {key}\r\n" if key else ""
         self.idle: list[Connection] = []
+        self.use_key(key)
+
+    def use_key(self, key: str) -> None:
+        """Send it with each request from now on."""
+        self.authorization = f"authorization: Bearer {key}\r\n" if key else ""
 
     def head(self, method: str, path: str, headers: Sequence[tuple[str, str]], num_bytes: int) -> bytes:
         lines = "".join([f"{name}: {value}\r\n" for name, value in headers])
@@ -102,11 +106,13 @@ class HttpClient:
 
     def use_key(self, base_url: str, key: str) -> None:
         """Send this key with each request to a server from now on, and to no other; empty: none."""
-        if key != self._keys.get(base_url, ""):
+        if key:
             self._keys[base_url] = key
-            self._origins.pop(base_url, None)
-        if not key:
+        else:
             self._keys.pop(base_url, None)
+        origin = self._origins.get(base_url)
+        if origin is not None:
+            origin.use_key(key)
 
     async def request(
         self,

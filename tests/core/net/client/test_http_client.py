@@ -312,6 +312,16 @@ async def test_what_came_before_a_loss_is_delivered(server: Server, upstream: Ht
         await answer.chunk()
 
 
+async def test_another_key_leaves_no_connection_without_use(server: Server, upstream: HttpClient) -> None:
+    server.answers = [[OK] for _ in range(4)]
+    for key in ("", "one", "two", ""):
+        upstream.use_key(server.url, key)
+        assert await ask(upstream, server) == b"hi"
+    keys = [head.partition(b"authorization: ")[2].partition(b"\r\n")[0] for head in server.requests]
+    assert keys == [b"", b"Bearer one", b"Bearer two", b""]
+    assert server.num_connections == 1
+
+
 async def test_a_connection_idle_for_too_long_is_not_used_again(server: Server, upstream: HttpClient) -> None:
     server.answers = [[OK], [OK]]
     await ask(upstream, server)
