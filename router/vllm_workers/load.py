@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from math import isfinite
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -21,7 +20,8 @@ if TYPE_CHECKING:
 MAX_PAGE_BYTES = 256 << 10
 #: Lines of all names together: one for each engine, of one name two.
 _MAX_SAMPLES = 1024
-_MAX_LINE_BYTES = 16 << 10
+#: Of a line that is read.
+MAX_LINE_BYTES = 16 << 10
 #: The page has a thousand lines and more, mostly of histograms; only those that begin with these are looked at.
 _WANTED = (
     b"process_start_time_seconds ",
@@ -34,8 +34,13 @@ _WANTED = (
     b"vllm:nixl_num_kv_expired_reqs_total{",
     b"vllm:nixl_num_notifications_after_expiry_total{",
 )
-#: It never looks back into a value (``++``), which would take quadratic time of one with many escapes.
-_LABEL = re.compile(rb'(\w+)="([^"\\]*+(?:\\.[^"\\]*+)*+)"')
+#: Labels of all lines together. vLLM 0.32 has two or three in a line, and some thirty in that of the cache.
+_MAX_LABELS = 8 << 10
+#: Numbers are below this; those of a page that is right are integers that a float holds, and times.
+_NUMBERS_END = 2.0**53
+#: A name begins only where a word does, and what has matched is not given back (``++``, ``*+``): either would take
+#: quadratic time of a long word or of a value with many escapes.
+_LABEL = re.compile(rb'\b(\w++)="([^"\\]*+(?:\\.[^"\\]*+)*+)"')
 _RUNNING = "vllm:num_requests_running"
 #: Why a request waits: "capacity" is for room in the engine, "deferred" mostly for blocks that are being read.
 _DEFERRED = b"deferred"
@@ -90,12 +95,13 @@ class _Sample(NamedTuple):
 def read_load(page: bytes, *, is_cut: bool = False) -> ServerLoad:
     """Read the page, or (``is_cut``) its beginning. Raises ValueError for one that is not vLLM's."""
     by_name: dict[str, list[_Sample]] = {}
-    num_samples = 0
+    num_samples = num_labels = 0
     for start in _WANTED:
         for line in _lines(page, start):
             num_samples += 1
-            if num_samples > _MAX_SAMPLES:
-                raise ValueError("the page /metrics has too many engines")
+            num_labels += line.count(b'="')
+            if num_samples > _MAX_SAMPLES or num_labels > _MAX_LABELS:
+                raise ValueError("the page /metrics has too many engines or labels")
             by_name.setdefault(start[:-1].decode(), []).append(_sample(line))
     return _load(by_name, is_cut=is_cut)
 
@@ -113,11 +119,11 @@ def _lines(page: bytes, start: bytes) -> Iterator[bytes]:
 
 def _sample(line: bytes) -> _Sample:
     """What follows a name: labels, if there are any, a value, and perhaps a time. Raises ValueError."""
-    if len(line) > _MAX_LINE_BYTES:
+    if len(line) > MAX_LINE_BYTES:
         raise ValueError("the page /metrics has a line that is too long")
     labels, brace, numbers = line.rpartition(b"}")
     value = float((numbers.split() or [b""])[0])
-    if not isfinite(value) or line.startswith(b"{") != bool(brace):
+    if not 0 <= value < _NUMBERS_END or line.startswith(b"{") != bool(brace):
         raise ValueError("the page /metrics is not understood")
     return _Sample(dict(_LABEL.findall(labels)), value)
 
@@ -129,7 +135,8 @@ def _load(by_name: dict[str, list[_Sample]], *, is_cut: bool) -> ServerLoad:
     infos = by_name.get("vllm:cache_config_info", [])
     blocks = {_engine(sample): _whole(sample.labels.get(b"num_gpu_blocks")) for sample in infos}
     used = sum(
-        round(sample.value * blocks.get(_engine(sample), 0)) for sample in by_name.get("vllm:kv_cache_usage_perc", ())
+        round(min(1.0, sample.value) * blocks.get(_engine(sample), 0))
+        for sample in by_name.get("vllm:kv_cache_usage_perc", ())
     )
     started = by_name.get("process_start_time_seconds", ())
     return ServerLoad(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.vllm_workers.load import MAX_PAGE_BYTES, read_load
+from router.vllm_workers.load import MAX_LINE_BYTES, MAX_PAGE_BYTES, read_load
 from tests.kits.router.stub_vllm import Numbers
 
 
@@ -79,10 +80,8 @@ def test_any_other_text_is_refused_or_read(noise: str, cut: int) -> None:
 
 
 RUNNING = b'vllm:num_requests_running{engine="0"} 1\n'
-#: What took more than linear time of a general parser, or much for a line, each as large as what is read of a page.
+#: What took much of a general parser for each line, each as large as what is read of a page.
 COSTLY = {
-    "one label of escapes": b'vllm:num_requests_running{engine="%b"} 1\n' % (b"\\\\" * (MAX_PAGE_BYTES // 2 - 30)),
-    "labels without end": b"vllm:num_requests_running{" + b'a="b",' * (MAX_PAGE_BYTES // 6 - 8) + b"\n",
     "short lines": b"\n" * MAX_PAGE_BYTES,
     "lines of other metrics": b"a 1\n" * (MAX_PAGE_BYTES // 4),
     "the same line again and again": RUNNING * (MAX_PAGE_BYTES // len(RUNNING)),
@@ -100,6 +99,62 @@ def test_few_lines_are_looked_at(page: bytes) -> None:
     finally:
         sys.settrace(None)
     assert len(steps) < 25_000
+
+
+#: Labels that are repeated, and what comes before and behind them in their line.
+LONG = {
+    "one word": (b"", b"a", b""),
+    "words": (b"", b"aaaa ", b""),
+    "a value without end": (b'a="', b"a", b""),
+    "escapes": (b'a="', b"\\\\", b'"'),
+    "escapes without end": (b'a="', b"\\\\", b""),
+    "escaped quotes without end": (b'a="', b'\\"', b""),
+    "names behind escaped quotes": (b'a="', b'\\"a=', b""),
+    "names without values": (b"", b"a=", b""),
+    "values without names": (b"", b'="",', b""),
+}
+
+
+def _cpu_s(page: bytes) -> float:
+    """The least CPU time of three readings."""
+    took = []
+    for _ in range(3):
+        began = time.process_time()
+        with contextlib.suppress(ValueError):
+            read_load(page)
+        took.append(time.process_time() - began)
+    return min(took)
+
+
+@pytest.mark.parametrize(("before", "repeated", "behind"), LONG.values(), ids=LONG)
+def test_a_line_takes_time_by_its_length(before: bytes, repeated: bytes, behind: bytes) -> None:
+    """Of lines of four times the length, as long as they are read, quadratic work takes sixteen times as long."""
+
+    def page(line_bytes: int) -> bytes:
+        labels = before + repeated * ((line_bytes - 100) // len(repeated)) + behind
+        return b"vllm:num_requests_running{%b} 1\n" % labels * (MAX_PAGE_BYTES // MAX_LINE_BYTES)
+
+    assert _cpu_s(page(MAX_LINE_BYTES)) < 8 * _cpu_s(page(MAX_LINE_BYTES // 4)) + 0.01
+
+
+def test_labels_of_all_lines_together_are_bounded() -> None:
+    line = b"vllm:num_requests_running{%b} 1\n" % (b'a="b",' * 2700)
+    assert read_load(line).running == 1
+    with pytest.raises(ValueError, match="/metrics has too many"):
+        read_load(line * 16)
+
+
+@pytest.mark.parametrize("number", ["-1", "1e308", "9" * 300, "9007199254740992"])
+@pytest.mark.parametrize("name", ["kv_cache_usage_perc", "num_requests_running", "num_requests_waiting"])
+def test_a_number_that_cannot_be_is_refused(name: str, number: str) -> None:
+    page = f'vllm:{name}{{engine="0"}} {number}\n' + Numbers(num_blocks=100_000).page()
+    with pytest.raises(ValueError, match="not understood"):
+        read_load(page.encode())
+
+
+def test_no_more_of_the_cache_is_used_than_there_is() -> None:
+    load = read_load(Numbers(usage=[7.5], num_blocks=100).page().encode())
+    assert (load.num_blocks, load.num_used_blocks) == (100, 100)
 
 
 def test_of_a_page_that_is_cut_what_is_missing_is_not_known() -> None:
