@@ -7,13 +7,13 @@ from typing import Any
 
 from pydantic import model_validator
 
-from core.protocol.excerpts import excerpt
-from core.protocol.openai.objects import CountedObject
+from core.protocol.excerpts import MAX_CHARS, excerpt
+from core.protocol.openai.objects import MAX_KEYS, CountedObject
 
 logger = logging.getLogger(__name__)
 #: Clients invent keys, so only the first ones are named in the log.
 MAX_NAMED = 64
-_named: set[str] = set()
+_named: set[tuple[str, str]] = set()
 
 
 class OpenObject(CountedObject):
@@ -22,14 +22,16 @@ class OpenObject(CountedObject):
     @model_validator(mode="before")
     @classmethod
     def _name_unknown(cls, value: Any) -> Any:
-        if isinstance(value, dict):
+        # This runs before the keys are counted.
+        if len(_named) < MAX_NAMED and isinstance(value, dict) and len(value) <= MAX_KEYS:
             known = {field.alias or name for name, field in cls.model_fields.items()}
             for key in value.keys() - known:
-                _name(f"{cls.__name__}.{excerpt(key)}")
+                _name(cls.__name__, key)
         return value
 
 
-def _name(key: str) -> None:
-    if key not in _named and len(_named) < MAX_NAMED:
-        _named.add(key)
-        logger.info("clients send %s, which is not known here and dropped", key)
+def _name(of: str, key: str) -> None:
+    name = of, key[:MAX_CHARS]
+    if name not in _named and len(_named) < MAX_NAMED:
+        _named.add(name)
+        logger.info("clients send %s.%s, which is not known here and dropped", of, excerpt(key))

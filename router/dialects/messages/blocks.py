@@ -15,6 +15,7 @@ from pydantic_core import PydanticCustomError
 from core.protocol.openai.messages import TextPart
 from core.protocol.openai.objects import CountedObject, by_type, of_types
 from core.protocol.openai.tools import FunctionName
+from router.dialects.unreadable import TOLD
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -95,6 +96,7 @@ ResultBlock = Annotated[
     Annotated[Text, Tag("Text")] | Annotated[ToolReference, Tag("ToolReference")],
     by_type(_RESULT, "Text"),
     of_types(_RESULT, "blocks"),
+    TOLD,
 ]
 
 

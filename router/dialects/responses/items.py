@@ -11,13 +11,14 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import orjson
-from pydantic import BeforeValidator, Field, StrictStr, Tag, model_validator
+from pydantic import Field, StrictStr, Tag, model_validator
 
 from core.protocol.openai.messages import TextPart
 from core.protocol.openai.objects import CountedObject, by_type, of_types
 from core.protocol.openai.tools import CalledFunction
 from router.dialects.responses.calls import CLIENT_RUN
 from router.dialects.responses.tools import Tools
+from router.dialects.unreadable import TOLD
 
 _TEXTS = ("input_text", "output_text", "text", "refusal")
 #: The names of the models below, by the type of an item.
@@ -37,7 +38,6 @@ _MODELS = {
     "web_search_call": "DroppedItem",
     "image_generation_call": "DroppedItem",
 }
-_UNREADABLE = {"input_image": "A picture", "input_file": "A file"}
 
 
 class Text(TextPart):
@@ -102,25 +102,12 @@ class ClientCall(_OfClientRun):
         return self.action or self.operation or self.arguments or {}
 
 
-def _told(part: Any) -> Any:
-    """A part of what came of a call. The model is told that there is one that it cannot read: an agent sends it with
-    every request that follows, and nobody could take it back.
-    """
-    kind = part.get("type") if isinstance(part, dict) else None
-    if kind in _UNREADABLE:
-        return {"type": "text", "text": f"[{_UNREADABLE[kind]} that this model cannot read]"}
-    return part
-
-
 class CallOutput(CountedObject):
     """What came of a call."""
 
     type: Literal["function_call_output", "custom_tool_call_output"]
     call_id: StrictStr
-    output: (
-        StrictStr
-        | Annotated[list[Annotated[Text, of_types(_TEXTS, "parts"), BeforeValidator(_told)]], Field(fail_fast=True)]
-    )
+    output: StrictStr | Annotated[list[Annotated[Text, of_types(_TEXTS, "parts"), TOLD]], Field(fail_fast=True)]
 
 
 class ClientCallOutput(_OfClientRun):
