@@ -177,6 +177,12 @@ class Caller:
         self.writer.write(data)
         await self.writer.drain()
 
+    async def send_pieces(self, pieces: Iterable[bytes]) -> None:
+        """Each comes by itself."""
+        for piece in pieces:
+            await self.send(piece)
+            await turns(20)
+
     async def answer(self) -> Answer:
         lines = (await self.reader.readuntil(b"\r\n\r\n")).decode().splitlines()
         headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines[1:] if line)}
@@ -201,9 +207,7 @@ async def all_said(caller: Caller, pieces: Iterable[bytes], *, leaves: bool = Tr
     ``leaves``: the caller closes its half then.
     """
     try:
-        for piece in pieces:
-            await caller.send(piece)
-            await turns(20)  # so that it comes as a piece
+        await caller.send_pieces(pieces)
         if leaves:
             await turns(500)  # the port ends what is not answered when its client leaves
             caller.writer.write_eof()

@@ -14,6 +14,7 @@ from core.protocol.openai.structured import Form
 from core.protocol.steps import CompileGrammar, ForgetGrammar, GrammarCompiled, Vocabulary
 from tests.kits.whole import reference
 from tests.kits.worker.forms import DEADLY, ENDLESS
+from tests.kits.worker.watched_trial import WatchedTrial
 from workers.grammar.compiler import GrammarCompiler
 from workers.grammar.notation import grammar_of
 from workers.grammar.rank_grammars import RankGrammars
@@ -49,6 +50,7 @@ class Built:
         self.error = ""
         limits = Limits(cpu_s=cpu_s, memory_bytes=64 << 20)
         self.trial = Turns(len(reference.tokenizer()), limits, max_slow=max_slow)
+        self.trial.slow = self.slow = WatchedTrial(len(reference.tokenizer()), limits)
         self.ranks = RankGrammars(self.send, 1, max_grammars=1)
         self.compiler = GrammarCompiler(self.send, self.ranks, self.trial, text, eos, **bounds)
 
@@ -102,14 +104,13 @@ def slow(number: int) -> Form:
 
 async def test_a_trial_that_nobody_waits_for_ends(built: Built) -> None:
     tasks = [asyncio.create_task(built.compiler.hold(slow(number))) for number in (1, 1, 2)]
-    while built.trial.slow.pid is None:  # noqa: ASYNC110
-        await asyncio.sleep(0.01)
+    await built.slow.started.wait()
     for task in tasks:
         task.cancel()
     await asyncio.wait(tasks)
     assert built.compiler._running == {}
-    while built.trial.slow.pid is not None:  # noqa: ASYNC110
-        await asyncio.sleep(0.01)
+    await built.slow.ended.wait()
+    assert built.slow.pid is None
     await built.compiler.hold(regex("a"))
 
 

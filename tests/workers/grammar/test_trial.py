@@ -15,6 +15,7 @@ from core.protocol.steps import Vocabulary
 from tests.kits.orphan import ends_with_parent
 from tests.kits.whole import reference
 from tests.kits.worker.forms import DEADLY, ENDLESS
+from tests.kits.worker.watched_trial import WatchedTrial
 from workers.grammar.notation import grammar_of
 from workers.grammar.sentences import TOO_COMPLEX
 from workers.grammar.trial.attempt import TOO_LONG, TOO_MUCH
@@ -144,13 +145,13 @@ async def test_one_that_does_not_answer_is_killed() -> None:
 
 
 async def test_a_cancellation_ends_it() -> None:
-    trial = Trial(Limits(cpu_s=PATIENCE_S, memory_bytes=8 << 30))
-    await trial("regex", "a")
-    task = asyncio.create_task(trial(*DEADLY[0]))
-    await asyncio.sleep(0.1)  # it has been sent
+    trial = WatchedTrial(SIZE, Limits(cpu_s=PATIENCE_S, memory_bytes=8 << 30))
+    task = asyncio.create_task(trial.try_form(vocabulary(), form(*DEADLY[0])))
+    await trial.started.wait()
+    assert trial.pid is not None
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    assert task.cancelled() and trial.process.pid is None
+    assert task.cancelled() and trial.pid is None
 
 
 async def test_a_request_that_leaves_its_moment_ends_no_process() -> None:

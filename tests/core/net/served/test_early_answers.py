@@ -66,9 +66,7 @@ async def test_a_head_is_looked_at_before_its_body_is_refused(method: bytes) -> 
     async with serving() as served:
         for pieces in ([head + body], [head, body], [head[:-1], head[-1:] + body]):
             caller = await served.connect()
-            for piece in pieces:
-                await caller.send(piece)
-                await asyncio.sleep(0.05)
+            await caller.send_pieces(pieces)
             assert (await caller.answer()).status == 200
 
 
@@ -77,8 +75,6 @@ async def test_a_body_that_is_none_is_refused_however_it_is_cut() -> None:
     async with serving() as served:
         for pieces in ([head + b"no size\r\n"], [head, b"no size\r\n"]):
             caller = await served.connect()
-            for piece in pieces:
-                await caller.send(piece)
-                await asyncio.sleep(0.05)
+            await caller.send_pieces(pieces)
             assert (await caller.answer()).status == 400
             await caller.closed()
