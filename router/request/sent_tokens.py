@@ -38,7 +38,8 @@ _LAST_WORDS: Final = b":end"
 _DATA_LINE: Final = b"\n" + DATA[:-1]
 _CACHED_KEY: Final = b'cached_tokens"'
 _CACHED: Final = re.compile(rb'cached_tokens":\s*(\d+)')
-_CREATED: Final = re.compile(rb'"created":\s*(\d+)')
+#: A worker might send a number that JSON cannot hold.
+_CREATED: Final = re.compile(rb'"created":\s*(\d{1,15})')
 
 
 class SentTokens:

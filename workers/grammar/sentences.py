@@ -8,7 +8,8 @@ import re
 _MARKS = re.compile(r"</?non-verbose/?>")
 #: Where it is in the grammar that Baton writes around a schema or a regular expression; the client has not seen that.
 _NOT_THE_CLIENTS = re.compile(r"at \d+\(\d+\): (?:failed to compile JSON schema: |(?=invalid regex))")
-_PLACE = re.compile(r"(?:at )?(\d+)\((\d+)\): ")
+#: A number begins only where a word does: clients write long ones, and each digit would begin one again.
+_PLACE = re.compile(r"(?:at )?\b(\d++)\((\d++)\): ")
 _DETAILS_CHARS = 300
 TOO_COMPLEX = "it is too large or too complex to be followed"
 #: How what the library says begins, and what that means.

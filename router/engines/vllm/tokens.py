@@ -23,7 +23,7 @@ _FINISHED: Final = re.compile(rb'"finish_reason":"')
 _TEXT: Final = re.compile(rb'"(?:delta":\{(?:"role":"assistant",)?"content|text)":"(?!")')
 #: A delta with anything but text: what parsers of reasoning and tools put there.
 _PARSED: Final = re.compile(rb'"(?:reasoning|reasoning_content|tool_calls|function_call|refusal|audio)":[^n]')
-_CREATED: Final = re.compile(rb'"created":(\d+)')
+_CREATED: Final = re.compile(rb'"created":(\d{1,15})')
 
 
 class VllmTokens(SentTokens):
@@ -86,8 +86,11 @@ class VllmTokens(SentTokens):
         return self.named and known and not repeats
 
     def ids(self) -> list[int] | None:
-        """Ids of all tokens whose text the client has."""
-        return [int(one) for one in self._ids[: self._sure_bytes].split(b",") if one]
+        """Ids of all tokens whose text the client has; None if a server made up one that is no number."""
+        try:
+            return [int(one) for one in self._ids[: self._sure_bytes].split(b",") if one]
+        except ValueError:  # of thousands of digits
+            return None
 
     @property
     def num_sure(self) -> int:

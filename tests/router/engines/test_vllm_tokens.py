@@ -145,3 +145,14 @@ def test_a_client_that_sees_ids_is_not_sent_one_twice() -> None:
     choice = {"index": 0, "text": "c", "prompt_token_ids": [1, 2, 7, 8, 9], "token_ids": [10]}
     sent = tokens.take(_chunk({"choices": [choice]}), 1)
     assert chunks(sent)[0]["choices"] == [{"index": 0, "text": "c", "token_ids": [10]}]
+
+
+def test_numbers_beyond_every_bound_end_in_no_bug() -> None:
+    digits = b"9" * 5000
+    tokens = VllmTokens(1 << 16, wants_ids=False)
+    first = role([1, 2]).replace(b'"created":5', b'"created":' + digits)
+    tokens.leg(first, named=True, opens=True)
+    tokens.take(first, 1)
+    tokens.take(event("a", [7]).replace(b"[7]", b"[" + digits + b"]"), 1)
+    assert tokens.ids() is None
+    assert 0 < tokens.created < 1 << 63

@@ -170,6 +170,14 @@ def test_created_is_read_from_the_first_event() -> None:
     assert orjson.loads(seen.resume()) == {"token_ids": [1], "created": 5}
 
 
+def test_a_time_beyond_every_bound_ends_in_no_bug() -> None:
+    seen = SentTokens()
+    first = ROLE.replace(b"5", b"9" * 30)
+    seen.leg(first, named=True, opens=True)
+    seen.take(first, 1)
+    assert 0 < orjson.loads(seen.resume())["created"] < 1 << 63
+
+
 @pytest.mark.parametrize("line", [b":-5", b":9,-1", b":2147483648", b":" + b"9" * 22, b":" + b"9" * 5000, b":8,x"])
 async def test_what_no_token_is_called_is_told_to_nobody(cluster: Cluster, line: bytes) -> None:
     p, d = await cluster.add("prefill"), await cluster.add("decode")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from workers.grammar.sentences import TOO_COMPLEX, in_words
@@ -43,6 +45,17 @@ NEVER = "no answer can ever complete it"
 )
 def test_one_sentence(said: str, told: str) -> None:
     assert in_words(said) == told
+
+
+def test_long_numbers_take_time_by_their_length() -> None:
+    """Quadratic work takes sixteen times as long for four times the length."""
+
+    def cpu_s(digits: int) -> float:
+        began = time.process_time()
+        in_words("unknown name: " + "1" * digits)
+        return time.process_time() - began
+
+    assert min(cpu_s(20_000) for _ in range(3)) < 8 * min(cpu_s(5_000) for _ in range(3)) + 0.01
 
 
 def test_it_is_short() -> None:
