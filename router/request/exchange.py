@@ -216,9 +216,9 @@ class Exchange:
     def is_untried(self) -> bool:
         """Whether no worker has had it yet, so that a full queue may refuse it.
 
-        Not asked of the later answers of a request: the first one stands for all.
+        Not of one of several answers: ``steps.choices`` asks for room for all of them at once.
         """
-        if self.choice is not None and self.choice.choice.index:
+        if self.choice is not None:
             return False
         is_new = not (self.attempts.num_retries or self.reply.is_begun)
         return is_new and self.progress.state is State.QUEUED

@@ -16,7 +16,7 @@ from router.request.choices.reply import AnswerRoom, ChoiceReply, end_stream, se
 from router.request.choices.shared_prefill import ChoiceRole, SharedPrefill
 from router.request.choices.whole import WholeRequest
 from router.request.states import State
-from router.steps.admission import num_at_once
+from router.steps.admission import make_room, num_at_once
 from router.steps.exit import release
 from router.steps.run import new_request, run
 
@@ -108,6 +108,8 @@ async def _run(services: Services, whole: WholeRequest, request: Exchange, gate:
     error: ApiError | None = None
     try:
         async with gate:
+            if request is whole.exchanges[0]:
+                _make_room(services, request)
             request.number = services.active.next_number()  # behind the requests that came while it waited here
             await run(services, request)
         if request.relayed_error is not None:
@@ -119,6 +121,16 @@ async def _run(services: Services, whole: WholeRequest, request: Exchange, gate:
         request.task = None  # which keeps the exception that ends it, and so the request
         whole.breaks_off(request)
         release(request, error)
+
+
+def _make_room(services: Services, first: Exchange) -> None:
+    """Make room for all answers, in the step in which the first takes its place: the others do so right after it.
+
+    So a burst of such requests does not overfill the queue. Raises ApiError.
+    """
+    asked = first.asked
+    num = num_at_once(services, asked)
+    make_room(services, asked.model, asked.priority, num * first.num_bytes, num)
 
 
 class _Relayed(Exception):

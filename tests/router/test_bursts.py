@@ -20,11 +20,15 @@ if TYPE_CHECKING:
     from tests.kits.router.cluster import Cluster
 
 NUM = 3 * MOST_IN_A_TURN + 5
-_BODY = json.dumps(chat()).encode()
-REQUEST = (
-    b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
-    b"content-length: %d\r\n\r\n%b" % (len(_BODY), _BODY)
-)
+
+
+def request(path: str, body: dict[str, Any]) -> bytes:
+    raw = json.dumps(body).encode()
+    head = "POST %s HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+    return (head % (path, len(raw))).encode() + raw
+
+
+REQUEST = request("/v1/chat/completions", chat())
 
 
 @pytest.fixture
@@ -98,3 +102,38 @@ async def test_a_burst_does_not_overfill_the_queue(cluster: Cluster, clients: li
     hang.release.set()
     assert Counter([(await caller.answer()).status for caller in clients]) == {200: 11, 429: NUM - 11}
     cluster.check_idle()
+
+
+@pytest.mark.parametrize("settings", [make_settings(max_queue_length=10)])
+@pytest.mark.parametrize(
+    ("roles", "more"),
+    [
+        (("both",), {"n": 8}),
+        (("both",), {"prompt": list("abcdefgh")}),
+        (("prefill", "decode"), {"prompt": list("abcdefgh")}),
+    ],
+)
+async def test_a_burst_of_requests_for_several_answers_does_not_either(
+    cluster: Cluster, roles: tuple[str, ...], more: dict[str, Any]
+) -> None:
+    """The first answer of each asks for room for all of them, since the others follow it at once."""
+    for role in roles:
+        await cluster.add(role, limit=16)
+    callers = [Caller(*await cluster.connect()) for _ in range(6)]
+    for caller in callers:
+        caller.writer.write(REQUEST)
+        assert (await caller.answer()).status == 200
+    pool = cluster.services.pool
+    first, *_ = pool
+    taken = [pool.enter(first) for _ in range(first.limit)]
+    for caller in callers:
+        caller.writer.write(request("/v1/completions", {"model": "m", "prompt": "hi", "max_tokens": 4, **more}))
+    answers = [asyncio.create_task(caller.answer()) for caller in callers]
+    await eventually(lambda: sum(one.done() for one in answers) == len(callers) - 1, "all but one are refused")
+    assert len(cluster.services.prefill_queue) + len(cluster.services.held_queue) == 8
+    for place in taken:
+        pool.leave(place)
+    assert Counter([(await one).status for one in answers]) == {200: 1, 429: len(callers) - 1}
+    for caller in callers:
+        caller.writer.close()
+    await eventually(cluster.is_idle)
