@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from core.protocol.errors import ApiError, BadRequestError, RateLimitError, UnavailableError
 from core.protocol.openai.requests import MAX_PRIORITY
+from router.pool.engine_kind import EngineKind
 from router.queue.drain_rate import MAX_WAIT_S
 from router.queue.priorities import granted
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from core.protocol.openai.choices import Choices
-    from router.pool import Worker
+    from router.pool import Route, Worker
     from router.queue.worker_queue import Waiter, WorkerQueue
     from router.request.client_request import ClientRequest
     from router.services import Services
@@ -67,7 +68,16 @@ def num_at_once(services: Services, asked: ClientRequest) -> int:
         return 1
     route = services.pool.route(asked.model)
     num = min(choices.num_computed, _share(route.decode))
-    return min(num, _share(route.prefill)) if choices.prompts and route.prefill else num
+    if not route.prefill or not (choices.prompts or _each_is_prefilled(asked, route)):
+        return num
+    return min(num, _share(route.prefill))
+
+
+def _each_is_prefilled(asked: ClientRequest, route: Route) -> bool:
+    """Whether P may be asked once for each answer to a prompt. Blocks of other engines than ours have one reader."""
+    if not asked.splits:
+        return asked.is_about_prompt
+    return asked.max_new_tokens == 1 or any(worker.kind is not EngineKind.BATON for worker in route.prefill)
 
 
 def _share(workers: Iterable[Worker]) -> int:

@@ -371,6 +371,32 @@ async def test_answers_of_one_request_take_half_of_the_places_and_queue_for_each
     await eventually(cluster.is_idle)
 
 
+@pytest.mark.parametrize("more", [{"n": 12}, {"n": 12, "max_tokens": 1}], ids=["one reader", "one token"])
+async def test_answers_that_p_is_asked_for_one_by_one_take_half_of_its_places(
+    cluster: Cluster, more: dict[str, Any]
+) -> None:
+    """Blocks of other engines than Baton's have one reader, and an answer of one token is P's alone."""
+    ours = "max_tokens" in more
+    p, _ = await trio(cluster, "prefill", "decode", limit=12, ours=ours)
+    (worker,) = [one for one in cluster.services.pool if one.role == "prefill"]
+    worker.limit = 4
+    hangs = [Hang() for _ in range(13)]
+    p.script += hangs
+    if not ours:  # until P has answered the first one, the others may have something to share
+        hangs[0].release.set()
+    many = asyncio.create_task(cluster.post(body_of(TEXT, user="many", **more), TEXT))
+    num_asked = 2 if ours else 3
+    await eventually(lambda: len(p.bodies) == num_asked)
+    other = asyncio.create_task(cluster.post(chat(user="other")))
+    await eventually(lambda: len(p.bodies) == num_asked + 1)
+    assert p.bodies[-1]["user"] == "other", "those of one request leave it a place"
+    for hang in hangs:
+        hang.release.set()
+    assert (await other).status_code == 200
+    assert len((await many).json()["choices"]) == len(p.bodies) - 1 == 12
+    await eventually(cluster.is_idle)
+
+
 class TestBounds:
     @pytest.fixture
     def settings(self) -> RouterSettings:
