@@ -178,7 +178,7 @@ class WorkerPool:
         ``engine_id`` is the new one's; empty: not known.
         """
         old = worker.engine_ids or (worker.key,)
-        worker.engine_id = engine_id
+        worker.engine_id, worker.num_unreadable = engine_id, 0
         worker.changed()
         if self._tell_gone(old, worker):
             for listener in self.on_replaced:

@@ -248,6 +248,18 @@ async def test_a_p_whose_hand_offs_lack_a_block_is_told_so(watched: Watched) -> 
     assert (p.takes_work, d.problem) == (True, "")
 
 
+async def test_a_p_that_has_restarted_is_not_told_what_the_one_before_lacked(watched: Watched) -> None:
+    """It may have been given Baton's connector."""
+    p, d = await watched.pair()
+    await known(p, d)
+    p.num_unreadable += 1
+    await eventually(lambda: "sliding window" in p.problem)
+    watched.channels.serve(watched.servers[0].port, engine_id="other engine")
+    await watched.servers[0].restart()
+    await eventually(lambda: p.engine_id == "other engine" and p.problem == "")
+    assert p.num_unreadable == 0
+
+
 async def test_a_server_that_at_last_names_its_own_engine_can_be_read_from_and_read(watched: Watched) -> None:
     """The side channel of another one had answered for it, so the route that was made then leaves it out."""
     servers = [await watched.server() for _ in range(3)]
