@@ -64,6 +64,9 @@ class AnnouncedServers:
                 worker = self._pool.add_announced(status.record)
                 self._added[url] = _Added(status.record, worker)
                 log.info("worker %s announces itself", worker.worker_id)
+            elif url in self._added and self._added[url].record.server_id != status.record.server_id:
+                worker.has_withdrawn = False  # the process before it has, and this one may be lost
+                self._added[url] = _Added(status.record, worker)
             self._note_load(worker, status.load)
 
     def withdrew(self, status: VllmStatus) -> None:

@@ -90,6 +90,24 @@ async def test_a_server_that_withdraws_is_not_lost(
     assert [one.url for one in lost.all()] == ([] if withdrawn == "a" else [server.url])
 
 
+@pytest.mark.parametrize("withdrawn", ["a", "b"])
+async def test_a_server_that_withdraws_does_not_for_the_next_one_at_its_url(
+    watched: Watched, announced: AnnouncedServers, withdrawn: str
+) -> None:
+    server = await watched.server()
+    lost = LostWorkers(Counter())
+    watched.pool.on_left.append(lost.left)
+    announced.apply([status(server, "a", started_s=1.0)])
+    worker = only(watched)
+    announced.withdrew(status(server, "a"))
+    announced.apply([status(server, "b", started_s=2.0)])
+    assert only(watched) is worker, "it is at the same place and does the same"
+    announced.withdrew(status(server, withdrawn))
+    announced.apply([status(server, "b", started_s=2.0)])
+    announced.apply([])
+    assert [one.url for one in lost.all()] == ([] if withdrawn == "b" else [server.url])
+
+
 async def test_what_another_process_announces_under_the_same_url_counts(
     watched: Watched, announced: AnnouncedServers
 ) -> None:
