@@ -135,7 +135,7 @@ def build_services(
     pool.on_static.append(lambda worker: _use_key(upstream, worker, vllm_keys))
     pool.on_room += [held_queue.wake, prefill_queue.wake]
     pool.on_left += [services.missing_engines.ask, lost.left, lambda _: lost.came(pool)]
-    pool.on_came.append(lambda: lost.came(pool))
+    pool.on_came += [lambda: lost.came(pool), lambda: metrics.models.workers_list(pool.models())]
     pool.on_replaced.append(active.engine_gone)
     pool.on_gone.append(services.vllm_leases.forget)
     return services

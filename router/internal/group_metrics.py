@@ -149,7 +149,7 @@ def _live(services: Services) -> dict[str, LiveRequests]:
     """The live requests of each model, also of those that have none. Each choice counts, as with vLLM."""
     live = [one for one in services.active.exchanges() if not one.progress.over]
     label = services.metrics.models.of
-    models = set(map(label, services.pool.models()))  # before those of clients
+    models = set(map(label, services.pool.models()))
     waiting = Counter(label(one.asked.model) for one in live if one.progress.state in _WAITING)
     all_of = Counter(label(one.asked.model) for one in live)
     models |= all_of.keys()

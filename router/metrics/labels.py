@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-#: The value that stands for all values beyond the bound.
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+#: The value that stands for all values beyond the bounds.
 OTHER: Final = "other"
-#: Values of one label. A model has forty series, so all of them are about ten thousand.
+#: Values of one label that workers list, and as many that clients name. A model has forty series, so all of them are
+#: about twenty thousand.
 MAX_VALUES: Final = 256
 #: Characters of a value.
 MAX_CHARS: Final = 256
@@ -16,19 +20,28 @@ class BoundedLabel:
     """The values of one label: the first that come, and ``OTHER`` for all further ones.
 
     Prometheus, and this process, keep each series for ever. Where a worker does not say which models it serves, any
-    name is tried there, so a client could add series by the thousand.
+    name is tried there, so a client could add series by the thousand. What workers list has a bound of its own, so
+    that clients cannot use it up.
     """
 
-    __slots__ = ("_known",)
+    __slots__ = ("_listed", "_named")
 
     def __init__(self) -> None:
-        self._known: set[str] = set()
+        self._listed: set[str] = set()
+        self._named: set[str] = set()
+
+    def workers_list(self, values: Iterable[str]) -> None:
+        """Note what workers list."""
+        for value in values:
+            if len(self._listed) < MAX_VALUES and len(value) <= MAX_CHARS:
+                self._listed.add(value)
+                self._named.discard(value)
 
     def of(self, value: str) -> str:
         """What the label says for ``value``."""
-        if value in self._known:
+        if value in self._listed or value in self._named:
             return value
-        if len(self._known) >= MAX_VALUES or len(value) > MAX_CHARS:
+        if len(self._named) >= MAX_VALUES or len(value) > MAX_CHARS:
             return OTHER
-        self._known.add(value)
+        self._named.add(value)
         return value

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from core.process.log import JsonFormatter, TextFormatter
-from router.metrics.labels import MAX_VALUES
+from router.metrics.labels import MAX_VALUES, OTHER, BoundedLabel
 from router.metrics.metrics import PHASES
 from tests.kits.router.cluster import Cluster, chat, eventually
 from tests.kits.router.stub_workers import Hang, Refuse
@@ -89,9 +89,32 @@ async def test_clients_cannot_invent_labels(cluster: Cluster) -> None:
         assert (await cluster.post(chat(model=name))).status_code == 200
     text = (await cluster.client.get("/metrics")).text
     counts = dict(line.split(" ") for line in text.splitlines() if "e2e_request_latency_seconds_count{" in line)
-    assert len(counts) == MAX_VALUES + 1
-    assert counts['vllm:e2e_request_latency_seconds_count{model_name="other"}'] == "13.0"
+    assert len(counts) == MAX_VALUES + 2, "what the worker listed, as many invented ones, and the rest"
+    assert counts['vllm:e2e_request_latency_seconds_count{model_name="other"}'] == "12.0"
     assert counts['vllm:e2e_request_latency_seconds_count{model_name="m"}'] == "2.0", "the first ones keep their own"
+
+
+async def test_what_clients_invent_takes_no_label_from_a_model(cluster: Cluster) -> None:
+    """Also of a worker that comes when they have named all they can, and is asked before the next scrape."""
+    label = cluster.services.metrics.models
+    for number in range(MAX_VALUES + 1):
+        label.of(f"invented {number}")
+    await cluster.add("both", model="m")
+    assert (await cluster.post(chat())).status_code == 200
+    lines = (await cluster.client.get("/metrics")).text.splitlines()
+    shown = dict(line.split(" ") for line in lines if line.startswith("vllm:"))
+    assert shown['vllm:e2e_request_latency_seconds_count{model_name="m"}'] == "1.0"
+    assert shown['vllm:num_requests_running{model_name="m"}'] == "0.0"
+
+
+def test_models_that_workers_list_are_bounded_too() -> None:
+    label = BoundedLabel()
+    assert label.of("named first") == "named first"
+    label.workers_list(["x" * 1000, "named first", *map(str, range(2 * MAX_VALUES))])
+    shown = {label.of(str(number)) for number in range(3 * MAX_VALUES)}
+    assert len(shown - {OTHER}) == 2 * MAX_VALUES - 1
+    assert label.of("named first") == "named first"
+    assert label.of("x" * 1000) == label.of("one more") == OTHER
 
 
 async def test_a_request_on_a_worker_runs(cluster: Cluster) -> None:
