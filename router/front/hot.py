@@ -276,10 +276,12 @@ class HotCalls:
             error = _to_tell(failure, request.request_id)
         finally:
             request.task = None  # which keeps the exception that ends it, and so the request
-            settle(self._services, request, error)
-            request = None  # before its bytes count no more
-            self._forget(call)
-            call.untrack(task)
+            try:
+                settle(self._services, request, error)
+            finally:
+                request = None  # before its bytes count no more
+                self._forget(call)
+                call.untrack(task)
         if error is not None and not isinstance(error, ClientGone):
             await reply.error(error)
 

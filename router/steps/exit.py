@@ -62,7 +62,11 @@ def settle(services: Services, request: Exchange | WholeRequest, error: ApiError
     if not isinstance(request, WholeRequest):
         request.vacate()
     now_s = request.clock()
-    facts = facts_at_end(request, before, error, now_s)
+    try:
+        facts = facts_at_end(request, before, error, now_s)
+    except Exception:
+        log.exception("the end of request %s was noted by nobody", request.request_id)
+        return
     for tell in _OBSERVERS:  # only now: none of them can keep what the request held
         try:
             tell(services, request, facts, now_s)

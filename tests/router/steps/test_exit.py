@@ -10,6 +10,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from core.protocol.errors import UnavailableError
 from core.protocol.worker import WorkerLoad
+from router.front import hot
 from router.metrics.metrics import Metrics
 from router.request.ended import EndedRequests
 from router.settings import RouterSettings
@@ -194,7 +195,7 @@ class TestObservers:
         return make_settings(log_requests=True)
 
     @pytest.mark.interpreted
-    @pytest.mark.parametrize("observer", ["metrics", "list", "log", "trace", "phase"])
+    @pytest.mark.parametrize("observer", ["facts", "metrics", "list", "log", "trace", "phase"])
     async def test_one_that_raises_keeps_nothing_and_hears_alone(
         self, cluster: Cluster, observer: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
@@ -202,6 +203,7 @@ class TestObservers:
             raise KeyError("a bug in an observer")
 
         places = {"metrics": (Metrics, "ended"), "list": (EndedRequests, "add"), "log": (exits, "log_end")}
+        places["facts"] = (exits, "facts_at_end")
         of_traces = {"trace": (RequestTrace, "end"), "phase": (RequestTrace, "left")}
         monkeypatch.setattr(*(places | of_traces)[observer], broken)
         exporter = InMemorySpanExporter()
@@ -215,10 +217,25 @@ class TestObservers:
         cluster.check_idle()
         assert cluster.leases.released == ["leasep01"]
         assert "a bug in an observer" in caplog.text
-        assert bool(cluster.ended()) == (observer != "list")
-        assert bool(cluster.services.metrics.outcomes) == (observer != "metrics")
+        assert bool(cluster.ended()) == (observer not in ("facts", "list"))
+        assert bool(cluster.services.metrics.outcomes) == (observer not in ("facts", "metrics"))
         assert b"It failed." in await cluster._readers[0].readuntil(b'},"request_id"')
         writer.close()
+
+
+@pytest.mark.interpreted
+async def test_an_end_that_raises_keeps_no_body(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*args: Any) -> None:
+        exits.settle(*args)
+        raise KeyError("a bug in the end")
+
+    monkeypatch.setattr(hot, "settle", broken)
+    on, writer = await arrive(cluster, "reading")
+    assert cluster.services.body_budget.used_bytes
+    writer.close()
+    await check_ended(cluster, "reading", on)
+    await eventually(lambda: not cluster.services.body_budget.used_bytes)
+    assert not cluster.front.calls._arrivals
 
 
 async def test_an_abort_with_a_filter_needs_a_filter(cluster: Cluster) -> None:
