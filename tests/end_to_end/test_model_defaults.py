@@ -24,7 +24,8 @@ async def ask(stack: Stack, **more: Any) -> dict[str, Any]:
     return {"usage": body["usage"]["completion_tokens"], **body["choices"][0]}
 
 
-@pytest.mark.parametrize("limit", [1, pytest.param(9, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("limit", [1, 9])
 async def test_defaults_hold_on_p_and_d(tmp_path: Path, limit: int) -> None:
     """A limit of one token: P answers whole, although the router knows of no limit."""
     makers = {**SAMPLED, "max_new_tokens": limit, "do_sample": True}
