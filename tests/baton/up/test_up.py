@@ -82,6 +82,7 @@ def test_a_child_that_ignores_sigterm_is_killed(start_up: StartUp, model_dir: st
     assert up.pids() == {}
 
 
+@pytest.mark.slow
 def test_a_second_ctrl_c_does_not_wait(start_up: StartUp, model_dir: str) -> None:
     up = start_up("--model", model_dir, "--port", "0", "--stop-timeout-s", "3600", STAND_IN_ROUTER="deaf")
     up.until_ready()
@@ -92,6 +93,7 @@ def test_a_second_ctrl_c_does_not_wait(start_up: StartUp, model_dir: str) -> Non
     assert up.pids() == {}
 
 
+@pytest.mark.slow
 def test_who_dies_during_the_stop_is_not_started_again(start_up: StartUp, model_dir: str) -> None:
     up = start_up("--model", model_dir, "--port", "0", "--stop-timeout-s", "3600", STAND_IN_ROUTER="deaf")
     up.until_ready()
@@ -162,6 +164,7 @@ def test_a_part_that_dies_later_is_started_again(start_up: StartUp, model_dir: s
     assert up.pids() == {}
 
 
+@pytest.mark.slow
 def test_a_redis_that_dies_is_started_again_at_its_place(start_up: StartUp, model_dir: str) -> None:
     up = start_up("--model", model_dir, "--port", "0")
     up.until_ready()
@@ -206,6 +209,7 @@ def test_one_of_several_that_cannot_start_is_done_without(start_up: StartUp, mod
     assert up.pids() == {}
 
 
+@pytest.mark.slow
 def test_a_stop_says_what_it_waits_for(start_up: StartUp, model_dir: str) -> None:
     up = start_up("--model", model_dir, "--port", "0", "--stop-timeout-s", "3600", STAND_IN_DECODE="deaf")
     up.until_ready()

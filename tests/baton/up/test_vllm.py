@@ -21,6 +21,7 @@ from baton.up.preflight import PreflightError
 from baton.up.vllm_plan import VllmServers, make_vllm_plan
 from tests.kits.baton.fake_vllm import is_alive, vllm_environment
 from tests.kits.baton.up_process import UpProcess, wait_for_end
+from tests.kits.repetition import some_now
 
 if TYPE_CHECKING:
     from tests.kits.baton.up_process import StartUp
@@ -160,15 +161,21 @@ def test_a_server_that_cannot_load_is_one_line(vllm: Vllm) -> None:
 
 @pytest.mark.parametrize(
     ("flags", "code", "error"),
-    [
-        (("--vllm", "/nowhere"), 1, "there is no /nowhere; --vllm is a vllm script, a Python, or the folder of an env"),
-        (("--model", "/nowhere"), 1, "there is no model at /nowhere"),
-        (("--", "--port", "9000"), 2, "--vllm-args: --port is not passed on: each server gets a port of its own"),
-        (("--engine", "baton"), 2, "vllm, vllm_args and stock need engine=vllm"),
-        (("--lora", "a=/a"), 2, "lora is for Baton's own engine"),
-        (("--generation-config", "none"), 2, "generation_config is for Baton's own engine"),
-        (("serve",), 2, "Got unexpected extra argument (serve)"),
-    ],
+    some_now(
+        [
+            (
+                ("--vllm", "/nowhere"),
+                1,
+                "there is no /nowhere; --vllm is a vllm script, a Python, or the folder of an env",
+            ),
+            (("--model", "/nowhere"), 1, "there is no model at /nowhere"),
+            (("--", "--port", "9000"), 2, "--vllm-args: --port is not passed on: each server gets a port of its own"),
+            (("--engine", "baton"), 2, "vllm, vllm_args and stock need engine=vllm"),
+            (("--lora", "a=/a"), 2, "lora is for Baton's own engine"),
+            (("--generation-config", "none"), 2, "generation_config is for Baton's own engine"),
+            (("serve",), 2, "Got unexpected extra argument (serve)"),
+        ]
+    ),
 )
 def test_what_cannot_work_is_one_line_before_anything_starts(
     vllm: Vllm, flags: tuple[str, ...], code: int, error: str

@@ -37,12 +37,14 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[3]
 NUM_BLOCKS = 64
 BLOCK_BYTES = 65536
+#: nixl asks torch for its CUDA to choose a build, and does without: importing torch takes three seconds.
+RUN_PEER = "import sys; sys.modules['torch'] = None; from tests.kits.transfer import peer_main; peer_main.main()"
 #: What the only rank of an engine holds.
 WHOLE = Shard(first_layer=0, last_layer=2, first_head=0, last_head=2)
 
 
 class PeerProcess:
-    """``transfer_peer_main`` running. ``tls`` limits the transports it offers: over ``tcp`` reads take their time.
+    """``peer_main`` running. ``tls`` limits the transports it offers: over ``tcp`` reads take their time.
     Without it, the blocks are in a file that readers can map.
 
     A rank of ``num_ranks``, which have the two heads of ``DecodeRank`` to share.
@@ -66,7 +68,7 @@ class PeerProcess:
             "num_heads": 2 // num_ranks,
             "shares": not tls,
         }
-        command = [sys.executable, str(Path(__file__).with_name("peer_main.py")), json.dumps(spec)]
+        command = [sys.executable, "-c", RUN_PEER, json.dumps(spec)]
         self._process = subprocess.Popen(
             command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
         )

@@ -121,7 +121,3 @@ def main() -> None:
                 break
     prefill.churning.clear()
     prefill.transfer.close()
-
-
-if __name__ == "__main__":
-    main()

@@ -84,7 +84,7 @@ def test_nothing_is_kept_of_workers_that_went(kind: str, name: str) -> None:
         listener("engine-b")
         listener("never heard of")
     del goes
-    gc.collect()
+    gc.collect(1)  # the two young generations: a whole collection takes a second amid ten thousand tests
     assert [ghost() for ghost in ghosts] == [None, None]
     assert pick([stays], b"x" * 3000) is stays
 

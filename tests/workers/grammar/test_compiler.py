@@ -12,6 +12,7 @@ import pytest
 from core.protocol.errors import BadRequestError, RateLimitError
 from core.protocol.openai.structured import Form
 from core.protocol.steps import CompileGrammar, ForgetGrammar, GrammarCompiled, Vocabulary
+from tests.kits.repetition import some_now
 from tests.kits.whole import reference
 from tests.kits.worker.forms import DEADLY, ENDLESS
 from tests.kits.worker.watched_trial import WatchedTrial
@@ -162,7 +163,7 @@ async def test_a_form_that_the_ranks_no_longer_have_is_compiled_again(built: Bui
     ]
 
 
-@pytest.mark.parametrize(("kind", "text"), [*DEADLY, *ENDLESS])
+@pytest.mark.parametrize(("kind", "text"), some_now([*DEADLY, *ENDLESS], 2))
 async def test_what_no_rank_may_see(kind: Kind, text: str) -> None:
     """It is refused with a sentence, at once when it is asked again, and what waited behind it is compiled."""
     built = Built(cpu_s=0.2)

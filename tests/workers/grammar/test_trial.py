@@ -13,6 +13,7 @@ import pytest
 from core.protocol.openai.structured import Form
 from core.protocol.steps import Vocabulary
 from tests.kits.orphan import ends_with_parent
+from tests.kits.repetition import some_now
 from tests.kits.whole import reference
 from tests.kits.worker.forms import DEADLY, ENDLESS
 from tests.kits.worker.watched_trial import WatchedTrial
@@ -96,7 +97,7 @@ async def test_large_forms_of_the_usual_kind_pass(trial: Trial) -> None:
 
 
 @pytest.mark.parametrize("limits", [IMPATIENT, NARROW])
-@pytest.mark.parametrize(("kind", "text"), DEADLY)
+@pytest.mark.parametrize(("kind", "text"), some_now(DEADLY, 2))
 async def test_what_is_deadly(kind: Kind, text: str, limits: Limits) -> None:
     """It is refused, the same process tries those that waited behind it, and its log is left alone."""
     trial = Trial(limits)

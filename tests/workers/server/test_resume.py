@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.kits.repetition import some_now
 from tests.kits.worker.front import (
     EOS,
     MAX_MODEL_LEN,
@@ -57,7 +58,7 @@ def bodies() -> list[Any]:
 
 
 @pytest.mark.parametrize("go_on", [go_on_plain, go_on_by_hand_off])
-@pytest.mark.parametrize(("path", "body"), bodies())
+@pytest.mark.parametrize(("path", "body"), some_now(bodies()))
 async def test_the_answer_is_the_same_wherever_it_broke_off(path: str, body: dict[str, Any], go_on: Any) -> None:
     async with front(SCRIPT) as worker:
         events = await ask(worker, path, body)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 import torch
 
 from tests.kits.rank.kernels import PlainKernel
+from tests.kits.repetition import some_now
 from workers.rank.in_place.choice import native_kernel
 from workers.rank.in_place.port import PagedRows
 from workers.rank.native.support import is_available
@@ -25,26 +28,23 @@ def rows_of(ends: list[int], num_tokens: int) -> PagedRows:
     return PagedRows(0, num_tokens, tables, torch.tensor(ends, dtype=torch.int32), max(ends))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("window", [None, 1, 9, 64])
 @pytest.mark.parametrize(
-    ("ends", "num_tokens"), [([40, 17, 1, 130], 1), ([75], 60), ([600], 300), ([300], 300), ([90, 40], 20)]
-)
-@pytest.mark.parametrize(
-    ("kv_heads", "shared", "head_dim", "block_size"),
-    [(2, 2, 16, 16), (3, 1, 20, 32), (1, 7, 24, 10), (2, 4, 80, 16), (2, 1, 128, 16)],
+    ("dtype", "window", "lengths", "shape"),
+    some_now(
+        product(
+            [torch.float32, torch.bfloat16],
+            [None, 1, 9, 64],
+            [([40, 17, 1, 130], 1), ([75], 60), ([600], 300), ([300], 300), ([90, 40], 20)],
+            [(2, 2, 16, 16), (3, 1, 20, 32), (1, 7, 24, 10), (2, 4, 80, 16), (2, 1, 128, 16)],
+        )
+    ),
 )
 def test_both_kernels_agree(
-    dtype: torch.dtype,
-    window: int | None,
-    ends: list[int],
-    num_tokens: int,
-    kv_heads: int,
-    shared: int,
-    head_dim: int,
-    block_size: int,
+    dtype: torch.dtype, window: int | None, lengths: tuple[list[int], int], shape: tuple[int, int, int, int]
 ) -> None:
+    """``lengths``: the ends of the rows, and tokens of each. ``shape``: heads of keys, queries to each, and sizes."""
     torch.manual_seed(0)
+    (ends, num_tokens), (kv_heads, shared, head_dim, block_size) = lengths, shape
     scale = 1.2 / head_dim**0.5
     rows = rows_of(ends, num_tokens)
     sizes = (NUM_BLOCKS, kv_heads, NUM_LAYERS, 2, block_size, head_dim)

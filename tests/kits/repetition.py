@@ -1,0 +1,25 @@
+"""Marks for tests of many cases that are alike."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from _pytest.mark.structures import ParameterSet
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def some_now(cases: Iterable[Any], every: int = 3) -> list[Any]:
+    """Each ``every``-th case as it is, and the others marked slow: ``make test-faults`` has all of them.
+
+    A case is a tuple where a test has several parameters. Choose an ``every`` that divides the length of no dimension
+    of a product, so that each value stays.
+    """
+    return [case if number % every == 0 else _marked(case) for number, case in enumerate(cases)]
+
+
+def _marked(case: Any) -> Any:
+    values, name = (case.values, case.id) if isinstance(case, ParameterSet) else (case, None)
+    return pytest.param(*(values if isinstance(values, tuple) else (values,)), marks=pytest.mark.slow, id=name)
