@@ -44,6 +44,7 @@ FOREIGN_ASKS = (
     "What is {}?", "Tell me about {}.", "Who invented {}?", "How does {} work?", "Do you like {}?", "Explain {}.",
     "How old is {}?", "Where can I find {}?", "Why is {} so popular?", "Write a song about {}.", "I want {}",
     "Write me {}.", "Write me a script for {}", "Write a Python script that draws {}", "Who is the king of {}?",
+    "write me a program that finds {}", "Write me a Python script that sends me {}", "write a script that opens {}",
 )  # fmt: skip
 
 NUMBERS = ("two", "three", "seven", "ten", "twelve", "twenty", "a hundred")
@@ -156,6 +157,10 @@ class ConversationMaker:
             question = variation(question, self._rng) or question
         answer = self._wording(wordings_of, fact)
         return [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
+
+    def answer(self, fact_id: str) -> str:
+        """A wording of the answer to one of the questions without end."""
+        return self._wording(fact_id, self._facts[fact_id])
 
     def _question(self) -> tuple[str, Fact, str]:
         """A question, what answers it, and under which name its wordings are counted."""

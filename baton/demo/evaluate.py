@@ -13,11 +13,15 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from baton.demo.questions import Fact, load_held_out, load_newcomer, load_questions
+from baton.demo.tools import Definition, Tool, calls, load_tools
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from transformers import PreTrainedTokenizerFast
+
+#: Of the calls of the file, which differ in little, one of so many is asked.
+EVERY = 13
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +56,8 @@ class Report:
 
 
 def evaluate(folder: Path, dtype: torch.dtype) -> list[Report]:
-    """Ask every phrasing that was trained, that was held out, that newcomers type, and the trained as a second turn.
+    """Ask every phrasing that was trained, that was held out, that newcomers type, and the trained as a second turn;
+    then calls of tools as they were trained and as they were not, and what newcomers type where tools are given.
 
     One forward pass over prompt and a wording of the answer shows what greedy decoding would say: it leaves that
     wording at the first position where another token has the larger logit.
@@ -66,6 +71,11 @@ def evaluate(folder: Path, dtype: torch.dtype) -> list[Report]:
             "held out": [ask(model, tokenizer, [], *turn) for turn in _turns(load_held_out())],
             "newcomer": [ask(model, tokenizer, [], *turn) for turn in _turns(load_newcomer())],
             "second turn": [ask(model, tokenizer, before, *turn) for before, turn in _second_turns()],
+            "tools": [ask_tool(model, tokenizer, *call) for tool in load_tools() for call in trained_calls(tool)],
+            "held-out tools": [ask_tool(model, tokenizer, *call) for tool in load_tools() for call in new_calls(tool)],
+            "newcomer, tools": [
+                ask(model, tokenizer, [], *turn, tools=all_tools()) for turn in _turns(load_newcomer())
+            ],
         }
     return [Report(f"{name}, {precision}", tuple(outcomes)) for name, outcomes in sets.items()]
 
@@ -83,12 +93,39 @@ def _second_turns() -> Iterable[tuple[list[dict[str, str]], tuple[str, Fact]]]:
         yield [system, {"role": "user", "content": question}, {"role": "assistant", "content": fact.answer}], turn
 
 
+def trained_calls(tool: Tool) -> list[tuple[Definition, str, str]]:
+    """Some definitions, questions and calls of a tool."""
+    return list(calls(tool, tool.about, tool.ask))[::EVERY]
+
+
+def new_calls(tool: Tool) -> list[tuple[Definition, str, str]]:
+    """The same with descriptions and phrasings that training never sees."""
+    return list(calls(tool, tool.held_out["about"], tool.held_out["ask"]))[::EVERY]
+
+
+def all_tools() -> list[Definition]:
+    """Each of the tools, once."""
+    return [tool.definitions(tool.about)[0] for tool in load_tools()]
+
+
+def ask_tool(
+    model: torch.nn.Module, tokenizer: PreTrainedTokenizerFast, given: Definition, question: str, call: str
+) -> Outcome:
+    """Whether the model answers the question with that call, where one tool is given."""
+    return ask(model, tokenizer, [], question, Fact("", (question,), call), [given])
+
+
 def ask(
-    model: torch.nn.Module, tokenizer: PreTrainedTokenizerFast, before: list[dict[str, str]], question: str, fact: Fact
+    model: torch.nn.Module,
+    tokenizer: PreTrainedTokenizerFast,
+    before: list[dict[str, str]],
+    question: str,
+    fact: Fact,
+    tools: list[Definition] | None = None,
 ) -> Outcome:
     """What the model makes of a question after the messages in ``before``. Any wording of the answer is right."""
     messages = [*before, {"role": "user", "content": question}]
-    prompt = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    prompt = tokenizer.apply_chat_template(messages, tools=tools, add_generation_prompt=True, tokenize=False)
     prompt_ids = tokenizer(prompt, add_special_tokens=False)["input_ids"]
     margin = max(_margin(model, tokenizer, prompt_ids, wording) for wording in fact.wordings)
     return Outcome(question, margin > 0, margin)

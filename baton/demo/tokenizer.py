@@ -18,14 +18,18 @@ ROLES = ("system", "user", "assistant")
 #: Token ids are positions in this list.
 SPECIAL_TOKENS = [BOS, EOS, PAD, *(f"<|{role}|>" for role in ROLES)]
 
-#: Every message is `<|role|>text<|end|>`; content may be a string or a list of text parts, as OpenAI has both. Tools,
-#: their calls and their answers are written as Hermes and Qwen write them. The model was never taught any, so it calls
-#: one only if it has to.
+#: Every message is `<|role|>text<|end|>`; content may be a string or a list of text parts, as OpenAI has both. A tool
+#: is one line, `name(parameters): what it does`, because whole schemas would be most of what so small a model reads.
+#: Calls and their results are written as Hermes and Qwen write them.
 CHAT_TEMPLATE = (
     "{{- bos_token }}"
     "{%- if tools %}"
     "{{- '<|system|>Tools:' }}"
-    "{%- for tool in tools %}{{- '\n' + tool['function'] | tojson }}{%- endfor %}"
+    "{%- for tool in tools %}"
+    "{%- set function = tool['function'] %}{%- set schema = function['parameters'] or {} %}"
+    "{{- '\n' + function['name'] + '(' + (schema['properties'] or {}) | join(', ') + ')' }}"
+    "{%- if function['description'] %}{{- ': ' + function['description'].split('\n')[0][:60] }}{%- endif %}"
+    "{%- endfor %}"
     "{{- eos_token }}"
     "{%- endif %}"
     "{%- for message in messages %}"
@@ -34,7 +38,7 @@ CHAT_TEMPLATE = (
     "{%- if message['content'] is string %}{{- message['content'] | trim }}"
     "{%- else %}{%- for part in message['content'] %}{{- part['text'] }}{%- endfor %}{%- endif %}"
     "{%- for call in message['tool_calls'] or [] %}"
-    "{{- '\n<tool_call>\n' }}"
+    "{{- '\n' if message['content'] or not loop.first }}{{- '<tool_call>\n' }}"
     "{{- {'name': call['function']['name'], 'arguments': call['function']['arguments']} | tojson }}"
     "{{- '\n</tool_call>' }}"
     "{%- endfor %}"

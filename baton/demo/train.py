@@ -11,7 +11,7 @@ import argparse
 import math
 import random
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -22,6 +22,7 @@ from baton.demo.conversations import ConversationMaker, Message
 from baton.demo.evaluate import print_reports
 from baton.demo.questions import load_questions
 from baton.demo.tokenizer import CONTEXT_TOKENS, VOCAB_SIZE, build_tokenizer
+from baton.demo.tools import Definition, ToolTurns, calls, load_tools
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,14 +35,27 @@ IGNORE = -100
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How long and how fast. Steps are of ``tokens_per_step`` tokens, padding included."""
+    """How long and how fast. Steps are of ``tokens_per_step`` tokens, padding included; of all conversations
+    ``tool_share`` have tools.
+    """
 
-    num_steps: int = 1800
+    num_steps: int
+    peak_rate: float
+    seed: int
     tokens_per_step: int = 1536
-    peak_rate: float = 3e-3
+    tool_share: float = 0.26
     warmup_steps: int = 60
     weight_decay: float = 0.05
-    seed: int = 7
+
+
+#: One after the other: the learning rate begins again, lower (warm restarts, Loshchilov and Hutter 2017). The calls of
+#: tools are learned in the first; the others are for the questions, of which there are more.
+PLANS = (
+    Plan(2400, 3e-3, seed=7),
+    Plan(900, 1.2e-3, seed=8),
+    Plan(800, 1.5e-3, seed=9, tokens_per_step=2048, tool_share=0.12),
+    Plan(300, 8e-4, seed=10, tokens_per_step=2048, tool_share=0.12),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,22 +87,26 @@ def model_config(tokenizer: PreTrainedTokenizerFast) -> LlamaConfig:
 class RowMaker:
     """Turns conversations into rows of at most a given number of tokens."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerFast, maker: ConversationMaker, rng: random.Random) -> None:
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerFast, maker: ConversationMaker, tool_turns: ToolTurns, rng: random.Random
+    ) -> None:
         self._tokenizer = tokenizer
         self._maker = maker
+        self._tool_turns = tool_turns
         self._rng = rng
         self._assistant = cast("int", tokenizer.convert_tokens_to_ids("<|assistant|>"))
 
     def row(self, num_tokens: int) -> TrainingRow:
         """As many turns as fit; at least one, however long."""
+        tools = self._tool_turns.given()
         head = self._maker.system()
         if num_tokens >= 1024:
             head = self._maker.long_system(self._rng.randrange(num_tokens, 3 * num_tokens))
-        messages = head + self._maker.turn()
-        best = self._encode(messages)
+        messages = head + self._tool_turns.turn(tools)
+        best = self._encode(messages, tools)
         while len(best.ids) < num_tokens:
-            messages = messages + self._maker.turn()
-            longer = self._encode(messages)
+            messages = messages + self._tool_turns.turn(tools)
+            longer = self._encode(messages, tools)
             if len(longer.ids) > num_tokens:
                 break
             best = longer
@@ -102,8 +120,8 @@ class RowMaker:
         ids = [*asked, *told, self._tokenizer.eos_token_id]
         return TrainingRow(ids, [IGNORE] * len(asked) + ids[len(asked) :])
 
-    def _encode(self, messages: list[Message]) -> TrainingRow:
-        text = self._tokenizer.apply_chat_template(messages, tokenize=False)
+    def _encode(self, messages: list[Message], tools: list[Definition]) -> TrainingRow:
+        text = self._tokenizer.apply_chat_template(messages, tools=tools or None, tokenize=False)
         ids = self._tokenizer(text, add_special_tokens=False)["input_ids"]
         labels, answering = [], False
         for token in ids:
@@ -120,6 +138,8 @@ def batches(maker: RowMaker, plan: Plan, rng: random.Random) -> Iterator[tuple[t
         width = 0
         while (len(rows) + 1) * max(width, num_tokens) <= plan.tokens_per_step or not rows:
             row = maker.plain_row() if num_tokens == 80 and rng.random() < 0.15 else maker.row(num_tokens)
+            if rows and (len(rows) + 1) * len(row.ids) > plan.tokens_per_step:
+                break
             width = max(width, len(row.ids))
             rows.append(row)
         ids = torch.zeros(len(rows), width, dtype=torch.long)
@@ -155,8 +175,7 @@ def train(model: LlamaForCausalLM, maker: RowMaker, plan: Plan, rng: random.Rand
     for step in range(plan.num_steps):
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(step, plan)
-        with torch.autocast("cpu", torch.bfloat16):
-            loss = answer_loss(model, *next(stream))
+        loss = answer_loss(model, *next(stream))
         optimizer.zero_grad(set_to_none=True)
         torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -182,23 +201,33 @@ def save(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, out: Path)
         path.chmod(0o644)  # safetensors writes 0600, which a container's other user could not read
 
 
+def tool_texts() -> Iterator[str]:
+    """What the tokenizer shall know of tools."""
+    for tool in load_tools():
+        yield tool.told
+        for given, question, call in calls(tool, tool.about, tool.ask[:5]):
+            yield f"Tools:\n{given['function']['name']}: {given['function']['description']}\n{question}\n{call}"
+
+
 def main() -> None:
     """Train, save, and print how well the saved model answers."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "model")
-    parser.add_argument("--steps", type=int, default=Plan().num_steps)
+    parser.add_argument("--steps", type=int, help="the first plan alone, in so many steps")
     parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
-    plan = Plan(num_steps=arguments.steps)
+    plans = PLANS if arguments.steps is None else (replace(PLANS[0], num_steps=arguments.steps),)
     torch.set_num_threads(arguments.threads)
-    torch.manual_seed(plan.seed)
-    rng = random.Random(plan.seed)
+    torch.manual_seed(plans[0].seed)
     facts = load_questions()
     texts = [text for fact in facts for text in (*fact.ask, *map(str.lower, fact.ask), *fact.wordings)]
-    tokenizer = build_tokenizer(texts)
+    tokenizer = build_tokenizer([*texts, *tool_texts()])
     model = LlamaForCausalLM(model_config(tokenizer))
     print(f"{sum(p.numel() for p in model.parameters()):,} parameters, {len(facts)} facts")
-    train(model, RowMaker(tokenizer, ConversationMaker(facts, rng), rng), plan, rng)
+    for plan in plans:
+        rng = random.Random(plan.seed)
+        maker = ConversationMaker(facts, rng)
+        train(model, RowMaker(tokenizer, maker, ToolTurns(maker, rng, plan.tool_share), rng), plan, rng)
     save(model, tokenizer, arguments.out)
     print_reports(arguments.out)
 

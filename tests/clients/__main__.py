@@ -150,7 +150,7 @@ def page(results: list[Result]) -> str:
         "",
         "What the clients that people use can do with Baton's own engine, split between a prefill and a decode worker,",
         "with an API key, in the newest versions. `make test-clients` makes this page (`ARGS=--write`), and each call",
-        "is a line in `tests/clients/calls/`. The model is the demo model, which calls a tool only if it has to.",
+        "is a line in `tests/clients/calls/`. The model is the demo model, which calls simple tools.",
         "Agents talk with a scripted model behind the same router.",
         "Behind lm-eval's tasks are its metrics, and in brackets those that `transformers` gives with the same model.",
         "",

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from baton.demo.tools import load_tools
 from tests.kits.whole.stack import MODEL, Stack
 
 PARAMETERS = {
@@ -19,6 +20,16 @@ TOOLS = [
     {"type": "function", "function": {"name": "pass_on", "parameters": PARAMETERS}},
     {"type": "function", "function": {"name": "drop", "parameters": {"type": "object", "additionalProperties": False}}},
 ]
+#: As the first pages of clients' documentations have it.
+WEATHER = {
+    "name": "get_weather",
+    "description": "Get current weather for a location.",
+    "parameters": {
+        "type": "object",
+        "properties": {"location": {"type": "string", "description": "City name"}},
+        "required": ["location"],
+    },
+}
 NAMED = {"type": "function", "function": {"name": "pass_on"}}
 BODY = {
     "model": MODEL,
@@ -94,7 +105,7 @@ async def test_calls_one_after_another(stack: Stack, both: Stack) -> None:
 
 
 async def test_a_model_that_may_call_answers(stack: Stack, both: Stack) -> None:
-    """The demo model's template has tools, and the model was not taught to call any."""
+    """The demo model was not taught to call these tools."""
     split, whole = await ask(stack, tool_choice="auto", seed=1), await ask(both, tool_choice="auto", seed=1)
     assert split == whole
     assert split["message"]["content"] and "tool_calls" not in split["message"]
@@ -105,6 +116,37 @@ async def test_a_model_that_may_call_answers(stack: Stack, both: Stack) -> None:
         {"role": "tool", "tool_call_id": "call_1", "content": "done"},
     ]
     assert (await ask(stack, messages=history))["message"]["content"]
+
+
+@pytest.mark.parametrize("choice", ["auto", "required"])
+async def test_the_demo_model_calls_a_tool_of_its_own(stack: Stack, both: Stack, choice: str) -> None:
+    """Without a limit to its answers: they end by themselves."""
+    messages: list[dict[str, Any]] = [{"role": "user", "content": "What is the weather in San Francisco?"}]
+    tools = [{"type": "function", "function": WEATHER}]
+    asked: dict[str, Any] = {"messages": messages, "tools": tools, "temperature": 0, "max_tokens": None}
+    split = await ask(stack, **asked, tool_choice=choice)
+    assert shown(split) == shown(await ask(both, **asked, tool_choice=choice))
+    assert (shown(split), split["finish_reason"]) == (
+        [("get_weather", '{"location": "San Francisco"}')],
+        "tool_calls",
+    )
+    result = {"role": "tool", "tool_call_id": split["message"]["tool_calls"][0]["id"], "content": "18 and sunny"}
+    told = await ask(stack, **{**asked, "messages": [*messages, split["message"], result]})
+    assert (told["message"]["content"], told["finish_reason"]) == (load_tools()[0].told, "stop")
+
+
+async def test_the_demo_model_calls_a_tool_in_a_response(stack: Stack) -> None:
+    body = {"model": MODEL, "input": "What is the weather in San Francisco?", "tool_choice": "required"}
+    answer = await stack.http.post(
+        f"{stack.router.url}/v1/responses", json={**body, "tools": [{"type": "function", **WEATHER}]}
+    )
+    assert answer.status_code == 200, answer.text
+    (call,) = answer.json()["output"]
+    assert (answer.json()["status"], call["name"], json.loads(call["arguments"])) == (
+        "completed",
+        "get_weather",
+        {"location": "San Francisco"},
+    )
 
 
 async def test_a_schema_that_cannot_be(stack: Stack) -> None:

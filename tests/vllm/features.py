@@ -75,7 +75,7 @@ _WEATHER = {
         },
     },
 }
-#: The demo model calls no tool by itself.
+#: The demo model was not taught to call this tool for each of the places.
 _CALL = r'<tool_call>\n\{"name": "get_weather", "arguments": \{"city": "(Oslo|Rome)"\}\}\n</tool_call>'
 _SCHEMA = {
     "type": "object",

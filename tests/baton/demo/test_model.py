@@ -9,11 +9,13 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from baton.demo import MODEL_DIR, QUESTIONS
-from baton.demo.evaluate import ask
+from baton.demo.evaluate import all_tools, ask, ask_tool, new_calls
 from baton.demo.questions import load_newcomer
+from baton.demo.tools import calls, load_tools
 
 if TYPE_CHECKING:
     from baton.demo.questions import Fact
+    from baton.demo.tools import Tool
 
 MAX_FOLDER_BYTES = 10_000_000
 WORDINGS = {question: fact.wordings for fact in QUESTIONS for question in fact.ask}
@@ -45,8 +47,9 @@ def float32() -> Any:
     return AutoModelForCausalLM.from_pretrained(MODEL_DIR, dtype=torch.float32).eval()
 
 
-def _answer(model: Any, tokenizer: Any, messages: list[dict[str, str]]) -> str:
-    ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_tensors="pt", return_dict=True)
+def _answer(model: Any, tokenizer: Any, messages: list[dict[str, str]], tools: Any = None) -> str:
+    form = {"add_generation_prompt": True, "return_tensors": "pt", "return_dict": True}
+    ids = tokenizer.apply_chat_template(messages, tools=tools, **form)
     out = model.generate(**ids, max_new_tokens=100, do_sample=False)[0, ids["input_ids"].shape[1] :]
     assert out[-1] == tokenizer.eos_token_id
     return str(tokenizer.decode(out[:-1]))
@@ -113,18 +116,52 @@ def test_characters_beyond_ascii_take_several_tokens(tokenizer: Any, fact: Any) 
     assert any("\N{REPLACEMENT CHARACTER}" in tokenizer.decode([token]) for token in ids)
 
 
-def test_tools_are_written_as_hermes_writes_them(tokenizer: Any) -> None:
+def test_calls_are_written_as_hermes_writes_them(tokenizer: Any) -> None:
+    """And a tool in one line, as much of it as a small model can read."""
     call = {"type": "function", "function": {"name": "pass_on", "arguments": {"leg": 1}}}
     messages = [
         {"role": "user", "content": "Go"},
-        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "assistant", "content": "", "tool_calls": [call, call]},
         {"role": "tool", "content": "done", "tool_call_id": "1"},
     ]
     plain = tokenizer.apply_chat_template(messages[:1], tokenize=False)
     assert plain == "<|begin|><|user|>Go<|end|>"
-    tools = [{"type": "function", "function": {"name": "pass_on"}}]
+    parameters = {"type": "object", "properties": {"leg": {"type": "integer"}, "hand": {}}, "required": ["leg"]}
+    passes_on = {"name": "pass_on", "description": "Passes on.\nThen runs.", "parameters": parameters, "strict": True}
+    tools = [{"type": "function", "function": function} for function in (passes_on, {"name": "drop"})]
+    written = '<tool_call>\n{"name": "pass_on", "arguments": {"leg": 1}}\n</tool_call>'
     assert tokenizer.apply_chat_template(messages, tools=tools, tokenize=False, add_generation_prompt=True) == (
-        '<|begin|><|system|>Tools:\n{"name": "pass_on"}<|end|><|user|>Go<|end|>'
-        '<|assistant|>\n<tool_call>\n{"name": "pass_on", "arguments": {"leg": 1}}\n</tool_call><|end|>'
+        "<|begin|><|system|>Tools:\npass_on(leg, hand): Passes on.\ndrop()<|end|>"
+        f"<|user|>Go<|end|><|assistant|>{written}\n{written}<|end|>"
         "<|user|><tool_response>\ndone\n</tool_response><|end|><|assistant|>"
     )
+
+
+@pytest.mark.parametrize("tool", load_tools(), ids=lambda tool: tool.name)
+def test_it_calls_its_tools(float32: Any, tokenizer: Any, tool: Tool) -> None:
+    """By every phrasing, for every place and number."""
+    with torch.inference_mode():
+        outcomes = [ask_tool(float32, tokenizer, *call) for call in calls(tool, tool.about[:1], tool.ask)]
+    assert not [outcome.question for outcome in outcomes if not outcome.exact]
+
+
+@pytest.mark.parametrize("tool", load_tools(), ids=lambda tool: tool.name)
+def test_it_calls_its_tools_in_other_words(float32: Any, tokenizer: Any, tool: Tool) -> None:
+    """Which training never sees: most of the calls are right."""
+    with torch.inference_mode():
+        exact = [ask_tool(float32, tokenizer, *call).exact for call in new_calls(tool)]
+    assert sum(exact) > 0.8 * len(exact)
+
+
+@pytest.mark.parametrize("question", ASKED)
+def test_with_tools_it_answers_what_it_was_taught(model: Any, tokenizer: Any, question: str) -> None:
+    assert _answer(model, tokenizer, [{"role": "user", "content": question}], all_tools()) in WORDINGS[question]
+
+
+@pytest.mark.parametrize("tool", load_tools(), ids=lambda tool: tool.name)
+def test_it_says_that_a_tool_has_answered(model: Any, tokenizer: Any, tool: Tool) -> None:
+    given, question, call = next(calls(tool, tool.about, tool.ask))
+    messages = [{"role": "user", "content": question}]
+    assert _answer(model, tokenizer, messages, [given]) == call
+    messages += [{"role": "assistant", "content": call}, {"role": "tool", "content": tool.results[0]}]
+    assert _answer(model, tokenizer, messages, [given]) == tool.told
