@@ -44,9 +44,9 @@ async def stream_of(stack: Stack, url: str, **body: Any) -> list[dict[str, Any]]
     """The choices of a stream's events."""
     asked = {"model": MODEL, "temperature": 0, "stream": True, **body}
     text = (await stack.http.post(f"{url}/v1/completions", json=asked)).text
-    lines = [line.removeprefix("data: ") for line in text.split("\n") if line.startswith("data: {")]
-    assert "error" not in text and text.endswith("data: [DONE]\n\n")
-    return [choice for line in lines for choice in json.loads(line)["choices"]]
+    events = [json.loads(line[len("data: ") :]) for line in text.split("\n") if line.startswith("data: {")]
+    assert not any("error" in event for event in events) and text.endswith("data: [DONE]\n\n")
+    return [choice for event in events for choice in event["choices"]]
 
 
 @pytest.mark.parametrize("max_tokens", [0, 1])

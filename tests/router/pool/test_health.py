@@ -60,17 +60,16 @@ async def test_a_worker_that_is_forgotten_meanwhile_does_not_answer_again(
 
 async def test_a_worker_that_fails_again_in_the_turn_in_which_it_recovers_is_probed_again(probed: Probed) -> None:
     pool, worker = probed.pool, probed.worker
-    fails = [True]
+    failed_again: list[bool] = []
 
     def on_room() -> None:
-        if worker.healthy and fails:
-            fails.clear()
+        if worker.healthy and not failed_again:
             pool.unreachable(worker)
+            failed_again.append(not worker.healthy)
 
     pool.unreachable(worker)
     pool.on_room.append(on_room)
-    await eventually(lambda: not fails)
-    assert not worker.healthy
+    await eventually(lambda: failed_again == [True])
     await probed.recovers()
 
 
