@@ -43,6 +43,8 @@ class MessageParser:
         self._calls = template.fields.get("calls")
         self._tells_calls = tools is not None
         self._name = ""
+        #: Whether a name has ended and nothing has come since but what may be the mark before its arguments.
+        self._is_between = False
         #: Of a call that is one part: whether its name has ended.
         self._has_name = False
         #: The text of calls that are read when all of it has come.
@@ -77,8 +79,9 @@ class MessageParser:
         for event in events:
             held = self._pass_held(event) if self._num_held else 0
             match event["type"], event["field"]:
-                case "region_chunk", "content":
+                case "region_chunk", "content" if not (ended and self._is_between):
                     delta.content += event["text"][held:]
+                    self._is_between = False
                 case "region_chunk", "reasoning":
                     delta.reasoning += event["text"][held:]
                 case "region_chunk", "name":
@@ -87,7 +90,9 @@ class MessageParser:
                     name, self._name = self._name.strip(), ""
                     if not ended:
                         self._begin(delta, name)
+                        self._is_between = True
                 case "region_chunk", "arguments":
+                    self._is_between = False
                     self._add(delta, event["text"])
                 case "region_open", "call":
                     self._name, self._has_name = "", False

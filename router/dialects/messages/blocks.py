@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, StrictBool, StrictStr, Tag, model_validator
+from pydantic import BeforeValidator, Field, StrictBool, StrictStr, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
 from core.protocol.openai.messages import TextPart
@@ -88,7 +88,8 @@ class ToolUse(CountedObject):
     type: Literal["tool_use"]
     id: StrictStr
     name: StrictStr
-    input: dict[str, Any]
+    #: A model may have written something else. Refused, it would end the conversation: it comes with each request.
+    input: Annotated[dict[str, Any], BeforeValidator(lambda given: given if isinstance(given, dict) else {})]
 
 
 _RESULT = {"text": "Text", "tool_reference": "ToolReference"}

@@ -146,6 +146,14 @@ def test_what_the_system_says_in_between_stands_there() -> None:
     assert messages(HI, {"role": "system", "content": [changed("get")]}) == [HI]
 
 
+@pytest.mark.parametrize("given", [None, [1], "x", 5, {}])
+def test_arguments_that_are_no_object_do_not_end_the_conversation(given: Any) -> None:
+    use = {"type": "tool_use", "id": "a", "name": "get", "input": given}
+    result = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "5"}]}
+    (call,) = messages(HI, {"role": "assistant", "content": [use]}, result)[1]["tool_calls"]
+    assert call["function"] == {"name": "get", "arguments": "{}"}
+
+
 def test_what_nobody_can_read_is_left_out() -> None:
     blocks = [{"type": "redacted_thinking", "data": "x"}, *texts("Yes.")]
     assert messages(HI, {"role": "assistant", "content": blocks}, HI)[1] == {"role": "assistant", "content": "Yes."}

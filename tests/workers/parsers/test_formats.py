@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.workers.parsers.kit import THINKS, THOUGHTS, TOOLS, Read, read_by
+from tests.workers.parsers.kit import CALLS, THINKS, THOUGHTS, TOOLS, Read, read_by
 from workers.parsers.families import NONE, REASONING, TOOL_CALLS
 from workers.parsers.message_format import MessageFormat
 
@@ -185,6 +185,15 @@ def test_no_cut_matters(data: st.DataObject) -> None:
     cuts = sorted(data.draw(st.sets(st.integers(0, len(case.text)), max_size=6)))
     ends = [0, *cuts, len(case.text)]
     assert read(case, [case.text[a:b] for a, b in itertools.pairwise(ends)], TOOLS) == case.expected
+
+
+@pytest.mark.parametrize("family", CALLS)
+def test_of_a_call_that_is_cut_off_nothing_is_content(family: str) -> None:
+    """Also between its name and its arguments, where half of a mark has come. Llama's calls are read whole or not."""
+    head, between, _ = CALLS[family]
+    for end in range(len(between) + 1):
+        found = read(Case(family, NONE, "", Read()), [head, between[:end]], TOOLS)
+        assert not (found.calls and found.content), between[:end]
 
 
 def test_arguments_are_streamed() -> None:
