@@ -40,7 +40,7 @@ class ModelCard(BaseModel):
     root: str = Field(description="What it was loaded from.")
     parent: str | None = Field(None, description="Of an adapter (LoRA): the model that it is for.")
     max_model_len: int | None = Field(description="Tokens of prompt and answer together; null: no worker has said.")
-    sampling_defaults: dict[str, float] | None = Field(
+    sampling_defaults: dict[str, int | float] | None = Field(
         description="What is sampled with where a request says nothing, as the model's makers recommend; a parameter "
         "that is not here has the API's own default. null: no worker has said."
     )

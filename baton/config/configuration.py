@@ -76,8 +76,14 @@ class TextSource(EnvSettingsSource):
         return self.env_vars.get(self.origin(field_name)), field_name, False
 
     def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:
-        """The values of a list are separated by commas or by newlines: a file of secrets may have one a line."""
-        return [part.strip() for part in re.split(r"[,\n]", value) if part.strip()] if isinstance(value, str) else value
+        """The values of a list are separated by commas or by newlines: a file of secrets may have one a line.
+
+        A text with commas and no values stays as it is, to be refused: without keys everybody would be let in.
+        """
+        if not isinstance(value, str):
+            return value
+        parts = [part.strip() for part in re.split(r"[,\n]", value) if part.strip()]
+        return parts if parts or not value else value
 
 
 class SectionSource(InitSettingsSource):

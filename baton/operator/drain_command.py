@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from baton.operator.admin_client import AdminClient, named
+from baton.operator.admin_client import AdminClient, AdminError, named
 
 if TYPE_CHECKING:
     from baton.settings import AdminSettings
@@ -31,6 +31,9 @@ def resume(settings: AdminSettings, worker: str) -> int:
 
 def _tell(settings: AdminSettings, given: str, what: str, outcome: str) -> str:
     client = AdminClient(settings)
-    worker_id = named(given, client.workers(), "worker")
+    workers, lost = client.workers_and_lost()
+    worker_id = named(given, [*workers, *lost], "worker")
+    if any(one["id"] == worker_id for one in lost):
+        raise AdminError(f"worker {worker_id} is lost: it left without draining")
     told = client.tell_worker(worker_id, what)
     return f"{worker_id} {outcome}{'' if told else ' (the routers know; the worker cannot be told)'}"

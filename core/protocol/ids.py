@@ -83,13 +83,17 @@ def resolve(given: str, known: Iterable[str], what: str, names: Mapping[str, str
     if addresses:
         return only(given, addresses, what)
     check_length(given, what)
-    return only(given, [each for each in ids if each.startswith(given) and not _address(each)], what)
+    beginning = [each for each in ids if each.startswith(given) and not _address(each)]
+    return only(given, beginning, what, "" if names is None else ", or that name")
 
 
-def only(given: str, found: Sequence[str], what: str) -> str:
-    """The only id in ``found``, the ids that begin with ``given``. Raises IdError unless there is one."""
+def only(given: str, found: Sequence[str], what: str, or_name: str = "") -> str:
+    """The only id in ``found``, the ids that begin with ``given``. Raises IdError unless there is one.
+
+    ``or_name`` says of what else there is none.
+    """
     if not found:
-        raise IdUnknown(f"no {what} has an id that begins with '{excerpt(given)}'")
+        raise IdUnknown(f"no {what} has an id that begins with '{excerpt(given)}'{or_name}")
     if len(found) > 1:
         raise IdAmbiguous(
             f"'{excerpt(given)}' is the beginning of {len(found)} {what}s' ids: {_listed(found)}; give more of it"

@@ -70,7 +70,7 @@ class WorkerRecord(msgspec.Struct, kw_only=True, frozen=True):
     #: Of Baton; empty: unknown.
     version: str = ""
     #: What is sampled with where a request says nothing, by the names of its parameters: the model's own values.
-    sampling_defaults: dict[str, float] = {}
+    sampling_defaults: dict[str, int | float] = {}
     #: What people may call it by, who know it from ``baton up``; empty: its id only.
     name: str = ""
 

@@ -26,7 +26,7 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     #: Most tokens of prompt and answer together.
     max_model_len: int = 0
     #: What a worker of Baton's samples with where a request says nothing; None: not reported.
-    sampling_defaults: dict[str, float] | None = None
+    sampling_defaults: dict[str, int | float] | None = None
 
 
 def announced(record: WorkerRecord) -> dict[str, ModelFacts]:

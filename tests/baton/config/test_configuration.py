@@ -216,6 +216,13 @@ def test_a_file_with_keys_may_have_one_in_each_line(tmp_path: Path) -> None:
     assert [key.get_secret_value() for key in settings.api_keys] == ["first", "second", "third", "fourth"]
 
 
+def test_commas_without_values_are_no_list() -> None:
+    """Without keys everybody would be let in."""
+    with pytest.raises(ConfigurationError) as error:
+        load(RouterSettings, {"api_keys": " , "}, {}, Document())
+    assert "api" in str(error.value)
+
+
 def test_a_list_comes_in_one_flag_or_in_several() -> None:
     for given in (("a,b", "c"), ("a", "b", "c"), "a,b,c"):
         assert build({"size": "1", "names": given}).names == ("a", "b", "c")

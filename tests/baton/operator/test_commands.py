@@ -333,7 +333,9 @@ def test_a_worker_is_called_as_baton_up_calls_it(router: ScriptedRouter, capsys:
     assert main(["drain", "decode-1"]) == 0
     assert capsys.readouterr().out == "1abc0000 drains\n"
     assert router.posts == [("/admin/workers/1abc0000/drain", None)]
-    assert "no worker has an id that begins with 'decode-2'" in complaint(["drain", "decode-2"], capsys)
+    assert "no worker has an id that begins with 'decode-2', or that name" in complaint(["drain", "decode-2"], capsys)
+    router.lost = [{"id": "2abc0000", "name": "decode-2", "gone_at": 1e9}]
+    assert "worker 2abc0000 is lost" in complaint(["drain", "decode-2"], capsys)
 
 
 def test_a_worker_that_cannot_be_told(router: ScriptedRouter, capsys: Capture) -> None:

@@ -28,7 +28,13 @@ def announce(cluster: Cluster, **facts: Any) -> None:
 async def test_a_model_says_when_it_was_loaded_from_where_and_how_long_it_is(cluster: Cluster) -> None:
     await cluster.add("prefill")
     cluster.services.pool.apply([])
-    announce(cluster, root="/models/m", created=LOADED, max_model_len=4096, sampling_defaults={"temperature": 0.6})
+    announce(
+        cluster,
+        root="/models/m",
+        created=LOADED,
+        max_model_len=4096,
+        sampling_defaults={"temperature": 0.6, "top_k": 5},
+    )
     card = {
         "id": "m",
         "object": "model",
@@ -37,10 +43,11 @@ async def test_a_model_says_when_it_was_loaded_from_where_and_how_long_it_is(clu
         "root": "/models/m",
         "parent": None,
         "max_model_len": 4096,
-        "sampling_defaults": {"temperature": 0.6},
+        "sampling_defaults": {"temperature": 0.6, "top_k": 5},
     }
     assert (await cluster.client.get("/v1/models")).json() == {"object": "list", "data": [card]}
-    assert (await cluster.client.get("/v1/models/m")).json() == card
+    answer = await cluster.client.get("/v1/models/m")
+    assert answer.json() == card and "5.0" not in answer.text
     async with AsyncOpenAI(base_url=f"{cluster.url}/v1", api_key="none", max_retries=0) as client:
         assert (await client.models.retrieve("m")).created == LOADED
 
