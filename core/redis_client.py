@@ -7,6 +7,7 @@ the next one finds the new primary: Sentinels are asked again, and so is a proxy
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import redis
@@ -19,6 +20,8 @@ from redis.retry import Retry
 from core.protocol.addresses import SENTINEL_SCHEMES, redis_place
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from redis.retry import AbstractRetry
 
 ClientT = TypeVar("ClientT", redis.Redis, redis.asyncio.Redis)
@@ -114,6 +117,16 @@ def close(client: redis.Redis) -> None:
         sentinel.close()
 
 
+@contextmanager
+def trying_once(url: str, socket_timeout_s: float) -> Iterator[redis.Redis]:
+    """A client that repeats no call, closed at the end. Raises ValueError as ``connect`` does."""
+    client = connect(redis.Redis, url, socket_timeout_s, Retry(NoBackoff(), 0, ()))
+    try:
+        yield client
+    finally:
+        close(client)
+
+
 async def aclose(client: redis.asyncio.Redis) -> None:
     """The same for asyncio."""
     await client.aclose()
@@ -148,11 +161,8 @@ def _of_sentinels(kind: type[ClientT], url: str, options: dict[str, Any]) -> Cli
 def cluster_complaint(url: str, socket_timeout_s: float = 1.0) -> str | None:
     """One sentence if the server is in cluster mode; None if it is not, or cannot be asked."""
     try:
-        client = connect(redis.Redis, url, socket_timeout_s, Retry(NoBackoff(), 0, ()))
-        try:
+        with trying_once(url, socket_timeout_s) as client:
             is_cluster = client.info("cluster").get("cluster_enabled")
-        finally:
-            close(client)
     except (redis.RedisError, OSError):
         return None
     return CLUSTER_MODE if is_cluster else None

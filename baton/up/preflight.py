@@ -9,11 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
 from core.net.tls import TlsError
-from core.redis_client import close, cluster_complaint, connect
+from core.redis_client import cluster_complaint, trying_once
 from router.settings import RouterSettings
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?")
@@ -98,7 +96,8 @@ def check_redis(url: str) -> None:
     may hold a password.
     """
     try:
-        _ping(url)
+        with trying_once(url, REDIS_TIMEOUT_S) as client:
+            client.ping()
         complaint = cluster_complaint(url, REDIS_TIMEOUT_S)
     except (ValueError, TypeError):  # an option in the URL
         raise PreflightError("redis_url is not understood by the Redis client") from None
@@ -107,14 +106,6 @@ def check_redis(url: str) -> None:
         raise PreflightError(f"the Redis of redis_url does not answer: {reason}") from None
     if complaint is not None:
         raise PreflightError(complaint)
-
-
-def _ping(url: str) -> None:
-    client = connect(redis.Redis, url, REDIS_TIMEOUT_S, Retry(NoBackoff(), 0))
-    try:
-        client.ping()
-    finally:
-        close(client)
 
 
 def _resolve(host: str, port: int) -> tuple[int, tuple[str, int]]:

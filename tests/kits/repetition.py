@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 def some_now(cases: Iterable[Any], every: int = 3) -> list[Any]:
     """Each ``every``-th case as it is, and the others marked slow: ``make test-faults`` has all of them.
 
-    A case is a tuple where a test has several parameters. Choose an ``every`` that divides the length of no dimension
-    of a product, so that each value stays.
+    A case is a tuple where a test has several parameters. Choose an ``every`` without a factor in common with the
+    length of any dimension of a product, so that each value stays.
     """
     return [case if number % every == 0 else _marked(case) for number, case in enumerate(cases)]
 

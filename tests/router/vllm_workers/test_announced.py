@@ -29,6 +29,13 @@ def announced(watched: Watched) -> AnnouncedServers:
     return AnnouncedServers(watched.pool)
 
 
+@pytest.fixture
+def lost(watched: Watched) -> LostWorkers:
+    lost = LostWorkers(Counter())
+    watched.pool.on_left.append(lost.left)
+    return lost
+
+
 def status(server: StubVllm, server_id: str = "s", load: WorkerLoad | None = None, **fields: Any) -> VllmStatus:
     made = vllm_server(server_id, url=server.url, side_channel_port=server.port, **fields)
     return made if load is None else msgspec.structs.replace(made, load=load)
@@ -78,11 +85,9 @@ async def test_a_server_is_a_worker_until_it_is_announced_no_more(
 
 @pytest.mark.parametrize("withdrawn", ["a", "another", ""])
 async def test_a_server_that_withdraws_is_not_lost(
-    watched: Watched, announced: AnnouncedServers, withdrawn: str
+    watched: Watched, announced: AnnouncedServers, lost: LostWorkers, withdrawn: str
 ) -> None:
     server = await watched.server()
-    lost = LostWorkers(Counter())
-    watched.pool.on_left.append(lost.left)
     announced.apply([status(server, "a")])
     if withdrawn:
         announced.withdrew(status(server, withdrawn))
@@ -92,11 +97,9 @@ async def test_a_server_that_withdraws_is_not_lost(
 
 @pytest.mark.parametrize("withdrawn", ["a", "b"])
 async def test_a_server_that_withdraws_does_not_for_the_next_one_at_its_url(
-    watched: Watched, announced: AnnouncedServers, withdrawn: str
+    watched: Watched, announced: AnnouncedServers, lost: LostWorkers, withdrawn: str
 ) -> None:
     server = await watched.server()
-    lost = LostWorkers(Counter())
-    watched.pool.on_left.append(lost.left)
     announced.apply([status(server, "a", started_s=1.0)])
     worker = only(watched)
     announced.withdrew(status(server, "a"))

@@ -46,19 +46,20 @@ WISHES: list[dict[str, Any]] = [
 
 
 def bodies() -> list[Any]:
-    out = []
+    """All wishes of completions, then all of chats."""
+    completions, chats = [], []
     for wish in WISHES:
         in_chat = {**wish, "logprobs": True, "top_logprobs": 1} if "logprobs" in wish else wish
         given = {"max_tokens": 100, **wish}
-        out.append(pytest.param("/v1/completions", completion(seed=1, **given), id=f"completions {wish}"))
-        out.append(
+        completions.append(pytest.param("/v1/completions", completion(seed=1, **given), id=f"completions {wish}"))
+        chats.append(
             pytest.param("/v1/chat/completions", chat(seed=1, **{"max_tokens": 100, **in_chat}), id=f"chat {wish}")
         )
-    return out
+    return completions + chats
 
 
 @pytest.mark.parametrize("go_on", [go_on_plain, go_on_by_hand_off])
-@pytest.mark.parametrize(("path", "body"), some_now(bodies()))
+@pytest.mark.parametrize(("path", "body"), some_now(bodies(), 2))
 async def test_the_answer_is_the_same_wherever_it_broke_off(path: str, body: dict[str, Any], go_on: Any) -> None:
     async with front(SCRIPT) as worker:
         events = await ask(worker, path, body)
