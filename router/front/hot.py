@@ -17,6 +17,7 @@ from core.net.deadlines import Deadlines
 from core.net.served.body import shutting_down, too_late
 from core.process.tracebacks import forget_frames
 from core.process.turns import Turns
+from core.protocol.client_key import client_key
 from core.protocol.errors import (
     ApiError,
     InternalError,
@@ -32,7 +33,7 @@ from router.front.head import check_content_type, key_in, priority_in, timeout_s
 from router.request.bodies import ClientBody
 from router.request.choices.whole import WholeRequest
 from router.request.snapshot import facts
-from router.request.validated import PATHS, set_priority, validated
+from router.request.validated import PATHS, may_have_form, set_priority, validated
 from router.steps.admission import check_choices, check_queue, check_requests, make_room, num_at_once
 from router.steps.choices import new_whole, run_choices
 from router.steps.exit import settle
@@ -104,6 +105,9 @@ class HotCalls:
         self._limits = settings.body_limits
         self._timeout_s = settings.request_timeout_s
         self._client_priority = settings.client_priority
+        self._has_keys = bool(settings.api_keys)
+        token = settings.internal_token
+        self._secret = b"" if token is None else token.get_secret_value().encode()
         self._scheme = "https" if settings.speaks_tls else "http"
         self._loop = asyncio.get_running_loop()
         self._arrivals: dict[HttpCall, _Arrival] = {}
@@ -201,6 +205,13 @@ class HotCalls:
             kept.found = passed
         return passed
 
+    def _who(self, call: HttpCall) -> bytes:
+        """What tells the client from others: its key, or its address where no key is asked for."""
+        if self._has_keys:
+            return (key_in(call.path, call.headers) or b"").partition(b" ")[2].strip()
+        address = call.transport.get_extra_info("peername") or ("",)
+        return str(address[0]).encode()
+
     def _begin(self, call: HttpCall, arrival: _Arrival) -> None:
         """Raises ApiError."""
         services = self._services
@@ -219,6 +230,8 @@ class HotCalls:
         else:
             asked, body = translation.asked, translation.body
         set_priority(asked, arrival.priority, self._client_priority, body)
+        if may_have_form(asked, body):
+            asked.client = client_key(self._secret, self._who(call))
         services.pool.route(asked.model)
         if asked.choices is not None:
             check_choices(services, asked.choices)

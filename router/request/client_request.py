@@ -29,6 +29,7 @@ class ClientRequest:
         "asked_at",
         "chat",
         "choices",
+        "client",
         "ends_with_done",
         "include_usage",
         "is_about_prompt",
@@ -66,6 +67,8 @@ class ClientRequest:
         self.max_new_tokens = max_new_tokens
         self.priority = priority
         self.user = user
+        #: The client's key for workers, if its answer has a form; else empty.
+        self.client = ""
         #: Path at which workers serve the request.
         self.path = path
         #: Whether only its worker judges its body: the worker's answers, also errors, are then passed on as they are.

@@ -10,6 +10,7 @@ import logging
 from typing import TYPE_CHECKING, Protocol
 
 from core.leases.store import LeaseState
+from core.protocol.client_key import HEADER as CLIENT_HEADER
 from core.protocol.errors import DeadlineError
 from router.placement import Prompt
 from router.pool.engine_kind import EngineKind
@@ -188,10 +189,12 @@ class Exchange:
 
     def headers(self) -> tuple[tuple[str, str], ...]:
         """Headers to send to a worker with the request."""
-        own = ("x-request-id", self.request_id)
-        if self.choice is None:
-            return (own, *(() if self.trace is None else self.trace.headers()))
-        return (own, self.choice.choice.header(), *(() if self.trace is None else self.trace.headers()))
+        headers = (("x-request-id", self.request_id), *(() if self.trace is None else self.trace.headers()))
+        if self.choice is not None:
+            headers = (*headers, self.choice.choice.header())
+        if self.asked.client:
+            headers = (*headers, (CLIENT_HEADER, self.asked.client))
+        return headers
 
     def trace_with(self, trace: Trace) -> None:
         """Note its phases there from now on."""

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 #: The paths that take a request for workers.
 PATHS: Final = frozenset({CHAT_PATH, COMPLETIONS_PATH, *ENDPOINTS})
+#: Fields of a body that can ask for a form.
+_FORMS: Final = frozenset({"response_format", "structured_outputs", "tool_choice"})
 #: Fields of ``/v1/responses`` that refer to a store: each vLLM server has its own.
 _STORED: Final = ("previous_response_id", "background")
 
@@ -75,6 +77,11 @@ def set_priority(asked: ClientRequest, header: int | None, client_priority: str,
     elif priority != asked.priority:
         body["priority"] = priority
     asked.priority = priority
+
+
+def may_have_form(asked: ClientRequest, body: dict[str, Any]) -> bool:
+    """Whether a worker of Baton's may have to compile a form for its answer."""
+    return not (asked.passed_on or _FORMS.isdisjoint(body))
 
 
 def _for_vllm(path: str, raw: bytes, body: dict[str, Any]) -> ClientRequest:

@@ -14,8 +14,8 @@ from core.protocol.errors import BadRequestError
 from core.protocol.steps import Vocabulary
 from workers.grammar.rank_grammars import RankGrammarError
 from workers.grammar.sentences import in_words
+from workers.grammar.trial.fairness import Places
 from workers.grammar.trial.messages import Tried
-from workers.grammar.trial.turns import too_many
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,15 +28,20 @@ if TYPE_CHECKING:
 #: Forms, and bytes of their text and grammars, of which the outcome is kept.
 MAX_FORMS = 256
 MAX_BYTES = 8 << 20
-#: Forms that wait or are tried. With a tenth of a second for each, the last of them waits some three seconds.
-MAX_TRIALS = 32
+#: Forms that wait or are tried, see ``Places``. One client has half of them: with a tenth of a second for each, the
+#: last waits some three seconds.
+MAX_TRIALS = 64
 
 
 @dataclass(eq=False, slots=True)
 class _Trial:
-    """A form that is being tried. ``num_waiting``: the requests that want to know."""
+    """A form that is being tried. ``num_waiting``: the requests that want to know.
+
+    ``client``: whose place it has, until no request waits: that of the first of them.
+    """
 
     task: asyncio.Task[Tried]
+    client: str
     num_waiting: int = 0
 
 
@@ -65,7 +70,7 @@ class GrammarCompiler:
         self._max_bytes = max_bytes
         self._known: OrderedDict[Form, Tried] = OrderedDict()
         self._num_bytes = 0
-        self._max_trials = max_trials
+        self._places = Places(max_trials)
         self._running: dict[Form, _Trial] = {}
         #: All trials until they have ended, those that nobody waits for among them.
         self._tasks: set[asyncio.Task[Tried]] = set()
@@ -74,16 +79,16 @@ class GrammarCompiler:
     def __repr__(self) -> str:
         return f"<GrammarCompiler {len(self._known)} forms, {self._num_bytes} bytes, {len(self._running)} running>"
 
-    async def hold(self, form: Form) -> HeldGrammar:
+    async def hold(self, form: Form, client: str = "") -> HeldGrammar:
         """The form's grammar, once all ranks have compiled it. Raises BadRequestError that says what is wrong, and
-        RateLimitError where too many forms wait to be tried.
+        RateLimitError where too many forms, or too many of this client, wait to be tried.
 
         Requests with equal forms share one trial and one compilation; cancelling one of them does not disturb the
         others. A trial ends when the last of its requests has left.
         """
         tried = self._known.get(form)
         if tried is None:
-            tried = await self._outcome(form)
+            tried = await self._outcome(form, client)
         else:
             self._known.move_to_end(form)
         if tried.error:
@@ -103,12 +108,10 @@ class GrammarCompiler:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._trial.close()
 
-    async def _outcome(self, form: Form) -> Tried:
+    async def _outcome(self, form: Form, client: str) -> Tried:
         trial = self._running.get(form)
         if trial is None:
-            if len(self._running) >= self._max_trials:
-                raise too_many()
-            trial = self._running[form] = self._begin(form)
+            trial = self._running[form] = self._begin(form, client)
         trial.num_waiting += 1
         try:
             return await asyncio.shield(trial.task)
@@ -116,19 +119,21 @@ class GrammarCompiler:
             trial.num_waiting -= 1
             if not trial.num_waiting:
                 del self._running[form]
+                self._places.give_back(trial.client)
                 trial.task.cancel()
 
-    def _begin(self, form: Form) -> _Trial:
-        task = asyncio.create_task(self._try(form), name="try a form")
+    def _begin(self, form: Form, client: str) -> _Trial:
+        self._places.take(client)
+        task = asyncio.create_task(self._try(form, client), name="try a form")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        return _Trial(task)
+        return _Trial(task, client)
 
-    async def _try(self, form: Form) -> Tried:
+    async def _try(self, form: Form, client: str) -> Tried:
         try:
             if not self._eos_token_ids:
                 return Tried("", "this model has no token that ends an answer")
-            tried = await self._trial.try_form(await self._sent_vocabulary(), form)
+            tried = await self._trial.try_form(await self._sent_vocabulary(), form, client)
         except OSError as error:
             return Tried("", f"the process that tries it cannot be started: {error.strerror}", is_final=False)
         if tried.is_final:

@@ -17,6 +17,8 @@ from core.net.served.body import too_late
 from core.process.tracebacks import forget_frames
 from core.protocol.choice import HEADER as CHOICE_HEADER
 from core.protocol.choice import Choice, choice_in
+from core.protocol.client_key import HEADER as CLIENT_HEADER
+from core.protocol.client_key import client_in
 from core.protocol.errors import ApiError, InternalError, UnavailableError, out_of_memory
 from core.protocol.id_syntax import REQUEST_ID
 from workers.server.client import Client
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _CHOICE = CHOICE_HEADER.encode()
+_CLIENT = CLIENT_HEADER.encode()
 
 
 class Asked:
@@ -48,6 +51,11 @@ class Asked:
         #: The choice that a router names; None: the request has only one.
         self.choice: Choice | None = None if choice is None else choice_in(choice.decode("latin-1"))
         self.headers = headers
+
+    @property
+    def client(self) -> str:
+        """The key of the client that a router names; empty: it names none."""
+        return client_in(self.headers.get(_CLIENT))
 
 
 class Endpoint(Protocol):

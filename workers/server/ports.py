@@ -29,9 +29,9 @@ class ObservableEngine(Protocol):
 class Grammars(Protocol):
     """What the HTTP server calls for structured output; ``GrammarCompiler`` implements it."""
 
-    async def hold(self, form: Form) -> HeldGrammar:
-        """The form's grammar, which the engine's ranks have until it is released. Raises BadRequestError that says what
-        is wrong.
+    async def hold(self, form: Form, client: str) -> HeldGrammar:
+        """The grammar of a client's form, which the engine's ranks have until it is released. ``client``: see
+        ``core/protocol/client_key.py``. Raises BadRequestError that says what is wrong.
 
         Cancelling the call does not disturb others for an equal form.
         """

@@ -130,7 +130,7 @@ async def test_slow_forms_of_others_are_not_waited_for(built: Built) -> None:
 
 
 async def test_too_many_forms_are_told_to_come_again() -> None:
-    built = Built(max_trials=2)
+    built = Built(max_trials=4)
     tasks = [asyncio.create_task(built.compiler.hold(slow(number))) for number in range(2)]
     await asyncio.sleep(0)
     with pytest.raises(RateLimitError, match="forms of structured output are waiting") as caught:
@@ -143,8 +143,20 @@ async def test_too_many_forms_are_told_to_come_again() -> None:
     await asyncio.wait(tasks)
 
 
+async def test_the_forms_of_one_client_keep_no_other_waiting() -> None:
+    built = Built(max_trials=16)
+    tasks = [asyncio.create_task(built.compiler.hold(slow(number), "one")) for number in range(20)]
+    await built.compiler.hold(regex("a"), "another")
+    refused = [task for task in tasks if task.done()]
+    assert len(refused) == 12
+    assert all(isinstance(task.exception(), RateLimitError) for task in refused)
+    assert built.trial.quick.pid is not None and not built.slow.ended.is_set()
+    await built.compiler.close()
+    await asyncio.wait(tasks)
+
+
 async def test_too_many_slow_forms_are_told_to_come_again() -> None:
-    built = Built(max_slow=1)
+    built = Built(max_slow=2)
     tasks = [asyncio.create_task(built.compiler.hold(slow(number))) for number in range(3)]
     done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     assert isinstance(done.pop().exception(), RateLimitError)

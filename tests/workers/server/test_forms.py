@@ -21,10 +21,12 @@ class CountedGrammars:
 
     def __init__(self) -> None:
         self.forms: list[Form] = []
+        self.clients: list[str] = []
         self.num_held = 0
 
-    async def hold(self, form: Form) -> HeldGrammar:
+    async def hold(self, form: Form, client: str) -> HeldGrammar:
         self.forms.append(form)
+        self.clients.append(client)
         self.num_held += 1
         return HeldGrammar("its grammar", self._release)
 
@@ -52,6 +54,15 @@ async def test_a_grammar_is_held_until_its_request_has_ended(stream: bool) -> No
             worker.engine.abort(request_id)
         await task
     assert grammars.num_held == 0
+
+
+@pytest.mark.parametrize(("sent", "client"), [("0123456789abcdef", "0123456789abcdef"), ("a" * 4000, ""), (None, "")])
+async def test_the_client_that_the_router_names(sent: str | None, client: str) -> None:
+    grammars = CountedGrammars()
+    headers = {} if sent is None else {"x-baton-client": sent}
+    async with front(grammars=grammars) as worker:
+        await worker.http.post("/v1/completions", json=completion(**BY_REGEX), headers=headers)
+    assert grammars.clients == [client]
 
 
 async def test_a_refused_request_holds_nothing() -> None:

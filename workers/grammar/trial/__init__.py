@@ -4,5 +4,6 @@
 ``main``      the process: it forks for each form
 ``attempt``   one form, within limits
 ``process``   keeps the process running, from the main process
+``fairness``  how many forms of one client wait, and in which turn
 ``turns``     which form is tried when: slow ones after all others
 """

@@ -12,6 +12,7 @@ from core.process.child_secrets import environ_for
 from core.process.frames import encode, read
 from core.process.parent_death import die_with_parent
 from core.process.socket_child import start_with_socket
+from workers.grammar.trial.fairness import FairLock
 from workers.grammar.trial.messages import TRIED, Begin, Limits, Tried, Try
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class TrialProcess:
         self._answer_s = answer_s
         self._ends_if_left = ends_if_left
         #: Held until the form that is being tried is done, also if its request has left.
-        self._turn = asyncio.Lock()
+        self._turn = FairLock()
         self._trying: asyncio.Task[Tried] | None = None
         self._process: Process | None = None
         self._streams: Streams | None = None
@@ -58,13 +59,13 @@ class TrialProcess:
         """The process id; None while no process runs."""
         return None if self._process is None else self._process.pid
 
-    async def try_form(self, vocabulary: Vocabulary, form: Form) -> Tried:
-        """Try a form, after those that came before. Raises OSError if no process can be started.
+    async def try_form(self, vocabulary: Vocabulary, form: Form, client: str = "") -> Tried:
+        """Try a client's form, in turn with those of other clients. Raises OSError if no process can be started.
 
         If this is cancelled before the form's turn, the form is not tried. A process that does not answer is killed,
         and the next form has a new one.
         """
-        await self._turn.acquire()
+        await self._turn.acquire(client)
         task = self._trying = asyncio.create_task(self._try(vocabulary, form), name="try a form in its turn")
         task.add_done_callback(lambda _: self._turn.release())
         return await (task if self._ends_if_left else asyncio.shield(task))

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from core.protocol.errors import RateLimitError
 from workers.grammar.trial.attempt import TOO_LONG
+from workers.grammar.trial.fairness import Places
 from workers.grammar.trial.process import LIMITS, TrialProcess
 
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 #: Seconds of a processor after which a form is a slow one. Most schemas take a few milliseconds.
 QUICK_S = 0.1
-#: Slow forms that wait or are tried. Each may take two seconds.
-MAX_SLOW = 8
+#: Slow forms that wait or are tried, see ``Places``. Each may take two seconds.
+MAX_SLOW = 16
 
 
 class Turns:
@@ -31,34 +31,26 @@ class Turns:
         brief = msgspec.structs.replace(limits, cpu_s=min(quick_s, limits.cpu_s))
         self.quick = TrialProcess(vocab_size, brief, ends_if_left=False)
         self.slow = TrialProcess(vocab_size, limits)
-        self._max_slow = max_slow
-        self._num_slow = 0
+        self._places = Places(max_slow)
 
     def __repr__(self) -> str:
-        return f"<Turns {self._num_slow} slow forms, quick={self.quick.pid}, slow={self.slow.pid}>"
+        return f"<Turns quick={self.quick.pid}, slow={self.slow.pid}>"
 
-    async def try_form(self, vocabulary: Vocabulary, form: Form) -> Tried:
-        """Try a form. Raises RateLimitError for one slow form too many, and OSError if no process can be started.
+    async def try_form(self, vocabulary: Vocabulary, form: Form, client: str = "") -> Tried:
+        """Try a client's form. Raises RateLimitError for one slow form too many, and OSError if no process starts.
 
         If this is cancelled while the form is tried as a slow one, that ends.
         """
-        tried = await self.quick.try_form(vocabulary, form)
+        tried = await self.quick.try_form(vocabulary, form, client)
         if tried.error != TOO_LONG:
             return tried
-        if self._num_slow >= self._max_slow:
-            raise too_many()
-        self._num_slow += 1
+        self._places.take(client)
         try:
-            return await self.slow.try_form(vocabulary, form)
+            return await self.slow.try_form(vocabulary, form, client)
         finally:
-            self._num_slow -= 1
+            self._places.give_back(client)
 
     async def close(self) -> None:
         """End both processes. Nothing may be tried any more."""
         await self.quick.close()
         await self.slow.close()
-
-
-def too_many() -> RateLimitError:
-    """The error for a form that finds too many others before it."""
-    return RateLimitError("Too many new forms of structured output are waiting.", retry_after_s=1.0)

@@ -31,7 +31,12 @@ class GenerateEndpoint(Generic[R]):
         self._limits.check_stop(body)
         tells_token_ids = asked.headers.get(HEADER) == ASKED
         job = await self._jobs.make(
-            self._kind, body, asked.request_id, choice=asked.choice, tells_token_ids=tells_token_ids
+            self._kind,
+            body,
+            asked.request_id,
+            choice=asked.choice,
+            client=asked.client,
+            tells_token_ids=tells_token_ids,
         )
         try:
             await self._serving.answer(job, client)

@@ -129,10 +129,11 @@ class JobFactory:
         request_id: str,
         *,
         choice: Choice | None = None,
+        client: str = "",
         tells_token_ids: bool = False,
     ) -> Job:
         """The job for a body, to be released. Raises ApiError. ``choice``: which one of several it computes; None: the
-        only one.
+        only one. ``client``: whose request it is, see ``core/protocol/client_key.py``.
 
         The body may have ``kv_transfer_params``, because it comes from the router, or from this machine.
         """
@@ -147,7 +148,7 @@ class JobFactory:
         prompt = await self._prompt(request, leg.remote)
         form = _form(request)
         texts = await echoed_texts(self._tokenizer, request, prompt)
-        grammar = None if form is None else await self._hold(form)
+        grammar = None if form is None else await self._hold(form, client)
         try:
             text = "" if grammar is None else grammar.text
             job = self._job(request, prompt, leg, request_id, choice or Choice(request_id), text, texts)
@@ -173,12 +174,12 @@ class JobFactory:
         self._prompts.check(request, tokens)
         return tokens
 
-    async def _hold(self, form: Form) -> HeldGrammar:
+    async def _hold(self, form: Form, client: str) -> HeldGrammar:
         if self._grammars is None:
             raise BadRequestError(
                 f"'{form.param}' is not supported here.", param=form.param, code="unsupported_parameter"
             )
-        return await self._grammars.hold(form)
+        return await self._grammars.hold(form, client)
 
     def _job(
         self,
