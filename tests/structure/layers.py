@@ -121,7 +121,18 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "core.protocol": (
         ("openai",),
-        ("choice", "errors", "handoff", "hello", "ids", "steps", "vllm_handshake", "vllm_server", "worker_address"),
+        (
+            "choice",
+            "client_key",
+            "errors",
+            "handoff",
+            "hello",
+            "ids",
+            "steps",
+            "vllm_handshake",
+            "vllm_server",
+            "worker_address",
+        ),
         (
             "addresses",
             "excerpts",
