@@ -1,11 +1,12 @@
 """The header with which a router tells a worker whose request it sends, so that no client takes what others wait for.
 
-The key is opaque: it says which requests are of one client, and nothing of who that is.
+The key says which requests are of one client, and not who that is: whoever has the secret as well can only guess.
 """
 
 from __future__ import annotations
 
 import hmac
+import ipaddress
 import re
 
 HEADER = "x-baton-client"
@@ -17,6 +18,14 @@ def client_key(secret: bytes, told: bytes) -> str:
     ``secret`` agree on it.
     """
     return hmac.digest(secret, told, "sha256")[:8].hex()
+
+
+def network_of(address: str) -> bytes:
+    """What is the same for all addresses of one machine: IPv4's whole address, the first 64 bits of IPv6's."""
+    known = ipaddress.ip_address(address.partition("%")[0])
+    if isinstance(known, ipaddress.IPv6Address):
+        return known.packed[:8] if known.ipv4_mapped is None else known.ipv4_mapped.packed
+    return known.packed
 
 
 def client_in(value: bytes | None) -> str:

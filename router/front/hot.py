@@ -17,7 +17,7 @@ from core.net.deadlines import Deadlines
 from core.net.served.body import shutting_down, too_late
 from core.process.tracebacks import forget_frames
 from core.process.turns import Turns
-from core.protocol.client_key import client_key
+from core.protocol.client_key import client_key, network_of
 from core.protocol.errors import (
     ApiError,
     InternalError,
@@ -206,11 +206,13 @@ class HotCalls:
         return passed
 
     def _who(self, call: HttpCall) -> bytes:
-        """What tells the client from others: its key, or its address where no key is asked for."""
+        """What tells the client from others: its key, or its address where no key is asked for. Of an IPv6 address the
+        first half, since one machine has as many of the others as it likes.
+        """
         if self._has_keys:
             return (key_in(call.path, call.headers) or b"").partition(b" ")[2].strip()
-        address = call.transport.get_extra_info("peername") or ("",)
-        return str(address[0]).encode()
+        peer = call.transport.get_extra_info("peername")
+        return network_of(str(peer[0])) if peer else b""
 
     def _begin(self, call: HttpCall, arrival: _Arrival) -> None:
         """Raises ApiError."""

@@ -67,7 +67,7 @@ class ClientRequest:
         self.max_new_tokens = max_new_tokens
         self.priority = priority
         self.user = user
-        #: The client's key for workers, if its answer has a form; else empty.
+        #: The client's key for workers, if its answer may have a form; else empty.
         self.client = ""
         #: Path at which workers serve the request.
         self.path = path

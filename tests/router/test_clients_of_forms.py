@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from core.protocol.client_key import HEADER
+from core.protocol.client_key import HEADER, client_in, client_key, network_of
 from router.settings import RouterSettings
 from tests.kits.router.cluster import Cluster, chat, make_settings
 
@@ -19,8 +19,12 @@ FORCED = {
 
 async def told(cluster: Cluster, authorization: str = "", **more: Any) -> set[str | None]:
     """What both workers are told of the request's client."""
-    headers = {HEADER: "f" * 16, **({"authorization": authorization} if authorization else {})}
-    answer = await cluster.post(chat(**more), headers=headers)
+    headers = {"authorization": authorization} if authorization else {}
+    return await told_of(cluster, "/v1/chat/completions", chat(**more), headers)
+
+
+async def told_of(cluster: Cluster, path: str, body: dict[str, Any], headers: dict[str, str]) -> set[str | None]:
+    answer = await cluster.post(body, path, headers={HEADER: "f" * 16, **headers})
     assert answer.status_code == 200, answer.text
     return {worker.headers[-1].get(HEADER) for worker in cluster.workers}
 
@@ -45,3 +49,37 @@ class TestKeys:
         first, second = await told(cluster, "Bearer one", **FORM), await told(cluster, "Bearer two", **FORM)
         assert len(first | second) == 2
         assert await told(cluster, "bearer   one", n=2, **FORM) == first
+
+    async def test_anthropics_clients_send_theirs_elsewhere(self, cluster: Cluster) -> None:
+        await cluster.add("prefill")
+        await cluster.add("decode")
+        tool = {"name": "f", "input_schema": {"type": "object"}}
+        body = {
+            "model": "m",
+            "max_tokens": 4,
+            "messages": [{"role": "user", "content": "hi"}],
+            "tools": [tool],
+            "tool_choice": {"type": "any"},
+        }
+        one = await told_of(cluster, "/v1/messages", body, {"x-api-key": "one"})
+        assert one == await told(cluster, "Bearer one", **FORM)
+        assert one != await told_of(cluster, "/v1/messages", body, {"x-api-key": "two"})
+
+
+def test_a_key_needs_the_secret() -> None:
+    assert client_key(b"s", b"one") != client_key(b"t", b"one")
+    assert client_in(client_key(b"s", b"one").encode()) == client_key(b"s", b"one")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("10.0.0.1", "10.0.0.2", False),
+        ("10.0.0.1", "::ffff:10.0.0.1", True),
+        ("2001:db8::1", "2001:db8::2", True),
+        ("2001:db8::1", "2001:db8:0:1::1", False),
+        ("fe80::1%eth0", "fe80::1", True),
+    ],
+)
+def test_addresses_of_one_machine(one: str, other: str, same: bool) -> None:
+    assert (network_of(one) == network_of(other)) is same

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 #: Forms, and bytes of their text and grammars, of which the outcome is kept.
 MAX_FORMS = 256
 MAX_BYTES = 8 << 20
-#: Forms that wait or are tried, see ``Places``. One client has half of them: with a tenth of a second for each, the
-#: last waits some three seconds.
+#: Forms that wait or are tried, see ``Places``. One client alone has half of them: with a tenth of a second for each,
+#: its last waits some three seconds, and the last of all some six.
 MAX_TRIALS = 64
 
 
@@ -37,7 +37,7 @@ MAX_TRIALS = 64
 class _Trial:
     """A form that is being tried. ``num_waiting``: the requests that want to know.
 
-    ``client``: whose place it has, until no request waits: that of the first of them.
+    ``client``: whose place it has, until no request waits.
     """
 
     task: asyncio.Task[Tried]
@@ -71,7 +71,8 @@ class GrammarCompiler:
         self._known: OrderedDict[Form, Tried] = OrderedDict()
         self._num_bytes = 0
         self._places = Places(max_trials)
-        self._running: dict[Form, _Trial] = {}
+        #: By client as well: a form has its turn and its place with those of its client.
+        self._running: dict[tuple[str, Form], _Trial] = {}
         #: All trials until they have ended, those that nobody waits for among them.
         self._tasks: set[asyncio.Task[Tried]] = set()
         self._vocabulary: asyncio.Task[Vocabulary] | None = None
@@ -83,8 +84,8 @@ class GrammarCompiler:
         """The form's grammar, once all ranks have compiled it. Raises BadRequestError that says what is wrong, and
         RateLimitError where too many forms, or too many of this client, wait to be tried.
 
-        Requests with equal forms share one trial and one compilation; cancelling one of them does not disturb the
-        others. A trial ends when the last of its requests has left.
+        Requests of one client with equal forms share a trial, and all requests with equal forms share a compilation;
+        cancelling one of them does not disturb the others. A trial ends when the last of its requests has left.
         """
         tried = self._known.get(form)
         if tried is None:
@@ -109,16 +110,16 @@ class GrammarCompiler:
         await self._trial.close()
 
     async def _outcome(self, form: Form, client: str) -> Tried:
-        trial = self._running.get(form)
+        trial = self._running.get((client, form))
         if trial is None:
-            trial = self._running[form] = self._begin(form, client)
+            trial = self._running[client, form] = self._begin(form, client)
         trial.num_waiting += 1
         try:
             return await asyncio.shield(trial.task)
         finally:
             trial.num_waiting -= 1
             if not trial.num_waiting:
-                del self._running[form]
+                del self._running[client, form]
                 self._places.give_back(trial.client)
                 trial.task.cancel()
 
@@ -158,6 +159,8 @@ class GrammarCompiler:
         return vocabulary
 
     def _keep(self, form: Form, tried: Tried) -> None:
+        if (known := self._known.get(form)) is not None:  # of another client
+            self._num_bytes -= _size(form, known)
         self._known[form] = tried
         self._num_bytes += _size(form, tried)
         while len(self._known) > self._max_forms or self._num_bytes > self._max_bytes:

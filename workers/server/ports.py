@@ -31,7 +31,8 @@ class Grammars(Protocol):
 
     async def hold(self, form: Form, client: str) -> HeldGrammar:
         """The grammar of a client's form, which the engine's ranks have until it is released. ``client``: see
-        ``core/protocol/client_key.py``. Raises BadRequestError that says what is wrong.
+        ``core/protocol/client_key.py``. Raises BadRequestError that says what is wrong, and
+        RateLimitError where too many forms wait.
 
         Cancelling the call does not disturb others for an equal form.
         """

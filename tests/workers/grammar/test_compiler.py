@@ -150,7 +150,19 @@ async def test_the_forms_of_one_client_keep_no_other_waiting() -> None:
     refused = [task for task in tasks if task.done()]
     assert len(refused) == 12
     assert all(isinstance(task.exception(), RateLimitError) for task in refused)
-    assert built.trial.quick.pid is not None and not built.slow.ended.is_set()
+    await built.compiler.close()
+    await asyncio.wait(tasks)
+
+
+async def test_who_asks_for_anothers_form_has_a_turn_of_its_own() -> None:
+    built = Built(max_trials=8)
+    tasks = [asyncio.create_task(built.compiler.hold(slow(number), "one")) for number in range(3)]
+    tasks.append(asyncio.create_task(built.compiler.hold(regex("a"), "one")))
+    await asyncio.sleep(0)
+    await built.compiler.hold(regex("a"), "another")
+    size = built.compiler._num_bytes
+    await tasks.pop()
+    assert built.compiler._num_bytes == size, "what is kept of a form counts once"
     await built.compiler.close()
     await asyncio.wait(tasks)
 

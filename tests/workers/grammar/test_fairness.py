@@ -75,6 +75,26 @@ async def test_what_leaves_while_it_waits_keeps_no_turn() -> None:
     await second
 
 
+async def test_what_has_left_costs_its_client_no_turn() -> None:
+    lock, order = FairLock(), []
+
+    async def ask(client: str) -> None:
+        await lock.acquire(client[0])
+        order.append(client)
+        lock.release()
+
+    await lock.acquire("c")
+    left = [asyncio.create_task(ask("a")) for _ in range(4)]
+    tasks = [asyncio.create_task(ask(each)) for each in ("a5", "b1", "b2", "b3")]
+    await asyncio.sleep(0)
+    for task in left:
+        task.cancel()
+    await asyncio.wait(left)
+    lock.release()
+    await asyncio.gather(*tasks)
+    assert order == ["a5", "b1", "b2", "b3"]
+
+
 async def test_what_leaves_in_the_moment_of_its_turn_gives_it_on() -> None:
     lock = FairLock()
     await lock.acquire("a")

@@ -38,7 +38,7 @@ class Places:
 
 
 class FairLock:
-    """A lock that clients hold in turn: a client's second request waits until each other client has had its first."""
+    """A lock that clients hold in turn: each client once, before one of them holds it again."""
 
     def __init__(self) -> None:
         self._is_held = False
@@ -55,18 +55,25 @@ class FairLock:
         try:
             await turn
         except asyncio.CancelledError:
-            if not turn.cancelled():  # the lock came in the same moment
+            if turn.cancelled():
+                self._forget(client, turn)
+            else:  # the lock came in the same moment
                 self.release()
             raise
 
     def release(self) -> None:
         """Give the lock to the next request that still waits."""
-        while self._waiting:
-            client, turns = self._waiting.popitem(last=False)
-            turn = turns.popleft()
+        self._is_held = bool(self._waiting)
+        if self._is_held:
+            client, turns = next(iter(self._waiting.items()))
+            turn = turns[0]
+            self._forget(client, turn)
             if turns:
-                self._waiting[client] = turns
-            if not turn.done():
-                turn.set_result(None)
-                return
-        self._is_held = False
+                self._waiting.move_to_end(client)
+            turn.set_result(None)
+
+    def _forget(self, client: str, turn: asyncio.Future[None]) -> None:
+        turns = self._waiting[client]
+        turns.remove(turn)
+        if not turns:
+            del self._waiting[client]
