@@ -1,6 +1,6 @@
 """The header with which a router tells a worker whose request it sends, so that no client takes what others wait for.
 
-The key says which requests are of one client, and not who that is: whoever has the secret as well can only guess.
+The key says which requests are of one client, not who that is: that can only be guessed, with the internal token.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ HEADER = "x-baton-client"
 _VALUE = re.compile(r"[0-9a-f]{16}")
 
 
-def client_key(secret: bytes, told: bytes) -> str:
-    """The key of the client that ``told`` tells from others, such as an API key or an address. Routers with one
-    ``secret`` agree on it.
+def client_key(key: bytes, told: bytes) -> str:
+    """The key of the client that ``told`` tells from others, such as an API key or an address. ``key``: see
+    ``clients_key`` in ``token_keys.py``.
     """
-    return hmac.digest(secret, told, "sha256")[:8].hex()
+    return hmac.digest(key, told, "sha256")[:8].hex()
 
 
 def network_of(address: str) -> bytes:

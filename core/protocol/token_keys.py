@@ -23,5 +23,10 @@ def vllm_handshake_key(token: str) -> bytes:
     return _derive(token, b"baton vllm handshake 1")
 
 
+def clients_key(token: str) -> bytes:
+    """The key of what tells clients apart (``client_key.py``)."""
+    return _derive(token, b"baton clients 1")
+
+
 def _derive(token: str, use: bytes) -> bytes:
     return hmac.digest(token.encode(), use, "sha256")

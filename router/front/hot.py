@@ -26,6 +26,7 @@ from core.protocol.errors import (
 )
 from core.protocol.openai.json_body import parse_body
 from core.protocol.request_ids import new_request_id
+from core.protocol.token_keys import clients_key
 from router.dialects.known import DIALECTS
 from router.dialects.reply import refuse, reply_to
 from router.dialects.translated import translated
@@ -107,7 +108,7 @@ class HotCalls:
         self._client_priority = settings.client_priority
         self._has_keys = bool(settings.api_keys)
         token = settings.internal_token
-        self._secret = b"" if token is None else token.get_secret_value().encode()
+        self._clients_key = clients_key("" if token is None else token.get_secret_value())
         self._scheme = "https" if settings.speaks_tls else "http"
         self._loop = asyncio.get_running_loop()
         self._arrivals: dict[HttpCall, _Arrival] = {}
@@ -233,7 +234,7 @@ class HotCalls:
             asked, body = translation.asked, translation.body
         set_priority(asked, arrival.priority, self._client_priority, body)
         if may_have_form(asked, body):
-            asked.client = client_key(self._secret, self._who(call))
+            asked.client = client_key(self._clients_key, self._who(call))
         services.pool.route(asked.model)
         if asked.choices is not None:
             check_choices(services, asked.choices)

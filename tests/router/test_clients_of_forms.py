@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from core.protocol.client_key import HEADER, client_in, client_key, network_of
+from core.protocol.token_keys import announcement_key, clients_key
 from router.settings import RouterSettings
 from tests.kits.router.cluster import Cluster, chat, make_settings
 
@@ -64,6 +65,11 @@ class TestKeys:
         one = await told_of(cluster, "/v1/messages", body, {"x-api-key": "one"})
         assert one == await told(cluster, "Bearer one", **FORM)
         assert one != await told_of(cluster, "/v1/messages", body, {"x-api-key": "two"})
+
+
+def test_no_client_learns_another_key_of_the_token() -> None:
+    """A client that is called as the use of one of these keys."""
+    assert not announcement_key("t").hex().startswith(client_key(clients_key("t"), b"baton announcement 1"))
 
 
 def test_a_key_needs_the_secret() -> None:

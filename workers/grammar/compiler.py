@@ -35,13 +35,9 @@ MAX_TRIALS = 64
 
 @dataclass(eq=False, slots=True)
 class _Trial:
-    """A form that is being tried. ``num_waiting``: the requests that want to know.
-
-    ``client``: whose place it has, until no request waits.
-    """
+    """A form that is being tried, in a place of its client's. ``num_waiting``: the requests that want to know."""
 
     task: asyncio.Task[Tried]
-    client: str
     num_waiting: int = 0
 
 
@@ -120,7 +116,7 @@ class GrammarCompiler:
             trial.num_waiting -= 1
             if not trial.num_waiting:
                 del self._running[client, form]
-                self._places.give_back(trial.client)
+                self._places.give_back(client)
                 trial.task.cancel()
 
     def _begin(self, form: Form, client: str) -> _Trial:
@@ -128,7 +124,7 @@ class GrammarCompiler:
         task = asyncio.create_task(self._try(form, client), name="try a form")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        return _Trial(task, client)
+        return _Trial(task)
 
     async def _try(self, form: Form, client: str) -> Tried:
         try:

@@ -75,6 +75,16 @@ async def test_what_leaves_while_it_waits_keeps_no_turn() -> None:
     await second
 
 
+async def test_a_release_in_the_moment_in_which_one_leaves_goes_to_the_next() -> None:
+    lock = FairLock()
+    await lock.acquire("a")
+    first, second = (asyncio.create_task(lock.acquire(each)) for each in "ab")
+    await asyncio.sleep(0)
+    first.cancel()
+    lock.release()
+    await second
+
+
 async def test_what_has_left_costs_its_client_no_turn() -> None:
     lock, order = FairLock(), []
 

@@ -55,25 +55,24 @@ class FairLock:
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.cancelled():
-                self._forget(client, turn)
-            else:  # the lock came in the same moment
+            if not turn.cancelled():  # the lock came in the same moment
                 self.release()
+            elif (turns := self._waiting.get(client)) is not None and turn in turns:
+                turns.remove(turn)
+                if not turns:
+                    del self._waiting[client]
             raise
 
     def release(self) -> None:
         """Give the lock to the next request that still waits."""
-        self._is_held = bool(self._waiting)
-        if self._is_held:
+        while self._waiting:
             client, turns = next(iter(self._waiting.items()))
-            turn = turns[0]
-            self._forget(client, turn)
-            if turns:
-                self._waiting.move_to_end(client)
-            turn.set_result(None)
-
-    def _forget(self, client: str, turn: asyncio.Future[None]) -> None:
-        turns = self._waiting[client]
-        turns.remove(turn)
-        if not turns:
-            del self._waiting[client]
+            turn = turns.popleft()
+            if not turns:
+                del self._waiting[client]
+            if not turn.cancelled():
+                if turns:
+                    self._waiting.move_to_end(client)
+                turn.set_result(None)
+                return
+        self._is_held = False

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 #: Seconds of a processor after which a form is a slow one. Most schemas take a few milliseconds.
 QUICK_S = 0.1
-#: Slow forms that wait or are tried, see ``Places``. Each may take two seconds: the last of
-#: all is tried before a router gives up the worker (``first_byte_timeout_s``, 30).
+#: Slow forms that wait or are tried, see ``Places``. Each may take two seconds: the last of all is tried
+#: before a router gives up the worker (``first_byte_timeout_s``, 30).
 MAX_SLOW = 12
 
 
