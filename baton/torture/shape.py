@@ -10,6 +10,7 @@ from baton.cluster.process import ROUTER, Flags, ProcessSpec
 from baton.torture.clients.questions import make_questions
 from baton.torture.clients.reference import answer_all
 from baton.torture.faults.schedule import FREQUENCIES
+from workers.worker import PORT_GRACE_S
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -59,7 +60,8 @@ class Shape:
     decode_tp: int = 1
     worker_flags: Flags = field(default_factory=dict)
     router_flags: Flags = field(default_factory=dict)
-    late_s: ClassVar[float] = 0.5
+    #: The run notices the death of a rank when its worker ends. The ports of that one wait for the last answers first.
+    late_s: ClassVar[float] = PORT_GRACE_S + 1.0
 
     @property
     def specs(self) -> dict[str, ProcessSpec]:

@@ -17,6 +17,7 @@ from baton.torture.clients.questions import make_questions
 from baton.torture.records import AnswerError, Attempt, ClientAnswer, Ending, Fault, Question, TokenLogprob
 from baton.torture.report import rows, timeline
 from baton.torture.run import RunOutcome, RunPlan
+from baton.torture.shape import Shape
 from baton.torture.verdict.router_log import note_deaths
 from baton.torture.verdict.settle import (
     VLLM_HOLDS,
@@ -27,6 +28,7 @@ from baton.torture.verdict.settle import (
     what_vllm_holds,
 )
 from baton.torture.verdict.validate import VLLM_ENGINE_DEAD, Verdict, judge
+from workers.worker import PORT_GRACE_S
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -151,6 +153,15 @@ def test_two_deaths_may_be_the_requests_own_doing(streamed: bool, gap_s: float, 
     deaths = [fault("kill", "decode", 11.0, worker_id="d"), fault("rank", "prefill", 11.0 + gap_s, worker_id="p")]
     assert judge(failed, EXPECTED, deaths).verdict is verdict
     assert judge(failed, EXPECTED, deaths[:1]).verdict is Verdict.WRONG
+
+
+def test_a_rank_that_dies_at_a_failpoint_counts_though_its_worker_ends_later() -> None:
+    """The run notices that death when the worker ends, whose ports wait for the last answers first."""
+    failed = replace(attempt(Ending.ERROR, error=error("worker_deaths")), deaths=frozenset({"d", "p"}))
+    noted_s = failed.ended_s + PORT_GRACE_S + 0.5
+    deaths = [fault("failpoint", "decode", noted_s, worker_id="d"), fault("kill", "prefill", 11.0, worker_id="p")]
+    assert judge(failed, EXPECTED, deaths, late_s=Shape.late_s).verdict is Verdict.ALLOWED
+    assert judge(failed, EXPECTED, deaths).verdict is Verdict.WRONG
 
 
 @pytest.mark.parametrize("own", [set(), {"d"}, {"d", "x"}, {"x", "y"}])
