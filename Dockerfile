@@ -28,6 +28,7 @@ RUN if [ "$COMPILE" = 1 ]; then \
 WORKDIR /src
 COPY deploy/constraints.txt deploy/constraints.txt
 COPY pyproject.toml setup.py README.md LICENSE ./
+COPY baton_serve baton_serve
 COPY core core
 COPY router router
 COPY workers workers

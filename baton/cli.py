@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from core.process.settings import Settings
-    from workers.settings import WorkerSettings
+    from baton_serve.core.process.settings import Settings
+    from baton_serve.workers.settings import WorkerSettings
 
 EXIT_FAILED = 1
 EXIT_WRONG_SETTINGS = 2
 
+#: Modules are named as rooms are, without the package ``baton_serve`` that all are in.
 #: Command, the section it takes its settings from, its module with ``run(settings) -> int``, a line of help.
 PROCESSES = {
     "up": ("up", "baton.up.up", "Start Redis, workers and a router on this machine, and stop them together."),
@@ -105,8 +106,8 @@ def _command(
 
 
 def _setting_parameters(section: str) -> list[click.Parameter]:
-    from baton.config.options import options
-    from baton.config.sections import settings_model
+    from baton_serve.baton.config.options import options
+    from baton_serve.baton.config.sections import settings_model
 
     return [_config_option(), *options(settings_model(section))]
 
@@ -140,9 +141,9 @@ def _with_passed_on(section: str, config: str | None, flags: Mapping[str, Any]) 
 
 def _runner(section: str, module: str) -> Callable[..., int]:
     def run(config: str | None, **flags: Any) -> int:
-        from baton.config.configuration import CONFIG_VARIABLE, ConfigurationError
-        from baton.up.preflight import PreflightError
-        from workers.settings import WorkerSettings
+        from baton_serve.baton.config.configuration import CONFIG_VARIABLE, ConfigurationError
+        from baton_serve.baton.up.preflight import PreflightError
+        from baton_serve.workers.settings import WorkerSettings
 
         try:
             settings = _load(section, config, _with_passed_on(section, config, flags))
@@ -155,7 +156,7 @@ def _runner(section: str, module: str) -> Callable[..., int]:
             return _complain(error.problems)
         if config is not None:
             os.environ[CONFIG_VARIABLE] = str(Path(config).resolve())  # for the processes that this one starts
-        return int(importlib.import_module(module).run(settings))
+        return int(importlib.import_module(f"baton_serve.{module}").run(settings))
 
     return run
 
@@ -168,8 +169,8 @@ def _check_worker(settings: WorkerSettings) -> dict[str, str]:
     Returns environment variables to add before the model is loaded: none, or ``HF_HUB_OFFLINE`` if the hub is out of
     reach.
     """
-    from baton.up.hub import look_up
-    from baton.up.preflight import check_adapters, check_model, check_worker_packages
+    from baton_serve.baton.up.hub import look_up
+    from baton_serve.baton.up.preflight import check_adapters, check_model, check_worker_packages
 
     check_worker_packages()
     check_adapters(settings.adapters)
@@ -180,20 +181,21 @@ def _operator_command(name: str, with_options: bool) -> click.Command:
     module, line = OPERATOR[name]
     parameters: list[click.Parameter] = []
     if with_options:
-        parameters = [*importlib.import_module(module).parameters(), *_setting_parameters("admin")]
+        parameters = [*importlib.import_module(f"baton_serve.{module}").parameters(), *_setting_parameters("admin")]
     more = "Ids may be shortened to a beginning that no other has."
     return _command(name, line, more, parameters, _operator_runner(name, module))
 
 
 def _operator_runner(name: str, module: str) -> Callable[..., int]:
     def run(config: str | None, **given: Any) -> int:
-        from baton.config.configuration import ConfigurationError
-        from baton.config.sections import settings_model
-        from baton.operator.admin_client import AdminError
+        from baton_serve.baton.config.configuration import ConfigurationError
+        from baton_serve.baton.config.sections import settings_model
+        from baton_serve.baton.operator.admin_client import AdminError
 
         flags = {key: given.pop(key) for key in settings_model("admin").model_fields}
         try:
-            return int(getattr(importlib.import_module(module), name)(_load("admin", config, flags), **given))
+            command = getattr(importlib.import_module(f"baton_serve.{module}"), name)
+            return int(command(_load("admin", config, flags), **given))
         except ConfigurationError as error:
             return _complain(error.problems)
         except AdminError as error:
@@ -205,9 +207,9 @@ def _operator_runner(name: str, module: str) -> Callable[..., int]:
 
 def _load(section: str, config: str | None, flags: Mapping[str, Any]) -> Settings:
     """Read the settings of a section. Raises ConfigurationError."""
-    from baton.config.configuration import CONFIG_VARIABLE, load
-    from baton.config.sections import settings_model
-    from baton.config.sources import read_document, read_secret_files
+    from baton_serve.baton.config.configuration import CONFIG_VARIABLE, load
+    from baton_serve.baton.config.sections import settings_model
+    from baton_serve.baton.config.sources import read_document, read_secret_files
 
     document = read_document(config or os.environ.get(CONFIG_VARIABLE) or None)
     return load(settings_model(section), flags, read_secret_files(os.environ), document)
@@ -229,9 +231,9 @@ def _scale(words: tuple[str, ...], url: str | None, path: Path | None) -> int:
     New workers get as many CPU threads as those that run. The youngest leave first, each once it has finished its
     requests. The command returns when all are ready or have left; interrupting it stops nothing.
     """
-    from baton.operator.scale_command import port_of, scale
-    from baton.processes.control_socket import ControlSocketError
-    from baton.settings import router_url
+    from baton_serve.baton.operator.scale_command import port_of, scale
+    from baton_serve.baton.processes.control_socket import ControlSocketError
+    from baton_serve.baton.settings import router_url
 
     try:
         base_url = None if url is None else router_url(url)
@@ -309,14 +311,14 @@ def _torture(
     """
     import secrets
 
-    from baton.processes.vllm.connectors import BATON, STOCK
-    from baton.processes.vllm.held_ports import HeldPorts
-    from baton.processes.vllm.program import VllmError
-    from baton.torture.command import torture
-    from baton.torture.run import RunPlan
-    from baton.torture.shape import Shape
-    from baton.torture.vllm_shape import PAUSE_S, make_vllm_shape
-    from baton.up.preflight import PreflightError, check_worker_packages
+    from baton_serve.baton.processes.vllm.connectors import BATON, STOCK
+    from baton_serve.baton.processes.vllm.held_ports import HeldPorts
+    from baton_serve.baton.processes.vllm.program import VllmError
+    from baton_serve.baton.torture.command import torture
+    from baton_serve.baton.torture.run import RunPlan
+    from baton_serve.baton.torture.shape import Shape
+    from baton_serve.baton.torture.vllm_shape import PAUSE_S, make_vllm_shape
+    from baton_serve.baton.up.preflight import PreflightError, check_worker_packages
 
     if engine == "vllm" and (prefill_tp, decode_tp) != (1, 1):
         raise click.UsageError("--prefill-tp and --decode-tp are for --engine baton")
@@ -343,7 +345,7 @@ def _torture(
 @click.command("settings", short_help="Print every setting as a Markdown table.")
 def _settings() -> None:
     """Print every setting with its flag, variable, default and meaning, as the Markdown of docs/settings.md."""
-    from baton.config.reference import markdown
+    from baton_serve.baton.config.reference import markdown
 
     click.echo(markdown())
 
@@ -351,7 +353,7 @@ def _settings() -> None:
 @click.command("version", short_help="Print the version.")
 def _version() -> None:
     """Print the version."""
-    from core.process.version import version
+    from baton_serve.core.process.version import version
 
     click.echo(version())
 
@@ -362,7 +364,7 @@ def _print_version(ctx: click.Context, _: click.Parameter, is_wanted: bool) -> N
         return
     import platform
 
-    from core.process.version import is_compiled, version
+    from baton_serve.core.process.version import is_compiled, version
 
     python = f"Python {platform.python_version()}, {platform.system()} {platform.machine()}"
     click.echo(f"baton {version()} ({python}{', compiled' if is_compiled() else ''})")

@@ -7,10 +7,10 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from baton.processes.vllm.extra_args import ExtraArgs
-from core.process.settings import Settings
-from core.protocol.addresses import worker_url
-from workers.limits import MAX_RANKS
+from baton_serve.baton.processes.vllm.extra_args import ExtraArgs
+from baton_serve.core.process.settings import Settings
+from baton_serve.core.protocol.addresses import worker_url
+from baton_serve.workers.limits import MAX_RANKS
 
 
 class UpSettings(Settings):

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from baton.cluster.cluster import DEMO_WORKER, Cluster
-from baton.cluster.process import ROUTER, ProcessSpec
+from baton_serve.baton.cluster.cluster import DEMO_WORKER, Cluster
+from baton_serve.baton.cluster.process import ROUTER, ProcessSpec
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
-    from baton.cluster.process import Flags
+    from baton_serve.baton.cluster.process import Flags
 
 STOP_TIMEOUT_S = 10.0
 #: Longest wait for an answer, or for the next piece of one, seconds.

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 import httpx
 import msgspec
 
-from baton.cluster.cluster import DEMO_WORKER
-from baton.cluster.process import ProcessSpec, alone
-from core.protocol.handshake import Handshake
+from baton_serve.baton.cluster.cluster import DEMO_WORKER
+from baton_serve.baton.cluster.process import ProcessSpec, alone
+from baton_serve.core.protocol.handshake import Handshake
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
     from pathlib import Path
 
-    from core.protocol.status import Ready
+    from baton_serve.core.protocol.status import Ready
 
 HOST = "127.0.0.1"
 STOP_TIMEOUT_S = 5.0

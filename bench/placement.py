@@ -18,23 +18,23 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import TYPE_CHECKING
 
+from baton_serve.core.protocol.worker import Role, WorkerLoad
+from baton_serve.router.placement import DECODE_POLICIES, PREFILL_POLICIES, Prefilled, Prompt, available
+from baton_serve.router.placement.chunks import NUM_BYTES, SIZES
+from baton_serve.router.placement.prompt import BYTES_PER_TOKEN
+from baton_serve.router.placement.two_choices import TwoChoices
+from baton_serve.router.pool import Worker
 from bench.performance.page import markdown_table
 from bench.report.arguments import above_zero, at_least, new_file
 from bench.report.model import Line, Plot, Report, Table
 from bench.report.spread import spread
 from bench.scale.load.trace import BadTrace, read_trace, stretched
-from core.protocol.worker import Role, WorkerLoad
-from router.placement import DECODE_POLICIES, PREFILL_POLICIES, Prefilled, Prompt, available
-from router.placement.chunks import NUM_BYTES, SIZES
-from router.placement.prompt import BYTES_PER_TOKEN
-from router.placement.two_choices import TwoChoices
-from router.pool import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from baton_serve.router.placement import OnGone, PickDecode, PickPrefill
     from bench.scale.load.job import Job
-    from router.placement import OnGone, PickDecode, PickPrefill
 
 BLOCK_SIZE = 16
 REPORT_INTERVAL_S = 0.25

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from core.protocol.handshake import Shard
-from workers.transfer.port import RankMemory
-from workers.transfer.versions import VersionTable
+from baton_serve.core.protocol.handshake import Shard
+from baton_serve.workers.transfer.port import RankMemory
+from baton_serve.workers.transfer.versions import VersionTable
 
 
 def rank_memory(

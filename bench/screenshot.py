@@ -14,8 +14,8 @@ from pathlib import Path
 import httpx
 import numpy as np
 
-from baton.demo import MODEL_NAME
-from baton.demo.questions import load_questions
+from baton_serve.baton.demo import MODEL_NAME
+from baton_serve.baton.demo.questions import load_questions
 from bench.browser import browse
 from bench.cluster import client, router, workers
 from bench.picture import png_of

@@ -17,7 +17,7 @@ import redis.sentinel
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from core.protocol.addresses import SENTINEL_SCHEMES, redis_place
+from baton_serve.core.protocol.addresses import SENTINEL_SCHEMES, redis_place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,24 +10,24 @@ from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from pydantic import BaseModel, Field
 
-from core.process.version import version
-from core.protocol.errors import NotFoundError, no_such_model
-from router.admin import admin_router
-from router.dashboard.recorder import HistoryRecorder
-from router.dashboard.routes import dashboard_router
-from router.edge.auth import AdminKeys, BearerKeys
-from router.edge.error_pages import use_our_errors
-from router.front import Front
-from router.internal.group_metrics import group_families
-from router.pages.calls import ERRORS, add_calls
-from router.pages.home import home_routes
-from router.pages.reference import reference_routes
-from router.pool.missing import MissingWorkers
-from router.pool.readiness import ReadyStatus
+from baton_serve.core.process.version import version
+from baton_serve.core.protocol.errors import NotFoundError, no_such_model
+from baton_serve.router.admin import admin_router
+from baton_serve.router.dashboard.recorder import HistoryRecorder
+from baton_serve.router.dashboard.routes import dashboard_router
+from baton_serve.router.edge.auth import AdminKeys, BearerKeys
+from baton_serve.router.edge.error_pages import use_our_errors
+from baton_serve.router.front import Front
+from baton_serve.router.internal.group_metrics import group_families
+from baton_serve.router.pages.calls import ERRORS, add_calls
+from baton_serve.router.pages.home import home_routes
+from baton_serve.router.pages.reference import reference_routes
+from baton_serve.router.pool.missing import MissingWorkers
+from baton_serve.router.pool.readiness import ReadyStatus
 
 if TYPE_CHECKING:
-    from router.admin.lease_view import LeaseListing
-    from router.services import Services
+    from baton_serve.router.admin.lease_view import LeaseListing
+    from baton_serve.router.services import Services
 
 
 class ModelCard(BaseModel):

@@ -6,47 +6,47 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
-from core.net.client.http_client import HttpClient
-from core.net.deadlines import Timeouts
-from core.net.late_writes import LateWrites
-from core.net.served.body import BodyBudget
-from core.protocol.request_ids import new_router_id
-from core.protocol.token_keys import vllm_handshake_key
-from core.protocol.worker import Role
-from router.engines.baton.engine import BatonEngine
-from router.engines.engines import Engines
-from router.engines.plain import PlainEngine
-from router.engines.vllm.engine import StoredLeases, VllmEngine
-from router.metrics.metrics import Metrics
-from router.peers.cleanup import Cleanup
-from router.peers.port import NoPeers
-from router.placement import DECODE_POLICIES, PREFILL_POLICIES, SkipPrefillRule
-from router.placement.affinity import Affinity
-from router.pool import EngineKind, WorkerPool
-from router.pool.liveness import Liveness
-from router.pool.lost import LostWorkers
-from router.pool.readiness import Readiness
-from router.queue.lease_limit import LeaseLimit
-from router.queue.priorities import PriorityClasses
-from router.queue.retry_budget import RetryBudget
-from router.queue.worker_queue import WorkerQueue
-from router.request.active import ActiveRequests
-from router.request.attempts import Limits
-from router.request.releaser import Releaser
-from router.services import Services
-from router.upstream.direct_releases import DirectReleases
-from router.upstream.internal_calls import InternalCalls
-from router.upstream.missing_engines import MissingEngines
-from router.upstream.prefill_aborts import PrefillAborts
-from router.vllm_leases.vllm_leases import VllmLeases
-from router.vllm_workers.api_keys import VllmKeys
+from baton_serve.core.net.client.http_client import HttpClient
+from baton_serve.core.net.deadlines import Timeouts
+from baton_serve.core.net.late_writes import LateWrites
+from baton_serve.core.net.served.body import BodyBudget
+from baton_serve.core.protocol.request_ids import new_router_id
+from baton_serve.core.protocol.token_keys import vllm_handshake_key
+from baton_serve.core.protocol.worker import Role
+from baton_serve.router.engines.baton.engine import BatonEngine
+from baton_serve.router.engines.engines import Engines
+from baton_serve.router.engines.plain import PlainEngine
+from baton_serve.router.engines.vllm.engine import StoredLeases, VllmEngine
+from baton_serve.router.metrics.metrics import Metrics
+from baton_serve.router.peers.cleanup import Cleanup
+from baton_serve.router.peers.port import NoPeers
+from baton_serve.router.placement import DECODE_POLICIES, PREFILL_POLICIES, SkipPrefillRule
+from baton_serve.router.placement.affinity import Affinity
+from baton_serve.router.pool import EngineKind, WorkerPool
+from baton_serve.router.pool.liveness import Liveness
+from baton_serve.router.pool.lost import LostWorkers
+from baton_serve.router.pool.readiness import Readiness
+from baton_serve.router.queue.lease_limit import LeaseLimit
+from baton_serve.router.queue.priorities import PriorityClasses
+from baton_serve.router.queue.retry_budget import RetryBudget
+from baton_serve.router.queue.worker_queue import WorkerQueue
+from baton_serve.router.request.active import ActiveRequests
+from baton_serve.router.request.attempts import Limits
+from baton_serve.router.request.releaser import Releaser
+from baton_serve.router.services import Services
+from baton_serve.router.upstream.direct_releases import DirectReleases
+from baton_serve.router.upstream.internal_calls import InternalCalls
+from baton_serve.router.upstream.missing_engines import MissingEngines
+from baton_serve.router.upstream.prefill_aborts import PrefillAborts
+from baton_serve.router.vllm_leases.vllm_leases import VllmLeases
+from baton_serve.router.vllm_workers.api_keys import VllmKeys
 
 if TYPE_CHECKING:
-    from core.net.tls import InternalTls
-    from router.peers.port import PeerRouters
-    from router.pool import Worker
-    from router.renewal.port import LeaseRenewer
-    from router.settings import RouterSettings
+    from baton_serve.core.net.tls import InternalTls
+    from baton_serve.router.peers.port import PeerRouters
+    from baton_serve.router.pool import Worker
+    from baton_serve.router.renewal.port import LeaseRenewer
+    from baton_serve.router.settings import RouterSettings
 
 #: Most seconds to wait for a connection to a worker.
 CONNECT_TIMEOUT_S = 3.0

@@ -13,47 +13,47 @@ from typing import TYPE_CHECKING
 
 import uvloop
 
-from core.net.served.config import raise_descriptor_limit
-from core.net.sockets import base_url, listen, port_of
-from core.net.tls import TlsError
-from core.process import failpoints
-from core.process.allocator import keep_memory
-from core.process.log import set_up_logging
-from core.process.status_pipe import StatusPipe
-from core.process.task_end import end_task
-from core.protocol.status import Progress, Ready
-from core.protocol.token_keys import hello_key
-from core.registry.announcement import ROUTERS, VLLM_SERVERS, WORKERS
-from core.stores import complaint, lease_store, registry
-from router.admin.lease_view import LeaseListing
-from router.admin.shared_workers import learn_from_others
-from router.app import create_app
-from router.build import build_services
-from router.dashboard.recorder import HistoryRecorder
-from router.dashboard.routes import live_share_routes
-from router.internal.admin import internal_routes
-from router.internal.app import internal_app
-from router.internal.group_metrics import metrics_state_routes
-from router.peers.membership import Membership
-from router.pool.discovery import discover
-from router.pool.health import HealthProbes
-from router.pool.proven_workers import ProvenWorkers
-from router.renewal.lease_client import LeaseClient
-from router.server import RouterServer
-from router.tls import OnlyTls, RouterTls, load_tls
-from router.upstream.hello import WorkerHello
-from router.vllm_workers.announced import AnnouncedServers
-from router.vllm_workers.watchers import VllmWorkers
+from baton_serve.core.net.served.config import raise_descriptor_limit
+from baton_serve.core.net.sockets import base_url, listen, port_of
+from baton_serve.core.net.tls import TlsError
+from baton_serve.core.process import failpoints
+from baton_serve.core.process.allocator import keep_memory
+from baton_serve.core.process.log import set_up_logging
+from baton_serve.core.process.status_pipe import StatusPipe
+from baton_serve.core.process.task_end import end_task
+from baton_serve.core.protocol.status import Progress, Ready
+from baton_serve.core.protocol.token_keys import hello_key
+from baton_serve.core.registry.announcement import ROUTERS, VLLM_SERVERS, WORKERS
+from baton_serve.core.stores import complaint, lease_store, registry
+from baton_serve.router.admin.lease_view import LeaseListing
+from baton_serve.router.admin.shared_workers import learn_from_others
+from baton_serve.router.app import create_app
+from baton_serve.router.build import build_services
+from baton_serve.router.dashboard.recorder import HistoryRecorder
+from baton_serve.router.dashboard.routes import live_share_routes
+from baton_serve.router.internal.admin import internal_routes
+from baton_serve.router.internal.app import internal_app
+from baton_serve.router.internal.group_metrics import metrics_state_routes
+from baton_serve.router.peers.membership import Membership
+from baton_serve.router.pool.discovery import discover
+from baton_serve.router.pool.health import HealthProbes
+from baton_serve.router.pool.proven_workers import ProvenWorkers
+from baton_serve.router.renewal.lease_client import LeaseClient
+from baton_serve.router.server import RouterServer
+from baton_serve.router.tls import OnlyTls, RouterTls, load_tls
+from baton_serve.router.upstream.hello import WorkerHello
+from baton_serve.router.vllm_workers.announced import AnnouncedServers
+from baton_serve.router.vllm_workers.watchers import VllmWorkers
 
 if TYPE_CHECKING:
     import socket
 
-    from core.leases.store import LeaseStore
-    from core.protocol.router import RouterRecord
-    from core.protocol.vllm_server import VllmStatus
-    from core.protocol.worker import WorkerStatus
-    from core.registry.store import Registry
-    from router.settings import RouterSettings
+    from baton_serve.core.leases.store import LeaseStore
+    from baton_serve.core.protocol.router import RouterRecord
+    from baton_serve.core.protocol.vllm_server import VllmStatus
+    from baton_serve.core.protocol.worker import WorkerStatus
+    from baton_serve.core.registry.store import Registry
+    from baton_serve.router.settings import RouterSettings
 
 logger = logging.getLogger(__name__)
 

@@ -11,18 +11,18 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
-from core.net.served.config import public_port
-from core.net.served.port import PortServer
-from core.process.signals import on_signals
-from core.protocol.errors import UnavailableError
+from baton_serve.core.net.served.config import public_port
+from baton_serve.core.net.served.port import PortServer
+from baton_serve.core.process.signals import on_signals
+from baton_serve.core.protocol.errors import UnavailableError
 
 if TYPE_CHECKING:
     import socket
     import ssl
     from collections.abc import Callable, Generator
 
-    from router.front import Front
-    from router.services import Services
+    from baton_serve.router.front import Front
+    from baton_serve.router.services import Services
 
 #: Seconds that connections get to close after the last request was aborted.
 _CLOSE_S = 2.0

@@ -4,39 +4,39 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from router.pool import EngineKind
-from router.request.ended import EndedRequests
+from baton_serve.router.pool import EngineKind
+from baton_serve.router.request.ended import EndedRequests
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from core.net.deadlines import Timeouts
-    from core.net.late_writes import LateWrites
-    from core.net.served.body import BodyBudget
-    from router.engines.engines import Engines
-    from router.metrics.metrics import Metrics
-    from router.peers.cleanup import Cleanup
-    from router.peers.port import PeerRouters
-    from router.placement import PickDecode, PickPrefill, SkipPrefillRule
-    from router.pool import Worker, WorkerPool
-    from router.pool.liveness import Liveness
-    from router.pool.lost import LostWorkers
-    from router.pool.readiness import Readiness
-    from router.queue.lease_limit import LeaseLimit
-    from router.queue.priorities import PriorityClasses
-    from router.queue.retry_budget import RetryBudget
-    from router.queue.worker_queue import WorkerQueue
-    from router.renewal.port import LeaseRenewer
-    from router.request.active import ActiveRequests
-    from router.request.attempts import Limits
-    from router.request.releaser import Releaser
-    from router.settings import RouterSettings
-    from router.upstream.direct_releases import DirectReleases
-    from router.upstream.internal_calls import InternalCalls
-    from router.upstream.missing_engines import MissingEngines
-    from router.upstream.port import Upstream
-    from router.upstream.prefill_aborts import PrefillAborts
-    from router.vllm_leases.vllm_leases import VllmLeases
+    from baton_serve.core.net.deadlines import Timeouts
+    from baton_serve.core.net.late_writes import LateWrites
+    from baton_serve.core.net.served.body import BodyBudget
+    from baton_serve.router.engines.engines import Engines
+    from baton_serve.router.metrics.metrics import Metrics
+    from baton_serve.router.peers.cleanup import Cleanup
+    from baton_serve.router.peers.port import PeerRouters
+    from baton_serve.router.placement import PickDecode, PickPrefill, SkipPrefillRule
+    from baton_serve.router.pool import Worker, WorkerPool
+    from baton_serve.router.pool.liveness import Liveness
+    from baton_serve.router.pool.lost import LostWorkers
+    from baton_serve.router.pool.readiness import Readiness
+    from baton_serve.router.queue.lease_limit import LeaseLimit
+    from baton_serve.router.queue.priorities import PriorityClasses
+    from baton_serve.router.queue.retry_budget import RetryBudget
+    from baton_serve.router.queue.worker_queue import WorkerQueue
+    from baton_serve.router.renewal.port import LeaseRenewer
+    from baton_serve.router.request.active import ActiveRequests
+    from baton_serve.router.request.attempts import Limits
+    from baton_serve.router.request.releaser import Releaser
+    from baton_serve.router.settings import RouterSettings
+    from baton_serve.router.upstream.direct_releases import DirectReleases
+    from baton_serve.router.upstream.internal_calls import InternalCalls
+    from baton_serve.router.upstream.missing_engines import MissingEngines
+    from baton_serve.router.upstream.port import Upstream
+    from baton_serve.router.upstream.prefill_aborts import PrefillAborts
+    from baton_serve.router.vllm_leases.vllm_leases import VllmLeases
 
 
 class Services:

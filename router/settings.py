@@ -8,12 +8,12 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from core.process.settings import LOOPBACK, ProcessSettings, whole_path
-from core.protocol.addresses import is_host, page_origin
-from core.protocol.worker_address import WorkerAddress, check_once, worker_address
-from router.queue.priorities import PriorityClasses
-from router.upstream.events import MAX_EVENT_BYTES
-from router.vllm_workers.api_keys import VllmKeys
+from baton_serve.core.process.settings import LOOPBACK, ProcessSettings, whole_path
+from baton_serve.core.protocol.addresses import is_host, page_origin
+from baton_serve.core.protocol.worker_address import WorkerAddress, check_once, worker_address
+from baton_serve.router.queue.priorities import PriorityClasses
+from baton_serve.router.upstream.events import MAX_EVENT_BYTES
+from baton_serve.router.vllm_workers.api_keys import VllmKeys
 
 _ANY_ADDRESS = frozenset({"0.0.0.0", "::", ""})
 

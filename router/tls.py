@@ -6,16 +6,16 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from core.net.tls import Files, internal_tls, server_context
+from baton_serve.core.net.tls import Files, internal_tls, server_context
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Iterable
 
-    from core.net.tls import InternalTls
-    from core.protocol.worker import WorkerStatus
-    from router.pool.discovery import Follower
-    from router.settings import RouterSettings
+    from baton_serve.core.net.tls import InternalTls
+    from baton_serve.core.protocol.worker import WorkerStatus
+    from baton_serve.router.pool.discovery import Follower
+    from baton_serve.router.settings import RouterSettings
 
 log = logging.getLogger("baton.router")
 

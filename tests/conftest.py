@@ -15,8 +15,8 @@ import redis
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
-from baton.processes.embedded_redis import EmbeddedRedis
-from core.process.version import is_compiled
+from baton_serve.baton.processes.embedded_redis import EmbeddedRedis
+from baton_serve.core.process.version import is_compiled
 from tests.kits.certificates import Authority
 
 if TYPE_CHECKING:

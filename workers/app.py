@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 from fastapi import FastAPI
 from starlette.routing import Route
 
-from core.net.access.hosts import hosts_of
-from core.net.access.unguarded import Unguarded
-from core.net.served.body import BodyBudget, BodyReader
-from core.protocol.errors import InternalError
-from core.protocol.openai.requests import ChatRequest, CompletionRequest
-from workers.limits import limits_with_hand_off, with_hand_off
-from workers.server.answers.endpoint import GenerateEndpoint
-from workers.server.answers.job import JobFactory
-from workers.server.answers.prompts import Prompts
-from workers.server.answers.serving import Serving
-from workers.server.answers.tokenizing import Tokenizing, TokenizingEndpoint
-from workers.server.calls import Endpoint, WorkerCalls
-from workers.server.error_pages import use_our_errors
-from workers.server.pages.internal import internal_pages
-from workers.server.pages.public import WorkerHealth, pages
+from baton_serve.core.net.access.hosts import hosts_of
+from baton_serve.core.net.access.unguarded import Unguarded
+from baton_serve.core.net.served.body import BodyBudget, BodyReader
+from baton_serve.core.protocol.errors import InternalError
+from baton_serve.core.protocol.openai.requests import ChatRequest, CompletionRequest
+from baton_serve.workers.limits import limits_with_hand_off, with_hand_off
+from baton_serve.workers.server.answers.endpoint import GenerateEndpoint
+from baton_serve.workers.server.answers.job import JobFactory
+from baton_serve.workers.server.answers.prompts import Prompts
+from baton_serve.workers.server.answers.serving import Serving
+from baton_serve.workers.server.answers.tokenizing import Tokenizing, TokenizingEndpoint
+from baton_serve.workers.server.calls import Endpoint, WorkerCalls
+from baton_serve.workers.server.error_pages import use_our_errors
+from baton_serve.workers.server.pages.internal import internal_pages
+from baton_serve.workers.server.pages.public import WorkerHealth, pages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import ASGIApp
 
-    from core.net.access.hosts import Hosts
-    from core.protocol.openai.json_body import BodyLimits
-    from core.protocol.worker import WorkerLoad
-    from workers.server.access import Access
-    from workers.server.identity import Identity
-    from workers.server.metrics import WorkerMetrics
-    from workers.server.pages.internal import PeerLook
-    from workers.server.ports import Grammars, LeaseControl, ServedEngine
-    from workers.settings import WorkerSettings
-    from workers.text.tokenizer import Tokenizer
+    from baton_serve.core.net.access.hosts import Hosts
+    from baton_serve.core.protocol.openai.json_body import BodyLimits
+    from baton_serve.core.protocol.worker import WorkerLoad
+    from baton_serve.workers.server.access import Access
+    from baton_serve.workers.server.identity import Identity
+    from baton_serve.workers.server.metrics import WorkerMetrics
+    from baton_serve.workers.server.pages.internal import PeerLook
+    from baton_serve.workers.server.ports import Grammars, LeaseControl, ServedEngine
+    from baton_serve.workers.settings import WorkerSettings
+    from baton_serve.workers.text.tokenizer import Tokenizer
 
 
 class PublicSide(NamedTuple):

@@ -15,25 +15,25 @@ from typing import TYPE_CHECKING, Any
 
 import uvloop
 
-from core.net.served.config import raise_descriptor_limit
-from core.net.sockets import bind
-from core.net.tls import TlsError
-from core.process import failpoints
-from core.process.log import set_up_logging
-from core.process.signals import on_signals
-from core.process.status_pipe import StatusPipe
-from core.protocol.status import Ready
-from core.stores import complaint
-from workers.rank_protocol.errors import RankError, one_line
-from workers.stores import connect
-from workers.text.sampling_defaults import SamplingDefaultsError
-from workers.text.tokenizer import TokenizerError
-from workers.worker import WorkerProcess
+from baton_serve.core.net.served.config import raise_descriptor_limit
+from baton_serve.core.net.sockets import bind
+from baton_serve.core.net.tls import TlsError
+from baton_serve.core.process import failpoints
+from baton_serve.core.process.log import set_up_logging
+from baton_serve.core.process.signals import on_signals
+from baton_serve.core.process.status_pipe import StatusPipe
+from baton_serve.core.protocol.status import Ready
+from baton_serve.core.stores import complaint
+from baton_serve.workers.rank_protocol.errors import RankError, one_line
+from baton_serve.workers.stores import connect
+from baton_serve.workers.text.sampling_defaults import SamplingDefaultsError
+from baton_serve.workers.text.tokenizer import TokenizerError
+from baton_serve.workers.worker import WorkerProcess
 
 if TYPE_CHECKING:
     import socket
 
-    from workers.settings import WorkerSettings
+    from baton_serve.workers.settings import WorkerSettings
 
 logger = logging.getLogger(__name__)
 

@@ -9,10 +9,10 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from core.process.settings import LOOPBACK, ProcessSettings
-from core.protocol.id_syntax import ADAPTER_NAME, KEY_ID
-from core.protocol.worker import MAX_ADAPTERS, Role
-from workers.limits import MAX_RANKS
+from baton_serve.core.process.settings import LOOPBACK, ProcessSettings
+from baton_serve.core.protocol.id_syntax import ADAPTER_NAME, KEY_ID
+from baton_serve.core.protocol.worker import MAX_ADAPTERS, Role
+from baton_serve.workers.limits import MAX_RANKS
 
 #: Milliseconds between two announcements to the registry; a change of load is announced sooner.
 ANNOUNCE_INTERVAL_MS = 250

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from core.registry.announcement import WORKERS
-from core.stores import lease_store, registry
+from baton_serve.core.registry.announcement import WORKERS
+from baton_serve.core.stores import lease_store, registry
 
 if TYPE_CHECKING:
-    from core.leases.store import LeaseStore
-    from core.protocol.worker import WorkerStatus
-    from core.registry.store import Registry
-    from workers.settings import WorkerSettings
+    from baton_serve.core.leases.store import LeaseStore
+    from baton_serve.core.protocol.worker import WorkerStatus
+    from baton_serve.core.registry.store import Registry
+    from baton_serve.workers.settings import WorkerSettings
 
 
 @dataclass(frozen=True)

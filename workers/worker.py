@@ -21,38 +21,38 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from core.leases.ids import new_id
-from core.net.served.config import internal_port, public_port
-from core.net.served.port import HttpPort
-from core.net.sockets import base_url, port_of
-from core.net.tls import internal_tls
-from core.process.version import version
-from core.protocol.status import Progress as ProgressStatus
-from core.protocol.steps import Progress
-from core.protocol.worker import AdapterRecord, WorkerLoad, WorkerRecord
-from workers.app import create_internal_app, create_public_app, guarded, local_hosts
-from workers.engine.engine import AsyncEngine
-from workers.engine.ports import EngineHooks
-from workers.engine_setup import engine_config, rank_spec, with_text_fingerprint
-from workers.grammar.compiler import GrammarCompiler
-from workers.grammar.rank_grammars import RankGrammars
-from workers.grammar.trial.turns import Turns
-from workers.handshake.pool import HandshakeOptions, HandshakePool
-from workers.handshake.server import handshake_bytes, handshake_router
-from workers.leases.engine_leases import EngineLeases
-from workers.leases.keeper import LeaseKeeper
-from workers.rank_group.group import RankGroup
-from workers.rank_group.rank_facade import RankFacade
-from workers.rank_protocol.errors import RankStartError
-from workers.server.access import Access
-from workers.server.identity import Identity
-from workers.server.metrics import WorkerMetrics
-from workers.server.pages.hello import hello_pages
-from workers.server.pages.public import WorkerHealth
-from workers.server.presence import presence
-from workers.settings import ANNOUNCE_INTERVAL_MS
-from workers.text import sampling_defaults
-from workers.text import tokenizer as tokenizers
+from baton_serve.core.leases.ids import new_id
+from baton_serve.core.net.served.config import internal_port, public_port
+from baton_serve.core.net.served.port import HttpPort
+from baton_serve.core.net.sockets import base_url, port_of
+from baton_serve.core.net.tls import internal_tls
+from baton_serve.core.process.version import version
+from baton_serve.core.protocol.status import Progress as ProgressStatus
+from baton_serve.core.protocol.steps import Progress
+from baton_serve.core.protocol.worker import AdapterRecord, WorkerLoad, WorkerRecord
+from baton_serve.workers.app import create_internal_app, create_public_app, guarded, local_hosts
+from baton_serve.workers.engine.engine import AsyncEngine
+from baton_serve.workers.engine.ports import EngineHooks
+from baton_serve.workers.engine_setup import engine_config, rank_spec, with_text_fingerprint
+from baton_serve.workers.grammar.compiler import GrammarCompiler
+from baton_serve.workers.grammar.rank_grammars import RankGrammars
+from baton_serve.workers.grammar.trial.turns import Turns
+from baton_serve.workers.handshake.pool import HandshakeOptions, HandshakePool
+from baton_serve.workers.handshake.server import handshake_bytes, handshake_router
+from baton_serve.workers.leases.engine_leases import EngineLeases
+from baton_serve.workers.leases.keeper import LeaseKeeper
+from baton_serve.workers.rank_group.group import RankGroup
+from baton_serve.workers.rank_group.rank_facade import RankFacade
+from baton_serve.workers.rank_protocol.errors import RankStartError
+from baton_serve.workers.server.access import Access
+from baton_serve.workers.server.identity import Identity
+from baton_serve.workers.server.metrics import WorkerMetrics
+from baton_serve.workers.server.pages.hello import hello_pages
+from baton_serve.workers.server.pages.public import WorkerHealth
+from baton_serve.workers.server.presence import presence
+from baton_serve.workers.settings import ANNOUNCE_INTERVAL_MS
+from baton_serve.workers.text import sampling_defaults
+from baton_serve.workers.text import tokenizer as tokenizers
 
 if TYPE_CHECKING:
     import socket
@@ -61,14 +61,14 @@ if TYPE_CHECKING:
 
     from fastapi import APIRouter
 
-    from core.protocol.steps import FromRank, RankReady
-    from core.protocol.worker import WorkerStatus
-    from core.registry.announcer import Announcer
-    from workers.rank_protocol.errors import RankDeadError
-    from workers.settings import WorkerSettings
-    from workers.stores import WorkerStores
-    from workers.text.sampling_defaults import SamplingDefaults
-    from workers.text.tokenizer import Tokenizer
+    from baton_serve.core.protocol.steps import FromRank, RankReady
+    from baton_serve.core.protocol.worker import WorkerStatus
+    from baton_serve.core.registry.announcer import Announcer
+    from baton_serve.workers.rank_protocol.errors import RankDeadError
+    from baton_serve.workers.settings import WorkerSettings
+    from baton_serve.workers.stores import WorkerStores
+    from baton_serve.workers.text.sampling_defaults import SamplingDefaults
+    from baton_serve.workers.text.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
 

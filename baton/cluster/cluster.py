@@ -12,10 +12,10 @@ import httpx
 import redis
 from prometheus_client.parser import text_string_to_metric_families
 
-from baton.cluster.process import ROUTER, Process, in_time, make_child, send
-from baton.demo import MODEL_DIR, MODEL_NAME
-from baton.processes.child import ChildDiedError
-from baton.processes.embedded_redis import EmbeddedRedis
+from baton_serve.baton.cluster.process import ROUTER, Process, in_time, make_child, send
+from baton_serve.baton.demo import MODEL_DIR, MODEL_NAME
+from baton_serve.baton.processes.child import ChildDiedError
+from baton_serve.baton.processes.embedded_redis import EmbeddedRedis
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from prometheus_client.samples import Sample
 
-    from baton.cluster.process import Flags, Startable
-    from baton.processes.child import Child
+    from baton_serve.baton.cluster.process import Flags, Startable
+    from baton_serve.baton.processes.child import Child
 
 #: Longest wait for an answer of a process, seconds.
 ANSWER_TIMEOUT_S = 10.0

@@ -13,18 +13,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
-from baton.cluster.spinning import without_spinning
-from baton.processes.child import COMMAND, Child, ChildDiedError, ChildSpec
-from baton.processes.vllm.program import VllmProgram
-from baton.processes.vllm.server import ServerPlace, ServerShare, VllmModel, server_spec
-from core.process.child_secrets import environ_for
-from core.process.descendants import children_of, descendants_of
-from core.process.failpoints import VARIABLE as FAILPOINTS
+from baton_serve.baton.cluster.spinning import without_spinning
+from baton_serve.baton.processes.child import COMMAND, Child, ChildDiedError, ChildSpec
+from baton_serve.baton.processes.vllm.program import VllmProgram
+from baton_serve.baton.processes.vllm.server import ServerPlace, ServerShare, VllmModel, server_spec
+from baton_serve.core.process.child_secrets import environ_for
+from baton_serve.core.process.descendants import children_of, descendants_of
+from baton_serve.core.process.failpoints import VARIABLE as FAILPOINTS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
-    from core.protocol.status import Ready
+    from baton_serve.core.protocol.status import Ready
 
 #: A process of ours that does not serve after this many seconds never will, however busy the machine.
 START_TIMEOUT_S = 300.0

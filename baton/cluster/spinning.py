@@ -16,7 +16,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from core.process.child_secrets import environ_for
+from baton_serve.core.process.child_secrets import environ_for
 
 #: 1 ms: with 50 us a server with nothing to do took half a core to wake up, and 1 ms is still short beside a step. A
 #: signal may cut it short, which is no error: a yield has none.

@@ -18,10 +18,10 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_settings import EnvSettingsSource, InitSettingsSource
 
-from baton.config.sections import MODELS, settings_model
-from core.process import failpoints
-from core.process.settings import SECRET, SHARED, Settings
-from workers.vllm.settings import ConnectorSettings
+from baton_serve.baton.config.sections import MODELS, settings_model
+from baton_serve.core.process import failpoints
+from baton_serve.core.process.settings import SECRET, SHARED, Settings
+from baton_serve.workers.vllm.settings import ConnectorSettings
 
 PREFIX = "BATON_"
 #: Path of the configuration file.

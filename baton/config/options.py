@@ -11,8 +11,8 @@ import click
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from baton.config.configuration import flag, variable
-from core.process.settings import HIDDEN, SECRET, Settings
+from baton_serve.baton.config.configuration import flag, variable
+from baton_serve.core.process.settings import HIDDEN, SECRET, Settings
 
 _LIST = "A,B,..."
 #: Other names of a flag.

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from baton.config.configuration import flag, variable
-from baton.config.options import default_text
-from baton.config.sections import COMMANDS, MODELS, settings_model
-from core.process.settings import HIDDEN, Settings
+from baton_serve.baton.config.configuration import flag, variable
+from baton_serve.baton.config.options import default_text
+from baton_serve.baton.config.sections import COMMANDS, MODELS, settings_model
+from baton_serve.core.process.settings import HIDDEN, Settings
 
 HEADER = """# Settings
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib
 
-from core.process.settings import Settings
+from baton_serve.core.process.settings import Settings
 
-#: Section to ``module:class``. ``shared`` has no model: its keys are the shared settings of all models.
+#: Section to ``module:class``, the module without ``baton_serve``. ``shared`` has no model: its keys are the
+#: shared settings of all models.
 MODELS = {
     "router": "router.settings:RouterSettings",
     "worker": "workers.settings:WorkerSettings",
@@ -20,7 +21,7 @@ COMMANDS = {"admin": ("requests", "workers", "top", "abort", "drain", "resume")}
 def settings_model(section: str) -> type[Settings]:
     """The model of a section in ``MODELS``."""
     module, _, name = MODELS[section].partition(":")
-    model = getattr(importlib.import_module(module), name)
+    model = getattr(importlib.import_module(f"baton_serve.{module}"), name)
     if not (isinstance(model, type) and issubclass(model, Settings)):
         raise TypeError(f"{MODELS[section]} does not derive from core.process.settings.Settings")
     return model

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from baton.config.configuration import (
+from baton_serve.baton.config.configuration import (
     FILE_SUFFIX,
     PREFIX,
     SHARED_SECTION,
@@ -16,8 +16,8 @@ from baton.config.configuration import (
     Document,
     unknown_shared_keys,
 )
-from baton.config.sections import MODELS
-from core.process.settings import SECRET
+from baton_serve.baton.config.sections import MODELS
+from baton_serve.core.process.settings import SECRET
 
 
 class _DuplicateKeyError(yaml.MarkedYAMLError):

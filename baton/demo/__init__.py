@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from baton.demo.questions import Fact, load_questions
+from baton_serve.baton.demo.questions import Fact, load_questions
 
 MODEL_DIR = Path(__file__).parent / "model"
 #: What clients call it, unless told otherwise.

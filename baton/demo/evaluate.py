@@ -1,4 +1,4 @@
-"""How well a trained folder answers: ``python -m baton.demo.evaluate [FOLDER]``."""
+"""How well a trained folder answers: ``python -m baton_serve.baton.demo.evaluate [FOLDER]``."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from baton.demo.questions import Fact, load_held_out, load_newcomer, load_questions
-from baton.demo.tools import Definition, Tool, calls, load_tools
+from baton_serve.baton.demo.questions import Fact, load_held_out, load_newcomer, load_questions
+from baton_serve.baton.demo.tools import Definition, Tool, calls, load_tools
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

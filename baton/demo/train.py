@@ -1,5 +1,6 @@
-"""Train the demo model: ``python -m baton.demo.train --out baton/demo/model``. README.md beside this file has times and
-numbers.
+"""Train the demo model: ``python -m baton_serve.baton.demo.train --out baton/demo/model``.
+
+README.md beside this file has times and numbers.
 
 Rows of whole conversations, right-padded; the loss is taken on the answers only. The chat template is the one that
 is saved, so the model sees in training what it will see when serving.
@@ -18,11 +19,11 @@ from typing import TYPE_CHECKING, cast
 import torch
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
 
-from baton.demo.conversations import ConversationMaker, Message
-from baton.demo.evaluate import print_reports
-from baton.demo.questions import load_questions
-from baton.demo.tokenizer import CONTEXT_TOKENS, VOCAB_SIZE, build_tokenizer
-from baton.demo.tools import Definition, ToolTurns, calls, load_tools
+from baton_serve.baton.demo.conversations import ConversationMaker, Message
+from baton_serve.baton.demo.evaluate import print_reports
+from baton_serve.baton.demo.questions import load_questions
+from baton_serve.baton.demo.tokenizer import CONTEXT_TOKENS, VOCAB_SIZE, build_tokenizer
+from baton_serve.baton.demo.tools import Definition, ToolTurns, calls, load_tools
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from baton.operator.admin_client import AdminClient, AdminError, RouterRefusedError, named
-from baton.operator.requests_command import warn_of_silent
+from baton_serve.baton.operator.admin_client import AdminClient, AdminError, RouterRefusedError, named
+from baton_serve.baton.operator.requests_command import warn_of_silent
 
 if TYPE_CHECKING:
-    from baton.settings import AdminSettings
+    from baton_serve.baton.settings import AdminSettings
 
 LIVE_STATES = ("queued", "prefilling", "held", "reading", "decoding")
 

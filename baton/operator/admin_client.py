@@ -11,14 +11,14 @@ from urllib.parse import quote
 
 import httpx
 
-from baton.processes.own_token import own_token
-from core.net.tls import why
-from core.protocol.ids import IdError, resolve
+from baton_serve.baton.processes.own_token import own_token
+from baton_serve.core.net.tls import why
+from baton_serve.core.protocol.ids import IdError, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Mapping
 
-    from baton.settings import AdminSettings
+    from baton_serve.baton.settings import AdminSettings
 
 
 class AdminError(Exception):

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from baton.operator.admin_client import AdminClient, AdminError, named
+from baton_serve.baton.operator.admin_client import AdminClient, AdminError, named
 
 if TYPE_CHECKING:
-    from baton.settings import AdminSettings
+    from baton_serve.baton.settings import AdminSettings
 
 
 def parameters() -> list[click.Parameter]:

@@ -6,13 +6,21 @@ from typing import TYPE_CHECKING
 
 import click
 
-from baton.operator.admin_client import AdminClient
-from baton.operator.tables import ENDED_COLUMNS, REQUEST_COLUMNS, ended_rows, print_json, request_rows, show, text
+from baton_serve.baton.operator.admin_client import AdminClient
+from baton_serve.baton.operator.tables import (
+    ENDED_COLUMNS,
+    REQUEST_COLUMNS,
+    ended_rows,
+    print_json,
+    request_rows,
+    show,
+    text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from baton.settings import AdminSettings
+    from baton_serve.baton.settings import AdminSettings
 
 OUTCOMES = ("failed", "aborted", "done")
 _ALL = "all"

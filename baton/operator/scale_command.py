@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 import click
 import msgspec
 
-from baton.processes.control_socket import ControlSocketError, running, socket_path
-from baton.processes.private_folder import private_folder
-from core.protocol.addresses import HTTP_PORTS
-from core.protocol.scale import MAX_WORKERS, NotScaled, Scale, Scaled, Step, decode_answer, encode
+from baton_serve.baton.processes.control_socket import ControlSocketError, running, socket_path
+from baton_serve.baton.processes.private_folder import private_folder
+from baton_serve.core.protocol.addresses import HTTP_PORTS
+from baton_serve.core.protocol.scale import MAX_WORKERS, NotScaled, Scale, Scaled, Step, decode_answer, encode
 
 ROLES = ("prefill", "decode")
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Console
 
-from baton.operator.columns import Column, least_width, table_lines
-from core.protocol.ids import shorten
+from baton_serve.baton.operator.columns import Column, least_width, table_lines
+from baton_serve.core.protocol.ids import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

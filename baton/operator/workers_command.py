@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from baton.operator.admin_client import AdminClient
-from baton.operator.tables import WORKER_COLUMNS, print_json, problem_lines, show, worker_rows
+from baton_serve.baton.operator.admin_client import AdminClient
+from baton_serve.baton.operator.tables import WORKER_COLUMNS, print_json, problem_lines, show, worker_rows
 
 if TYPE_CHECKING:
-    from baton.settings import AdminSettings
+    from baton_serve.baton.settings import AdminSettings
 
 
 def parameters() -> list[click.Parameter]:

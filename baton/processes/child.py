@@ -13,12 +13,12 @@ from typing import Any, Protocol
 
 import msgspec
 
-from core.process.interpreter import python, with_import_path
-from core.process.parent_death import die_with_parent
-from core.protocol.status import Failed, Progress, Ready, Status, decode
+from baton_serve.core.process.interpreter import python, with_import_path
+from baton_serve.core.process.parent_death import die_with_parent
+from baton_serve.core.protocol.status import Failed, Progress, Ready, Status, decode
 
 #: Runs this interpreter with this package, whatever is on PATH and in the current directory.
-COMMAND = python("baton")
+COMMAND = python("baton_serve")
 #: Bytes at the end of a log that are searched for its last line.
 LOG_TAIL_BYTES = 8192
 #: The status pipe and the process end together, in any order. When one of them has ended, the other one is waited for

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import msgspec
 
-from baton.processes.embedded_redis import MAX_SOCKET_PATH_BYTES
-from baton.processes.private_folder import make_private, remove
-from core.protocol.scale import MAX_LINE_BYTES, Answer, NotScaled, Scale, decode_command, encode
+from baton_serve.baton.processes.embedded_redis import MAX_SOCKET_PATH_BYTES
+from baton_serve.baton.processes.private_folder import make_private, remove
+from baton_serve.core.protocol.scale import MAX_LINE_BYTES, Answer, NotScaled, Scale, decode_command, encode
 
 #: Longest wait for a command after a connection has come, seconds.
 COMMAND_TIMEOUT_S = 5.0

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Protocol, TextIO
 
-from baton.processes.output import say
-from core.protocol.ids import short
-from core.protocol.status import Failed, Progress, Ready, Status
+from baton_serve.baton.processes.output import say
+from baton_serve.core.protocol.ids import short
+from baton_serve.core.protocol.status import Failed, Progress, Ready, Status
 
 #: Seconds without a line, while something loads, after which there is a reminder.
 REMIND_S = 5.0

@@ -20,8 +20,8 @@ from collections import deque
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from core.process.child_secrets import environ_for
-from core.process.parent_death import die_with_parent
+from baton_serve.core.process.child_secrets import environ_for
+from baton_serve.core.process.parent_death import die_with_parent
 
 if TYPE_CHECKING:
     from types import TracebackType

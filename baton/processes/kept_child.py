@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from baton.processes.child import Child, ChildDiedError, ChildSpec, OnStatus, PutOffError, Supervised
-from baton.processes.crew import Crew
-from baton.processes.display import as_whom
-from baton.processes.restarts import Restarts
-from core.protocol.status import Failed, Ready
+from baton_serve.baton.processes.child import Child, ChildDiedError, ChildSpec, OnStatus, PutOffError, Supervised
+from baton_serve.baton.processes.crew import Crew
+from baton_serve.baton.processes.display import as_whom
+from baton_serve.baton.processes.restarts import Restarts
+from baton_serve.core.protocol.status import Failed, Ready
 
 #: Seconds that a child gets to end after it has reported that it gives up.
 LAST_WORDS_S = 5.0

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from baton.processes.private_folder import PrivateFolderError, make_private, private_folder, remove
-from core.net.access.hosts import is_loopback
-from core.protocol.addresses import HTTP_PORTS
+from baton_serve.baton.processes.private_folder import PrivateFolderError, make_private, private_folder, remove
+from baton_serve.core.net.access.hosts import is_loopback
+from baton_serve.core.protocol.addresses import HTTP_PORTS
 
 
 def token_path(folder: Path, port: int) -> Path:

@@ -6,10 +6,10 @@ import asyncio
 import os
 from dataclasses import replace
 
-from baton.processes.child import ChildDiedError, ChildSpec, exit_text
-from baton.processes.embedded_redis import EmbeddedRedis, EmbeddedRedisError
-from baton.processes.kept_child import Keeping, KeptChild
-from core.protocol.status import Ready
+from baton_serve.baton.processes.child import ChildDiedError, ChildSpec, exit_text
+from baton_serve.baton.processes.embedded_redis import EmbeddedRedis, EmbeddedRedisError
+from baton_serve.baton.processes.kept_child import Keeping, KeptChild
+from baton_serve.core.protocol.status import Ready
 
 NAME = "redis"
 

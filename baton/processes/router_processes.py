@@ -11,16 +11,16 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from baton.processes.child import COMMAND, ChildDiedError, ChildSpec
-from baton.processes.kept_child import Keeping, KeptChild
-from baton.processes.supervisor import StoppedError, StopRequests, Supervisor
-from core.process.child_secrets import environ_for
-from core.process.log import set_up_logging
-from core.process.status_pipe import StatusPipe
-from core.protocol.status import Ready
+from baton_serve.baton.processes.child import COMMAND, ChildDiedError, ChildSpec
+from baton_serve.baton.processes.kept_child import Keeping, KeptChild
+from baton_serve.baton.processes.supervisor import StoppedError, StopRequests, Supervisor
+from baton_serve.core.process.child_secrets import environ_for
+from baton_serve.core.process.log import set_up_logging
+from baton_serve.core.process.status_pipe import StatusPipe
+from baton_serve.core.protocol.status import Ready
 
 if TYPE_CHECKING:
-    from router.settings import RouterSettings
+    from baton_serve.router.settings import RouterSettings
 
 logger = logging.getLogger(__name__)
 
@@ -38,10 +38,10 @@ def run(settings: RouterSettings, arguments: Sequence[str] | None = None) -> int
     processes each is started with it, and finds the same variables and files.
     """
     if settings.processes == 1:
-        return int(importlib.import_module("router.main").run(settings))
+        return int(importlib.import_module("baton_serve.router.main").run(settings))
     set_up_logging(settings.log_level, settings.log_format, ())
     pipe = StatusPipe(settings.status_fd)
-    from core.net.sockets import reserve
+    from baton_serve.core.net.sockets import reserve
 
     try:
         sock = reserve(settings.host, settings.port)

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Generic, TypeVar
 
-from baton.processes.child import ChildDiedError, PutOffError, Supervised
-from core.process.signals import STOP_SIGNALS, on_signals
-from core.protocol.status import Ready
+from baton_serve.baton.processes.child import ChildDiedError, PutOffError, Supervised
+from baton_serve.core.process.signals import STOP_SIGNALS, on_signals
+from baton_serve.core.protocol.status import Ready
 
 T = TypeVar("T")
 C = TypeVar("C", bound=Supervised)

@@ -12,14 +12,14 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from baton.cluster.cluster import Cluster
-from baton.processes.child import ChildDiedError
-from baton.processes.embedded_redis import EmbeddedRedisError
-from baton.processes.output import say
-from baton.torture.clients.reference import NoReferenceError
-from baton.torture.report import fault_list, print_report
-from baton.torture.run import RunError, RunOutcome, RunPlan, run
-from core.process.signals import on_signals
+from baton_serve.baton.cluster.cluster import Cluster
+from baton_serve.baton.processes.child import ChildDiedError
+from baton_serve.baton.processes.embedded_redis import EmbeddedRedisError
+from baton_serve.baton.processes.output import say
+from baton_serve.baton.torture.clients.reference import NoReferenceError
+from baton_serve.baton.torture.report import fault_list, print_report
+from baton_serve.baton.torture.run import RunError, RunOutcome, RunPlan, run
+from baton_serve.core.process.signals import on_signals
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -7,10 +7,10 @@ import statistics
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from baton.cluster.cluster import REDIS
-from baton.torture.faults.nemesis import by_kind
-from baton.torture.run import RunPlan
-from baton.torture.verdict.validate import Verdict, during
+from baton_serve.baton.cluster.cluster import REDIS
+from baton_serve.baton.torture.faults.nemesis import by_kind
+from baton_serve.baton.torture.run import RunPlan
+from baton_serve.baton.torture.verdict.validate import Verdict, during
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from baton.torture.records import Attempt, Fault
-    from baton.torture.run import RunOutcome
+    from baton_serve.baton.torture.records import Attempt, Fault
+    from baton_serve.baton.torture.run import RunOutcome
 
 #: The most wrong attempts that are shown in full, and the most lines of each log.
 MAX_TOLD, MAX_LINES = 5, 20

@@ -11,21 +11,21 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from baton.cluster.cluster import REDIS, Cluster
-from baton.demo import MODEL_DIR
-from baton.torture.clients.questions import ordinary_tokens
-from baton.torture.clients.traffic import Traffic
-from baton.torture.faults.nemesis import Nemesis
-from baton.torture.shape import AnyShape, Shape
-from baton.torture.verdict import costs
-from baton.torture.verdict.router_log import note_deaths
-from baton.torture.verdict.settle import QUIET_S, Resources, grown, resources, settle, settle_redis
-from baton.torture.verdict.validate import Judgement, Verdict, judge
+from baton_serve.baton.cluster.cluster import REDIS, Cluster
+from baton_serve.baton.demo import MODEL_DIR
+from baton_serve.baton.torture.clients.questions import ordinary_tokens
+from baton_serve.baton.torture.clients.traffic import Traffic
+from baton_serve.baton.torture.faults.nemesis import Nemesis
+from baton_serve.baton.torture.shape import AnyShape, Shape
+from baton_serve.baton.torture.verdict import costs
+from baton_serve.baton.torture.verdict.router_log import note_deaths
+from baton_serve.baton.torture.verdict.settle import QUIET_S, Resources, grown, resources, settle, settle_redis
+from baton_serve.baton.torture.verdict.validate import Judgement, Verdict, judge
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
-    from baton.torture.records import Attempt, Fault, Question
+    from baton_serve.baton.torture.records import Attempt, Fault, Question
 
 #: Seconds of traffic before the first fault, in which pools and connections reach their sizes.
 WARM_UP_S = 5.0

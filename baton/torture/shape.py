@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from baton.cluster.cluster import DEMO_WORKER
-from baton.cluster.process import ROUTER, Flags, ProcessSpec
-from baton.torture.clients.questions import make_questions
-from baton.torture.clients.reference import answer_all
-from baton.torture.faults.schedule import FREQUENCIES
-from workers.worker import PORT_GRACE_S
+from baton_serve.baton.cluster.cluster import DEMO_WORKER
+from baton_serve.baton.cluster.process import ROUTER, Flags, ProcessSpec
+from baton_serve.baton.torture.clients.questions import make_questions
+from baton_serve.baton.torture.clients.reference import answer_all
+from baton_serve.baton.torture.faults.schedule import FREQUENCIES
+from baton_serve.workers.worker import PORT_GRACE_S
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from baton.cluster.process import Startable
-    from baton.torture.records import ClientAnswer, Question
+    from baton_serve.baton.cluster.process import Startable
+    from baton_serve.baton.torture.records import ClientAnswer, Question
 
 
 class AnyShape(Protocol):

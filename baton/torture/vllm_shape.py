@@ -5,24 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from baton.cluster.cluster import REDIS
-from baton.cluster.process import ROUTER, ProcessSpec, Startable, VllmSpec
-from baton.demo import MODEL_DIR, MODEL_NAME
-from baton.processes.vllm.connectors import BATON, STOCK, Connector
-from baton.processes.vllm.extra_args import ExtraArgs
-from baton.processes.vllm.program import VllmProgram, find_vllm
-from baton.processes.vllm.server import ServerPlace, ServerShare, VllmModel
-from baton.torture.clients.questions import make_questions
-from baton.torture.clients.reference import answer_all
-from baton.torture.records import Question
-from router.engines.vllm.continuing import can_continue
+from baton_serve.baton.cluster.cluster import REDIS
+from baton_serve.baton.cluster.process import ROUTER, ProcessSpec, Startable, VllmSpec
+from baton_serve.baton.demo import MODEL_DIR, MODEL_NAME
+from baton_serve.baton.processes.vllm.connectors import BATON, STOCK, Connector
+from baton_serve.baton.processes.vllm.extra_args import ExtraArgs
+from baton_serve.baton.processes.vllm.program import VllmProgram, find_vllm
+from baton_serve.baton.processes.vllm.server import ServerPlace, ServerShare, VllmModel
+from baton_serve.baton.torture.clients.questions import make_questions
+from baton_serve.baton.torture.clients.reference import answer_all
+from baton_serve.baton.torture.records import Question
+from baton_serve.router.engines.vllm.continuing import can_continue
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from baton.processes.vllm.held_ports import HeldPorts
-    from baton.torture.records import ClientAnswer
+    from baton_serve.baton.processes.vllm.held_ports import HeldPorts
+    from baton_serve.baton.torture.records import ClientAnswer
 
 #: Seconds for which P keeps blocks that nobody renews: what a killed router has left behind is soon free. Servers that
 #: share few cores stand still for seconds now and then, which must not end most leases.

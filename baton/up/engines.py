@@ -7,19 +7,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from baton.config.configuration import Document, gather
-from baton.config.sections import settings_model
-from baton.processes.vllm.extra_args import ExtraArgs
-from baton.processes.vllm.held_ports import HeldPorts
-from baton.processes.vllm.program import VllmError, VllmProgram, find_vllm
-from baton.processes.vllm.server import API_KEY
-from baton.settings import UpSettings
-from baton.up.machine_shares import Machine
-from baton.up.plan import ProcessPlan, ServedModel, make_plan
-from baton.up.preflight import PreflightError, check_worker_packages
-from baton.up.vllm_plan import VllmServers, connector_of, make_vllm_plan, take_places
-from router.settings import RouterSettings
-from router.vllm_workers.api_keys import VllmKeys
+from baton_serve.baton.config.configuration import Document, gather
+from baton_serve.baton.config.sections import settings_model
+from baton_serve.baton.processes.vllm.extra_args import ExtraArgs
+from baton_serve.baton.processes.vllm.held_ports import HeldPorts
+from baton_serve.baton.processes.vllm.program import VllmError, VllmProgram, find_vllm
+from baton_serve.baton.processes.vllm.server import API_KEY
+from baton_serve.baton.settings import UpSettings
+from baton_serve.baton.up.machine_shares import Machine
+from baton_serve.baton.up.plan import ProcessPlan, ServedModel, make_plan
+from baton_serve.baton.up.preflight import PreflightError, check_worker_packages
+from baton_serve.baton.up.vllm_plan import VllmServers, connector_of, make_vllm_plan, take_places
+from baton_serve.router.settings import RouterSettings
+from baton_serve.router.vllm_workers.api_keys import VllmKeys
 
 
 @dataclass(frozen=True)

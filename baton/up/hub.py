@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
-from baton.up.preflight import PreflightError
+from baton_serve.baton.up.preflight import PreflightError
 
 OFFLINE = "HF_HUB_OFFLINE"
 #: Longest wait for the hub, seconds. This includes the look-up of its address, for which the system has no short limit.

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from baton.up.machine_shares import Machine
+from baton_serve.baton.up.machine_shares import Machine
 
 
 def this_machine(environ: Mapping[str, str]) -> Machine:

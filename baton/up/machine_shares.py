@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from baton.up.preflight import PreflightError
-from workers.settings import WorkerSettings
+from baton_serve.baton.up.preflight import PreflightError
+from baton_serve.workers.settings import WorkerSettings
 
 #: Share of a GPU's free memory that all workers on it take together for their caches.
 GPU_MEMORY_FRACTION = 0.9

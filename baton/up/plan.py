@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from baton.config.configuration import FILE_SUFFIX, Document, flag, gather, load, variable
-from baton.config.sections import settings_model
-from baton.processes.child import ChildSpec
-from baton.settings import UpSettings
-from baton.up.machine_shares import MAX_CPU_CACHE_BYTES, Machine, share_out
-from core.process.child_secrets import Kind, environ_for
-from core.protocol.status import Ready
-from workers.settings import WorkerSettings
+from baton_serve.baton.config.configuration import FILE_SUFFIX, Document, flag, gather, load, variable
+from baton_serve.baton.config.sections import settings_model
+from baton_serve.baton.processes.child import ChildSpec
+from baton_serve.baton.settings import UpSettings
+from baton_serve.baton.up.machine_shares import MAX_CPU_CACHE_BYTES, Machine, share_out
+from baton_serve.core.process.child_secrets import Kind, environ_for
+from baton_serve.core.protocol.status import Ready
+from baton_serve.workers.settings import WorkerSettings
 
 #: Indexes in ``ProcessPlan.stages``.
 DECODE_STAGE, PREFILL_STAGE = 1, 2

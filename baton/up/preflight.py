@@ -10,9 +10,9 @@ from pathlib import Path
 
 import redis
 
-from core.net.tls import TlsError
-from core.redis_client import cluster_complaint, trying_once
-from router.settings import RouterSettings
+from baton_serve.core.net.tls import TlsError
+from baton_serve.core.redis_client import cluster_complaint, trying_once
+from baton_serve.router.settings import RouterSettings
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?")
 #: The packages of the extra ``worker``; the name for pip is also the name for import.
@@ -83,7 +83,7 @@ def check_adapters(folders: Mapping[str, str]) -> None:
 
 def check_tls(settings: RouterSettings) -> None:
     """Raises PreflightError when a certificate or a key cannot be used. Workers use the same files as the router."""
-    from router.tls import load_tls
+    from baton_serve.router.tls import load_tls
 
     try:
         load_tls(settings)

@@ -7,13 +7,13 @@ from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any
 
-from baton.processes.child import ChildDiedError
-from baton.processes.control_socket import Tell
-from baton.processes.display import status_text
-from baton.processes.kept_child import Keeping, KeptChild
-from baton.processes.supervisor import Supervisor
-from baton.up.plan import DECODE_STAGE, PREFILL_STAGE, one_more
-from core.protocol.scale import Answer, NotScaled, Scale, Scaled, Step
+from baton_serve.baton.processes.child import ChildDiedError
+from baton_serve.baton.processes.control_socket import Tell
+from baton_serve.baton.processes.display import status_text
+from baton_serve.baton.processes.kept_child import Keeping, KeptChild
+from baton_serve.baton.processes.supervisor import Supervisor
+from baton_serve.baton.up.plan import DECODE_STAGE, PREFILL_STAGE, one_more
+from baton_serve.core.protocol.scale import Answer, NotScaled, Scale, Scaled, Step
 
 STAGES = {"prefill": PREFILL_STAGE, "decode": DECODE_STAGE}
 

@@ -13,27 +13,32 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from baton.config.configuration import CONFIG_VARIABLE, ConfigurationError, Document, load
-from baton.config.sources import read_document, read_secret_files
-from baton.processes.child import COMMAND, ChildDiedError, ChildSpec
-from baton.processes.control_socket import ControlSocketError, control_socket, socket_path
-from baton.processes.crew import Crew
-from baton.processes.display import Display, make_display, reminders
-from baton.processes.embedded_redis import EmbeddedRedis, EmbeddedRedisError, carried_redis_server, find_redis_server
-from baton.processes.kept_child import Keeping, KeptChild
-from baton.processes.output import say
-from baton.processes.own_token import kept_token, token_path
-from baton.processes.private_folder import PrivateFolderError, private_folder
-from baton.processes.redis_child import NAME as REDIS
-from baton.processes.redis_child import keep_redis
-from baton.processes.supervisor import StoppedError, StopRequests, Supervisor
-from baton.processes.vllm.held_ports import HeldPorts
-from baton.settings import UpSettings
-from baton.up.engines import Engine, PlanInputs, choose_engine
-from baton.up.hub import look_up
-from baton.up.machine import this_machine
-from baton.up.missing import MissingFile
-from baton.up.plan import (
+from baton_serve.baton.config.configuration import CONFIG_VARIABLE, ConfigurationError, Document, load
+from baton_serve.baton.config.sources import read_document, read_secret_files
+from baton_serve.baton.processes.child import COMMAND, ChildDiedError, ChildSpec
+from baton_serve.baton.processes.control_socket import ControlSocketError, control_socket, socket_path
+from baton_serve.baton.processes.crew import Crew
+from baton_serve.baton.processes.display import Display, make_display, reminders
+from baton_serve.baton.processes.embedded_redis import (
+    EmbeddedRedis,
+    EmbeddedRedisError,
+    carried_redis_server,
+    find_redis_server,
+)
+from baton_serve.baton.processes.kept_child import Keeping, KeptChild
+from baton_serve.baton.processes.output import say
+from baton_serve.baton.processes.own_token import kept_token, token_path
+from baton_serve.baton.processes.private_folder import PrivateFolderError, private_folder
+from baton_serve.baton.processes.redis_child import NAME as REDIS
+from baton_serve.baton.processes.redis_child import keep_redis
+from baton_serve.baton.processes.supervisor import StoppedError, StopRequests, Supervisor
+from baton_serve.baton.processes.vllm.held_ports import HeldPorts
+from baton_serve.baton.settings import UpSettings
+from baton_serve.baton.up.engines import Engine, PlanInputs, choose_engine
+from baton_serve.baton.up.hub import look_up
+from baton_serve.baton.up.machine import this_machine
+from baton_serve.baton.up.missing import MissingFile
+from baton_serve.baton.up.plan import (
     DECODE_STAGE,
     PREFILL_STAGE,
     ProcessPlan,
@@ -45,11 +50,11 @@ from baton.up.plan import (
     with_known_port,
     with_missing_file,
 )
-from baton.up.preflight import PreflightError, check_model, check_port, check_redis, check_tls
-from baton.up.scaling import Scaler
-from baton.up.welcome import Service, first_model, welcome
-from core.process.settings import redis_login
-from router.settings import RouterSettings
+from baton_serve.baton.up.preflight import PreflightError, check_model, check_port, check_redis, check_tls
+from baton_serve.baton.up.scaling import Scaler
+from baton_serve.baton.up.welcome import Service, first_model, welcome
+from baton_serve.core.process.settings import redis_login
+from baton_serve.router.settings import RouterSettings
 
 EXIT_FAILED = 1
 EXIT_WRONG_SETTINGS = 2
@@ -108,7 +113,7 @@ def _prepare(
     settings: UpSettings, environ: dict[str, str], document: Document, command: tuple[str, ...], ports: HeldPorts
 ) -> _Start:
     """Check everything that can be checked before the first start. Raises PreflightError or ConfigurationError."""
-    from baton.demo import CACHE_BYTES, MODEL_DIR, MODEL_NAME
+    from baton_serve.baton.demo import CACHE_BYTES, MODEL_DIR, MODEL_NAME
 
     model = choose_model(settings, environ, document, ServedModel(str(MODEL_DIR), MODEL_NAME, CACHE_BYTES))
     environ = with_client_keys(settings, environ, document)

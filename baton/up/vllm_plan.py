@@ -6,18 +6,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from baton.config.configuration import Document
-from baton.processes.child import ChildSpec
-from baton.processes.vllm.connectors import BATON, STOCK, Connector
-from baton.processes.vllm.extra_args import ExtraArgs
-from baton.processes.vllm.held_ports import HeldPorts
-from baton.processes.vllm.program import VllmProgram
-from baton.processes.vllm.server import ServerPlace, ServerShare, VllmModel, server_spec
-from baton.settings import UpSettings
-from baton.up.machine_shares import GPU_MEMORY_FRACTION, Machine, Share, share_out
-from baton.up.plan import ProcessPlan, ServedModel, router_child, router_flags, worker_flags
-from baton.up.preflight import PreflightError
-from workers.settings import WorkerSettings
+from baton_serve.baton.config.configuration import Document
+from baton_serve.baton.processes.child import ChildSpec
+from baton_serve.baton.processes.vllm.connectors import BATON, STOCK, Connector
+from baton_serve.baton.processes.vllm.extra_args import ExtraArgs
+from baton_serve.baton.processes.vllm.held_ports import HeldPorts
+from baton_serve.baton.processes.vllm.program import VllmProgram
+from baton_serve.baton.processes.vllm.server import ServerPlace, ServerShare, VllmModel, server_spec
+from baton_serve.baton.settings import UpSettings
+from baton_serve.baton.up.machine_shares import GPU_MEMORY_FRACTION, Machine, Share, share_out
+from baton_serve.baton.up.plan import ProcessPlan, ServedModel, router_child, router_flags, worker_flags
+from baton_serve.baton.up.preflight import PreflightError
+from baton_serve.workers.settings import WorkerSettings
 
 #: Of a machine's memory, the part that all servers without GPU take together for their caches, and the most that one
 #: of them takes, GiB.

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import httpx
 
-from core.net.tls import own_certificate_context
-from router.settings import RouterSettings
+from baton_serve.core.net.tls import own_certificate_context
+from baton_serve.router.settings import RouterSettings
 
 #: The router learns of workers through the registry, a moment after they report that they are ready. It has no way to
 #: notify ``baton up`` of that, so it is asked at most this many times, with these pauses.

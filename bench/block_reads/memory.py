@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 
+from baton_serve.workers.rank.huge_pages import zeros_in_huge_pages
+from baton_serve.workers.transfer.mapped.addresses import bytes_at
+from baton_serve.workers.transfer.mapped.host_memory import HostMemory
+from baton_serve.workers.transfer.mapped.shared_file import SharedFile
 from bench.block_reads.findings import GPU
-from workers.rank.huge_pages import zeros_in_huge_pages
-from workers.transfer.mapped.addresses import bytes_at
-from workers.transfer.mapped.host_memory import HostMemory
-from workers.transfer.mapped.shared_file import SharedFile
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from workers.transfer.nixl.nixl_port import TransferAgent
+    from baton_serve.workers.transfer.nixl.nixl_port import TransferAgent
 
 
 class Pieces(Protocol):
@@ -64,8 +64,8 @@ class HostPieces:
 
     def new_agent(self, name: str) -> TransferAgent:
         # NIXL reads the environment when it is imported, so the caller has to have set it.
-        from workers.transfer.mapped.mapped_agent import MappedAgent
-        from workers.transfer.nixl.nixl_port import NixlAgent
+        from baton_serve.workers.transfer.mapped.mapped_agent import MappedAgent
+        from baton_serve.workers.transfer.nixl.nixl_port import NixlAgent
 
         return MappedAgent(NixlAgent(name), HostMemory(self._file))
 
@@ -93,12 +93,12 @@ class GpuPieces:
 
     def use_on_this_thread(self) -> None:
         """As a rank does."""
-        from workers.rank.device import use_on_this_thread
+        from baton_serve.workers.rank.device import use_on_this_thread
 
         use_on_this_thread(0)
 
     def new_agent(self, name: str) -> TransferAgent:
-        from workers.rank.gpu.agent import new_agent
+        from baton_serve.workers.rank.gpu.agent import new_agent
 
         return new_agent(self._tensor.device, name)
 

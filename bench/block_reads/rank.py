@@ -7,17 +7,17 @@ import secrets
 import time
 from typing import TYPE_CHECKING, Any
 
+from baton_serve.core.protocol.handshake import Shard
+from baton_serve.core.protocol.steps import Connect, Connected, Read, TransferReport
 from bench.rank_memory import rank_memory
-from core.protocol.handshake import Shard
-from core.protocol.steps import Connect, Connected, Read, TransferReport
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from baton_serve.core.protocol.handshake import RankMetadata
+    from baton_serve.workers.rank_protocol.transfer_options import TransferOptions
+    from baton_serve.workers.transfer.port import TransferEvent
     from bench.block_reads.memory import Pieces
-    from core.protocol.handshake import RankMetadata
-    from workers.rank_protocol.transfer_options import TransferOptions
-    from workers.transfer.port import TransferEvent
 
 #: Longest wait for an answer of block transfer, seconds.
 ANSWER_TIMEOUT_S = 60.0
@@ -28,7 +28,7 @@ class BenchRank:
 
     def __init__(self, cache: Pieces, options: TransferOptions | None = None) -> None:
         # NIXL reads the environment when it is imported, so the caller has to have set it.
-        from workers.transfer.rank_transfer import RankTransfer
+        from baton_serve.workers.transfer.rank_transfer import RankTransfer
 
         # The memory has to outlive the agent.
         self._cache = cache

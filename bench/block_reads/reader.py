@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
+from baton_serve.core.protocol.handshake import RankMetadata
+from baton_serve.core.ucx.environment import apply_ucx_environment
+from baton_serve.workers.rank_protocol.transfer_options import TransferOptions
 from bench.block_reads.findings import HOST, Case, Findings, Sample
 from bench.block_reads.memory import can_read, make_pieces
 from bench.block_reads.rank import BenchRank
-from core.protocol.handshake import RankMetadata
-from core.ucx.environment import apply_ucx_environment
-from workers.rank_protocol.transfer_options import TransferOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from baton.processes.child import ChildDiedError
-from baton.processes.vllm.connectors import BATON, STOCK, UNFENCED
-from baton.processes.vllm.program import VllmError, find_vllm
+from baton_serve.baton.processes.child import ChildDiedError
+from baton_serve.baton.processes.vllm.connectors import BATON, STOCK, UNFENCED
+from baton_serve.baton.processes.vllm.program import VllmError, find_vllm
 from bench.connector.cost import Costs, cost_shape, measure, ratios
 from bench.connector.pair import pair
 from bench.connector.stale_reads import NUM_AT_ONCE, StaleReads, shape_with
@@ -30,7 +30,7 @@ from bench.report.spread import spread
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from baton.processes.vllm.program import VllmProgram
+    from baton_serve.baton.processes.vllm.program import VllmProgram
     from bench.connector.stale_reads import Result
 
 OURS, THEIRS = "BatonConnector", "NixlConnector"

@@ -14,7 +14,7 @@ from bench.connector.pair import BLOCK_SIZE, PairShape, prompts
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from baton.processes.vllm.connectors import Connector
+    from baton_serve.baton.processes.vllm.connectors import Connector
     from bench.connector.pair import Pair
 
 #: Hand-offs of one round, one after the other, and those that run at the same time, for the throughput.

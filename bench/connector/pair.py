@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import httpx
 
-from baton.cluster.cluster import POLL_S, SHORT_KEPT, Cluster
-from baton.cluster.process import VllmSpec, stopped
-from baton.demo import MODEL_DIR, MODEL_NAME
-from baton.processes.vllm.connectors import BATON, Connector
-from baton.processes.vllm.extra_args import ExtraArgs
-from baton.processes.vllm.held_ports import HeldPorts
-from baton.processes.vllm.server import ServerPlace, ServerShare, VllmModel
-from core.protocol.handoff import ASK_PREFILL
+from baton_serve.baton.cluster.cluster import POLL_S, SHORT_KEPT, Cluster
+from baton_serve.baton.cluster.process import VllmSpec, stopped
+from baton_serve.baton.demo import MODEL_DIR, MODEL_NAME
+from baton_serve.baton.processes.vllm.connectors import BATON, Connector
+from baton_serve.baton.processes.vllm.extra_args import ExtraArgs
+from baton_serve.baton.processes.vllm.held_ports import HeldPorts
+from baton_serve.baton.processes.vllm.server import ServerPlace, ServerShare, VllmModel
+from baton_serve.core.protocol.handoff import ASK_PREFILL
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from baton.processes.vllm.program import VllmProgram
+    from baton_serve.baton.processes.vllm.program import VllmProgram
 
 BLOCK_SIZE = 32
 PATH = "/v1/completions"

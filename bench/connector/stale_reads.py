@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from bench.connector.pair import BLOCK_SIZE, PairShape, num_wrong, prompts
 
 if TYPE_CHECKING:
-    from baton.processes.vllm.connectors import Connector
+    from baton_serve.baton.processes.vllm.connectors import Connector
     from bench.connector.pair import Pair
 
 LEASE_DURATION_S = 6

@@ -11,8 +11,9 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from baton.processes.child import ChildDiedError
-from baton.processes.vllm.program import VllmError, VllmProgram, find_vllm
+from baton_serve.baton.processes.child import ChildDiedError
+from baton_serve.baton.processes.vllm.program import VllmError, VllmProgram, find_vllm
+from baton_serve.core.process.signals import on_signals
 from bench.engine import contexts, setups
 from bench.engine.result import summary, table
 from bench.engine.rounds import Cell, measure
@@ -20,7 +21,6 @@ from bench.models.sized import model_folder
 from bench.performance.page import markdown_table
 from bench.report.arguments import at_least, new_file
 from bench.report.model import Report
-from core.process.signals import on_signals
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine

@@ -12,13 +12,13 @@ from collections.abc import Callable
 from statistics import median
 from typing import TYPE_CHECKING
 
+from baton_serve.core.protocol.steps import NewSequence, Row, SamplingParams, Step
 from bench.models.sized import FOLDER, SIZES, model_folder
-from core.protocol.steps import NewSequence, Row, SamplingParams, Step
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from workers.rank.main import LoadedRank
+    from baton_serve.workers.rank.main import LoadedRank
 
 NUM_ADAPTERS = 4
 #: Of each adapter, whose matrices are in all linear layers.
@@ -72,8 +72,8 @@ def _make_adapter(model: Path, folder: Path) -> None:
 
 def load(name: str, adapters: dict[str, str], parent: Path = FOLDER) -> LoadedRank:
     """A rank in this process, on one thread in float32."""
-    from workers.rank import main, process
-    from workers.rank_protocol.spec import RankSpec
+    from baton_serve.workers.rank import main, process
+    from baton_serve.workers.rank_protocol.spec import RankSpec
 
     process.be_quiet()
     process.limit_threads(1)

@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING
 
+from baton_serve.core.protocol.steps import NewSequence, Row, SamplingParams, Step
 from bench.models.sized import MAX_POSITIONS, SIZES, model_folder
 from bench.report.model import Line, Plot, Table
 from bench.report.spread import number, spread
-from core.protocol.steps import NewSequence, Row, SamplingParams, Step
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from workers.rank.main import LoadedRank
+    from baton_serve.workers.rank.main import LoadedRank
 
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384, 32768)
 SIZE = SIZES["5M"]
@@ -52,8 +52,8 @@ def measure(runs: int, lengths: Sequence[int] = LENGTHS) -> list[Context]:
 
 
 def _load() -> LoadedRank:
-    from workers.rank import main, process
-    from workers.rank_protocol.spec import RankSpec
+    from baton_serve.workers.rank import main, process
+    from baton_serve.workers.rank_protocol.spec import RankSpec
 
     process.be_quiet()
     process.limit_threads(1)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
-    from baton.processes.vllm.program import VllmProgram
+    from baton_serve.baton.processes.vllm.program import VllmProgram
     from bench.engine.servers import Server
     from bench.engine.setups import Setup
 

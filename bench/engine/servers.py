@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from baton.cluster.process import ProcessSpec, in_time, make_child, stopped
-from baton.processes.child import ChildSpec
-from baton.processes.vllm.held_ports import HeldPorts
-from baton.processes.vllm.launcher import Launch
+from baton_serve.baton.cluster.process import ProcessSpec, in_time, make_child, stopped
+from baton_serve.baton.processes.child import ChildSpec
+from baton_serve.baton.processes.vllm.held_ports import HeldPorts
+from baton_serve.baton.processes.vllm.launcher import Launch
+from baton_serve.core.process.descendants import descendants_of
+from baton_serve.core.process.interpreter import python
 from bench.models.sized import MAX_POSITIONS, model_folder
-from core.process.descendants import descendants_of
-from core.process.interpreter import python
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from contextlib import AbstractContextManager
 
-    from baton.cluster.process import Startable
-    from baton.processes.child import Child
-    from baton.processes.vllm.program import VllmProgram
+    from baton_serve.baton.cluster.process import Startable
+    from baton_serve.baton.processes.child import Child
+    from baton_serve.baton.processes.vllm.program import VllmProgram
     from bench.engine.setups import Setup
 
 MODEL = "model"
@@ -68,7 +68,7 @@ class PlainVllm:
         argv += ["--dtype", self.setup.dtype, "--max-model-len", str(MAX_MODEL_LEN), "--disable-log-stats"]
         argv += [] if self.is_compiled else ["--enforce-eager"]
         launch = Launch(tuple(argv), f"http://127.0.0.1:{self.port}")
-        command = (*python("baton.processes.vllm.launcher"), msgspec.json.encode(launch).decode())
+        command = (*python("baton_serve.baton.processes.vllm.launcher"), msgspec.json.encode(launch).decode())
         return ChildSpec(name, command, self._environ())
 
     def _environ(self) -> dict[str, str]:

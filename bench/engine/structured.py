@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import orjson
 
+from baton_serve.core.protocol.steps import CompileGrammar, NewSequence, Row, SamplingParams, Step, Vocabulary
+from baton_serve.workers.grammar.notation import grammar_of
 from bench.models.sized import SIZES, model_folder
-from core.protocol.steps import CompileGrammar, NewSequence, Row, SamplingParams, Step, Vocabulary
-from workers.grammar.notation import grammar_of
 
 if TYPE_CHECKING:
-    from workers.rank.main import LoadedRank
+    from baton_serve.workers.rank.main import LoadedRank
 
 BATCH = 32
 STEPS = 48
@@ -52,8 +52,8 @@ def main() -> None:
 
 
 def _load(name: str, grammar: str) -> LoadedRank:
-    from workers.rank import main, process
-    from workers.rank_protocol.spec import RankSpec
+    from baton_serve.workers.rank import main, process
+    from baton_serve.workers.rank_protocol.spec import RankSpec
 
     folder = model_folder(SIZES[name])
     process.be_quiet()

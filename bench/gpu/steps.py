@@ -7,12 +7,12 @@ from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING
 
-from core.protocol.steps import NewSequence, Row, SamplingParams, Step
+from baton_serve.core.protocol.steps import NewSequence, Row, SamplingParams, Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from workers.rank.main import LoadedRank
+    from baton_serve.workers.rank.main import LoadedRank
 
 #: Steps of one run, of which the first is not counted: it is told the sequences.
 STEPS = 9

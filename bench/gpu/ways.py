@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from workers.rank_protocol.spec import RankSpec
+from baton_serve.workers.rank_protocol.spec import RankSpec
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from workers.rank.main import LoadedRank
+    from baton_serve.workers.rank.main import LoadedRank
 
 Attention = Literal["gather", "in-place"]
 Graphs = Literal["off", "on"]
@@ -36,7 +36,7 @@ def load_ways(folder: Path, max_num_seqs: int) -> dict[str, LoadedRank]:
 
 def load_way(spec: RankSpec) -> LoadedRank:
     """A rank in this process, which prints how it loads."""
-    from workers.rank import main, process
+    from baton_serve.workers.rank import main, process
 
     process.be_quiet()
     return main.load(spec, lambda _: None, lambda text: print(f"  {text}", flush=True))

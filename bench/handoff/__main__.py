@@ -11,8 +11,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from baton.processes.child import ChildDiedError
-from baton.processes.vllm.program import VllmError, find_vllm
+from baton_serve.baton.processes.child import ChildDiedError
+from baton_serve.baton.processes.vllm.program import VllmError, find_vllm
+from baton_serve.core.net.client.errors import CallError
+from baton_serve.core.net.client.http_client import HttpClient
 from bench.handoff.client import AnswerError
 from bench.handoff.result import report
 from bench.handoff.rounds import NUM_TOKENS, Results, fill, make_cells, run_cell, run_first_tokens
@@ -20,8 +22,6 @@ from bench.handoff.systems import baton, vllm
 from bench.models.words import make_model
 from bench.performance.page import markdown_table
 from bench.report.arguments import at_least, counts, new_file
-from core.net.client.errors import CallError
-from core.net.client.http_client import HttpClient
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 if TYPE_CHECKING:
-    from core.net.client.http_client import HttpClient
+    from baton_serve.core.net.client.http_client import HttpClient
 
 PATH = "/v1/completions"
 #: Longest wait for an answer, or for the next piece of one, seconds.

@@ -13,9 +13,9 @@ from bench.models.words import make_prompts
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from baton_serve.core.net.client.http_client import HttpClient
     from bench.handoff.client import Stream
     from bench.handoff.systems import Baton, System
-    from core.net.client.http_client import HttpClient
 
 #: Tokens of a whole answer: P's, D's first, and enough others to know what a step of D takes.
 NUM_TOKENS = 10

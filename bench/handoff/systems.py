@@ -11,12 +11,12 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from baton.cluster.cluster import Cluster
-from baton.cluster.process import ROUTER, ProcessSpec, VllmSpec
-from baton.processes.vllm.extra_args import ExtraArgs
-from baton.processes.vllm.held_ports import HeldPorts
-from baton.processes.vllm.program import find_vllm
-from baton.processes.vllm.server import ServerPlace, ServerShare, VllmModel
+from baton_serve.baton.cluster.cluster import Cluster
+from baton_serve.baton.cluster.process import ROUTER, ProcessSpec, VllmSpec
+from baton_serve.baton.processes.vllm.extra_args import ExtraArgs
+from baton_serve.baton.processes.vllm.held_ports import HeldPorts
+from baton_serve.baton.processes.vllm.program import find_vllm
+from baton_serve.baton.processes.vllm.server import ServerPlace, ServerShare, VllmModel
 from bench.handoff.client import ask, stream
 from bench.models.words import CONTEXT_TOKENS, NAME
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
     from pathlib import Path
 
+    from baton_serve.core.net.client.http_client import HttpClient
     from bench.handoff.client import Stream
-    from core.net.client.http_client import HttpClient
 
 MAX_NUM_SEQS = 16
 BLOCK_SIZE = 16

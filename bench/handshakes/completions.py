@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from baton.demo import MODEL_NAME
+from baton_serve.baton.demo import MODEL_NAME
+from baton_serve.core.protocol.handoff import KVTransferParams
 from bench.decode_worker import HOST
-from core.protocol.handoff import KVTransferParams
 
 if TYPE_CHECKING:
     import random

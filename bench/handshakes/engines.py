@@ -15,7 +15,7 @@ from bench.decode_worker import HOST
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from core.protocol.handshake import Handshake
+    from baton_serve.core.protocol.handshake import Handshake
 
 #: Processes that the engines share.
 NUM_HELPERS = 2

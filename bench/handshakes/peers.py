@@ -15,10 +15,10 @@ import sys
 import msgspec
 import numpy as np
 
+from baton_serve.core.protocol.handshake import RankMetadata
+from baton_serve.core.ucx.environment import apply_ucx_environment
+from baton_serve.workers.handshake.server import handshake_bytes
 from bench.rank_memory import rank_memory
-from core.protocol.handshake import RankMetadata
-from core.ucx.environment import apply_ucx_environment
-from workers.handshake.server import handshake_bytes
 
 NUM_BLOCKS = 16
 
@@ -27,7 +27,7 @@ class StandInEngine:
     """One prefill engine of one rank, shaped like the rank that will read from it."""
 
     def __init__(self, reader: RankMetadata) -> None:
-        from workers.transfer.rank_transfer import RankTransfer
+        from baton_serve.workers.transfer.rank_transfer import RankTransfer
 
         self.engine_id = secrets.token_hex(16)
         self._cache = np.zeros((NUM_BLOCKS, reader.block_bytes), dtype=np.uint8)

@@ -19,8 +19,8 @@ from bench.handshakes.engines import bad_engines, engines
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from baton_serve.core.protocol.status import Ready
     from bench.handshakes.engines import MetEngine
-    from core.protocol.status import Ready
 
 #: Engines that misbehave: one accepts and never answers, and the port of the other one refuses connections.
 NUM_BAD = 2

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import redis
 
-from core.leases.in_redis.keys import leases_key
+from baton_serve.core.leases.in_redis.keys import leases_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

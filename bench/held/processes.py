@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import msgspec
 
-from baton.cluster.cluster import Cluster
-from baton.cluster.process import ROUTER, ProcessSpec
+from baton_serve.baton.cluster.cluster import Cluster
+from baton_serve.baton.cluster.process import ROUTER, ProcessSpec
+from baton_serve.core.net.served.config import raise_descriptor_limit
+from baton_serve.core.process.descendants import descendants_of
 from bench.held.stubs.clients import ClientsSpec, ClientsStats
 from bench.held.stubs.decode import DecodeSpec, DecodeStats
 from bench.held.stubs.prefill import PrefillSpec, PrefillStats
-from core.net.served.config import raise_descriptor_limit
-from core.process.descendants import descendants_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from baton.cluster.process import Flags
+    from baton_serve.baton.cluster.process import Flags
 
 STOP_TIMEOUT_S = 5.0
 #: Connections of one process, where the system allows more descriptors than that.

@@ -6,7 +6,7 @@ import shutil
 from functools import partial
 from typing import TYPE_CHECKING
 
-from baton.demo import MODEL_DIR
+from baton_serve.baton.demo import MODEL_DIR
 from bench.models.llama import LlamaSize, make_llama
 from bench.performance.machine import ROOT
 

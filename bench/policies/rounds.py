@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 import httpx
 
-from baton.demo import MODEL_NAME
+from baton_serve.baton.demo import MODEL_NAME
 from bench.cluster import client, counters, router, workers
 from bench.policies.workload import conversations
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from baton.cluster.cluster import Cluster
+    from baton_serve.baton.cluster.cluster import Cluster
     from bench.policies.workload import Conversation
 
 PAIRS = [

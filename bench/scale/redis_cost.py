@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from baton.processes.embedded_redis import EmbeddedRedis
-from core.leases.ids import new_id
-from core.leases.in_redis.store import RedisLeaseStore
-from core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
-from core.registry.announcement import WORKERS
-from core.registry.redis_registry import RedisRegistry
+from baton_serve.baton.processes.embedded_redis import EmbeddedRedis
+from baton_serve.core.leases.ids import new_id
+from baton_serve.core.leases.in_redis.store import RedisLeaseStore
+from baton_serve.core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
+from baton_serve.core.registry.announcement import WORKERS
+from baton_serve.core.registry.redis_registry import RedisRegistry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

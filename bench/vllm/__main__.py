@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 
 import httpx
 
-from baton.demo import MODEL_NAME
-from baton.processes.child import ChildDiedError
-from baton.processes.vllm.held_ports import HeldPorts
-from baton.processes.vllm.program import VllmError
+from baton_serve.baton.demo import MODEL_NAME
+from baton_serve.baton.processes.child import ChildDiedError
+from baton_serve.baton.processes.vllm.held_ports import HeldPorts
+from baton_serve.baton.processes.vllm.program import VllmError
 from bench.report.arguments import at_least, new_file
 from bench.vllm.client import PATH
 from bench.vllm.result import RoundResult, as_json, result_of, table

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from baton.demo import MODEL_NAME
+from baton_serve.baton.demo import MODEL_NAME
 
 if TYPE_CHECKING:
     from bench.vllm.traffic import Asked

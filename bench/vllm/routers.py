@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 import httpx
 
-from baton.demo import MODEL_NAME
-from baton.processes.child import COMMAND
+from baton_serve.baton.demo import MODEL_NAME
+from baton_serve.baton.processes.child import COMMAND
+from baton_serve.core.process.parent_death import die_with_parent
 from bench.vllm.client import PATH
 from bench.vllm.servers import D_MAX_NUM_SEQS, LEASE_DURATION_S
-from core.process.parent_death import die_with_parent
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping

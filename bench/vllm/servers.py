@@ -5,13 +5,13 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, asynccontextmanager
 from typing import TYPE_CHECKING
 
-from baton.cluster.cluster import Cluster
-from baton.cluster.process import VllmSpec, stopped
-from baton.demo import MODEL_DIR, MODEL_NAME
-from baton.processes.vllm.extra_args import ExtraArgs
-from baton.processes.vllm.held_ports import HeldPorts
-from baton.processes.vllm.program import find_vllm
-from baton.processes.vllm.server import ServerPlace, ServerShare, VllmModel
+from baton_serve.baton.cluster.cluster import Cluster
+from baton_serve.baton.cluster.process import VllmSpec, stopped
+from baton_serve.baton.demo import MODEL_DIR, MODEL_NAME
+from baton_serve.baton.processes.vllm.extra_args import ExtraArgs
+from baton_serve.baton.processes.vllm.held_ports import HeldPorts
+from baton_serve.baton.processes.vllm.program import find_vllm
+from baton_serve.baton.processes.vllm.server import ServerPlace, ServerShare, VllmModel
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

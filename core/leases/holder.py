@@ -18,8 +18,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from core.leases.holder_state import NEXT, PINNING, DuplicateLeaseError, HolderEvent, HolderState, NotHeldError
-from core.leases.store import LeaseState, LeaseStatus
+from baton_serve.core.leases.holder_state import (
+    NEXT,
+    PINNING,
+    DuplicateLeaseError,
+    HolderEvent,
+    HolderState,
+    NotHeldError,
+)
+from baton_serve.core.leases.store import LeaseState, LeaseStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

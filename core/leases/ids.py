@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 
-from core.protocol.id_syntax import KEY_ID
+from baton_serve.core.protocol.id_syntax import KEY_ID
 
 MAX_DURATION_MS = 86_400_000
 

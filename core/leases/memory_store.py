@@ -6,14 +6,14 @@ import threading
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from core.leases.ids import check_duration, check_id
-from core.leases.model import LeaseTable
-from core.process.clock import monotonic_ms
+from baton_serve.core.leases.ids import check_duration, check_id
+from baton_serve.core.leases.model import LeaseTable
+from baton_serve.core.process.clock import monotonic_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from core.leases.store import LeaseStatus, LeaseStoreError
+    from baton_serve.core.leases.store import LeaseStatus, LeaseStoreError
 
 
 class MemoryLeaseStore:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from core.leases.store import LeaseState, LeaseStatus
+from baton_serve.core.leases.store import LeaseState, LeaseStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -23,12 +23,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from core.leases.store import LeaseState
+from baton_serve.core.leases.store import LeaseState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from core.leases.store import LeaseStatus
+    from baton_serve.core.leases.store import LeaseStatus
 
 #: The longest time in ms between two calls while the store does not answer or does not know a lease.
 RETRY_MS = 500

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     from starlette.types import Send
 
-    from core.protocol.errors import ApiError
+    from baton_serve.core.protocol.errors import ApiError
 
 Header = tuple[bytes, bytes]
 

@@ -8,8 +8,8 @@ from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from core.net.answers import retry_after
-from core.protocol.errors import ApiError
+from baton_serve.core.net.answers import retry_after
+from baton_serve.core.protocol.errors import ApiError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from core.process.settings import ProcessSettings
+    from baton_serve.core.process.settings import ProcessSettings
 
 logger = logging.getLogger(__name__)
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from core.net.client.connection import Connection
-from core.net.client.errors import CallError, ConnectionLost, NotHttp
-from core.protocol.addresses import is_host
-from core.protocol.vllm_handshake import (
+from baton_serve.core.net.client.connection import Connection
+from baton_serve.core.net.client.errors import CallError, ConnectionLost, NotHttp
+from baton_serve.core.protocol.addresses import is_host
+from baton_serve.core.protocol.vllm_handshake import (
     CHALLENGE_PATH,
     NONCE,
     NotProvenError,

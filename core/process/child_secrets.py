@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal
 
-from core.process.settings import SECRET
+from baton_serve.core.process.settings import SECRET
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

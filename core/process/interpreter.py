@@ -13,8 +13,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-#: The folder with Baton's packages: a checkout, or the folder into which pip installs.
-ROOT = Path(__file__).parents[2]
+#: The folder with Baton's package: a checkout, or the folder into which pip installs.
+ROOT = Path(__file__).parents[3]
 VARIABLE = "PYTHONPATH"
 #: The same as ``-P``, for interpreters that a child starts itself.
 SAFE_PATH = {"PYTHONSAFEPATH": "1"}

@@ -28,8 +28,8 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from core.protocol.addresses import check_redis_url, has_password, own_host, with_password
-from core.protocol.openai.json_body import MAX_STOP_STRINGS, MORE_NODES, NODES_PER_MESSAGE, BodyLimits
+from baton_serve.core.protocol.addresses import check_redis_url, has_password, own_host, with_password
+from baton_serve.core.protocol.openai.json_body import MAX_STOP_STRINGS, MORE_NODES, NODES_PER_MESSAGE, BodyLimits
 
 #: Settings that mean the same in every process, so that the file gives them once for all.
 SHARED = frozenset(

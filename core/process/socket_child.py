@@ -7,7 +7,7 @@ import os
 import socket
 from typing import TYPE_CHECKING
 
-from core.process.interpreter import python, with_import_path
+from baton_serve.core.process.interpreter import python, with_import_path
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process

@@ -7,10 +7,10 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from core.protocol.status import Failed, encode
+from baton_serve.core.protocol.status import Failed, encode
 
 if TYPE_CHECKING:
-    from core.protocol.status import Status
+    from baton_serve.core.protocol.status import Status
 
 
 class StatusPipe:

@@ -17,5 +17,5 @@ def version() -> str:
 
 def is_compiled() -> bool:
     """Whether the hot modules of this router are compiled."""
-    found = util.find_spec("core.net.deadlines")
+    found = util.find_spec("baton_serve.core.net.deadlines")
     return found is not None and not str(found.origin).endswith(".py")

@@ -9,7 +9,7 @@ import re
 
 import msgspec
 
-from core.protocol.id_syntax import REQUEST_ID
+from baton_serve.core.protocol.id_syntax import REQUEST_ID
 
 HEADER = "x-baton-choice"
 _VALUE = re.compile(rf"({REQUEST_ID.pattern}) (0|[1-9][0-9]{{0,5}}) (0|[1-9][0-9]{{0,14}})")

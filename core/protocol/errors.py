@@ -25,7 +25,7 @@ from typing import Any
 
 import msgspec
 
-from core.protocol.excerpts import excerpt
+from baton_serve.core.protocol.excerpts import excerpt
 
 
 class ApiError(Exception):

@@ -18,7 +18,7 @@ import secrets
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from core.protocol.router import RouterRecord
+    from baton_serve.core.protocol.router import RouterRecord
 
 #: The path, without the nonce at its end.
 HELLO_PATH = "/internal/hello/"

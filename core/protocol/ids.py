@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from core.protocol.excerpts import excerpt
+from baton_serve.core.protocol.excerpts import excerpt
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

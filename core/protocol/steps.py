@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import msgspec
 
-from core.protocol.handshake import Compatibility, RankMetadata
+from baton_serve.core.protocol.handshake import Compatibility, RankMetadata
 
 
 class SamplingParams(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):

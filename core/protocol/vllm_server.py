@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import msgspec
 
-from core.protocol.worker import Role, WorkerLoad
+from baton_serve.core.protocol.worker import Role, WorkerLoad
 
 
 class VllmRecord(msgspec.Struct, kw_only=True, frozen=True):

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
 
-from core.protocol.addresses import MAX_URL_CHARS, is_host, worker_url
-from core.protocol.id_syntax import KEY_ID
+from baton_serve.core.protocol.addresses import MAX_URL_CHARS, is_host, worker_url
+from baton_serve.core.protocol.id_syntax import KEY_ID
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Generic, Protocol, TypeVar, cast
 
 import msgspec
 
-from core.protocol.id_syntax import KEY_ID
-from core.protocol.router import RouterRecord
-from core.protocol.vllm_server import VllmStatus
-from core.protocol.worker import WorkerStatus
-from core.registry.entry_checks import ImpossibleError, check_router, check_vllm_server, check_worker
+from baton_serve.core.protocol.id_syntax import KEY_ID
+from baton_serve.core.protocol.router import RouterRecord
+from baton_serve.core.protocol.vllm_server import VllmStatus
+from baton_serve.core.protocol.worker import WorkerStatus
+from baton_serve.core.registry.entry_checks import ImpossibleError, check_router, check_vllm_server, check_worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable

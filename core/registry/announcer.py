@@ -7,14 +7,14 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING, Generic
 
-from core.process.task_end import end_task
-from core.registry.announcement import EntryT
-from core.registry.store import RegistryError
+from baton_serve.core.process.task_end import end_task
+from baton_serve.core.registry.announcement import EntryT
+from baton_serve.core.registry.store import RegistryError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from core.registry.store import Registry
+    from baton_serve.core.registry.store import Registry
 
 logger = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from core.process.log_pace import OncePerMinute
+from baton_serve.core.process.log_pace import OncePerMinute
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from core.protocol.addresses import is_host, worker_url
-from core.protocol.id_syntax import KEY_ID
-from core.protocol.worker import MAX_ADAPTERS
+from baton_serve.core.protocol.addresses import is_host, worker_url
+from baton_serve.core.protocol.id_syntax import KEY_ID
+from baton_serve.core.protocol.worker import MAX_ADAPTERS
 
 if TYPE_CHECKING:
-    from core.protocol.router import RouterRecord
-    from core.protocol.vllm_server import VllmStatus
-    from core.protocol.worker import WorkerLoad, WorkerStatus
+    from baton_serve.core.protocol.router import RouterRecord
+    from baton_serve.core.protocol.vllm_server import VllmStatus
+    from baton_serve.core.protocol.worker import WorkerLoad, WorkerStatus
 
 #: Characters of a model's name, a hash, a group.
 MAX_TEXT_CHARS = 512

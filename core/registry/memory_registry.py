@@ -7,14 +7,14 @@ import contextlib
 from collections import Counter
 from typing import TYPE_CHECKING, Generic
 
-from core.process.clock import monotonic_ms
-from core.registry.announcement import EntryT
-from core.registry.store import REPEAT_MS
+from baton_serve.core.process.clock import monotonic_ms
+from baton_serve.core.registry.announcement import EntryT
+from baton_serve.core.registry.store import REPEAT_MS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from core.registry.announcement import Kind
+    from baton_serve.core.registry.announcement import Kind
 
 
 class MemoryRegistry(Generic[EntryT]):

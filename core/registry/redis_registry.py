@@ -14,20 +14,20 @@ import redis.asyncio
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from core.process.clock import monotonic_ms
-from core.redis_client import aclose, connect
-from core.registry.announcement import MAX_BYTES, EntryT, NotAnAnnouncementError, encode
-from core.registry.complaints import Complaints, printable
-from core.registry.signature import UntrustedError, sign, verify
-from core.registry.store import REPEAT_MS, RegistryError
-from core.registry.view import RegistryView
+from baton_serve.core.process.clock import monotonic_ms
+from baton_serve.core.redis_client import aclose, connect
+from baton_serve.core.registry.announcement import MAX_BYTES, EntryT, NotAnAnnouncementError, encode
+from baton_serve.core.registry.complaints import Complaints, printable
+from baton_serve.core.registry.signature import UntrustedError, sign, verify
+from baton_serve.core.registry.store import REPEAT_MS, RegistryError
+from baton_serve.core.registry.view import RegistryView
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 
     from redis.asyncio.client import PubSub
 
-    from core.registry.announcement import Announcement, Kind
+    from baton_serve.core.registry.announcement import Announcement, Kind
 
 logger = logging.getLogger(__name__)
 

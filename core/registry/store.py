@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
-from core.registry.announcement import EntryT
+from baton_serve.core.registry.announcement import EntryT
 
 if TYPE_CHECKING:
     from collections import Counter

@@ -8,12 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic
 
-from core.registry.announcement import EntryT
+from baton_serve.core.registry.announcement import EntryT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from core.registry.announcement import Announcement
+    from baton_serve.core.registry.announcement import Announcement
 
 #: Processes remembered at most: more than there are in any deployment. Any program that may publish could announce
 #: more.

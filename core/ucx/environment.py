@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from core.ucx.network import interface_of, rdma_ports, resolve
+from baton_serve.core.ucx.network import interface_of, rdma_ports, resolve
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping

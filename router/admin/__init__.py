@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Depends
 
-from router.admin.ended import ended_routes
-from router.admin.leases import lease_routes
-from router.admin.request_view import RequestView, view_request
-from router.admin.requests import request_routes
-from router.admin.routers import router_routes
-from router.admin.worker_view import HandshakesView, WorkerView, view_worker
-from router.admin.workers import worker_routes
+from baton_serve.router.admin.ended import ended_routes
+from baton_serve.router.admin.leases import lease_routes
+from baton_serve.router.admin.request_view import RequestView, view_request
+from baton_serve.router.admin.requests import request_routes
+from baton_serve.router.admin.routers import router_routes
+from baton_serve.router.admin.worker_view import HandshakesView, WorkerView, view_worker
+from baton_serve.router.admin.workers import worker_routes
 
 if TYPE_CHECKING:
-    from router.admin.lease_view import LeaseListing
-    from router.edge.auth import AdminKeys
-    from router.services import Services
+    from baton_serve.router.admin.lease_view import LeaseListing
+    from baton_serve.router.edge.auth import AdminKeys
+    from baton_serve.router.services import Services
 
 __all__ = ["HandshakesView", "RequestView", "WorkerView", "admin_router", "view_request", "view_worker"]
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, model_validator
 from pydantic_core import PydanticCustomError
 
-from core.protocol.openai.objects import MAX_KEYS
+from baton_serve.core.protocol.openai.objects import MAX_KEYS
 
 
 def _whole(text: str) -> str:

@@ -9,10 +9,10 @@ import msgspec
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
-from router.admin.fan_out import FromAllRouters, ask_all
+from baton_serve.router.admin.fan_out import FromAllRouters, ask_all
 
 if TYPE_CHECKING:
-    from router.services import Services
+    from baton_serve.router.services import Services
 
 Outcome = Literal["done", "failed", "aborted"]
 

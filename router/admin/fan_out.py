@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field, ValidationError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from router.peers.port import PeerAnswer, PeerRouters
+    from baton_serve.router.peers.port import PeerAnswer, PeerRouters
 
 log = logging.getLogger("baton.router")
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
 
-from core.protocol.errors import ApiError, BadRequestError, ConflictError, NotFoundError, UpstreamError
-from core.protocol.ids import (
+from baton_serve.core.protocol.errors import ApiError, BadRequestError, ConflictError, NotFoundError, UpstreamError
+from baton_serve.core.protocol.ids import (
     SHORT_CHARS,
     IdAmbiguous,
     IdError,
@@ -19,14 +19,14 @@ from core.protocol.ids import (
     request_of,
     resolve,
 )
-from core.protocol.request_ids import is_request_id
-from router.admin.fan_out import ask_all
+from baton_serve.core.protocol.request_ids import is_request_id
+from baton_serve.router.admin.fan_out import ask_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from router.pool import Worker, WorkerPool
-    from router.services import Services
+    from baton_serve.router.pool import Worker, WorkerPool
+    from baton_serve.router.services import Services
 
 #: Matches beginnings of request ids. Other routers are asked only about text that matches.
 _BEGINNING = re.compile("[0-9a-f]{1,31}")

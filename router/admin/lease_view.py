@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, Field
 
-from core.leases.store import LeaseState, LeaseStoreError, LeaseStoreUnreachableError
-from core.protocol.errors import UnavailableError
+from baton_serve.core.leases.store import LeaseState, LeaseStoreError, LeaseStoreUnreachableError
+from baton_serve.core.protocol.errors import UnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from core.leases.store import LeaseStatus, LeaseStore
+    from baton_serve.core.leases.store import LeaseStatus, LeaseStore
 
 logger = logging.getLogger(__name__)
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import APIRouter
 from pydantic import Field
 
-from router.admin.fan_out import FromAllRouters, ask_all
-from router.admin.ids import known_or_given
-from router.admin.lease_view import LeaseView, view_leases
-from router.admin.local import LocalKeepers, local_keepers
+from baton_serve.router.admin.fan_out import FromAllRouters, ask_all
+from baton_serve.router.admin.ids import known_or_given
+from baton_serve.router.admin.lease_view import LeaseView, view_leases
+from baton_serve.router.admin.local import LocalKeepers, local_keepers
 
 if TYPE_CHECKING:
-    from router.admin.lease_view import LeaseListing
-    from router.services import Services
+    from baton_serve.router.admin.lease_view import LeaseListing
+    from baton_serve.router.services import Services
 
 
 class LeaseList(FromAllRouters):

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Self
 from pydantic import BaseModel, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from core.protocol.errors import CancelledByAdminError
-from router.admin.bodies import StrictBody, Text
-from router.admin.request_view import RequestView, view_request
-from router.request.states import State
+from baton_serve.core.protocol.errors import CancelledByAdminError
+from baton_serve.router.admin.bodies import StrictBody, Text
+from baton_serve.router.admin.request_view import RequestView, view_request
+from baton_serve.router.request.states import State
 
 if TYPE_CHECKING:
-    from router.request.facts import RequestFacts
-    from router.services import Services
+    from baton_serve.router.request.facts import RequestFacts
+    from baton_serve.router.services import Services
 
 
 class LocalRequests(BaseModel):

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, Field
 
-from core.protocol.request_ids import owner_of
-from router.request.states import State
+from baton_serve.core.protocol.request_ids import owner_of
+from baton_serve.router.request.states import State
 
 if TYPE_CHECKING:
-    from router.request.facts import RequestFacts
+    from baton_serve.router.request.facts import RequestFacts
 
 
 class RequestView(BaseModel):

@@ -7,11 +7,11 @@ from urllib.parse import quote
 
 from fastapi import APIRouter
 
-from core.protocol.errors import BadRequestError, NotFoundError, UpstreamError
-from core.protocol.request_ids import owner_of
-from router.admin.fan_out import FromAllRouters, ask_all
-from router.admin.ids import one_request, worker_or_given
-from router.admin.local import (
+from baton_serve.core.protocol.errors import BadRequestError, NotFoundError, UpstreamError
+from baton_serve.core.protocol.request_ids import owner_of
+from baton_serve.router.admin.fan_out import FromAllRouters, ask_all
+from baton_serve.router.admin.ids import one_request, worker_or_given
+from baton_serve.router.admin.local import (
     AbortFilter,
     LocalAborted,
     LocalRequests,
@@ -21,7 +21,7 @@ from router.admin.local import (
 )
 
 if TYPE_CHECKING:
-    from router.services import Services
+    from baton_serve.router.services import Services
 
 
 class RequestList(LocalRequests, FromAllRouters):

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
-from router.admin.fan_out import ask_all
+from baton_serve.router.admin.fan_out import ask_all
 
 if TYPE_CHECKING:
-    from router.services import Services
+    from baton_serve.router.services import Services
 
 
 class RouterView(BaseModel):

@@ -12,16 +12,16 @@ from urllib.parse import urlsplit
 from fastapi import APIRouter
 from pydantic import BaseModel, Field, ValidationError, field_validator
 
-from core.protocol.addresses import MAX_URL_CHARS
-from core.protocol.worker import Role
-from core.protocol.worker_address import WorkerAddress, worker_address
-from router.admin.bodies import StrictBody, Text
-from router.admin.fan_out import ask_all
+from baton_serve.core.protocol.addresses import MAX_URL_CHARS
+from baton_serve.core.protocol.worker import Role
+from baton_serve.core.protocol.worker_address import WorkerAddress, worker_address
+from baton_serve.router.admin.bodies import StrictBody, Text
+from baton_serve.router.admin.fan_out import ask_all
 
 if TYPE_CHECKING:
-    from router.peers.links import LinkedPeers
-    from router.pool import Worker, WorkerPool
-    from router.services import Services
+    from baton_serve.router.peers.links import LinkedPeers
+    from baton_serve.router.pool import Worker, WorkerPool
+    from baton_serve.router.services import Services
 
 log = logging.getLogger("baton.router")
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from core.net.client.errors import CallError
-from core.protocol.errors import UpstreamError
-from router.upstream.worker_errors import from_worker
+from baton_serve.core.net.client.errors import CallError
+from baton_serve.core.protocol.errors import UpstreamError
+from baton_serve.router.upstream.worker_errors import from_worker
 
 if TYPE_CHECKING:
-    from router.pool import Worker
-    from router.services import Services
+    from baton_serve.router.pool import Worker
+    from baton_serve.router.services import Services
 
 CALL_TIMEOUT_S = 5.0
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pydantic import BaseModel, Field
 
-from core.protocol.worker import Role
-from router.pool import EngineKind, Worker
-from router.pool.breaker import BreakerState
+from baton_serve.core.protocol.worker import Role
+from baton_serve.router.pool import EngineKind, Worker
+from baton_serve.router.pool.breaker import BreakerState
 
 #: The problem of a worker that announces itself and has not done so of late.
 OLD_NUMBERS = "It has announced nothing for some seconds, so its numbers are old. Can it and this router reach Redis?"

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
-from core.protocol.errors import BadRequestError, ConflictError
-from router.admin.fan_out import FromAllRouters
-from router.admin.ids import one_lost, one_worker
-from router.admin.shared_workers import Forgotten, LeftOut, NewWorker, add_worker, is_known, tell_others
-from router.admin.worker_calls import tell_worker
-from router.admin.worker_view import WorkerView, view_worker
-from router.pool.lost import LostWorker
+from baton_serve.core.protocol.errors import BadRequestError, ConflictError
+from baton_serve.router.admin.fan_out import FromAllRouters
+from baton_serve.router.admin.ids import one_lost, one_worker
+from baton_serve.router.admin.shared_workers import Forgotten, LeftOut, NewWorker, add_worker, is_known, tell_others
+from baton_serve.router.admin.worker_calls import tell_worker
+from baton_serve.router.admin.worker_view import WorkerView, view_worker
+from baton_serve.router.pool.lost import LostWorker
 
 if TYPE_CHECKING:
-    from core.protocol.worker_address import WorkerAddress
-    from router.pool import Worker, WorkerPool
-    from router.services import Services
+    from baton_serve.core.protocol.worker_address import WorkerAddress
+    from baton_serve.router.pool import Worker, WorkerPool
+    from baton_serve.router.services import Services
 
 #: Ids of static workers are their URLs, so they may contain slashes.
 _ONE = "/workers/{worker_id:path}"

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from router.dashboard.history import NUM_STEPS
-from router.dashboard.merged_history import MergedHistory, position
-from router.dashboard.schema import LiveRouter
-from router.dashboard.share import RouterShare
+from baton_serve.router.dashboard.history import NUM_STEPS
+from baton_serve.router.dashboard.merged_history import MergedHistory, position
+from baton_serve.router.dashboard.schema import LiveRouter
+from baton_serve.router.dashboard.share import RouterShare
 
 if TYPE_CHECKING:
-    from router.dashboard.recorder import HistoryRecorder
-    from router.peers.port import PeerAnswer
-    from router.services import Services
+    from baton_serve.router.dashboard.recorder import HistoryRecorder
+    from baton_serve.router.peers.port import PeerAnswer
+    from baton_serve.router.services import Services
 
 #: Path on the internal port at which a router answers with its share.
 PATH = "/internal/live"

@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING
 import msgspec
 from starlette.responses import Response
 
-from core.net.served.connection import DROP
-from router.dashboard.fan_out import FanOut
-from router.dashboard.share import local_share
-from router.dashboard.snapshot import columns, merge
+from baton_serve.core.net.served.connection import DROP
+from baton_serve.router.dashboard.fan_out import FanOut
+from baton_serve.router.dashboard.share import local_share
+from baton_serve.router.dashboard.snapshot import columns, merge
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from starlette.types import Receive, Scope, Send
 
-    from router.dashboard.recorder import HistoryRecorder
-    from router.dashboard.schema import Snapshot
-    from router.services import Services
+    from baton_serve.router.dashboard.recorder import HistoryRecorder
+    from baton_serve.router.dashboard.schema import Snapshot
+    from baton_serve.router.services import Services
 
 #: Seconds between two samples of the state, and so the least time between two events.
 PERIOD_S = 0.5

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from router.dashboard.history import STEP_S, Step, Summed, summarize
+from baton_serve.router.dashboard.history import STEP_S, Step, Summed, summarize
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from router.dashboard.history import History
+    from baton_serve.router.dashboard.history import History
 
 #: Steps by which an alignment may be wrong before it is corrected; more than the half step of rounding.
 MAX_DRIFT = 0.75

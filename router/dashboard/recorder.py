@@ -6,16 +6,16 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from router.dashboard.history import STEP_S, HistogramCounts, History, Totals
-from router.request.states import State
+from baton_serve.router.dashboard.history import STEP_S, HistogramCounts, History, Totals
+from baton_serve.router.request.states import State
 
 if TYPE_CHECKING:
     from collections import Counter
 
-    from router.dashboard.history import Bounds
-    from router.metrics.buckets import Buckets
-    from router.metrics.metrics import Metrics
-    from router.services import Services
+    from baton_serve.router.dashboard.history import Bounds
+    from baton_serve.router.metrics.buckets import Buckets
+    from baton_serve.router.metrics.metrics import Metrics
+    from baton_serve.router.services import Services
 
 #: Names of histograms in ``Totals.times``, in addition to those of the phases, which are named after the states.
 TTFT, ITL = "ttft", "itl"

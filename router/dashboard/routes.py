@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 from fastapi import APIRouter, Depends, Query, Request, Response
 
-from router.dashboard.history import NUM_STEPS
-from router.dashboard.live import LiveSnapshots, LiveStream
-from router.dashboard.share import local_share
-from router.pages.files import add_file, packaged
-from router.pages.policy import headers
+from baton_serve.router.dashboard.history import NUM_STEPS
+from baton_serve.router.dashboard.live import LiveSnapshots, LiveStream
+from baton_serve.router.dashboard.share import local_share
+from baton_serve.router.pages.files import add_file, packaged
+from baton_serve.router.pages.policy import headers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from router.dashboard.recorder import HistoryRecorder
-    from router.edge.auth import AdminKeys
-    from router.services import Services
+    from baton_serve.router.dashboard.recorder import HistoryRecorder
+    from baton_serve.router.edge.auth import AdminKeys
+    from baton_serve.router.services import Services
 
 _SCRIPTS = (
     "ask.js",
@@ -87,4 +87,4 @@ async def _slash(_: Request) -> Response:
 
 def page_file(name: str) -> bytes:
     """One file of the page."""
-    return packaged("router.dashboard", "page", name)
+    return packaged("baton_serve.router.dashboard", "page", name)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from router.pool.lost import LostWorker
-from router.request.ended import EndedRequest
+from baton_serve.router.pool.lost import LostWorker
+from baton_serve.router.request.ended import EndedRequest
 
 
 class Blocks(msgspec.Struct, frozen=True):

@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from router.dashboard.history import Step
-from router.dashboard.merged_history import position
-from router.dashboard.schema import Blocks, Handshakes, LiveRequest, LiveWorker, Queue, Queues
-from router.pool.lost import LostWorker
-from router.request.ended import MAX_ERROR_CHARS, MAX_TEXT_CHARS, EndedRequest
-from router.request.states import State
+from baton_serve.router.dashboard.history import Step
+from baton_serve.router.dashboard.merged_history import position
+from baton_serve.router.dashboard.schema import Blocks, Handshakes, LiveRequest, LiveWorker, Queue, Queues
+from baton_serve.router.pool.lost import LostWorker
+from baton_serve.router.request.ended import MAX_ERROR_CHARS, MAX_TEXT_CHARS, EndedRequest
+from baton_serve.router.request.states import State
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from router.dashboard.recorder import HistoryRecorder
-    from router.pool import Worker
-    from router.request.facts import RequestFacts
-    from router.services import Services
+    from baton_serve.router.dashboard.recorder import HistoryRecorder
+    from baton_serve.router.pool import Worker
+    from baton_serve.router.request.facts import RequestFacts
+    from baton_serve.router.services import Services
 
 T = TypeVar("T")
 

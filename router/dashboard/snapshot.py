@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from router.dashboard.history import STEP_S, Summed
-from router.dashboard.recorder import ITL, TTFT
-from router.dashboard.schema import LiveHistory, LiveRouter, LiveWorker, Queue, Queues, Snapshot, TimeLines
-from router.dashboard.share import MAX_ENDED, oldest_and_newest
-from router.metrics.metrics import PHASES
-from router.request.states import LIVE
+from baton_serve.router.dashboard.history import STEP_S, Summed
+from baton_serve.router.dashboard.recorder import ITL, TTFT
+from baton_serve.router.dashboard.schema import LiveHistory, LiveRouter, LiveWorker, Queue, Queues, Snapshot, TimeLines
+from baton_serve.router.dashboard.share import MAX_ENDED, oldest_and_newest
+from baton_serve.router.metrics.metrics import PHASES
+from baton_serve.router.request.states import LIVE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from router.dashboard.share import RouterShare
-    from router.pool.lost import LostWorker
-    from router.request.ended import EndedRequest
+    from baton_serve.router.dashboard.share import RouterShare
+    from baton_serve.router.pool.lost import LostWorker
+    from baton_serve.router.request.ended import EndedRequest
 
 
 def merge(

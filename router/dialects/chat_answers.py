@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypedDict, TypeVar
 import msgspec
 from msgspec import field
 
-from core.protocol.errors import UpstreamError
+from baton_serve.core.protocol.errors import UpstreamError
 
 _T = TypeVar("_T")
 #: A whole number that can be written again.

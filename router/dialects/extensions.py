@@ -6,8 +6,8 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import Field, StrictStr, ValidationError
 
-from core.protocol.openai.objects import CountedObject, StrictObject, Whole, without_nulls
-from core.protocol.openai.requests import MAX_PRIORITY, MAX_SALT_CHARS, Seed, blame
+from baton_serve.core.protocol.openai.objects import CountedObject, StrictObject, Whole, without_nulls
+from baton_serve.core.protocol.openai.requests import MAX_PRIORITY, MAX_SALT_CHARS, Seed, blame
 
 
 class Extended(StrictObject):

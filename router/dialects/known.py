@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from router.dialects.messages.chat import NAMES
-from router.dialects.messages.counting import CountTranslation
-from router.dialects.messages.errors import MessagesError, error_answer
-from router.dialects.messages.request import CountRequest, MessagesRequest
-from router.dialects.messages.translation import MessageTranslation
-from router.dialects.port import Dialect
-from router.dialects.responses import translation as responses
-from router.dialects.responses.request import ResponseRequest
-from router.request.endpoints import COUNT_TOKENS, MESSAGES, RESPONSES
+from baton_serve.router.dialects.messages.chat import NAMES
+from baton_serve.router.dialects.messages.counting import CountTranslation
+from baton_serve.router.dialects.messages.errors import MessagesError, error_answer
+from baton_serve.router.dialects.messages.request import CountRequest, MessagesRequest
+from baton_serve.router.dialects.messages.translation import MessageTranslation
+from baton_serve.router.dialects.port import Dialect
+from baton_serve.router.dialects.responses import translation as responses
+from baton_serve.router.dialects.responses.request import ResponseRequest
+from baton_serve.router.request.endpoints import COUNT_TOKENS, MESSAGES, RESPONSES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

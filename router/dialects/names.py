@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from core.protocol.errors import ApiError, BadRequestError
+from baton_serve.core.protocol.errors import ApiError, BadRequestError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

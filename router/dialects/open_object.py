@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import model_validator
 
-from core.protocol.excerpts import MAX_CHARS, excerpt
-from core.protocol.openai.objects import MAX_KEYS, CountedObject
+from baton_serve.core.protocol.excerpts import MAX_CHARS, excerpt
+from baton_serve.core.protocol.openai.objects import MAX_KEYS, CountedObject
 
 logger = logging.getLogger(__name__)
 #: Clients invent keys, so only the first ones are named in the log.

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
-from core.protocol.errors import UpstreamError
+from baton_serve.core.protocol.errors import UpstreamError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from router.dialects.chat_answers import CallDelta, ChatChoice, Delta
+    from baton_serve.router.dialects.chat_answers import CallDelta, ChatChoice, Delta
 
 
 class Kind(Enum):

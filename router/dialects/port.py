@@ -10,11 +10,11 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
-    from core.protocol.errors import ApiError
-    from router.dialects.chat_answers import Usage
-    from router.dialects.names import Names
-    from router.dialects.parts import Part
-    from router.request.client_request import ClientRequest
+    from baton_serve.core.protocol.errors import ApiError
+    from baton_serve.router.dialects.chat_answers import Usage
+    from baton_serve.router.dialects.names import Names
+    from baton_serve.router.dialects.parts import Part
+    from baton_serve.router.request.client_request import ClientRequest
 
 #: Of a model whose makers recommend nothing.
 NO_DEFAULTS: Final[Mapping[str, float]] = MappingProxyType({})

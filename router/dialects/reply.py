@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.net.answers import JSON, retry_after
-from router.dialects.known import DIALECTS
-from router.dialects.stream import DialectStream
-from router.request.client_id import client_id
-from router.request.reply import ClientReply
-from router.upstream.worker_errors import PassedOnError
+from baton_serve.core.net.answers import JSON, retry_after
+from baton_serve.router.dialects.known import DIALECTS
+from baton_serve.router.dialects.stream import DialectStream
+from baton_serve.router.request.client_id import client_id
+from baton_serve.router.request.reply import ClientReply
+from baton_serve.router.upstream.worker_errors import PassedOnError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from core.net.answers import Header
-    from core.net.served.call import HttpCall
-    from core.protocol.errors import ApiError
-    from router.dialects.port import Dialect, Translation
+    from baton_serve.core.net.answers import Header
+    from baton_serve.core.net.served.call import HttpCall
+    from baton_serve.core.protocol.errors import ApiError
+    from baton_serve.router.dialects.port import Dialect, Translation
 
 
 def reply_to(call: HttpCall, request_id: str, translation: Translation | None) -> ClientReply:

@@ -8,21 +8,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.protocol.errors import UpstreamError
-from router.dialects.chat_answers import read_chunk
-from router.dialects.parts import Action, Parts
-from router.dialects.port import Ending
-from router.upstream.events import END, data_of
-from router.upstream.worker_errors import LOOKS_FAILED, error_event
+from baton_serve.core.protocol.errors import UpstreamError
+from baton_serve.router.dialects.chat_answers import read_chunk
+from baton_serve.router.dialects.parts import Action, Parts
+from baton_serve.router.dialects.port import Ending
+from baton_serve.router.upstream.events import END, data_of
+from baton_serve.router.upstream.worker_errors import LOOKS_FAILED, error_event
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from core.protocol.errors import ApiError
-    from router.dialects.chat_answers import ChatAnswer, ChatChoice, Usage
-    from router.dialects.names import Names
-    from router.dialects.parts import Change
-    from router.dialects.port import Translation
+    from baton_serve.core.protocol.errors import ApiError
+    from baton_serve.router.dialects.chat_answers import ChatAnswer, ChatChoice, Usage
+    from baton_serve.router.dialects.names import Names
+    from baton_serve.router.dialects.parts import Change
+    from baton_serve.router.dialects.port import Translation
 
 _DONE = b"[DONE]"
 #: After so many events of which the client is shown nothing, as those of reasoning that it does not want, it is sent a

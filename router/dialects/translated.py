@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from core.protocol.openai.passed_on import check_depth
-from router.dialects.known import DIALECTS
+from baton_serve.core.protocol.openai.passed_on import check_depth
+from baton_serve.router.dialects.known import DIALECTS
 
 if TYPE_CHECKING:
-    from core.protocol.openai.json_body import BodyLimits
-    from router.dialects.port import Translation
-    from router.pool import WorkerPool
+    from baton_serve.core.protocol.openai.json_body import BodyLimits
+    from baton_serve.router.dialects.port import Translation
+    from baton_serve.router.pool import WorkerPool
 
 #: How much deeper a part of a body may stand in the chat, or in the answer, which repeats some of them.
 _MORE_LEVELS = 4

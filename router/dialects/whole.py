@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from router.dialects.chat_answers import read_whole
-from router.dialects.parts import Parts
-from router.dialects.port import Ending
+from baton_serve.router.dialects.chat_answers import read_whole
+from baton_serve.router.dialects.parts import Parts
+from baton_serve.router.dialects.port import Ending
 
 if TYPE_CHECKING:
-    from router.dialects.parts import Part
+    from baton_serve.router.dialects.parts import Part
 
 
 class WholeAnswer(NamedTuple):

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from fastapi import Request
 
-from core.net.access.keys import Keys
-from core.protocol.errors import AuthenticationError, PermissionDeniedError
+from baton_serve.core.net.access.keys import Keys
+from baton_serve.core.protocol.errors import AuthenticationError, PermissionDeniedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from core.net.answers import header_lines
+from baton_serve.core.net.answers import header_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.net.error_pages import use_error_pages
-from core.protocol.errors import ApiError, BadRequestError, InternalError, NotFoundError
-from core.protocol.excerpts import excerpt
-from router.upstream.worker_errors import WorkerError
+from baton_serve.core.net.error_pages import use_error_pages
+from baton_serve.core.protocol.errors import ApiError, BadRequestError, InternalError, NotFoundError
+from baton_serve.core.protocol.excerpts import excerpt
+from baton_serve.router.upstream.worker_errors import WorkerError
 
 if TYPE_CHECKING:
     from fastapi import FastAPI, Request

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, TypeVar
 import msgspec
 import orjson
 
-from core.protocol.handoff import HandOffSummary
+from baton_serve.core.protocol.handoff import HandOffSummary
 
 _T = TypeVar("_T")
 #: What stands for nothing in a field of the type ``Raw``.

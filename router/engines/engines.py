@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from router.pool import EngineKind
+from baton_serve.router.pool import EngineKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from router.engines.port import Engine
-    from router.pool import Worker
+    from baton_serve.router.engines.port import Engine
+    from baton_serve.router.pool import Worker
 
 
 class Engines:

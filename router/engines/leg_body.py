@@ -14,7 +14,7 @@ import orjson
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from core.net.client.connection import Pieces
+    from baton_serve.core.net.client.connection import Pieces
 
 
 def opened(fields: dict[str, Any]) -> memoryview:

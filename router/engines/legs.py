@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from core.net.client.connection import Pieces
+    from baton_serve.core.net.client.connection import Pieces
 
 
 class PrefillLeg:

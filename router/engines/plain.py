@@ -7,20 +7,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from core.net.client.errors import ConnectError
-from core.protocol.handoff import ASK_PREFILL
-from router.engines.baton.answer import PlainAnswer
-from router.engines.baton.bodies import LIMITS, add_seed, common, decode_body
-from router.engines.baton.engine import BatonEngine
-from router.engines.leg_body import closed, whole
-from router.engines.legs import DecodeLeg, PrefillLeg
+from baton_serve.core.net.client.errors import ConnectError
+from baton_serve.core.protocol.handoff import ASK_PREFILL
+from baton_serve.router.engines.baton.answer import PlainAnswer
+from baton_serve.router.engines.baton.bodies import LIMITS, add_seed, common, decode_body
+from baton_serve.router.engines.baton.engine import BatonEngine
+from baton_serve.router.engines.leg_body import closed, whole
+from baton_serve.router.engines.legs import DecodeLeg, PrefillLeg
 
 if TYPE_CHECKING:
-    from core.net.client.errors import CallError
-    from core.protocol.errors import ApiError
-    from router.engines.prefill_answer import PrefillAnswer
-    from router.request.client_request import ClientRequest
-    from router.request.exchange import Exchange
+    from baton_serve.core.net.client.errors import CallError
+    from baton_serve.core.protocol.errors import ApiError
+    from baton_serve.router.engines.prefill_answer import PrefillAnswer
+    from baton_serve.router.request.client_request import ClientRequest
+    from baton_serve.router.request.exchange import Exchange
 
 
 class PlainEngine(BatonEngine):

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from core.leases.store import LeaseState
-    from core.net.client.errors import CallError
-    from core.protocol.errors import ApiError
-    from router.engines.legs import DecodeLeg, PrefillLeg
-    from router.engines.prefill_answer import PrefillAnswer
-    from router.pool import Worker
-    from router.renewal.port import HeldLease
-    from router.request.client_request import ClientRequest
-    from router.request.exchange import Exchange
+    from baton_serve.core.leases.store import LeaseState
+    from baton_serve.core.net.client.errors import CallError
+    from baton_serve.core.protocol.errors import ApiError
+    from baton_serve.router.engines.legs import DecodeLeg, PrefillLeg
+    from baton_serve.router.engines.prefill_answer import PrefillAnswer
+    from baton_serve.router.pool import Worker
+    from baton_serve.router.renewal.port import HeldLease
+    from baton_serve.router.request.client_request import ClientRequest
+    from baton_serve.router.request.exchange import Exchange
 
 
 class Engine(Protocol):

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import orjson
 
-from core.protocol.errors import UpstreamError
-from router.engines.answer_body import (
+from baton_serve.core.protocol.errors import UpstreamError
+from baton_serve.router.engines.answer_body import (
     NULL,
     UsageSoFar,
     decoded_answer,
     decoded_usage,
 )
-from router.upstream.events import DONE_EVENT
+from baton_serve.router.upstream.events import DONE_EVENT
 
 if TYPE_CHECKING:
-    from core.net.client.connection import Pieces
-    from router.request.client_request import ClientRequest
+    from baton_serve.core.net.client.connection import Pieces
+    from baton_serve.router.request.client_request import ClientRequest
 
 #: The reasons for an end after which nothing comes.
 _COMPLETE: Final = ("stop", "tool_calls")

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from core.leases.store import LeaseState
-    from router.renewal.port import LeaseRenewer
-    from router.request.exchange import Exchange
+    from baton_serve.core.leases.store import LeaseState
+    from baton_serve.router.renewal.port import LeaseRenewer
+    from baton_serve.router.request.exchange import Exchange
 
 
 class StoredLease:

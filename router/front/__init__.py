@@ -6,6 +6,6 @@
 ``head``    what is read from a head
 """
 
-from router.front.front import Front
+from baton_serve.router.front.front import Front
 
 __all__ = ["Front"]

@@ -5,22 +5,22 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from core.net.answers import retry_after, send_whole
-from core.net.served.body import Body, BodyReader
-from core.protocol.errors import ApiError, PermissionDeniedError
-from core.protocol.excerpts import excerpt
-from core.protocol.request_ids import new_request_id
-from router.edge.body_limits import SMALL
-from router.edge.cors import answer_preflight, is_preflight
-from router.edge.doors import Doors, is_api
-from router.front.hot import HotCalls
+from baton_serve.core.net.answers import retry_after, send_whole
+from baton_serve.core.net.served.body import Body, BodyReader
+from baton_serve.core.protocol.errors import ApiError, PermissionDeniedError
+from baton_serve.core.protocol.excerpts import excerpt
+from baton_serve.core.protocol.request_ids import new_request_id
+from baton_serve.router.edge.body_limits import SMALL
+from baton_serve.router.edge.cors import answer_preflight, is_preflight
+from baton_serve.router.edge.doors import Doors, is_api
+from baton_serve.router.front.hot import HotCalls
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from router.edge.auth import AdminKeys, BearerKeys
-    from router.services import Services
-    from router.tracing.provider import Tracing
+    from baton_serve.router.edge.auth import AdminKeys, BearerKeys
+    from baton_serve.router.services import Services
+    from baton_serve.router.tracing.provider import Tracing
 
 log = logging.getLogger("baton.router")
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
-from core.protocol.errors import BadRequestError
-from router.queue.priorities import HEADER, granted
-from router.request.endpoints import ENDPOINTS, MESSAGES
+from baton_serve.core.protocol.errors import BadRequestError
+from baton_serve.router.queue.priorities import HEADER, granted
+from baton_serve.router.request.endpoints import ENDPOINTS, MESSAGES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from router.queue.priorities import PriorityClasses
+    from baton_serve.router.queue.priorities import PriorityClasses
 
 _PRIORITY: Final = HEADER.encode()
 

@@ -13,45 +13,45 @@ import os
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from core.net.deadlines import Deadlines
-from core.net.served.body import shutting_down, too_late
-from core.process.tracebacks import forget_frames
-from core.process.turns import Turns
-from core.protocol.client_key import client_key, network_of
-from core.protocol.errors import (
+from baton_serve.core.net.deadlines import Deadlines
+from baton_serve.core.net.served.body import shutting_down, too_late
+from baton_serve.core.process.tracebacks import forget_frames
+from baton_serve.core.process.turns import Turns
+from baton_serve.core.protocol.client_key import client_key, network_of
+from baton_serve.core.protocol.errors import (
     ApiError,
     InternalError,
     UnavailableError,
     out_of_memory,
 )
-from core.protocol.openai.json_body import parse_body
-from core.protocol.request_ids import new_request_id
-from core.protocol.token_keys import clients_key
-from router.dialects.known import DIALECTS
-from router.dialects.reply import refuse, reply_to
-from router.dialects.translated import translated
-from router.front.head import check_content_type, key_in, priority_in, timeout_s
-from router.request.bodies import ClientBody
-from router.request.choices.whole import WholeRequest
-from router.request.snapshot import facts
-from router.request.validated import PATHS, may_have_form, set_priority, validated
-from router.steps.admission import check_choices, check_queue, check_requests, make_room, num_at_once
-from router.steps.choices import new_whole, run_choices
-from router.steps.exit import settle
-from router.steps.failures import ClientGone
-from router.steps.run import new_request, run
-from router.tracing.setup import set_up
+from baton_serve.core.protocol.openai.json_body import parse_body
+from baton_serve.core.protocol.request_ids import new_request_id
+from baton_serve.core.protocol.token_keys import clients_key
+from baton_serve.router.dialects.known import DIALECTS
+from baton_serve.router.dialects.reply import refuse, reply_to
+from baton_serve.router.dialects.translated import translated
+from baton_serve.router.front.head import check_content_type, key_in, priority_in, timeout_s
+from baton_serve.router.request.bodies import ClientBody
+from baton_serve.router.request.choices.whole import WholeRequest
+from baton_serve.router.request.snapshot import facts
+from baton_serve.router.request.validated import PATHS, may_have_form, set_priority, validated
+from baton_serve.router.steps.admission import check_choices, check_queue, check_requests, make_room, num_at_once
+from baton_serve.router.steps.choices import new_whole, run_choices
+from baton_serve.router.steps.exit import settle
+from baton_serve.router.steps.failures import ClientGone
+from baton_serve.router.steps.run import new_request, run
+from baton_serve.router.tracing.setup import set_up
 
 if TYPE_CHECKING:
-    from core.net.served.body import BodyReader
-    from core.net.served.call import HttpCall
-    from router.edge.auth import BearerKeys
-    from router.edge.doors import Doors
-    from router.request.client_request import ClientRequest
-    from router.request.exchange import Exchange
-    from router.request.reply import ClientReply
-    from router.services import Services
-    from router.tracing.provider import Tracing
+    from baton_serve.core.net.served.body import BodyReader
+    from baton_serve.core.net.served.call import HttpCall
+    from baton_serve.router.edge.auth import BearerKeys
+    from baton_serve.router.edge.doors import Doors
+    from baton_serve.router.request.client_request import ClientRequest
+    from baton_serve.router.request.exchange import Exchange
+    from baton_serve.router.request.reply import ClientReply
+    from baton_serve.router.services import Services
+    from baton_serve.router.tracing.provider import Tracing
 
 log = logging.getLogger("baton.router")
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from fastapi import APIRouter
 
-from core.protocol.errors import NotFoundError
-from router.admin.ended import LocalEnded, local_ended
-from router.admin.ids import LocalIds, local_ids
-from router.admin.local import (
+from baton_serve.core.protocol.errors import NotFoundError
+from baton_serve.router.admin.ended import LocalEnded, local_ended
+from baton_serve.router.admin.ids import LocalIds, local_ids
+from baton_serve.router.admin.local import (
     AbortFilter,
     LocalAborted,
     LocalKeepers,
@@ -21,10 +21,10 @@ from router.admin.local import (
     local_requests,
     local_state,
 )
-from router.admin.shared_workers import shared_worker_routes
+from baton_serve.router.admin.shared_workers import shared_worker_routes
 
 if TYPE_CHECKING:
-    from router.services import Services
+    from baton_serve.router.services import Services
 
 
 def internal_routes(services: Services) -> APIRouter:

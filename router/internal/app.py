@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from fastapi import FastAPI
 from pydantic import BaseModel
 
-from router.edge.error_pages import use_our_errors
+from baton_serve.router.edge.error_pages import use_our_errors
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
 
-    from router.services import Services
+    from baton_serve.router.services import Services
 
 
 class InternalHealth(BaseModel):

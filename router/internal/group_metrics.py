@@ -11,16 +11,16 @@ import msgspec
 from fastapi import APIRouter, Response
 from prometheus_client.metrics_core import Metric
 
-from core.protocol.errors import UnavailableError
-from router.metrics.metrics import RouterCollector
-from router.metrics.vllm_names import LiveRequests
-from router.request.states import State
+from baton_serve.core.protocol.errors import UnavailableError
+from baton_serve.router.metrics.metrics import RouterCollector
+from baton_serve.router.metrics.vllm_names import LiveRequests
+from baton_serve.router.request.states import State
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from router.pool.breaker import BreakerState
-    from router.services import Services
+    from baton_serve.router.pool.breaker import BreakerState
+    from baton_serve.router.services import Services
 
 #: Each process's own view of the workers: a sum would mean nothing, so the highest value is taken.
 _OPINIONS = frozenset({"baton_router_worker_up", "baton_router_worker_breaker", "baton_router_workers_lost"})

@@ -8,24 +8,24 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from core.protocol.worker import Role
-from router.metrics.buckets import Buckets
-from router.metrics.labels import BoundedLabel
-from router.metrics.vllm_names import LiveRequests, ModelTimes, vllm_families
-from router.placement import SkipPrefill
-from router.pool.breaker import BreakerState
-from router.request.states import State
-from router.upstream.worker_errors import WorkerError
+from baton_serve.core.protocol.worker import Role
+from baton_serve.router.metrics.buckets import Buckets
+from baton_serve.router.metrics.labels import BoundedLabel
+from baton_serve.router.metrics.vllm_names import LiveRequests, ModelTimes, vllm_families
+from baton_serve.router.placement import SkipPrefill
+from baton_serve.router.pool.breaker import BreakerState
+from baton_serve.router.request.states import State
+from baton_serve.router.upstream.worker_errors import WorkerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from prometheus_client.metrics_core import Metric
 
-    from core.protocol.errors import ApiError
-    from router.peers.cleanup import Cleanup
-    from router.pool.lost import LostWorker
-    from router.request.facts import RequestFacts
+    from baton_serve.core.protocol.errors import ApiError
+    from baton_serve.router.peers.cleanup import Cleanup
+    from baton_serve.router.pool.lost import LostWorker
+    from baton_serve.router.request.facts import RequestFacts
 
 _ITL_BOUNDS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 10.0)
 _TTFT_BOUNDS_S = (0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 2.0, 5.0, 10.0, 30.0, 120.0)

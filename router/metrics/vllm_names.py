@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily
 
-from router.metrics.buckets import Buckets
+from baton_serve.router.metrics.buckets import Buckets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from prometheus_client.metrics_core import Metric
 
-    from router.request.facts import RequestFacts
+    from baton_serve.router.request.facts import RequestFacts
 
 _TTFT_BOUNDS_S = (0.005, 0.01, 0.02, 0.04, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0)
 _E2E_BOUNDS_S = (0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 240.0, 480.0, 960.0, 1920.0)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import BaseModel, Field
 
-from core.protocol.openai.tokenize import Detokenized, Tokens
-from router.request.endpoints import COUNT_TOKENS, DETOKENIZE, MESSAGES, RESPONSES, TOKENIZE
+from baton_serve.core.protocol.openai.tokenize import Detokenized, Tokens
+from baton_serve.router.request.endpoints import COUNT_TOKENS, DETOKENIZE, MESSAGES, RESPONSES, TOKENIZE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

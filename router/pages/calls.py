@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fastapi import APIRouter, Request, Response
 
-from core.protocol.errors import InternalError
-from core.protocol.openai.requests import ChatRequest, CompletionRequest
-from router.dialects.known import DIALECTS
-from router.pages.answers import ANSWERS, ErrorAnswer
-from router.request.client_request import CHAT_PATH, COMPLETIONS_PATH
-from router.request.endpoints import COUNT_TOKENS, DETOKENIZE, ENDPOINTS, MESSAGES, RESPONSES, TOKENIZE
-from router.request.validated import PATHS
+from baton_serve.core.protocol.errors import InternalError
+from baton_serve.core.protocol.openai.requests import ChatRequest, CompletionRequest
+from baton_serve.router.dialects.known import DIALECTS
+from baton_serve.router.pages.answers import ANSWERS, ErrorAnswer
+from baton_serve.router.request.client_request import CHAT_PATH, COMPLETIONS_PATH
+from baton_serve.router.request.endpoints import COUNT_TOKENS, DETOKENIZE, ENDPOINTS, MESSAGES, RESPONSES, TOKENIZE
+from baton_serve.router.request.validated import PATHS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
     from pydantic import BaseModel
 
-    from router.request.endpoints import Endpoint
+    from baton_serve.router.request.endpoints import Endpoint
 
 _MESSAGES: Final = [{"role": "user", "content": "What is the capital of France?"}]
 _PAIRS: Final = {"text_1": "capital of France", "text_2": ["Paris", "Rome"]}

@@ -14,17 +14,17 @@ from fastapi import APIRouter, Depends, Request, Response
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse, StreamingResponse
 
-from router.edge.doors import is_api
-from router.pages.calls import described_calls, with_models
-from router.pages.files import add_file, media_type, packaged
-from router.pages.policy import headers
+from baton_serve.router.edge.doors import is_api
+from baton_serve.router.pages.calls import described_calls, with_models
+from baton_serve.router.pages.files import add_file, media_type, packaged
+from baton_serve.router.pages.policy import headers
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from fastapi import FastAPI
 
-    from router.edge.auth import BearerKeys
+    from baton_serve.router.edge.auth import BearerKeys
 
 _OURS = {"/docs": "docs.html", "/docs/docs.js": "docs.js", "/docs/docs.css": "docs.css"}
 _SWAGGER = {f"/docs/{name}": name for name in ("swagger-ui-bundle.js", "swagger-ui.css")}
@@ -41,7 +41,7 @@ def reference_routes(
     """The routes of the page, its files and ``/openapi.json``. ``models``: the names of those that are served now."""
     api = APIRouter()
     for path, name in _OURS.items():
-        add_file(api, path, name, packaged("router.pages", "files", name), _POLICY)
+        add_file(api, path, name, packaged("baton_serve.router.pages", "files", name), _POLICY)
     for path, name in _SWAGGER.items():
         _add_swagger(api, path, name)
 

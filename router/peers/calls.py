@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from core.net.client.errors import AnswerTooLarge, CallError, CallTimeout, ConnectError
-from router.peers.port import PeerAnswer
+from baton_serve.core.net.client.errors import AnswerTooLarge, CallError, CallTimeout, ConnectError
+from baton_serve.router.peers.port import PeerAnswer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from core.protocol.router import RouterRecord
-    from router.upstream.port import Upstream
+    from baton_serve.core.protocol.router import RouterRecord
+    from baton_serve.router.upstream.port import Upstream
 
 #: Most seconds for the connection, for the answer, and for both together.
 CALL_TIMEOUT_S = 2.0

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from core.net.client.errors import CallError
-from core.process.task_end import finish_tasks
-from core.protocol.router import TELL_GONE_S
+from baton_serve.core.net.client.errors import CallError
+from baton_serve.core.process.task_end import finish_tasks
+from baton_serve.core.protocol.router import TELL_GONE_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from router.pool import Worker
-    from router.upstream.internal_calls import InternalCalls
+    from baton_serve.router.pool import Worker
+    from baton_serve.router.upstream.internal_calls import InternalCalls
 
 logger = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from core.protocol.router import RouterRecord
+    from baton_serve.core.protocol.router import RouterRecord
 
 
 class DetectorState(StrEnum):

@@ -8,17 +8,17 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from router.peers.calls import CALL_TIMEOUT_S
-from router.peers.failure_detector import DetectorEvent, DetectorState, PeerRouter
-from router.peers.link import LinkRefused, NoLink, open_link
-from router.peers.port import PeerAnswer
+from baton_serve.router.peers.calls import CALL_TIMEOUT_S
+from baton_serve.router.peers.failure_detector import DetectorEvent, DetectorState, PeerRouter
+from baton_serve.router.peers.link import LinkRefused, NoLink, open_link
+from baton_serve.router.peers.port import PeerAnswer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 
-    from core.net.tls import InternalTls
-    from core.protocol.router import RouterRecord
-    from router.peers.calls import PeerCalls
+    from baton_serve.core.net.tls import InternalTls
+    from baton_serve.core.protocol.router import RouterRecord
+    from baton_serve.router.peers.calls import PeerCalls
 
 log = logging.getLogger("baton.router")
 

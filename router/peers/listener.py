@@ -11,19 +11,19 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from core.net.access.hosts import hosts_of
-from core.net.access.unguarded import check_local
-from core.net.answers import send_whole
-from core.net.served.body import Body, BodyReader
-from core.net.served.config import internal_port
-from core.net.served.port import HttpPort
-from core.protocol.errors import ApiError
-from core.protocol.excerpts import excerpt
-from core.protocol.hello import HELLO_PATH, NONCE, router_proof
-from core.protocol.token_keys import hello_key
-from router.edge.auth import BearerKeys
-from router.edge.body_limits import SMALL
-from router.peers.link import ALIVE_PATH
+from baton_serve.core.net.access.hosts import hosts_of
+from baton_serve.core.net.access.unguarded import check_local
+from baton_serve.core.net.answers import send_whole
+from baton_serve.core.net.served.body import Body, BodyReader
+from baton_serve.core.net.served.config import internal_port
+from baton_serve.core.net.served.port import HttpPort
+from baton_serve.core.protocol.errors import ApiError
+from baton_serve.core.protocol.excerpts import excerpt
+from baton_serve.core.protocol.hello import HELLO_PATH, NONCE, router_proof
+from baton_serve.core.protocol.token_keys import hello_key
+from baton_serve.router.edge.auth import BearerKeys
+from baton_serve.router.edge.body_limits import SMALL
+from baton_serve.router.peers.link import ALIVE_PATH
 
 if TYPE_CHECKING:
     import socket
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from core.net.served.body import BodyBudget
-    from core.protocol.router import RouterRecord
-    from router.settings import RouterSettings
+    from baton_serve.core.net.served.body import BodyBudget
+    from baton_serve.core.protocol.router import RouterRecord
+    from baton_serve.router.settings import RouterSettings
 
 log = logging.getLogger("baton.router")
 

@@ -5,27 +5,27 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from core.net.client.http_client import HttpClient
-from core.process.task_end import end_task
-from core.protocol.request_ids import new_router_id
-from core.protocol.token_keys import hello_key
-from router.peers.calls import CALL_TIMEOUT_S, PeerCalls
-from router.peers.links import LinkedPeers
-from router.peers.listener import CLOSE_S, PeerFront, PeerListener
-from router.peers.presence import presence, record_of
-from router.pool.discovery import discover
+from baton_serve.core.net.client.http_client import HttpClient
+from baton_serve.core.process.task_end import end_task
+from baton_serve.core.protocol.request_ids import new_router_id
+from baton_serve.core.protocol.token_keys import hello_key
+from baton_serve.router.peers.calls import CALL_TIMEOUT_S, PeerCalls
+from baton_serve.router.peers.links import LinkedPeers
+from baton_serve.router.peers.listener import CLOSE_S, PeerFront, PeerListener
+from baton_serve.router.peers.presence import presence, record_of
+from baton_serve.router.pool.discovery import discover
 
 if TYPE_CHECKING:
     import socket
 
     from starlette.types import ASGIApp
 
-    from core.net.served.body import BodyBudget
-    from core.net.tls import InternalTls
-    from core.protocol.router import RouterRecord
-    from core.registry.announcer import Announcer
-    from core.registry.store import Registry
-    from router.settings import RouterSettings
+    from baton_serve.core.net.served.body import BodyBudget
+    from baton_serve.core.net.tls import InternalTls
+    from baton_serve.core.protocol.router import RouterRecord
+    from baton_serve.core.registry.announcer import Announcer
+    from baton_serve.core.registry.store import Registry
+    from baton_serve.router.settings import RouterSettings
 
 
 class Membership:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from core.protocol.router import RouterRecord
+from baton_serve.core.protocol.router import RouterRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

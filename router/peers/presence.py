@@ -5,15 +5,15 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from core.net.sockets import base_url, port_of
-from core.protocol.router import RouterRecord
-from core.registry.announcer import Announcer
+from baton_serve.core.net.sockets import base_url, port_of
+from baton_serve.core.protocol.router import RouterRecord
+from baton_serve.core.registry.announcer import Announcer
 
 if TYPE_CHECKING:
     import socket
 
-    from core.registry.store import Registry
-    from router.settings import RouterSettings
+    from baton_serve.core.registry.store import Registry
+    from baton_serve.router.settings import RouterSettings
 
 #: Milliseconds between two announcements, and until one expires; so three in a row may be lost.
 INTERVAL_MS = 400

@@ -11,13 +11,13 @@ A new policy is a class in a file of its own and a name in ``policies``; CONTRIB
                   way round
 """
 
-from router.placement.available import Ahead, available, in_question, placeable, with_room
-from router.placement.choice import choose
-from router.placement.need import Need
-from router.placement.policies import DECODE_POLICIES, PREFILL_POLICIES
-from router.placement.ports import OnGone, PickDecode, PickPrefill
-from router.placement.prompt import Prefilled, Prompt
-from router.placement.skip_prefill import SkipPrefill, SkipPrefillRule
+from baton_serve.router.placement.available import Ahead, available, in_question, placeable, with_room
+from baton_serve.router.placement.choice import choose
+from baton_serve.router.placement.need import Need
+from baton_serve.router.placement.policies import DECODE_POLICIES, PREFILL_POLICIES
+from baton_serve.router.placement.ports import OnGone, PickDecode, PickPrefill
+from baton_serve.router.placement.prompt import Prefilled, Prompt
+from baton_serve.router.placement.skip_prefill import SkipPrefill, SkipPrefillRule
 
 __all__ = [
     "DECODE_POLICIES",

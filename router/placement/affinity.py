@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from router.placement.prefix import Prefix
+from baton_serve.router.placement.prefix import Prefix
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from router.placement.offer import Offer
-    from router.placement.ports import OnGone
-    from router.placement.prompt import Prefilled, Prompt
-    from router.pool import Worker
+    from baton_serve.router.placement.offer import Offer
+    from baton_serve.router.placement.ports import OnGone
+    from baton_serve.router.placement.prompt import Prefilled, Prompt
+    from baton_serve.router.pool import Worker
 
 
 class Affinity:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence, Set
 
-    from router.pool import Candidates, Worker
+    from baton_serve.router.pool import Candidates, Worker
 
 
 class Ahead:

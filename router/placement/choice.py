@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from router.placement.available import in_question, placeable
-from router.placement.offer import Offer
+from baton_serve.router.placement.available import in_question, placeable
+from baton_serve.router.placement.offer import Offer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence, Set
 
-    from router.placement.available import Ahead
-    from router.pool import Candidates, Ranking, Worker
+    from baton_serve.router.placement.available import Ahead
+    from baton_serve.router.pool import Candidates, Ranking, Worker
 
 AboutT = TypeVar("AboutT", contravariant=True)
 

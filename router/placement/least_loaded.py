@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from router.placement.offer import Offer
-    from router.placement.prompt import Prefilled, Prompt
-    from router.pool import Worker
+    from baton_serve.router.placement.offer import Offer
+    from baton_serve.router.placement.prompt import Prefilled, Prompt
+    from baton_serve.router.pool import Worker
 
 #: Numbers the picks of all policies, since several may pick among the same workers.
 _turns: Final = itertools.count(1)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.protocol.errors import BadRequestError
+from baton_serve.core.protocol.errors import BadRequestError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from router.pool import Worker
+    from baton_serve.router.pool import Worker
 
 
 class Need:

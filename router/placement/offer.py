@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Set
 
-    from router.placement.available import Ahead
-    from router.pool import Ranking, Worker
+    from baton_serve.router.placement.available import Ahead
+    from baton_serve.router.pool import Ranking, Worker
 
 
 class Offer:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from router.placement.offer import Offer
-    from router.placement.prompt import Prefilled, Prompt
-    from router.pool import Worker
+    from baton_serve.router.placement.offer import Offer
+    from baton_serve.router.placement.prompt import Prefilled, Prompt
+    from baton_serve.router.pool import Worker
 
 #: Listeners, called with the engine id of a worker that left. A policy with state adds one, to forget that worker.
 OnGone = list[Callable[[str], None]]

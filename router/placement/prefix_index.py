@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from router.placement.chunks import CHUNK_BYTES, NUM_BYTES, num_chunks_in
-from router.placement.prefix_holders import PrefixHolders
-from router.placement.prefix_tree import PrefixTree
+from baton_serve.router.placement.chunks import CHUNK_BYTES, NUM_BYTES, num_chunks_in
+from baton_serve.router.placement.prefix_holders import PrefixHolders
+from baton_serve.router.placement.prefix_tree import PrefixTree
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from router.placement.prefix_tree import Run
+    from baton_serve.router.placement.prefix_tree import Run
 
 #: Parts in which a worker's prefixes are kept and forgotten. A prompt that is larger than a part is one by itself.
 GENERATIONS: Final = 4

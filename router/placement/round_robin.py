@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from router.placement.prompt import Prefilled, Prompt
-    from router.pool import Worker
+    from baton_serve.router.placement.prompt import Prefilled, Prompt
+    from baton_serve.router.pool import Worker
 
 
 class RoundRobin:

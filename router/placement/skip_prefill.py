@@ -5,13 +5,13 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
-from router.placement.available import Ahead, in_question, placeable
+from baton_serve.router.placement.available import Ahead, in_question, placeable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from router.placement.prompt import Prompt
-    from router.pool import Worker
+    from baton_serve.router.placement.prompt import Prompt
+    from baton_serve.router.pool import Worker
 
 
 class SkipPrefill(StrEnum):

@@ -14,12 +14,12 @@
 ``model_card``      what workers report about a model they serve
 """
 
-from router.pool.candidates import Candidates
-from router.pool.engine_kind import EngineKind
-from router.pool.pool import LOAD_TTL_S, WorkerPool
-from router.pool.ranking import Ranking
-from router.pool.reservation import Reservation
-from router.pool.route import Route
-from router.pool.worker import Worker
+from baton_serve.router.pool.candidates import Candidates
+from baton_serve.router.pool.engine_kind import EngineKind
+from baton_serve.router.pool.pool import LOAD_TTL_S, WorkerPool
+from baton_serve.router.pool.ranking import Ranking
+from baton_serve.router.pool.reservation import Reservation
+from baton_serve.router.pool.route import Route
+from baton_serve.router.pool.worker import Worker
 
 __all__ = ["LOAD_TTL_S", "Candidates", "EngineKind", "Ranking", "Reservation", "Route", "Worker", "WorkerPool"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from core.registry.store import Registry
+    from baton_serve.core.registry.store import Registry
 
 log = logging.getLogger("baton.router")
 

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from core.net.client.errors import CallError
-from core.protocol.worker import Role
-from router.pool.breaker import BreakerState
-from router.pool.engine_kind import EngineKind
-from router.pool.model_card import ModelFacts
+from baton_serve.core.net.client.errors import CallError
+from baton_serve.core.protocol.worker import Role
+from baton_serve.router.pool.breaker import BreakerState
+from baton_serve.router.pool.engine_kind import EngineKind
+from baton_serve.router.pool.model_card import ModelFacts
 
 if TYPE_CHECKING:
-    from router.pool import Worker, WorkerPool
-    from router.upstream.hello import WorkerHello
-    from router.upstream.port import Upstream
+    from baton_serve.router.pool import Worker, WorkerPool
+    from baton_serve.router.upstream.hello import WorkerHello
+    from baton_serve.router.upstream.port import Upstream
 
 log = logging.getLogger("baton.router")
 

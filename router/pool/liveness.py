@@ -10,13 +10,13 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
-from core.net.client.errors import CallError
+from baton_serve.core.net.client.errors import CallError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from router.pool import Worker
-    from router.upstream.port import Upstream
+    from baton_serve.router.pool import Worker
+    from baton_serve.router.upstream.port import Upstream
 
 #: How often a worker is checked, and asked, within the silence after which it is given up.
 LOOKS = 6

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Callable, Iterable
 
-    from router.pool.worker import Worker
+    from baton_serve.router.pool.worker import Worker
 
 log = logging.getLogger("baton.router")
 

@@ -9,7 +9,7 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from core.protocol.worker import WorkerRecord
+    from baton_serve.core.protocol.worker import WorkerRecord
 
 
 class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):

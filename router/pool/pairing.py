@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from router.pool.engine_kind import EngineKind
+from baton_serve.router.pool.engine_kind import EngineKind
 
 if TYPE_CHECKING:
-    from router.pool.worker import Worker
+    from baton_serve.router.pool.worker import Worker
 
 
 class Difference(NamedTuple):

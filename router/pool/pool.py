@@ -15,23 +15,23 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
-from core.protocol.worker import Role
-from core.protocol.worker_address import worker_address
-from router.pool.breaker import Breaker, BreakerState
-from router.pool.engine_kind import EngineKind
-from router.pool.model_card import ModelFacts, announced, any_defaults, merged
-from router.pool.reservation import Reservation
-from router.pool.route import Routes
-from router.pool.static_worker import announced_vllm, queue_factor, static_worker
-from router.pool.worker import BREAKER_FAILURES, Worker
+from baton_serve.core.protocol.worker import Role
+from baton_serve.core.protocol.worker_address import worker_address
+from baton_serve.router.pool.breaker import Breaker, BreakerState
+from baton_serve.router.pool.engine_kind import EngineKind
+from baton_serve.router.pool.model_card import ModelFacts, announced, any_defaults, merged
+from baton_serve.router.pool.reservation import Reservation
+from baton_serve.router.pool.route import Routes
+from baton_serve.router.pool.static_worker import announced_vllm, queue_factor, static_worker
+from baton_serve.router.pool.worker import BREAKER_FAILURES, Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from core.protocol.vllm_server import VllmRecord
-    from core.protocol.worker import WorkerLoad, WorkerStatus
-    from core.protocol.worker_address import WorkerAddress
-    from router.pool.route import Route
+    from baton_serve.core.protocol.vllm_server import VllmRecord
+    from baton_serve.core.protocol.worker import WorkerLoad, WorkerStatus
+    from baton_serve.core.protocol.worker_address import WorkerAddress
+    from baton_serve.router.pool.route import Route
 
 #: Seconds that a load report counts: twelve announcements, and as long as a silent worker stays in the registry.
 LOAD_TTL_S = 3.0

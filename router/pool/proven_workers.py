@@ -12,15 +12,15 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
-from core.net.client.errors import CallError
+from baton_serve.core.net.client.errors import CallError
 
 if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Iterable
 
-    from core.protocol.worker import WorkerRecord, WorkerStatus
-    from router.pool.discovery import Follower
-    from router.upstream.hello import WorkerHello
+    from baton_serve.core.protocol.worker import WorkerRecord, WorkerStatus
+    from baton_serve.router.pool.discovery import Follower
+    from baton_serve.router.upstream.hello import WorkerHello
 
 log = logging.getLogger("baton.router")
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence, Set
 
-    from router.pool.worker import Worker
+    from baton_serve.router.pool.worker import Worker
 
 #: The share of its limit that a worker has in use, its last turn, and its position in the route. The smallest is next.
 Rank = tuple[float, int, int]

@@ -12,13 +12,13 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from core.protocol.errors import ApiError
-from core.protocol.worker import Role
+from baton_serve.core.protocol.errors import ApiError
+from baton_serve.core.protocol.worker import Role
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from router.pool import Route, WorkerPool
+    from baton_serve.router.pool import Route, WorkerPool
 
 
 class ReadyStatus(StrEnum):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 if TYPE_CHECKING:
-    from router.pool.worker import Worker
+    from baton_serve.router.pool.worker import Worker
 
 
 class Reservation(msgspec.Struct, frozen=True, eq=False):

@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from core.protocol.errors import ApiError, UnavailableError, no_such_model
-from core.protocol.worker import Role
-from router.pool.candidates import Candidates
-from router.pool.engine_kind import EngineKind
-from router.pool.pairing import difference
+from baton_serve.core.protocol.errors import ApiError, UnavailableError, no_such_model
+from baton_serve.core.protocol.worker import Role
+from baton_serve.router.pool.candidates import Candidates
+from baton_serve.router.pool.engine_kind import EngineKind
+from baton_serve.router.pool.pairing import difference
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from router.pool.worker import Worker
+    from baton_serve.router.pool.worker import Worker
 
 #: Most routes remembered, one per model name asked for.
 MAX_ROUTES: Final = 256

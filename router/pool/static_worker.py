@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.protocol.worker import Role
-from router.pool.breaker import Breaker
-from router.pool.engine_kind import EngineKind
-from router.pool.worker import Worker
+from baton_serve.core.protocol.worker import Role
+from baton_serve.router.pool.breaker import Breaker
+from baton_serve.router.pool.engine_kind import EngineKind
+from baton_serve.router.pool.worker import Worker
 
 if TYPE_CHECKING:
-    from core.protocol.vllm_server import VllmRecord
-    from core.protocol.worker_address import WorkerAddress
+    from baton_serve.core.protocol.vllm_server import VllmRecord
+    from baton_serve.core.protocol.worker_address import WorkerAddress
 
 #: A prefill worker is sent up to this many times the requests it runs at once, so that it never waits for the router.
 PREFILL_QUEUE_FACTOR = 2

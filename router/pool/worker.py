@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from core.protocol.worker import Role, WorkerLoad
-from core.protocol.worker_address import WorkerAddress
-from router.pool.breaker import Breaker
-from router.pool.engine_kind import EngineKind
-from router.pool.model_card import ModelFacts
+from baton_serve.core.protocol.worker import Role, WorkerLoad
+from baton_serve.core.protocol.worker_address import WorkerAddress
+from baton_serve.router.pool.breaker import Breaker
+from baton_serve.router.pool.engine_kind import EngineKind
+from baton_serve.router.pool.model_card import ModelFacts
 
 #: Failures in a row that open a worker's breaker, unless the settings say otherwise.
 BREAKER_FAILURES: Final = 5

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from router.pool import EngineKind
+from baton_serve.router.pool import EngineKind
 
 if TYPE_CHECKING:
-    from core.protocol.worker import WorkerLoad
-    from router.pool import Worker, WorkerPool
+    from baton_serve.core.protocol.worker import WorkerLoad
+    from baton_serve.router.pool import Worker, WorkerPool
 
 
 class _Ours:

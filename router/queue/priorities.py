@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.protocol.errors import BadRequestError
-from core.protocol.openai.requests import MAX_PRIORITY
+from baton_serve.core.protocol.errors import BadRequestError
+from baton_serve.core.protocol.openai.requests import MAX_PRIORITY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

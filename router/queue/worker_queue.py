@@ -16,15 +16,15 @@ import sys
 from bisect import bisect_left, insort
 from typing import TYPE_CHECKING, Final
 
-from core.process.turns import Turns
-from router.placement import Ahead
-from router.queue.drain_rate import DrainRate
+from baton_serve.core.process.turns import Turns
+from baton_serve.router.placement import Ahead
+from baton_serve.router.queue.drain_rate import DrainRate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
 
-    from router.placement import Need
-    from router.pool import Reservation
+    from baton_serve.router.placement import Need
+    from baton_serve.router.pool import Reservation
 
     #: Reserves a place. If there is none now, returns None and notes in ``Ahead`` which workers the request waits for.
     Pick = Callable[[Ahead], Reservation | None]

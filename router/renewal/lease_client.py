@@ -15,16 +15,16 @@ import threading
 from collections import Counter
 from typing import TYPE_CHECKING, Protocol
 
-from core.leases.ids import check_duration, check_id
-from core.leases.renewal import EngineWork, TrackedLeases
-from core.leases.store import LeaseState, LeaseStoreError
-from core.process.clock import monotonic_ms
+from baton_serve.core.leases.ids import check_duration, check_id
+from baton_serve.core.leases.renewal import EngineWork, TrackedLeases
+from baton_serve.core.leases.store import LeaseState, LeaseStoreError
+from baton_serve.core.process.clock import monotonic_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from core.leases.renewal import LeaseOver
-    from core.leases.store import LeaseStatus, LeaseStore
+    from baton_serve.core.leases.renewal import LeaseOver
+    from baton_serve.core.leases.store import LeaseStatus, LeaseStore
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from core.leases.store import LeaseState
+    from baton_serve.core.leases.store import LeaseState
 
 
 class HeldLease(Protocol):

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from core.leases.store import LeaseState
-from router.request.snapshot import facts
-from router.request.states import LIVE, State
+from baton_serve.core.leases.store import LeaseState
+from baton_serve.router.request.snapshot import facts
+from baton_serve.router.request.states import LIVE, State
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
-    from core.protocol.errors import ApiError
-    from router.request.choices.whole import WholeRequest
-    from router.request.exchange import Exchange
-    from router.request.facts import RequestFacts
+    from baton_serve.core.protocol.errors import ApiError
+    from baton_serve.router.request.choices.whole import WholeRequest
+    from baton_serve.router.request.exchange import Exchange
+    from baton_serve.router.request.facts import RequestFacts
 
     Live: TypeAlias = Exchange | WholeRequest
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from core.protocol.errors import ApiError, UpstreamError
-from router.request.failure_table import CountsAs, Failure, Leg, Next, row_of
+from baton_serve.core.protocol.errors import ApiError, UpstreamError
+from baton_serve.router.request.failure_table import CountsAs, Failure, Leg, Next, row_of
 
 if TYPE_CHECKING:
-    from router.pool import Worker
-    from router.queue.retry_budget import RetryBudget
-    from router.request.failure_table import FailureRow
+    from baton_serve.router.pool import Worker
+    from baton_serve.router.queue.retry_budget import RetryBudget
+    from baton_serve.router.request.failure_table import FailureRow
 
 #: After this many failed reads of P's blocks, P is taken to be broken.
 MAX_FAILED_READS: Final = 2

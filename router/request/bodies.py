@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any
 
-from router.request.prompt_text import num_prompt_bytes, num_prompt_ids, prompt_text
+from baton_serve.router.request.prompt_text import num_prompt_bytes, num_prompt_ids, prompt_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable

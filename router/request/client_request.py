@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from core.protocol.openai.requests import COMPLETION_MAX_TOKENS
-from router.request.endpoints import ENDPOINTS
+from baton_serve.core.protocol.openai.requests import COMPLETION_MAX_TOKENS
+from baton_serve.router.request.endpoints import ENDPOINTS
 
 if TYPE_CHECKING:
-    from core.protocol.openai.choices import Choices
-    from core.protocol.openai.plain import MoreChat, MoreCompletion, Plain
-    from core.protocol.openai.requests import ChatRequest, CompletionRequest
+    from baton_serve.core.protocol.openai.choices import Choices
+    from baton_serve.core.protocol.openai.plain import MoreChat, MoreCompletion, Plain
+    from baton_serve.core.protocol.openai.requests import ChatRequest, CompletionRequest
 
     Validated = ChatRequest | CompletionRequest | Plain
 

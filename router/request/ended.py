@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from core.protocol.request_ids import owner_of
-from router.request.states import State
+from baton_serve.core.protocol.request_ids import owner_of
+from baton_serve.router.request.states import State
 
 if TYPE_CHECKING:
-    from router.request.facts import RequestFacts
+    from baton_serve.router.request.facts import RequestFacts
 
 #: How many requests of each outcome are kept; the most for failures, since people look for these.
 ROOM = {State.FAILED: 100, State.ABORTED: 50, State.DONE: 50}

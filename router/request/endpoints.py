@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from core.protocol.openai.passed_on import PassedOn, PassedOnMessages, PassedOnResponse
+from baton_serve.core.protocol.openai.passed_on import PassedOn, PassedOnMessages, PassedOnResponse
 
 
 class Endpoint(NamedTuple):

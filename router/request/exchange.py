@@ -9,30 +9,30 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Protocol
 
-from core.leases.store import LeaseState
-from core.protocol.client_key import HEADER as CLIENT_HEADER
-from core.protocol.errors import DeadlineError
-from router.placement import Prompt
-from router.pool.engine_kind import EngineKind
-from router.request.progress import RequestProgress
-from router.request.states import RETRIES, Event, State
+from baton_serve.core.leases.store import LeaseState
+from baton_serve.core.protocol.client_key import HEADER as CLIENT_HEADER
+from baton_serve.core.protocol.errors import DeadlineError
+from baton_serve.router.placement import Prompt
+from baton_serve.router.pool.engine_kind import EngineKind
+from baton_serve.router.request.progress import RequestProgress
+from baton_serve.router.request.states import RETRIES, Event, State
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from core.protocol.errors import ApiError
-    from router.pool import Reservation, Worker
-    from router.queue.worker_queue import Waiter
-    from router.renewal.port import HeldLease
-    from router.request.attempts import Attempts
-    from router.request.bodies import ClientBody
-    from router.request.choices.shared_prefill import ChoiceRole
-    from router.request.client_request import ClientRequest
-    from router.request.facts import RequestFacts
-    from router.request.releaser import Releaser
-    from router.request.reply import Reply
-    from router.request.sent_tokens import SentTokens
-    from router.upstream.port import Answer
+    from baton_serve.core.protocol.errors import ApiError
+    from baton_serve.router.pool import Reservation, Worker
+    from baton_serve.router.queue.worker_queue import Waiter
+    from baton_serve.router.renewal.port import HeldLease
+    from baton_serve.router.request.attempts import Attempts
+    from baton_serve.router.request.bodies import ClientBody
+    from baton_serve.router.request.choices.shared_prefill import ChoiceRole
+    from baton_serve.router.request.client_request import ClientRequest
+    from baton_serve.router.request.facts import RequestFacts
+    from baton_serve.router.request.releaser import Releaser
+    from baton_serve.router.request.reply import Reply
+    from baton_serve.router.request.sent_tokens import SentTokens
+    from baton_serve.router.upstream.port import Answer
 
 
 log = logging.getLogger("baton.router")

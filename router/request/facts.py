@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from router.request.states import State
+from baton_serve.router.request.states import State
 
 if TYPE_CHECKING:
-    from core.protocol.errors import ApiError
+    from baton_serve.core.protocol.errors import ApiError
 
 
 class RequestFacts(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,7 +3,7 @@
 ``TABLE`` maps four things to what is next: the leg that failed, how it failed, whether all tokens that the client has
 are known (so that another worker can continue), and whether P still holds the blocks under a lease. ``attempts`` bounds
 how often.
-docs/faults.md shows the same table, as ``python -m router.request.failure_table`` prints it.
+docs/faults.md shows the same table, as ``python -m baton_serve.router.request.failure_table`` prints it.
 """
 
 from __future__ import annotations

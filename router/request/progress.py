@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from router.request.states import TABLE, IllegalEvent, State
+from baton_serve.router.request.states import TABLE, IllegalEvent, State
 
 if TYPE_CHECKING:
-    from router.request.states import Event
+    from baton_serve.router.request.states import Event
 
 
 class RequestProgress:

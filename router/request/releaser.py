@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from router.pool import WorkerPool
-    from router.queue.lease_limit import LeaseLimit
-    from router.renewal.port import HeldLease
-    from router.upstream.prefill_aborts import PrefillAborts
+    from baton_serve.router.pool import WorkerPool
+    from baton_serve.router.queue.lease_limit import LeaseLimit
+    from baton_serve.router.renewal.port import HeldLease
+    from baton_serve.router.upstream.prefill_aborts import PrefillAborts
 
 
 class Releaser:

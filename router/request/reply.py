@@ -10,15 +10,15 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Final
 
-from core.net.answers import EVENT_STREAM, JSON, header_lines, retry_after
-from router.request.client_id import HEADER as CLIENT_ID
+from baton_serve.core.net.answers import EVENT_STREAM, JSON, header_lines, retry_after
+from baton_serve.router.request.client_id import HEADER as CLIENT_ID
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from core.net.answers import Header
-    from core.net.served.call import HttpCall
-    from core.protocol.errors import ApiError
+    from baton_serve.core.net.answers import Header
+    from baton_serve.core.net.served.call import HttpCall
+    from baton_serve.core.protocol.errors import ApiError
 
 #: Seconds that the final error may wait for a client that does not read.
 LAST_WRITE_S = 1.0

@@ -17,7 +17,7 @@ from typing import Final
 
 import orjson
 
-from router.upstream.events import DATA, DONE_EVENT, END, MAX_EVENT_BYTES, EventTooLarge, data_of
+from baton_serve.router.upstream.events import DATA, DONE_EVENT, END, MAX_EVENT_BYTES, EventTooLarge, data_of
 
 #: The header that asks a worker for these lines.
 ASK_NAMES: Final = ("x-baton-token-ids", "1")

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from router.request.choices.whole import WholeRequest
-from router.request.facts import RequestFacts
-from router.request.states import LIVE, State
+from baton_serve.router.request.choices.whole import WholeRequest
+from baton_serve.router.request.facts import RequestFacts
+from baton_serve.router.request.states import LIVE, State
 
 if TYPE_CHECKING:
-    from core.protocol.errors import ApiError
-    from router.pool import Worker
-    from router.request.exchange import Exchange
+    from baton_serve.core.protocol.errors import ApiError
+    from baton_serve.router.pool import Worker
+    from baton_serve.router.request.exchange import Exchange
 
 
 def facts_of(

@@ -1,6 +1,7 @@
 """Which chats and completions a vLLM prefill worker and a vLLM decode worker cannot share, and why. Pure.
 
-Such a request goes whole to one decode worker. ``python -m router.request.splits`` prints the table for the docs.
+Such a request goes whole to one decode worker. ``python -m baton_serve.router.request.splits`` prints the table for the
+docs.
 """
 
 from __future__ import annotations

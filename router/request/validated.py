@@ -7,21 +7,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from core.protocol.errors import BadRequestError, NotFoundError
-from core.protocol.excerpts import excerpt
-from core.protocol.openai.choices import take_choices
-from core.protocol.openai.passed_on import PassedOnChat, PassedOnCompletion, check_depth, strip, validate_passed_on
-from core.protocol.openai.plain import MoreChat, MoreCompletion, plain
-from core.protocol.openai.requests import ChatRequest, CompletionRequest, simplify, validate
-from router.queue.priorities import granted
-from router.request.client_request import CHAT_PATH, COMPLETIONS_PATH, ClientRequest
-from router.request.endpoints import ENDPOINTS, RESPONSES
-from router.request.splits import why_whole
+from baton_serve.core.protocol.errors import BadRequestError, NotFoundError
+from baton_serve.core.protocol.excerpts import excerpt
+from baton_serve.core.protocol.openai.choices import take_choices
+from baton_serve.core.protocol.openai.passed_on import (
+    PassedOnChat,
+    PassedOnCompletion,
+    check_depth,
+    strip,
+    validate_passed_on,
+)
+from baton_serve.core.protocol.openai.plain import MoreChat, MoreCompletion, plain
+from baton_serve.core.protocol.openai.requests import ChatRequest, CompletionRequest, simplify, validate
+from baton_serve.router.queue.priorities import granted
+from baton_serve.router.request.client_request import CHAT_PATH, COMPLETIONS_PATH, ClientRequest
+from baton_serve.router.request.endpoints import ENDPOINTS, RESPONSES
+from baton_serve.router.request.splits import why_whole
 
 if TYPE_CHECKING:
-    from core.protocol.openai.passed_on import PassedOn
-    from router.pool import WorkerPool
-    from router.request.endpoints import Endpoint
+    from baton_serve.core.protocol.openai.passed_on import PassedOn
+    from baton_serve.router.pool import WorkerPool
+    from baton_serve.router.request.endpoints import Endpoint
 
 #: The paths that take a request for workers.
 PATHS: Final = frozenset({CHAT_PATH, COMPLETIONS_PATH, *ENDPOINTS})

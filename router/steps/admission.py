@@ -11,20 +11,20 @@ import asyncio
 import heapq
 from typing import TYPE_CHECKING
 
-from core.protocol.errors import ApiError, BadRequestError, RateLimitError, UnavailableError
-from core.protocol.openai.requests import MAX_PRIORITY
-from router.pool.engine_kind import EngineKind
-from router.queue.drain_rate import MAX_WAIT_S
-from router.queue.priorities import granted
+from baton_serve.core.protocol.errors import ApiError, BadRequestError, RateLimitError, UnavailableError
+from baton_serve.core.protocol.openai.requests import MAX_PRIORITY
+from baton_serve.router.pool.engine_kind import EngineKind
+from baton_serve.router.queue.drain_rate import MAX_WAIT_S
+from baton_serve.router.queue.priorities import granted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from core.protocol.openai.choices import Choices
-    from router.pool import Route, Worker
-    from router.queue.worker_queue import Waiter, WorkerQueue
-    from router.request.client_request import ClientRequest
-    from router.services import Services
+    from baton_serve.core.protocol.openai.choices import Choices
+    from baton_serve.router.pool import Route, Worker
+    from baton_serve.router.queue.worker_queue import Waiter, WorkerQueue
+    from baton_serve.router.request.client_request import ClientRequest
+    from baton_serve.router.services import Services
 
 
 def check_requests(services: Services, num_bodies: int) -> None:

@@ -6,28 +6,28 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
-from core.process.tracebacks import forget_frames
-from core.protocol.choice import Choice
-from core.protocol.errors import ApiError
-from router.request.bodies import ClientBody
-from router.request.choices.merging import ChoiceEvents
-from router.request.choices.plan import choice_id, planned
-from router.request.choices.reply import AnswerRoom, ChoiceReply, end_stream, send_whole
-from router.request.choices.shared_prefill import ChoiceRole, SharedPrefill
-from router.request.choices.whole import WholeRequest
-from router.request.states import State
-from router.steps.admission import make_room, num_at_once
-from router.steps.exit import release
-from router.steps.run import new_request, run
+from baton_serve.core.process.tracebacks import forget_frames
+from baton_serve.core.protocol.choice import Choice
+from baton_serve.core.protocol.errors import ApiError
+from baton_serve.router.request.bodies import ClientBody
+from baton_serve.router.request.choices.merging import ChoiceEvents
+from baton_serve.router.request.choices.plan import choice_id, planned
+from baton_serve.router.request.choices.reply import AnswerRoom, ChoiceReply, end_stream, send_whole
+from baton_serve.router.request.choices.shared_prefill import ChoiceRole, SharedPrefill
+from baton_serve.router.request.choices.whole import WholeRequest
+from baton_serve.router.request.states import State
+from baton_serve.router.steps.admission import make_room, num_at_once
+from baton_serve.router.steps.exit import release
+from baton_serve.router.steps.run import new_request, run
 
 if TYPE_CHECKING:
-    from core.protocol.openai.choices import Choices
-    from router.request.choices.plan import PlannedChoice
-    from router.request.client_request import ClientRequest
-    from router.request.exchange import Exchange
-    from router.request.reply import ClientReply
-    from router.services import Services
-    from router.steps.shared_answer import SharedAnswer
+    from baton_serve.core.protocol.openai.choices import Choices
+    from baton_serve.router.request.choices.plan import PlannedChoice
+    from baton_serve.router.request.client_request import ClientRequest
+    from baton_serve.router.request.exchange import Exchange
+    from baton_serve.router.request.reply import ClientReply
+    from baton_serve.router.services import Services
+    from baton_serve.router.steps.shared_answer import SharedAnswer
 
 
 def new_whole(

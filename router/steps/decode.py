@@ -5,33 +5,33 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from core.net.client.errors import CallError, ConnectionLost
-from core.process.failpoints import hit
-from core.process.tracebacks import forget_frames
-from router.placement import Prefilled, choose
-from router.placement.least_loaded import LeastLoaded
-from router.pool import Candidates
-from router.pool.route import any_takes_work
-from router.request.exchange import LeaseLost
-from router.request.failure_table import Next
-from router.request.sent_tokens import has_token
-from router.request.states import Event, State
-from router.steps.failures import TryAnother
-from router.steps.retry import after_decode, after_lease_lost, after_no_reader, continued
-from router.steps.waiting import wait_for_room
-from router.upstream.content import has_content
-from router.upstream.events import END, EventCutter
-from router.upstream.port import read_whole, too_large
-from router.upstream.worker_errors import error_event, from_worker, may_try_another
+from baton_serve.core.net.client.errors import CallError, ConnectionLost
+from baton_serve.core.process.failpoints import hit
+from baton_serve.core.process.tracebacks import forget_frames
+from baton_serve.router.placement import Prefilled, choose
+from baton_serve.router.placement.least_loaded import LeastLoaded
+from baton_serve.router.pool import Candidates
+from baton_serve.router.pool.route import any_takes_work
+from baton_serve.router.request.exchange import LeaseLost
+from baton_serve.router.request.failure_table import Next
+from baton_serve.router.request.sent_tokens import has_token
+from baton_serve.router.request.states import Event, State
+from baton_serve.router.steps.failures import TryAnother
+from baton_serve.router.steps.retry import after_decode, after_lease_lost, after_no_reader, continued
+from baton_serve.router.steps.waiting import wait_for_room
+from baton_serve.router.upstream.content import has_content
+from baton_serve.router.upstream.events import END, EventCutter
+from baton_serve.router.upstream.port import read_whole, too_large
+from baton_serve.router.upstream.worker_errors import error_event, from_worker, may_try_another
 
 if TYPE_CHECKING:
-    from router.engines.prefill_answer import PrefillAnswer
-    from router.placement import Ahead
-    from router.pool import Reservation, Worker
-    from router.request.attempts import Decision
-    from router.request.exchange import Exchange
-    from router.services import Services
-    from router.upstream.port import Answer
+    from baton_serve.router.engines.prefill_answer import PrefillAnswer
+    from baton_serve.router.placement import Ahead
+    from baton_serve.router.pool import Reservation, Worker
+    from baton_serve.router.request.attempts import Decision
+    from baton_serve.router.request.exchange import Exchange
+    from baton_serve.router.services import Services
+    from baton_serve.router.upstream.port import Answer
 
 
 #: For requests about their prompts, which no cache helps: hundreds of them may share a beginning.

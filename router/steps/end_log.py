@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from core.process.log import FACTS
-from router.request.states import LIVE
+from baton_serve.core.process.log import FACTS
+from baton_serve.router.request.states import LIVE
 
 if TYPE_CHECKING:
-    from router.request.facts import RequestFacts
+    from baton_serve.router.request.facts import RequestFacts
 
 log = logging.getLogger("baton.router")
 

@@ -12,19 +12,19 @@ import logging
 import time
 from typing import TYPE_CHECKING, Final
 
-from core.process.failpoints import hit
-from router.request.choices.whole import WholeRequest
-from router.request.snapshot import facts_at_end
-from router.request.states import Event, State
-from router.steps.end_log import log_end
+from baton_serve.core.process.failpoints import hit
+from baton_serve.router.request.choices.whole import WholeRequest
+from baton_serve.router.request.snapshot import facts_at_end
+from baton_serve.router.request.states import Event, State
+from baton_serve.router.steps.end_log import log_end
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from core.protocol.errors import ApiError
-    from router.request.exchange import Exchange
-    from router.request.facts import RequestFacts
-    from router.services import Services
+    from baton_serve.core.protocol.errors import ApiError
+    from baton_serve.router.request.exchange import Exchange
+    from baton_serve.router.request.facts import RequestFacts
+    from baton_serve.router.services import Services
 
 
 log = logging.getLogger("baton.router")

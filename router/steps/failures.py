@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from core.net.client.errors import CallError, CallTimeout, ConnectError, ConnectionLost
-from core.protocol.errors import ApiError, DeadlineError, UnavailableError, UpstreamError
-from router.request.failure_table import Failure
-from router.upstream.worker_errors import ABORTED, ENGINE_DEAD, ENGINE_GONE, READ_FAILED
+from baton_serve.core.net.client.errors import CallError, CallTimeout, ConnectError, ConnectionLost
+from baton_serve.core.protocol.errors import ApiError, DeadlineError, UnavailableError, UpstreamError
+from baton_serve.router.request.failure_table import Failure
+from baton_serve.router.upstream.worker_errors import ABORTED, ENGINE_DEAD, ENGINE_GONE, READ_FAILED
 
 #: The kinds of failure that a worker's error codes name; any other code is an ordinary error.
 _BY_CODE = {

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from router.request.states import Event
-from router.steps.retry import continued
+from baton_serve.router.request.states import Event
+from baton_serve.router.steps.retry import continued
 
 if TYPE_CHECKING:
-    from router.engines.prefill_answer import PrefillAnswer
-    from router.request.exchange import Exchange
-    from router.services import Services
+    from baton_serve.router.engines.prefill_answer import PrefillAnswer
+    from baton_serve.router.request.exchange import Exchange
+    from baton_serve.router.services import Services
 
 
 async def send_first_token(services: Services, request: Exchange, prefilled: PrefillAnswer) -> bool:

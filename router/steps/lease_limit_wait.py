@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from router.metrics.metrics import Metrics
+    from baton_serve.router.metrics.metrics import Metrics
 
 
 class LeaseLimitWait:

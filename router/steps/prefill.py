@@ -6,29 +6,29 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING
 
-from core.net.client.errors import CallError
-from core.process.failpoints import hit
-from core.process.tracebacks import forget_frames
-from core.protocol.errors import UnavailableError, UpstreamError
-from router.placement import SkipPrefill, choose, with_room
-from router.request.choices.shared_lease import SharedLease
-from router.request.states import Event
-from router.steps.failures import TryAnother
-from router.steps.lease_limit_wait import LeaseLimitWait
-from router.steps.retry import after_prefill
-from router.steps.shared_answer import SharedAnswer
-from router.steps.waiting import candidates, wait_for_room, wait_for_workers, was_served
-from router.upstream.port import read_whole
-from router.upstream.worker_errors import from_worker, may_try_another
+from baton_serve.core.net.client.errors import CallError
+from baton_serve.core.process.failpoints import hit
+from baton_serve.core.process.tracebacks import forget_frames
+from baton_serve.core.protocol.errors import UnavailableError, UpstreamError
+from baton_serve.router.placement import SkipPrefill, choose, with_room
+from baton_serve.router.request.choices.shared_lease import SharedLease
+from baton_serve.router.request.states import Event
+from baton_serve.router.steps.failures import TryAnother
+from baton_serve.router.steps.lease_limit_wait import LeaseLimitWait
+from baton_serve.router.steps.retry import after_prefill
+from baton_serve.router.steps.shared_answer import SharedAnswer
+from baton_serve.router.steps.waiting import candidates, wait_for_room, wait_for_workers, was_served
+from baton_serve.router.upstream.port import read_whole
+from baton_serve.router.upstream.worker_errors import from_worker, may_try_another
 
 if TYPE_CHECKING:
-    from core.leases.store import LeaseState
-    from router.engines.prefill_answer import PrefillAnswer
-    from router.placement import Ahead
-    from router.pool import Reservation, Worker
-    from router.renewal.port import HeldLease
-    from router.request.exchange import Exchange
-    from router.services import Services
+    from baton_serve.core.leases.store import LeaseState
+    from baton_serve.router.engines.prefill_answer import PrefillAnswer
+    from baton_serve.router.placement import Ahead
+    from baton_serve.router.pool import Reservation, Worker
+    from baton_serve.router.renewal.port import HeldLease
+    from baton_serve.router.request.exchange import Exchange
+    from baton_serve.router.services import Services
 
 
 class NoPrefill(Exception):

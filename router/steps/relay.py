@@ -9,24 +9,24 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from core.net.answers import JSON
-from core.net.client.errors import CallError
-from core.process.failpoints import hit
-from core.protocol.errors import UpstreamError
-from router.request.sent_tokens import num_shown
-from router.request.states import Event
-from router.steps.failures import StreamBroken
-from router.steps.retry import after_stream, hold_against
-from router.upstream.content import has_content
-from router.upstream.event_shape import EventShape
-from router.upstream.events import DONE_EVENT, END, EventCutter, EventTooLarge, by_few, ends_with_done
-from router.upstream.worker_errors import LOOKS_FAILED, error_event, may_try_another
+from baton_serve.core.net.answers import JSON
+from baton_serve.core.net.client.errors import CallError
+from baton_serve.core.process.failpoints import hit
+from baton_serve.core.protocol.errors import UpstreamError
+from baton_serve.router.request.sent_tokens import num_shown
+from baton_serve.router.request.states import Event
+from baton_serve.router.steps.failures import StreamBroken
+from baton_serve.router.steps.retry import after_stream, hold_against
+from baton_serve.router.upstream.content import has_content
+from baton_serve.router.upstream.event_shape import EventShape
+from baton_serve.router.upstream.events import DONE_EVENT, END, EventCutter, EventTooLarge, by_few, ends_with_done
+from baton_serve.router.upstream.worker_errors import LOOKS_FAILED, error_event, may_try_another
 
 if TYPE_CHECKING:
-    from core.protocol.errors import ApiError
-    from router.request.exchange import Exchange
-    from router.request.sent_tokens import SentTokens
-    from router.services import Services
+    from baton_serve.core.protocol.errors import ApiError
+    from baton_serve.router.request.exchange import Exchange
+    from baton_serve.router.request.sent_tokens import SentTokens
+    from baton_serve.router.services import Services
 
 #: Most events in a chunk of the client's answer, not counting those without content that open it: some clients show
 #: what a chunk has in one piece.

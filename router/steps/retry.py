@@ -10,21 +10,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from core.net.client.errors import ConnectError
-from core.process.tracebacks import forget_frames
-from core.protocol.errors import ApiError, UpstreamError
-from router.request.attempts import Situation
-from router.request.failure_table import Failure, Leg, Next
-from router.steps.failures import TryAnother, api_error, cause_of, failure_of
-from router.upstream.worker_errors import ABORTED, ENGINE_DEAD, ENGINE_GONE, READ_FAILED
+from baton_serve.core.net.client.errors import ConnectError
+from baton_serve.core.process.tracebacks import forget_frames
+from baton_serve.core.protocol.errors import ApiError, UpstreamError
+from baton_serve.router.request.attempts import Situation
+from baton_serve.router.request.failure_table import Failure, Leg, Next
+from baton_serve.router.steps.failures import TryAnother, api_error, cause_of, failure_of
+from baton_serve.router.upstream.worker_errors import ABORTED, ENGINE_DEAD, ENGINE_GONE, READ_FAILED
 
 if TYPE_CHECKING:
-    from core.net.client.errors import CallError
-    from router.pool import Worker
-    from router.request.attempts import Decision
-    from router.request.exchange import Exchange
-    from router.services import Services
-    from router.steps.failures import StreamBroken
+    from baton_serve.core.net.client.errors import CallError
+    from baton_serve.router.pool import Worker
+    from baton_serve.router.request.attempts import Decision
+    from baton_serve.router.request.exchange import Exchange
+    from baton_serve.router.services import Services
+    from baton_serve.router.steps.failures import StreamBroken
 
 #: In order: D could not read P's blocks; the abort was asked for; the worker takes no new requests.
 _NOT_ITS_FAULT: Final = frozenset({READ_FAILED, ABORTED, "draining"})

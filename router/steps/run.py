@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.protocol.errors import UpstreamError
-from router.engines.vllm.tokens import VllmTokens
-from router.placement import Prefilled
-from router.request.attempts import Attempts
-from router.request.exchange import Exchange
-from router.request.sent_tokens import SentTokens
-from router.steps.decode import decode
-from router.steps.first_token import send_first_token
-from router.steps.relay import relay
-from router.steps.shared_prefill import prefill_shared
-from router.steps.waiting import candidates
+from baton_serve.core.protocol.errors import UpstreamError
+from baton_serve.router.engines.vllm.tokens import VllmTokens
+from baton_serve.router.placement import Prefilled
+from baton_serve.router.request.attempts import Attempts
+from baton_serve.router.request.exchange import Exchange
+from baton_serve.router.request.sent_tokens import SentTokens
+from baton_serve.router.steps.decode import decode
+from baton_serve.router.steps.first_token import send_first_token
+from baton_serve.router.steps.relay import relay
+from baton_serve.router.steps.shared_prefill import prefill_shared
+from baton_serve.router.steps.waiting import candidates
 
 if TYPE_CHECKING:
-    from router.placement import Prompt
-    from router.pool import Route
-    from router.request.bodies import ClientBody
-    from router.request.client_request import ClientRequest
-    from router.request.reply import Reply
-    from router.services import Services
+    from baton_serve.router.placement import Prompt
+    from baton_serve.router.pool import Route
+    from baton_serve.router.request.bodies import ClientBody
+    from baton_serve.router.request.client_request import ClientRequest
+    from baton_serve.router.request.reply import Reply
+    from baton_serve.router.services import Services
 
 
 def new_request(

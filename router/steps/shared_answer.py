@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from router.engines.prefill_answer import PrefillAnswer
-    from router.pool import Worker
-    from router.request.choices.shared_lease import SharedLease
+    from baton_serve.router.engines.prefill_answer import PrefillAnswer
+    from baton_serve.router.pool import Worker
+    from baton_serve.router.request.choices.shared_lease import SharedLease
 
 
 class SharedAnswer(NamedTuple):

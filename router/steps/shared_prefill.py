@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from router.request.choices.shared_prefill import LEAD
-from router.request.states import Event
-from router.steps.prefill import prefill
+from baton_serve.router.request.choices.shared_prefill import LEAD
+from baton_serve.router.request.states import Event
+from baton_serve.router.steps.prefill import prefill
 
 if TYPE_CHECKING:
-    from router.engines.prefill_answer import PrefillAnswer
-    from router.request.exchange import Exchange
-    from router.services import Services
-    from router.steps.shared_answer import SharedAnswer
+    from baton_serve.router.engines.prefill_answer import PrefillAnswer
+    from baton_serve.router.request.exchange import Exchange
+    from baton_serve.router.services import Services
+    from baton_serve.router.steps.shared_answer import SharedAnswer
 
 
 async def prefill_shared(services: Services, request: Exchange) -> PrefillAnswer | None:

@@ -11,18 +11,18 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING
 
-from core.protocol.errors import UnavailableError
-from router.placement import Ahead
-from router.steps.admission import make_room, retry_after_s
+from baton_serve.core.protocol.errors import UnavailableError
+from baton_serve.router.placement import Ahead
+from baton_serve.router.steps.admission import make_room, retry_after_s
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from router.placement import Need
-    from router.pool import Route, Worker
-    from router.queue.worker_queue import Pick, Waiter, WorkerQueue
-    from router.request.exchange import Exchange
-    from router.services import Services
+    from baton_serve.router.placement import Need
+    from baton_serve.router.pool import Route, Worker
+    from baton_serve.router.queue.worker_queue import Pick, Waiter, WorkerQueue
+    from baton_serve.router.request.exchange import Exchange
+    from baton_serve.router.services import Services
 
 
 async def candidates(services: Services, request: Exchange) -> Route:

@@ -13,8 +13,8 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExport
 from opentelemetry.trace import SpanKind
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from core.protocol.ids import short
-from router.tracing.spans import PlannedIds, RequestTrace
+from baton_serve.core.protocol.ids import short
+from baton_serve.router.tracing.spans import PlannedIds, RequestTrace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import SpanProcessor
     from opentelemetry.util.types import AttributeValue
 
-    from router.request.facts import RequestFacts
+    from baton_serve.router.request.facts import RequestFacts
 
 #: Seconds for the last export; spans not exported by then are lost.
 FLUSH_S = 3.0

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.trace import SpanKind, StatusCode, set_span_in_context
 
-from router.request.states import RETRIES, Event, State
+from baton_serve.router.request.states import RETRIES, Event, State
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span, Tracer
     from opentelemetry.util.types import AttributeValue
 
-    from core.protocol.errors import ApiError
-    from router.request.facts import RequestFacts
+    from baton_serve.core.protocol.errors import ApiError
+    from baton_serve.router.request.facts import RequestFacts
 
 #: Events that begin a phase in which a worker has the request; in other phases only the router has it.
 _ASKING = frozenset({Event.PREFILL_SENT, Event.DECODE_SENT, Event.DECODE_ALONE})

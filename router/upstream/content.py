@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import orjson
 
-from router.upstream.events import DATA, END, data_of
+from baton_serve.router.upstream.events import DATA, END, data_of
 
 _EVENT: Final = b"event:"
 #: Before the text of a choice, as engines write it. In a text its quotes would be escaped.

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from core.process.task_end import finish_tasks
-from core.protocol.leases_at_p import MAX_LEASES, RELEASE_PATH, Released
-from router.upstream.lease_calls import ask_about, batches
+from baton_serve.core.process.task_end import finish_tasks
+from baton_serve.core.protocol.leases_at_p import MAX_LEASES, RELEASE_PATH, Released
+from baton_serve.router.upstream.lease_calls import ask_about, batches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from core.protocol.hello import WorkerIdentity
-    from router.upstream.internal_calls import InternalCalls
+    from baton_serve.core.protocol.hello import WorkerIdentity
+    from baton_serve.router.upstream.internal_calls import InternalCalls
 
 #: Seconds for a call including its connection: a fraction of a lease.
 CALL_TIMEOUT_S = 2.0

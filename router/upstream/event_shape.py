@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from router.upstream.events import END
+from baton_serve.router.upstream.events import END
 
 _QUOTE: Final = ord('"')
 _NEWLINE: Final = ord("\n")

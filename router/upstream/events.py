@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from core.protocol.errors import UpstreamError
+from baton_serve.core.protocol.errors import UpstreamError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

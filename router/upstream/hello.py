@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.protocol.hello import HELLO_PATH, is_proof, new_nonce, worker_proof
+from baton_serve.core.protocol.hello import HELLO_PATH, is_proof, new_nonce, worker_proof
 
 if TYPE_CHECKING:
-    from core.protocol.hello import WorkerIdentity
-    from router.upstream.port import Upstream
+    from baton_serve.core.protocol.hello import WorkerIdentity
+    from baton_serve.router.upstream.port import Upstream
 
 #: Most seconds to wait for an answer.
 HELLO_TIMEOUT_S = 2.0

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.net.client.errors import CallError
-from core.protocol.token_keys import hello_key
-from router.upstream.hello import WorkerHello
+from baton_serve.core.net.client.errors import CallError
+from baton_serve.core.protocol.token_keys import hello_key
+from baton_serve.router.upstream.hello import WorkerHello
 
 if TYPE_CHECKING:
-    from core.protocol.hello import WorkerIdentity
-    from router.upstream.port import Upstream
+    from baton_serve.core.protocol.hello import WorkerIdentity
+    from baton_serve.router.upstream.port import Upstream
 
 #: Most bytes of an answer.
 MAX_ANSWER_BYTES = 1 << 16

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from core.net.client.errors import CallError
-from core.protocol.leases_at_p import LeaseIds
+from baton_serve.core.net.client.errors import CallError
+from baton_serve.core.protocol.leases_at_p import LeaseIds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from core.protocol.hello import WorkerIdentity
-    from router.upstream.internal_calls import InternalCalls
+    from baton_serve.core.protocol.hello import WorkerIdentity
+    from baton_serve.router.upstream.internal_calls import InternalCalls
 
 AnswerT = TypeVar("AnswerT")
 

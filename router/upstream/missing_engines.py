@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from core.process.task_end import end_task
-from core.protocol.hello import WorkerIdentity
-from core.protocol.leases_at_p import HELD_PATH, Held
-from router.upstream.lease_calls import ask_about, batches
+from baton_serve.core.process.task_end import end_task
+from baton_serve.core.protocol.hello import WorkerIdentity
+from baton_serve.core.protocol.leases_at_p import HELD_PATH, Held
+from baton_serve.router.upstream.lease_calls import ask_about, batches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from router.upstream.internal_calls import InternalCalls
+    from baton_serve.router.upstream.internal_calls import InternalCalls
 
 #: Seconds for a call including its connection. Longer than for others: a P whose announcement is late is busy.
 CALL_TIMEOUT_S = 5.0

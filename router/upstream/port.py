@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from core.net.client.errors import AnswerTooLarge
-from core.protocol.errors import UpstreamError
+from baton_serve.core.net.client.errors import AnswerTooLarge
+from baton_serve.core.protocol.errors import UpstreamError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
-    from core.net.client.connection import Pieces
+    from baton_serve.core.net.client.connection import Pieces
 
 
 class Answer(Protocol):

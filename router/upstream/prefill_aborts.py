@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from core.net.client.errors import CallError
-from core.process.task_end import finish_tasks
+from baton_serve.core.net.client.errors import CallError
+from baton_serve.core.process.task_end import finish_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
     from typing import Any
 
-    from core.protocol.hello import WorkerIdentity
-    from router.upstream.internal_calls import InternalCalls
+    from baton_serve.core.protocol.hello import WorkerIdentity
+    from baton_serve.router.upstream.internal_calls import InternalCalls
 
 log = logging.getLogger("baton.router")
 

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import orjson
 
-from core.protocol.errors import ApiError, UpstreamError
-from router.upstream.events import END, data_of
+from baton_serve.core.protocol.errors import ApiError, UpstreamError
+from baton_serve.router.upstream.events import END, data_of
 
 #: Statuses after which another worker is tried. Other 4xx are about the request and go to the client unchanged.
 _TRY_ANOTHER = frozenset({408, 425, 429})

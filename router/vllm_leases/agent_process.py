@@ -9,20 +9,20 @@ import os
 import signal
 from typing import TYPE_CHECKING
 
-from core.net.access.hosts import is_loopback
-from core.process.child_secrets import environ_for
-from core.process.frames import encode, read
-from core.process.parent_death import die_with_parent
-from core.process.socket_child import start_with_socket
-from core.process.task_end import end_task
-from core.ucx.environment import apply_ucx_environment
-from router.vllm_leases.agent.messages import FROM_AGENT
+from baton_serve.core.net.access.hosts import is_loopback
+from baton_serve.core.process.child_secrets import environ_for
+from baton_serve.core.process.frames import encode, read
+from baton_serve.core.process.parent_death import die_with_parent
+from baton_serve.core.process.socket_child import start_with_socket
+from baton_serve.core.process.task_end import end_task
+from baton_serve.core.ucx.environment import apply_ucx_environment
+from baton_serve.router.vllm_leases.agent.messages import FROM_AGENT
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
     from collections.abc import Callable
 
-    from router.vllm_leases.agent.messages import FromAgent, ToAgent
+    from baton_serve.router.vllm_leases.agent.messages import FromAgent, ToAgent
 
 logger = logging.getLogger(__name__)
 
@@ -116,7 +116,7 @@ class AgentProcess:
         """Start the process, and pass on what it says until it has ended. Raises OSError if it cannot be started."""
         is_loopback_only = self._is_loopback_only
         self._process, (reader, self._writer) = await start_with_socket(
-            "router.vllm_leases.agent.main",
+            "baton_serve.router.vllm_leases.agent.main",
             environ=_environment(is_loopback_only),
             before_exec=die_with_parent(),
             new_session=True,  # Ctrl-C goes to the whole process group, and the last releases come after it

@@ -35,8 +35,8 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from router.vllm_leases.deadlines import Deadlines
-from router.vllm_leases.notices import check_lease_id
+from baton_serve.router.vllm_leases.deadlines import Deadlines
+from baton_serve.router.vllm_leases.notices import check_lease_id
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable

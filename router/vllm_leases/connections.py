@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Container
 
-    from router.vllm_leases.remote_engine import RemoteEngine
+    from baton_serve.router.vllm_leases.remote_engine import RemoteEngine
 
 #: Pauses in ms before an engine that could not be connected is tried again: the first, and the longest after doubling.
 #: Both are well below the usual lease, and a silent side channel takes five seconds more for each try.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.protocol.id_syntax import MAX_ID_CHARS
+from baton_serve.core.protocol.id_syntax import MAX_ID_CHARS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

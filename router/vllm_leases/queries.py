@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from router.vllm_leases.agent.messages import Queried, Query
-from router.vllm_leases.side_channel_facts import SideChannelError, SideChannelReason
+from baton_serve.router.vllm_leases.agent.messages import Queried, Query
+from baton_serve.router.vllm_leases.side_channel_facts import SideChannelError, SideChannelReason
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from router.vllm_leases.side_channel_facts import SideChannelFacts
+    from baton_serve.router.vllm_leases.side_channel_facts import SideChannelFacts
 
 #: Longest wait for an answer, seconds: for the process to start, also a second time, and for the side channel.
 TIMEOUT_S = 30.0

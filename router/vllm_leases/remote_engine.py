@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from core.protocol.addresses import is_host
-from core.protocol.id_syntax import HAND_OFF_ID
+from baton_serve.core.protocol.addresses import is_host
+from baton_serve.core.protocol.id_syntax import HAND_OFF_ID
 
 #: Most ranks of one engine, far more than any has. Each of them is asked by itself, so there is a bound.
 MAX_RANKS = 1024

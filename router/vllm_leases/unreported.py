@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from router.vllm_leases.deadlines import Deadlines
+from baton_serve.router.vllm_leases.deadlines import Deadlines
 
 if TYPE_CHECKING:
     from collections.abc import Hashable

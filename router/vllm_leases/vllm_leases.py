@@ -10,9 +10,9 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from core.leases.store import LeaseState
-from core.process.clock import boottime_ms
-from router.vllm_leases.agent.messages import (
+from baton_serve.core.leases.store import LeaseState
+from baton_serve.core.process.clock import boottime_ms
+from baton_serve.router.vllm_leases.agent.messages import (
     CONNECT_S,
     AgentReady,
     Connect,
@@ -25,22 +25,22 @@ from router.vllm_leases.agent.messages import (
     Started,
     UseKey,
 )
-from router.vllm_leases.agent_process import AgentProcess
-from router.vllm_leases.book import LeaseBook
-from router.vllm_leases.connections import Connections
-from router.vllm_leases.notices import release, renewals
-from router.vllm_leases.queries import Queries
-from router.vllm_leases.remote_engine import check_address
-from router.vllm_leases.standstills import TICK_MS, Standstills
-from router.vllm_leases.unreported import Unreported
+from baton_serve.router.vllm_leases.agent_process import AgentProcess
+from baton_serve.router.vllm_leases.book import LeaseBook
+from baton_serve.router.vllm_leases.connections import Connections
+from baton_serve.router.vllm_leases.notices import release, renewals
+from baton_serve.router.vllm_leases.queries import Queries
+from baton_serve.router.vllm_leases.remote_engine import check_address
+from baton_serve.router.vllm_leases.standstills import TICK_MS, Standstills
+from baton_serve.router.vllm_leases.unreported import Unreported
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from router.vllm_leases.agent.messages import FromAgent
-    from router.vllm_leases.book import Batch
-    from router.vllm_leases.remote_engine import RemoteEngine
-    from router.vllm_leases.side_channel_facts import SideChannelFacts
+    from baton_serve.router.vllm_leases.agent.messages import FromAgent
+    from baton_serve.router.vllm_leases.book import Batch
+    from baton_serve.router.vllm_leases.remote_engine import RemoteEngine
+    from baton_serve.router.vllm_leases.side_channel_facts import SideChannelFacts
 
 logger = logging.getLogger(__name__)
 

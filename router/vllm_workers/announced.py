@@ -13,15 +13,15 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, NamedTuple
 
-from core.process.log_pace import OncePerMinute
-from router.pool import EngineKind
+from baton_serve.core.process.log_pace import OncePerMinute
+from baton_serve.router.pool import EngineKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from core.protocol.vllm_server import VllmRecord, VllmStatus
-    from core.protocol.worker import WorkerLoad
-    from router.pool import Worker, WorkerPool
+    from baton_serve.core.protocol.vllm_server import VllmRecord, VllmStatus
+    from baton_serve.core.protocol.worker import WorkerLoad
+    from baton_serve.router.pool import Worker, WorkerPool
 
 log = logging.getLogger("baton.router")
 

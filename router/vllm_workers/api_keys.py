@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.protocol.addresses import worker_url
+from baton_serve.core.protocol.addresses import worker_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pydantic import SecretStr
 
-    from router.pool import Worker
+    from baton_serve.router.pool import Worker
 
 
 class VllmKeys:

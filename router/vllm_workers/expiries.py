@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Iterable
 
-    from router.pool import Worker
-    from router.vllm_workers.load import ServerLoad
+    from baton_serve.router.pool import Worker
+    from baton_serve.router.vllm_workers.load import ServerLoad
 
 log = logging.getLogger("baton.router")
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from core.protocol.worker import WorkerLoad
+from baton_serve.core.protocol.worker import WorkerLoad
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

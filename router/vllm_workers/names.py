@@ -10,14 +10,14 @@ import asyncio
 import socket
 from typing import TYPE_CHECKING, Protocol
 
-from core.protocol.addresses import is_ip
-from router.vllm_workers.problems import About
+from baton_serve.core.protocol.addresses import is_ip
+from baton_serve.router.vllm_workers.problems import About
 
 if TYPE_CHECKING:
-    from core.protocol.worker import Role
-    from core.protocol.worker_address import WorkerAddress
-    from router.pool import Worker, WorkerPool
-    from router.vllm_workers.problems import Problems
+    from baton_serve.core.protocol.worker import Role
+    from baton_serve.core.protocol.worker_address import WorkerAddress
+    from baton_serve.router.pool import Worker, WorkerPool
+    from baton_serve.router.vllm_workers.problems import Problems
 
 #: Most addresses of one name that become workers.
 MAX_ADDRESSES = 256

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.protocol.worker import Role
-from router.pool import EngineKind
-from router.pool.pairing import difference
+from baton_serve.core.protocol.worker import Role
+from baton_serve.router.pool import EngineKind
+from baton_serve.router.pool.pairing import difference
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from router.pool import Worker
+    from baton_serve.router.pool import Worker
 
 
 def pair_problems(workers: Iterable[Worker]) -> dict[Worker, str]:

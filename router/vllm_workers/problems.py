@@ -7,7 +7,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from router.pool import Worker
+    from baton_serve.router.pool import Worker
 
 log = logging.getLogger("baton.router")
 

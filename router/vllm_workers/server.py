@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from core.net.client.errors import AnswerTooLarge, NotHttp
-from router.pool.health import read_models
-from router.vllm_workers.load import MAX_PAGE_BYTES, read_load
+from baton_serve.core.net.client.errors import AnswerTooLarge, NotHttp
+from baton_serve.router.pool.health import read_models
+from baton_serve.router.vllm_workers.load import MAX_PAGE_BYTES, read_load
 
 if TYPE_CHECKING:
-    from router.pool import Worker
-    from router.pool.model_card import ModelFacts
-    from router.upstream.port import Upstream
-    from router.vllm_workers.load import ServerLoad
+    from baton_serve.router.pool import Worker
+    from baton_serve.router.pool.model_card import ModelFacts
+    from baton_serve.router.upstream.port import Upstream
+    from baton_serve.router.vllm_workers.load import ServerLoad
 
 #: Most seconds to wait for each answer. The server's event loop may be busy with requests.
 ASK_TIMEOUT_S = 2.0

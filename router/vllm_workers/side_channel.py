@@ -6,12 +6,12 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from core.process.task_end import end_task
-from router.vllm_leases.remote_engine import RemoteEngine
-from router.vllm_leases.side_channel_facts import SideChannelError, SideChannelReason
+from baton_serve.core.process.task_end import end_task
+from baton_serve.router.vllm_leases.remote_engine import RemoteEngine
+from baton_serve.router.vllm_leases.side_channel_facts import SideChannelError, SideChannelReason
 
 if TYPE_CHECKING:
-    from router.vllm_leases.side_channel_facts import SideChannelFacts
+    from baton_serve.router.vllm_leases.side_channel_facts import SideChannelFacts
 
 #: Seconds until a side channel that did not answer is asked again; doubled up to the maximum.
 FIRST_PAUSE_S = 1.0

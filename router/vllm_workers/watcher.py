@@ -9,26 +9,26 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from core.net.client.errors import CallError, CallTimeout
-from core.protocol.worker import Role
-from router.pool.breaker import BreakerState
-from router.pool.static_worker import queue_factor
-from router.vllm_workers.load import MAX_PAGE_BYTES
-from router.vllm_workers.problems import About
-from router.vllm_workers.server import EngineDeadError, NotVllmError
-from router.vllm_workers.side_channel import Answered
+from baton_serve.core.net.client.errors import CallError, CallTimeout
+from baton_serve.core.protocol.worker import Role
+from baton_serve.router.pool.breaker import BreakerState
+from baton_serve.router.pool.static_worker import queue_factor
+from baton_serve.router.vllm_workers.load import MAX_PAGE_BYTES
+from baton_serve.router.vllm_workers.problems import About
+from baton_serve.router.vllm_workers.server import EngineDeadError, NotVllmError
+from baton_serve.router.vllm_workers.side_channel import Answered
 
 if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Mapping
 
-    from router.pool import Worker, WorkerPool
-    from router.pool.model_card import ModelFacts
-    from router.vllm_workers.expiries import Expiries
-    from router.vllm_workers.load import ServerLoad
-    from router.vllm_workers.problems import Problems
-    from router.vllm_workers.server import Server
-    from router.vllm_workers.side_channel import SideChannel
+    from baton_serve.router.pool import Worker, WorkerPool
+    from baton_serve.router.pool.model_card import ModelFacts
+    from baton_serve.router.vllm_workers.expiries import Expiries
+    from baton_serve.router.vllm_workers.load import ServerLoad
+    from baton_serve.router.vllm_workers.problems import Problems
+    from baton_serve.router.vllm_workers.server import Server
+    from baton_serve.router.vllm_workers.side_channel import SideChannel
 
 #: Rounds of questions about load between two about health and models.
 ROUNDS = 10

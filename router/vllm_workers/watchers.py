@@ -6,23 +6,23 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from router.pool import EngineKind
-from router.vllm_workers.expiries import Expiries
-from router.vllm_workers.names import HostName, is_looked_up, resolve
-from router.vllm_workers.pairs import pair_problems
-from router.vllm_workers.problems import About, Problems
-from router.vllm_workers.server import Server
-from router.vllm_workers.side_channel import SideChannel
-from router.vllm_workers.watcher import Watcher
+from baton_serve.router.pool import EngineKind
+from baton_serve.router.vllm_workers.expiries import Expiries
+from baton_serve.router.vllm_workers.names import HostName, is_looked_up, resolve
+from baton_serve.router.vllm_workers.pairs import pair_problems
+from baton_serve.router.vllm_workers.problems import About, Problems
+from baton_serve.router.vllm_workers.server import Server
+from baton_serve.router.vllm_workers.side_channel import SideChannel
+from baton_serve.router.vllm_workers.watcher import Watcher
 
 if TYPE_CHECKING:
     from collections import Counter
 
-    from router.pool import Worker, WorkerPool
-    from router.upstream.port import Upstream
-    from router.vllm_workers.expiries import UseExpected
-    from router.vllm_workers.names import Resolve
-    from router.vllm_workers.side_channel import SideChannels
+    from baton_serve.router.pool import Worker, WorkerPool
+    from baton_serve.router.upstream.port import Upstream
+    from baton_serve.router.vllm_workers.expiries import UseExpected
+    from baton_serve.router.vllm_workers.names import Resolve
+    from baton_serve.router.vllm_workers.side_channel import SideChannels
 
 log = logging.getLogger("baton.router")
 

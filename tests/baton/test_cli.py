@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from baton.cli import OPERATOR, PROCESSES, main
-from baton.config.sections import COMMANDS, MODELS, settings_model
-from core.process.settings import HIDDEN
+from baton_serve.baton.cli import OPERATOR, PROCESSES, main
+from baton_serve.baton.config.sections import COMMANDS, MODELS, settings_model
+from baton_serve.core.process.settings import HIDDEN
 
 ROOT = Path(__file__).parents[2]
 
@@ -128,5 +128,5 @@ def test_the_page_of_settings_is_up_to_date(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_python_minus_m() -> None:
-    done = subprocess.run([sys.executable, "-m", "baton", "version"], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-m", "baton_serve", "version"], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == version("baton-serve")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from baton.processes.child import COMMAND, Child, ChildSpec
-from core.process.interpreter import ROOT, SAFE_PATH, with_import_path
+from baton_serve.baton.processes.child import COMMAND, Child, ChildSpec
+from baton_serve.core.process.interpreter import ROOT, SAFE_PATH, with_import_path
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,7 +26,7 @@ def test_python_m_baton(trap: Path, entries: str) -> None:
     """As where a wheel is installed: an editable installation runs code of its own (-S) before ours can do anything."""
     paths = [path for path in sys.path if path and not path.startswith(str(ROOT / "tests"))]
     environ = {**os.environ, "PYTHONPATH": entries + os.pathsep.join(paths)}
-    command = (sys.executable, "-S", "-m", "baton", "worker", "--help")
+    command = (sys.executable, "-S", "-m", "baton_serve", "worker", "--help")
     done = subprocess.run(command, cwd=trap, env=environ, capture_output=True, text=True, check=False)
     assert sprung(trap) == ""
     assert (done.returncode, done.stderr) == (0, "")
@@ -62,14 +62,16 @@ def test_what_children_import_from(given: str | None, passed_on: str) -> None:
 
 def test_what_a_child_starts_imports_nothing_there_either(trap: Path) -> None:
     """Without an option of its own, as libraries start an interpreter."""
-    code = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import router, core'], check=True)"
+    (trap / "baton_serve.py").write_text((trap / "click.py").read_text())
+    program = "from baton_serve import core, router"
+    code = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {program!r}], check=True)"
     environ = with_import_path(os.environ)
     subprocess.run((sys.executable, "-P", "-c", code), cwd=trap, env=environ, check=True)
     assert sprung(trap) == ""
 
 
 def test_where_pip_installed_us_nothing_is_added(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("core.process.interpreter.ROOT", ROOT / "site-packages")
+    monkeypatch.setattr("baton_serve.core.process.interpreter.ROOT", ROOT / "site-packages")
     monkeypatch.setattr("site.getsitepackages", lambda: [str(ROOT / "site-packages")])
     assert with_import_path({"PYTHONPATH": ":"}) == SAFE_PATH
     assert with_import_path({"PYTHONPATH": "/x:"}) == {"PYTHONPATH": "/x", **SAFE_PATH}

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from baton_serve.router.placement import DECODE_POLICIES, PREFILL_POLICIES
+from baton_serve.router.pool import Worker
 from bench import placement
 from bench.placement import PAIRS, Costs, Simulation, conversations, recorded, simulate
 from bench.report.model import read_report
 from bench.scale.load.job import Job
-from router.placement import DECODE_POLICIES, PREFILL_POLICIES
-from router.pool import Worker
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,13 +13,13 @@ from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from core.leases.in_redis.store import RedisLeaseStore
-from core.leases.store import LeaseState, LeaseStoreError
-from core.process.task_end import end_task
-from core.protocol.addresses import check_redis_url, has_password, redis_place, with_password
-from core.redis_client import CLUSTER_MODE, cluster_complaint, connect
-from core.registry.announcement import WORKERS
-from core.registry.redis_registry import RedisRegistry
+from baton_serve.core.leases.in_redis.store import RedisLeaseStore
+from baton_serve.core.leases.store import LeaseState, LeaseStoreError
+from baton_serve.core.process.task_end import end_task
+from baton_serve.core.protocol.addresses import check_redis_url, has_password, redis_place, with_password
+from baton_serve.core.redis_client import CLUSTER_MODE, cluster_complaint, connect
+from baton_serve.core.registry.announcement import WORKERS
+from baton_serve.core.registry.redis_registry import RedisRegistry
 from tests.kits.redis_servers import RedisPair, Server, WatchedRedis
 from tests.kits.registry import LONG_MS, worker
 

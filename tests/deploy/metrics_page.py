@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from core.net.client.http_client import HttpClient
-from core.protocol.worker import WorkerLoad
-from router.metrics.metrics import Metrics, RouterCollector
-from router.peers.cleanup import Cleanup
-from router.pool.breaker import BreakerState
-from router.request.states import State
-from router.upstream.internal_calls import InternalCalls
-from workers.engine.blocks.block_audit import PoolStats
-from workers.engine.counters import Counters, EngineStats
-from workers.handshake.peer_view import HandshakeStats
-from workers.server.metrics import WorkerMetrics
+from baton_serve.core.net.client.http_client import HttpClient
+from baton_serve.core.protocol.worker import WorkerLoad
+from baton_serve.router.metrics.metrics import Metrics, RouterCollector
+from baton_serve.router.peers.cleanup import Cleanup
+from baton_serve.router.pool.breaker import BreakerState
+from baton_serve.router.request.states import State
+from baton_serve.router.upstream.internal_calls import InternalCalls
+from baton_serve.workers.engine.blocks.block_audit import PoolStats
+from baton_serve.workers.engine.counters import Counters, EngineStats
+from baton_serve.workers.handshake.peer_view import HandshakeStats
+from baton_serve.workers.server.metrics import WorkerMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

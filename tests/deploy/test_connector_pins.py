@@ -18,9 +18,9 @@ from tests.kits.vllm.pins import PROJECT, REDIS_CLIENT, ROOT, changes, recorded,
 PYTHONS = ("3.11", "3.12", "3.13")
 #: Packages whose modules are called otherwise.
 MODULES = {"zmq": "pyzmq"}
-OWN = {"core", "router", "workers", "baton"}
+OWN = "baton_serve"
 #: What vLLM's processes load of the connector, and all that this loads of ours in turn.
-CONNECTOR = "workers.vllm.connector"
+CONNECTOR = "baton_serve.workers.vllm.connector"
 #: What runs only where vLLM is, and what vLLM needs for NixlConnector already.
 THERE = {"vllm", "torch", "nixl"}
 
@@ -77,7 +77,7 @@ def _foreign_imports(module: str, seen: set[str]) -> Iterator[str]:
         return
     for name in _imports(ast.parse(file.read_text())):
         top = name.partition(".")[0]
-        if top in OWN:
+        if top == OWN:
             yield from _foreign_imports(name, seen)
         elif top not in sys.stdlib_module_names:
             yield top

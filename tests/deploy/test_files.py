@@ -15,14 +15,14 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from baton.config.configuration import Document, load, variable
-from baton.config.sections import MODELS, settings_model
-from baton.config.sources import read_document
-from core.process.settings import SECRET, SHARED
+from baton_serve.baton.config.configuration import Document, load, variable
+from baton_serve.baton.config.sections import MODELS, settings_model
+from baton_serve.baton.config.sources import read_document
+from baton_serve.core.process.settings import SECRET, SHARED
+from baton_serve.router.settings import RouterSettings
+from baton_serve.workers.settings import WorkerSettings
 from deploy import stand_in_bases
 from deploy.drill import doors
-from router.settings import RouterSettings
-from workers.settings import WorkerSettings
 
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / "Dockerfile").read_text()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,18 +14,23 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import httpx
 import pytest
 from packaging.requirements import Requirement
 
-from baton.__main__ import PACKAGE
-from baton.up.preflight import WORKER_PACKAGES
+from baton_serve.__main__ import PACKAGE
+from baton_serve.baton.processes.vllm.connectors import BATON
+from baton_serve.baton.up.preflight import WORKER_PACKAGES
+from tests.kits.baton.up_process import RealUpProcess
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-PACKAGES = {"core", "router", "workers", "baton"}
+PACKAGE_OF_OURS = "baton_serve"
+#: The folders of a checkout that are in it by links.
+FOLDERS = {"core", "router", "workers", "baton"}
 BUILD = "import sys, setuptools.build_meta as build; build.build_wheel(sys.argv[1])"
 
 
@@ -31,7 +38,7 @@ BUILD = "import sys, setuptools.build_meta as build; build.build_wheel(sys.argv[
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[zipfile.ZipFile]:
     """Built from a copy: setuptools leaves things behind."""
     source, target = tmp_path_factory.mktemp("source") / "baton", tmp_path_factory.mktemp("wheel")
-    shutil.copytree(ROOT, source, ignore=lambda folder, names: set(names) - _kept(Path(folder), names))
+    shutil.copytree(ROOT, source, symlinks=True, ignore=lambda folder, names: set(names) - _kept(Path(folder), names))
     command = [sys.executable, "-c", BUILD, str(target)]
     done = subprocess.run(command, cwd=source, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -43,7 +50,17 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[zipfile.ZipFile]
 
 def _kept(folder: Path, names: list[str]) -> set[str]:
     if folder == ROOT:
-        kept = {*PACKAGES, "tests", "bench", "deploy", "pyproject.toml", "setup.py", "README.md", "LICENSE"}
+        kept = {
+            PACKAGE_OF_OURS,
+            *FOLDERS,
+            "tests",
+            "bench",
+            "deploy",
+            "pyproject.toml",
+            "setup.py",
+            "README.md",
+            "LICENSE",
+        }
         return set(names) & kept
     return {name for name in names if name != "__pycache__"}
 
@@ -59,11 +76,12 @@ OWN = PROJECT["name"]
 
 def test_everything_of_our_packages_is_in_it_and_nothing_else(wheel: zipfile.ZipFile) -> None:
     ours = {
-        str(path.relative_to(ROOT))
-        for package in PACKAGES
-        for path in (ROOT / package).rglob("*")
+        f"{PACKAGE_OF_OURS}/{path.relative_to(ROOT)}"
+        for folder in FOLDERS
+        for path in (ROOT / folder).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".md"
     }
+    ours |= {f"{PACKAGE_OF_OURS}/{path.name}" for path in (ROOT / PACKAGE_OF_OURS).glob("*.py")}
     assert files(wheel) == ours
 
 
@@ -76,18 +94,63 @@ def test_everything_of_our_packages_is_in_it_and_nothing_else(wheel: zipfile.Zip
     ],
 )
 def test_it_has_more_than_code(wheel: zipfile.ZipFile, file: str) -> None:
-    assert wheel.read(file) == (ROOT / file).read_bytes()
+    assert wheel.read(f"{PACKAGE_OF_OURS}/{file}") == (ROOT / file).read_bytes()
 
 
-def test_its_packages_are_called_as_nobody_elses() -> None:
-    """Of all that is installed here."""
-    for name, owners in packages_distributions().items():
-        assert name not in PACKAGES or set(owners) == {"baton-serve"}, (name, owners)
+def test_its_package_is_called_as_nobody_elses(wheel: zipfile.ZipFile) -> None:
+    """Of all that is installed here; and it has only one."""
+    assert {name.partition("/")[0] for name in files(wheel)} == {PACKAGE_OF_OURS}
+    assert set(packages_distributions()[PACKAGE_OF_OURS]) == {PROJECT["name"]}
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: zipfile.ZipFile, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What pip does with it, in a folder of its own."""
+    folder = tmp_path_factory.mktemp("site-packages")
+    wheel.extractall(folder)
+    return folder
+
+
+@pytest.fixture
+def beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current directory: somebody's project, whose folders are called as ours are."""
+    for name in (*FOLDERS, "leases"):
+        (tmp_path / "project" / name).mkdir(parents=True)
+        (tmp_path / "project" / name / "__init__.py").write_text(f"raise SystemExit('this {name} is not ours')\n")
+    monkeypatch.chdir(tmp_path / "project")
+    return tmp_path
+
+
+def test_the_connector_is_found_beside_folders_that_are_called_as_ours(installed: Path, beside: Path) -> None:
+    """As vLLM looks for it, with the current directory first; and something that it imports, which needs no vLLM."""
+    code = "import baton_serve.workers.vllm.handshakes; from importlib.util import find_spec; "
+    code += f"print(find_spec({BATON.module!r}).origin)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(installed)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.stderr, done.stdout.strip()) == ("", f"{installed / BATON.module.replace('.', '/')}.py")
+
+
+@pytest.mark.slow
+def test_baton_up_serves_beside_folders_that_are_called_as_ours(installed: Path, beside: Path) -> None:
+    up = RealUpProcess(
+        *(beside, "--port", "0", "--threads-per-worker", "1"), PYTHONPATH=str(installed), XDG_RUNTIME_DIR=""
+    )
+    try:
+        url = re.findall(r"http://127\.0\.0\.1:\d+/v1", up.until_ready())[0]
+        models = httpx.get(f"{url}/models").json()
+        assert [one["id"] for one in models["data"]] == ["baton-demo"]
+    finally:
+        up.kill_everything()
 
 
 def test_it_has_the_command_and_the_extras(wheel: zipfile.ZipFile) -> None:
     info = f"baton_serve-{PROJECT['version']}.dist-info"
-    assert "baton = baton.__main__:main" in wheel.read(f"{info}/entry_points.txt").decode()
+    assert "baton = baton_serve.__main__:main" in wheel.read(f"{info}/entry_points.txt").decode()
     metadata = HeaderParser().parsestr(wheel.read(f"{info}/METADATA").decode())
     assert set(EXTRAS) == set(metadata.get_all("Provides-Extra") or [])
     assert metadata["Requires-Python"] == ">=3.11"
@@ -104,6 +167,6 @@ def test_workers_and_routers_of_vllm_servers_have_the_command_line(extra: str) -
 
 
 def test_without_the_router_the_command_says_what_is_missing() -> None:
-    hide = f"import sys; sys.modules[{PACKAGE!r}] = None; import baton.__main__ as m; m.main()"
+    hide = f"import sys; sys.modules[{PACKAGE!r}] = None; import baton_serve.__main__ as m; m.main()"
     done = subprocess.run([sys.executable, "-c", hide], cwd=ROOT, capture_output=True, text=True, check=False)
     assert "pip install 'baton-serve[router]'" in done.stderr

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 import pytest_asyncio
 
-from baton.demo import MODEL_DIR
+from baton_serve.baton.demo import MODEL_DIR
 from tests.kits import tiny_adapters
 from tests.kits.whole.stack import Stack
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from baton.cluster.process import stopped
+from baton_serve.baton.cluster.process import stopped
 from tests.kits.whole import reference
 from tests.kits.whole.stack import Stack, eventually
 from tests.kits.whole.streams import NUM_TOKENS, all_at_once, asks, nothing, resumed

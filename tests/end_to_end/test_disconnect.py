@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from baton.cluster.cluster import REDIS
-from baton.cluster.process import stopped
+from baton_serve.baton.cluster.cluster import REDIS
+from baton_serve.baton.cluster.process import stopped
 from tests.kits.whole import reference
 from tests.kits.whole.stack import MODEL, Stack, eventually
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import pytest_asyncio
 
-from baton.cluster.process import stopped
-from router.request.attempts import CLEARED_AFTER_TOKENS
+from baton_serve.baton.cluster.process import stopped
+from baton_serve.router.request.attempts import CLEARED_AFTER_TOKENS
 from tests.end_to_end.conftest import flags_with
 from tests.kits.whole.stack import MODEL, Stack, eventually
 from tests.kits.whole.streams import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from router.pool import LOAD_TTL_S
+from baton_serve.router.pool import LOAD_TTL_S
 
 if TYPE_CHECKING:
     from tests.kits.whole.stack import Stack

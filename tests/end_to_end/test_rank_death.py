@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from baton.cluster.process import stopped
-from core.registry.announcement import WORKERS
-from core.registry.redis_registry import RedisRegistry
+from baton_serve.baton.cluster.process import stopped
+from baton_serve.core.registry.announcement import WORKERS
+from baton_serve.core.registry.redis_registry import RedisRegistry
 from tests.kits.patience import PATIENCE_S
 from tests.kits.registry import snapshot
 from tests.kits.whole import reference

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from baton.demo import QUESTIONS
-from core.protocol.handshake import Handshake, RankMetadata
+from baton_serve.baton.demo import QUESTIONS
+from baton_serve.core.protocol.handshake import Handshake, RankMetadata
 from tests.kits import tiny_models
 from tests.kits.whole import reference
 from tests.kits.whole.stack import Stack

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from baton.cluster.process import stopped
+from baton_serve.baton.cluster.process import stopped
 from tests.kits.whole import reference
 from tests.kits.whole.stack import MODEL, Stack
 

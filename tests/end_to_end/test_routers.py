@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from baton.cluster.process import stopped
-from core.protocol.request_ids import owner_of
+from baton_serve.baton.cluster.process import stopped
+from baton_serve.core.protocol.request_ids import owner_of
 from tests.kits.patience import PATIENCE_S
 from tests.kits.whole import reference
 from tests.kits.whole.stack import MODEL, Stack, eventually

@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING
 import pytest
 import redis
 
-from baton.cluster.cluster import REDIS, Cluster
-from baton.demo import MODEL_NAME
-from baton.processes.embedded_redis import EmbeddedRedis, find_redis_server
-from baton.torture.shape import Shape
+from baton_serve.baton.cluster.cluster import REDIS, Cluster
+from baton_serve.baton.demo import MODEL_NAME
+from baton_serve.baton.processes.embedded_redis import EmbeddedRedis, find_redis_server
+from baton_serve.baton.torture.shape import Shape
 from tests.kits.whole.faults import WORKER_FLAGS, running, skip, under_load
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from baton.torture.clients.traffic import Traffic
+    from baton_serve.baton.torture.clients.traffic import Traffic
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("core", "router", "workers")

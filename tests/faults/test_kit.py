@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from baton.cluster.cluster import Cluster
-from baton.torture.shape import Shape
+from baton_serve.baton.cluster.cluster import Cluster
+from baton_serve.baton.torture.shape import Shape
 from tests.kits.whole import faults
 
 if TYPE_CHECKING:

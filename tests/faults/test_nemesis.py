@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from baton.cluster.cluster import POLL_S, REDIS, Cluster
-from baton.cluster.process import Process, ProcessSpec, rank_of
-from baton.processes.child import Child, ChildDiedError, ChildSpec
-from baton.torture.faults.nemesis import Nemesis
-from baton.torture.faults.schedule import FREQUENCIES, LOOKAHEAD, Schedule
-from baton.torture.shape import Shape
+from baton_serve.baton.cluster.cluster import POLL_S, REDIS, Cluster
+from baton_serve.baton.cluster.process import Process, ProcessSpec, rank_of
+from baton_serve.baton.processes.child import Child, ChildDiedError, ChildSpec
+from baton_serve.baton.torture.faults.nemesis import Nemesis
+from baton_serve.baton.torture.faults.schedule import FREQUENCIES, LOOKAHEAD, Schedule
+from baton_serve.baton.torture.shape import Shape
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -238,7 +238,7 @@ async def what_was_drawn(
         slept.append(seconds)
         await turns(0 if seconds > 2 else 20)  # no stop lasts until the next card
 
-    monkeypatch.setattr("baton.torture.faults.nemesis.STOP_S", (3.0, 5.0))
+    monkeypatch.setattr("baton_serve.baton.torture.faults.nemesis.STOP_S", (3.0, 5.0))
     monkeypatch.setattr(asyncio, "sleep", sleep)
     cluster = PaperCluster(restart_seed)
     async with aclosing(Nemesis(cast("Cluster", cluster), seed)) as nemesis:

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from baton.torture.clients.client import Manner, ask_once, make_client
-from baton.torture.records import Attempt
-from baton.torture.shape import Shape
-from baton.torture.verdict.settle import settle
-from baton.torture.verdict.validate import Verdict, error_shape, judge
+from baton_serve.baton.torture.clients.client import Manner, ask_once, make_client
+from baton_serve.baton.torture.records import Attempt
+from baton_serve.baton.torture.shape import Shape
+from baton_serve.baton.torture.verdict.settle import settle
+from baton_serve.baton.torture.verdict.validate import Verdict, error_shape, judge
 from tests.kits.whole.faults import LONG, running
 
 if TYPE_CHECKING:
     import httpx
 
-    from baton.torture.records import Question
+    from baton_serve.baton.torture.records import Question
     from tests.kits.whole.faults import Baton
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(400)]

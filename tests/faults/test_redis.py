@@ -11,15 +11,15 @@ import pytest
 import pytest_asyncio
 import redis
 
-from baton.cluster.cluster import REDIS, Cluster
-from baton.torture.shape import Shape
+from baton_serve.baton.cluster.cluster import REDIS, Cluster
+from baton_serve.baton.torture.shape import Shape
 from tests.kits.whole.faults import LONG, WORKER_FLAGS, Baton, running, under_load
 from tests.kits.whole.redis_proxy import ProxiedRedis, RedisProxy
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from baton.torture.clients.traffic import Traffic
+    from baton_serve.baton.torture.clients.traffic import Traffic
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
 

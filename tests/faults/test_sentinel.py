@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 import pytest_asyncio
 
-from baton.cluster.cluster import Cluster
-from baton.torture.shape import Shape
-from core.leases.in_redis.store import RedisLeaseStore
-from core.leases.store import LeaseStoreError
+from baton_serve.baton.cluster.cluster import Cluster
+from baton_serve.baton.torture.shape import Shape
+from baton_serve.core.leases.in_redis.store import RedisLeaseStore
+from baton_serve.core.leases.store import LeaseStoreError
 from tests.kits.redis_servers import WatchedRedis
 from tests.kits.whole.faults import WORKER_FLAGS, Baton, running, under_load
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
-    from baton.torture.clients.traffic import Traffic
+    from baton_serve.baton.torture.clients.traffic import Traffic
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
 

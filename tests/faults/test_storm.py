@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 from rich.console import Console
 
-from baton.cluster.cluster import Cluster
-from baton.torture.report import print_report
-from baton.torture.run import RunOutcome, RunPlan, run
-from baton.torture.shape import Shape
+from baton_serve.baton.cluster.cluster import Cluster
+from baton_serve.baton.torture.report import print_report
+from baton_serve.baton.torture.run import RunOutcome, RunPlan, run
+from baton_serve.baton.torture.shape import Shape
 
 if TYPE_CHECKING:
     from pathlib import Path

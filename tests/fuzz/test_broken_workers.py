@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.net.client.connection import MAX_HEAD_BYTES
-from router.upstream.events import MAX_EVENT_BYTES
+from baton_serve.core.net.client.connection import MAX_HEAD_BYTES
+from baton_serve.router.upstream.events import MAX_EVENT_BYTES
 from tests.kits.fuzz.broken_worker import CHUNKED, GOOD, GOOD_EVENTS, HEAD, SOCKETS_BYTES, Broken, chunk, event
 from tests.kits.fuzz.profile import Stage, fuzz, mutated
 from tests.kits.fuzz.raw_worker import PIECE_BYTES

@@ -15,26 +15,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from core.protocol.errors import BadRequestError
-from core.protocol.handoff import KVTransferParams
-from core.protocol.handshake import WIRE_VERSION, Handshake, RankMetadata, Shard
-from core.protocol.steps import Read, SamplingParams, Sent
+from baton_serve.core.protocol.errors import BadRequestError
+from baton_serve.core.protocol.handoff import KVTransferParams
+from baton_serve.core.protocol.handshake import WIRE_VERSION, Handshake, RankMetadata, Shard
+from baton_serve.core.protocol.steps import Read, SamplingParams, Sent
+from baton_serve.workers.engine.api import EngineError, EngineRequest
+from baton_serve.workers.engine.config import EngineConfig
+from baton_serve.workers.engine.scheduling.validation import check_request
+from baton_serve.workers.handshake.fetch import HandshakeFetcher, target_of
+from baton_serve.workers.handshake.resolver import Resolver
+from baton_serve.workers.handshake.server import handshake_bytes
+from baton_serve.workers.rank_protocol.transfer_errors import HandshakeError, TransferError
+from baton_serve.workers.server.answers.transfer_params import parse
+from baton_serve.workers.sharding.plan import check_pair, plan
+from baton_serve.workers.transfer.memory.local_memory import blocks_of
+from baton_serve.workers.transfer.memory.version_tables import versions_of
+from baton_serve.workers.transfer.notices.notice_codec import ReadNotice, encode_read, parse_read
+from baton_serve.workers.transfer.notices.read_notices import MAX_OPEN, ReadNotices
+from baton_serve.workers.transfer.reads.read_checks import ReadRefusedError, check_read
 from tests.kits.fuzz.profile import JSON, Stage, fuzz, mutated, tried
 from tests.kits.transfer.shards import engine, shards
-from workers.engine.api import EngineError, EngineRequest
-from workers.engine.config import EngineConfig
-from workers.engine.scheduling.validation import check_request
-from workers.handshake.fetch import HandshakeFetcher, target_of
-from workers.handshake.resolver import Resolver
-from workers.handshake.server import handshake_bytes
-from workers.rank_protocol.transfer_errors import HandshakeError, TransferError
-from workers.server.answers.transfer_params import parse
-from workers.sharding.plan import check_pair, plan
-from workers.transfer.memory.local_memory import blocks_of
-from workers.transfer.memory.version_tables import versions_of
-from workers.transfer.notices.notice_codec import ReadNotice, encode_read, parse_read
-from workers.transfer.notices.read_notices import MAX_OPEN, ReadNotices
-from workers.transfer.reads.read_checks import ReadRefusedError, check_read
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.request.sent_tokens import SentTokens
+from baton_serve.router.request.sent_tokens import SentTokens
 from tests.kits.fuzz.broken_worker import CHUNKED, DONE, NAMED_EVENTS, Broken, chunk, event, whole
 from tests.kits.fuzz.profile import Stage, fuzz, mutated
 

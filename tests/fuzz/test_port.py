@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.net.served.config import HeadLimits, PortConfig
+from baton_serve.core.net.served.config import HeadLimits, PortConfig
 from tests.kits.fuzz.profile import Stage, cut, fuzz, mutated, tried
 from tests.kits.port import GET, Caller, Served, all_said, serving
 

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.protocol.openai.passed_on import STRIPPED
-from router.request.client_request import CHAT_PATH, COMPLETIONS_PATH
-from router.request.endpoints import ENDPOINTS
-from router.request.validated import PATHS
+from baton_serve.core.protocol.openai.passed_on import STRIPPED
+from baton_serve.router.request.client_request import CHAT_PATH, COMPLETIONS_PATH
+from baton_serve.router.request.endpoints import ENDPOINTS
+from baton_serve.router.request.validated import PATHS
 from tests.kits.fuzz.profile import JSON, NASTY_TEXTS, Stage, check_excerpts, fuzz, mutated, with_long_text
 from tests.kits.fuzz.served import Served
 from tests.kits.router.cluster import chat

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.protocol.errors import ApiError
-from router.engines.baton.answer import BatonAnswer
-from router.request.client_request import ClientRequest
-from router.upstream.worker_errors import MAX_TEXT_CHARS, error_event, from_worker
+from baton_serve.core.protocol.errors import ApiError
+from baton_serve.router.engines.baton.answer import BatonAnswer
+from baton_serve.router.request.client_request import ClientRequest
+from baton_serve.router.upstream.worker_errors import MAX_TEXT_CHARS, error_event, from_worker
 from tests.kits.fuzz.profile import JSON, fuzz, mutated, tried
 
 PARAMS = {

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from core.net.client.connection import Connection
-from core.net.late_writes import BURST, LateWrites
+from baton_serve.core.net.client.connection import Connection
+from baton_serve.core.net.late_writes import BURST, LateWrites
 from tests.kits.clock import Turns
 
 

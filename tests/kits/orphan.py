@@ -6,7 +6,7 @@ import asyncio
 import os
 import sys
 
-from core.process.interpreter import ROOT
+from baton_serve.core.process.interpreter import ROOT
 from tests.kits.patience import PATIENCE_S
 
 

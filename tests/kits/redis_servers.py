@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 import redis
 
-from baton.processes.embedded_redis import find_redis_server
+from baton_serve.baton.processes.embedded_redis import find_redis_server
 from tests.kits.patience import PATIENCE_S
 
 if TYPE_CHECKING:

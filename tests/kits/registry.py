@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, cast
 
-from core.protocol.router import RouterRecord
-from core.protocol.vllm_server import VllmRecord, VllmStatus
-from core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
+from baton_serve.core.protocol.router import RouterRecord
+from baton_serve.core.protocol.vllm_server import VllmRecord, VllmStatus
+from baton_serve.core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
 from tests.kits.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from core.registry.store import Registry
+    from baton_serve.core.registry.store import Registry
 
 LONG_MS = 60_000
 

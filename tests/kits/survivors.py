@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
 _ROOT = Path(__file__).parents[2]
-_OURS = tuple(str(_ROOT / room) + "/" for room in ("core", "router", "workers"))
+_OURS = tuple(str(_ROOT / "baton_serve" / room) + "/" for room in ("core", "router", "workers"))
 
 
 class Survivors:

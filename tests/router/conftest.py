@@ -13,7 +13,7 @@ from tests.kits.router.cluster import Cluster, make_settings
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from router.settings import RouterSettings
+    from baton_serve.router.settings import RouterSettings
 
 
 @pytest.fixture

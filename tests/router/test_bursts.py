@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from router.front.hot import MOST_IN_A_TURN, HotCalls
+from baton_serve.router.front.hot import MOST_IN_A_TURN, HotCalls
 from tests.kits.port import Caller
 from tests.kits.router.cluster import chat, eventually, make_settings
 from tests.kits.router.stub_workers import Hang

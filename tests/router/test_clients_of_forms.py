@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from core.protocol.client_key import HEADER, client_in, client_key, network_of
-from core.protocol.token_keys import announcement_key, clients_key
-from router.settings import RouterSettings
+from baton_serve.core.protocol.client_key import HEADER, client_in, client_key, network_of
+from baton_serve.core.protocol.token_keys import announcement_key, clients_key
+from baton_serve.router.settings import RouterSettings
 from tests.kits.router.cluster import Cluster, chat, make_settings
 
 FORM = {"response_format": {"type": "json_object"}}

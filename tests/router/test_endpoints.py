@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from router.request.endpoints import ENDPOINTS
-from router.settings import RouterSettings
+from baton_serve.router.request.endpoints import ENDPOINTS
+from baton_serve.router.settings import RouterSettings
 from tests.kits.router.cluster import Cluster, eventually, make_settings
 from tests.kits.router.stub_workers import Hang, Raw, Refuse, Reset
 from tests.kits.router.vllm_server import STREAMS, VllmServer, add_vllm, event

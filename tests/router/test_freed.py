@@ -14,25 +14,25 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from core.leases.store import LeaseState
-from core.net.client.answer import HttpAnswer
-from core.net.served.body import BodyBudget
-from router.dialects.reply import DialectReply, PassedReply
-from router.request.attempts import Attempts
-from router.request.bodies import ClientBody
-from router.request.choices.reply import ChoiceReply
-from router.request.choices.whole import WholeRequest
-from router.request.client_request import ClientRequest
-from router.request.exchange import Exchange
-from router.request.failure_table import Failure, Leg
-from router.request.reply import ClientReply
+from baton_serve.core.leases.store import LeaseState
+from baton_serve.core.net.client.answer import HttpAnswer
+from baton_serve.core.net.served.body import BodyBudget
+from baton_serve.router.dialects.reply import DialectReply, PassedReply
+from baton_serve.router.request.attempts import Attempts
+from baton_serve.router.request.bodies import ClientBody
+from baton_serve.router.request.choices.reply import ChoiceReply
+from baton_serve.router.request.choices.whole import WholeRequest
+from baton_serve.router.request.client_request import ClientRequest
+from baton_serve.router.request.exchange import Exchange
+from baton_serve.router.request.failure_table import Failure, Leg
+from baton_serve.router.request.reply import ClientReply
 from tests.kits.router.cluster import Cluster, eventually, make_settings
 from tests.kits.router.stub_workers import HalfAnswer, Hang, Raw, Refuse, Reset, StreamThen, StubWorker
 from tests.kits.survivors import Survivors, without_collector
 
 if TYPE_CHECKING:
-    from core.leases.store import LeaseState
-    from router.settings import RouterSettings
+    from baton_serve.core.leases.store import LeaseState
+    from baton_serve.router.settings import RouterSettings
 
 KINDS = (
     Exchange,
@@ -304,7 +304,7 @@ async def test_a_body_counts_until_it_is_freed(cluster: Cluster, monkeypatch: py
 
 
 @pytest.mark.interpreted
-@pytest.mark.parametrize("where", ["router.front.hot.parse_body", "router.front.hot.run"])
+@pytest.mark.parametrize("where", ["baton_serve.router.front.hot.parse_body", "baton_serve.router.front.hot.run"])
 async def test_no_memory_is_no_fault_of_the_client(
     cluster: Cluster, where: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -10,18 +10,18 @@ from typing import Any
 import httpx
 import pytest
 
-from core.net.served.body import Body, BodyBudget, BodyReader
-from core.protocol.errors import (
+from baton_serve.core.net.served.body import Body, BodyBudget, BodyReader
+from baton_serve.core.protocol.errors import (
     BadRequestError,
     BodyTimeoutError,
     PayloadTooLargeError,
     RateLimitError,
     UnavailableError,
 )
-from router.internal.admin import internal_routes
-from router.internal.app import internal_app
-from router.peers.listener import PeerFront
-from router.settings import RouterSettings
+from baton_serve.router.internal.admin import internal_routes
+from baton_serve.router.internal.app import internal_app
+from baton_serve.router.peers.listener import PeerFront
+from baton_serve.router.settings import RouterSettings
 from tests.kits.router.cluster import Cluster, chat, eventually, make_settings
 from tests.kits.router.stub_workers import Hang
 

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from core.net.sockets import listen
-from core.process.status_pipe import StatusPipe
-from router.main import connect, serve
-from router.pool.health import HealthProbes
-from router.server import RouterServer
-from router.upstream.prefill_aborts import PrefillAborts
+from baton_serve.core.net.sockets import listen
+from baton_serve.core.process.status_pipe import StatusPipe
+from baton_serve.router.main import connect, serve
+from baton_serve.router.pool.health import HealthProbes
+from baton_serve.router.server import RouterServer
+from baton_serve.router.upstream.prefill_aborts import PrefillAborts
 from tests.kits.router.cluster import make_settings
 
 if TYPE_CHECKING:
-    from router.settings import RouterSettings
+    from baton_serve.router.settings import RouterSettings
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
-OURS = [tracemalloc.Filter(True, str(ROOT / folder / "*")) for folder in ("router", "core")]
+OURS = [tracemalloc.Filter(True, str(ROOT / "baton_serve" / folder / "*")) for folder in ("router", "core")]
 #: Requests that are held when counting begins, and those that come after: P's blocks are enough for seven.
 NUM_BEFORE, NUM = 2, 5
 #: Besides the prompt: 10,000 to 13,600 were measured, as what the router does meanwhile counts as well. A second copy

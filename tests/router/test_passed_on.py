@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from core.protocol.openai.passed_on import STRIPPED
-from router.request.splits import WHOLE, table, why_whole
-from router.settings import RouterSettings
-from router.steps.decode import _open_stream
+from baton_serve.core.protocol.openai.passed_on import STRIPPED
+from baton_serve.router.request.splits import WHOLE, table, why_whole
+from baton_serve.router.settings import RouterSettings
+from baton_serve.router.steps.decode import _open_stream
 from tests.kits.router.cluster import Cluster, chat, events, eventually, make_settings
 from tests.kits.router.stub_workers import Hang, Raw, Refuse
 from tests.kits.router.vllm_server import VllmServer, add_vllm

@@ -14,14 +14,14 @@ import pytest
 import pytest_asyncio
 import redis
 
-from core.leases.in_redis.store import RedisLeaseStore
-from core.leases.store import LeaseState
-from core.protocol.status import Failed, Ready
+from baton_serve.core.leases.in_redis.store import RedisLeaseStore
+from baton_serve.core.leases.store import LeaseState
+from baton_serve.core.protocol.status import Failed, Ready
+from baton_serve.workers.leases.keeper import LeaseKeeper
 from tests.kits.patience import PATIENCE_S
 from tests.kits.router.cluster import chat, eventually, spoken
 from tests.kits.router.process import Announced, RouterProcess, until_workers
 from tests.kits.router.stub_workers import Hang, word
-from workers.leases.keeper import LeaseKeeper
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from router.front import hot
-from router.settings import RouterSettings
+from baton_serve.router.front import hot
+from baton_serve.router.settings import RouterSettings
 from tests.kits.port import Caller
 from tests.kits.router.cluster import chat, make_settings
 from tests.kits.router.stub_workers import Hang

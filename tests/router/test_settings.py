@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from router.settings import RouterSettings
+from baton_serve.router.settings import RouterSettings
 
 
 @pytest.mark.parametrize(

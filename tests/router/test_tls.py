@@ -11,14 +11,14 @@ import pytest
 import pytest_asyncio
 from pydantic import ValidationError
 
-from baton.operator.admin_client import AdminClient, AdminError
-from baton.settings import AdminSettings
-from core.net.client.errors import CallError, ConnectError
-from core.net.client.http_client import HttpClient
-from core.net.tls import Files, InternalTls
-from core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
+from baton_serve.baton.operator.admin_client import AdminClient, AdminError
+from baton_serve.baton.settings import AdminSettings
+from baton_serve.core.net.client.errors import CallError, ConnectError
+from baton_serve.core.net.client.http_client import HttpClient
+from baton_serve.core.net.tls import Files, InternalTls
+from baton_serve.core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
+from baton_serve.router.tls import OnlyTls
 from deploy.healthcheck import is_healthy
-from router.tls import OnlyTls
 from tests.kits.router.cluster import Cluster, chat, eventually, make_settings, spoken
 from tests.kits.router.other_router import TOKEN, OtherRouter, linked, state
 from tests.kits.router.stub_workers import StubWorker
@@ -26,7 +26,7 @@ from tests.kits.router.stub_workers import StubWorker
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from router.settings import RouterSettings
+    from baton_serve.router.settings import RouterSettings
     from tests.kits.certificates import Authority, Certified
 
 HEADERS = (("authorization", "Bearer s3cret"),)

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from router.placement import prompt as prompts
-from router.queue.drain_rate import MAX_WAIT_S
-from router.request import prompt_text
-from router.request.exchange import Exchange
+from baton_serve.router.placement import prompt as prompts
+from baton_serve.router.queue.drain_rate import MAX_WAIT_S
+from baton_serve.router.request import prompt_text
+from baton_serve.router.request.exchange import Exchange
 from tests.kits.router.cluster import Cluster, chat, spoken
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 ROOT = Path(__file__).parents[2]
-OURS = (str(ROOT / "router"), str(ROOT / "core"))
+OURS = tuple(str(ROOT / "baton_serve" / folder) for folder in ("router", "core"))
 #: Requests that are counted together. A timer for each of them could not hide among those of the router itself.
 NUM = 50
 LONG = {"messages": [{"role": "user", "content": "How long is this? " * 500}]}

@@ -1,4 +1,7 @@
-"""What the modules of the project import, read from their text."""
+"""What the modules of the project import, read from their text.
+
+They are called as the rooms are: ``router.steps`` is imported as ``baton_serve.router.steps``.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,8 @@ from pathlib import Path
 from tests.structure.layers import LAYERS
 
 ROOT = Path(__file__).parents[2]
+#: The package that has all of them, by links to the folders at the top.
+PACKAGE = "baton_serve"
 
 
 def sources() -> list[Path]:
@@ -33,7 +38,7 @@ def imported(path: Path) -> frozenset[str]:
             base = absolute(path, node)
             found |= {base} | {f"{base}.{alias.name}" for alias in node.names}
         pending.extend(ast.iter_child_nodes(node))
-    return frozenset(found)
+    return frozenset(name.removeprefix(f"{PACKAGE}.") for name in found)
 
 
 def absolute(path: Path, node: ast.ImportFrom) -> str:

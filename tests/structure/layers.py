@@ -9,12 +9,13 @@ from __future__ import annotations
 #: By the package that has the rooms; "" is the project.
 LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     "": (
+        ("baton_serve",),
         ("baton",),
         ("router", "workers"),
         ("core",),
     ),
+    "baton_serve": (("__main__",),),
     "baton": (
-        ("__main__",),
         ("cli",),
         ("torture",),
         ("cluster", "operator", "up"),

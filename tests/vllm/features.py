@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from router.request.splits import why_whole
+from baton_serve.router.request.splits import why_whole
 from tests.kits.vllm.stack import ADAPTER, MODEL
 
 BEGIN, END = "<!-- begin: python -m tests.vllm.features -->", "<!-- end -->"

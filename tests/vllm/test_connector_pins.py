@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from baton.processes.vllm.program import find_vllm
+from baton_serve.baton.processes.vllm.program import find_vllm
 from tests.kits.vllm.pins import PROJECT, REDIS_CLIENT, ROOT, changes, recorded, requirements
 from tests.vllm.conftest import VARIABLE
 
 #: What the package is built from.
-SOURCES = ("core", "router", "workers", "baton", "pyproject.toml", "README.md", "LICENSE")
+SOURCES = ("baton_serve", "core", "router", "workers", "baton", "pyproject.toml", "README.md", "LICENSE")
 
 
 @pytest.fixture(scope="module")
@@ -51,8 +51,10 @@ async def test_pip_would_install_baton_and_nothing_else(python: str, tmp_path: P
     pip reads a copy: building leaves files behind, here as in the environment of an editable install.
     """
     for name in SOURCES:
-        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
-        copy(ROOT / name, tmp_path / name)
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, tmp_path / name, symlinks=True)
+        else:
+            shutil.copy(ROOT / name, tmp_path / name)
     before = await said(python, "-m", "pip", "freeze", "--all")
     pip = (python, "-m", "pip", "--disable-pip-version-check", "--no-input", "install", "--quiet")
     options = ("--dry-run", "--no-index", "--no-build-isolation", "--report", "-")

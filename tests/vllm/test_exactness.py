@@ -13,10 +13,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 import pytest
 import pytest_asyncio
 
-from baton.cluster.cluster import POLL_S
-from baton.cluster.process import stopped
-from baton.processes.vllm.connectors import BATON
-from baton.processes.vllm.program import find_vllm
+from baton_serve.baton.cluster.cluster import POLL_S
+from baton_serve.baton.cluster.process import stopped
+from baton_serve.baton.processes.vllm.connectors import BATON
+from baton_serve.baton.processes.vllm.program import find_vllm
 from bench.connector.pair import BLOCK_SIZE, Answer, Pair, PairShape, num_wrong, pair, prompts
 from tests.vllm.conftest import VARIABLE
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from baton.processes.vllm.connectors import BATON, UNFENCED, Connector
-from baton.processes.vllm.program import find_vllm
+from baton_serve.baton.processes.vllm.connectors import BATON, UNFENCED, Connector
+from baton_serve.baton.processes.vllm.program import find_vllm
 from bench.connector.pair import BLOCK_SIZE, Pair, pair, prompts
 from bench.connector.stale_reads import NUM_AT_ONCE, Result, StaleReads, shape_with
 from tests.vllm.conftest import VARIABLE

@@ -13,17 +13,17 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from baton.cluster.process import ROUTER, ProcessSpec
-from baton.demo import MODEL_NAME
-from baton.processes.vllm.connectors import BATON, STOCK, Connector
-from baton.processes.vllm.program import find_vllm
-from baton.processes.vllm.server import LOOPBACK, ServerPlace
+from baton_serve.baton.cluster.process import ROUTER, ProcessSpec
+from baton_serve.baton.demo import MODEL_NAME
+from baton_serve.baton.processes.vllm.connectors import BATON, STOCK, Connector
+from baton_serve.baton.processes.vllm.program import find_vllm
+from baton_serve.baton.processes.vllm.server import LOOPBACK, ServerPlace
+from baton_serve.core.net.vllm_handshakes import HandshakeFailedError, HandshakeReason, ask
+from baton_serve.core.protocol.token_keys import vllm_handshake_key
+from baton_serve.router.vllm_leases.agent.side_channel import SideChannels
+from baton_serve.router.vllm_leases.remote_engine import RemoteEngine
 from bench.connector.pair import Pair, PairShape, pair, prompts
 from bench.vllm.servers import READS
-from core.net.vllm_handshakes import HandshakeFailedError, HandshakeReason, ask
-from core.protocol.token_keys import vllm_handshake_key
-from router.vllm_leases.agent.side_channel import SideChannels
-from router.vllm_leases.remote_engine import RemoteEngine
 from tests.vllm.conftest import VARIABLE
 
 TOKEN = "only-for-this-test"

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from baton.cluster.process import VllmSpec
-from baton.demo import MODEL_DIR
-from baton.processes.vllm.connectors import STOCK
-from baton.processes.vllm.extra_args import ExtraArgs
-from baton.processes.vllm.held_ports import HeldPorts
-from baton.processes.vllm.program import find_vllm
-from baton.processes.vllm.server import ServerPlace, ServerShare, VllmModel
+from baton_serve.baton.cluster.process import VllmSpec
+from baton_serve.baton.demo import MODEL_DIR
+from baton_serve.baton.processes.vllm.connectors import STOCK
+from baton_serve.baton.processes.vllm.extra_args import ExtraArgs
+from baton_serve.baton.processes.vllm.held_ports import HeldPorts
+from baton_serve.baton.processes.vllm.program import find_vllm
+from baton_serve.baton.processes.vllm.server import ServerPlace, ServerShare, VllmModel
 from tests.kits.vllm.asking import chat, completion
 from tests.kits.whole.stack import MODEL, Stack
 from tests.vllm.conftest import VARIABLE

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from baton.processes.vllm.connectors import BATON
+from baton_serve.baton.processes.vllm.connectors import BATON
 from bench.connector.pair import CHECKS
 from bench.vllm.servers import EXPIRED, READS
 from tests.kits.vllm.asking import ask, ask_streamed, chat, occupied, prompts, worker_of

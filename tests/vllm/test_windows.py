@@ -16,10 +16,10 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from baton.cluster.cluster import SHORT_KEPT
-from baton.cluster.process import ROUTER, ProcessSpec
-from baton.processes.vllm.connectors import BATON, STOCK, Connector
-from baton.processes.vllm.program import find_vllm
+from baton_serve.baton.cluster.cluster import SHORT_KEPT
+from baton_serve.baton.cluster.process import ROUTER, ProcessSpec
+from baton_serve.baton.processes.vllm.connectors import BATON, STOCK, Connector
+from baton_serve.baton.processes.vllm.program import find_vllm
 from bench.connector.pair import BLOCK_SIZE, Answer, Pair, PairShape, num_wrong, pair
 from tests.kits.tiny_models import VOCAB_SIZE, build
 from tests.vllm.conftest import VARIABLE
@@ -108,10 +108,10 @@ async def test_batons_connector_hands_over_all_and_stock_vllm_is_wrong_at_some(s
 async def test_pipeline_stages_are_refused_by_name(kind: str) -> None:
     """The tables of words are of the ranks of one stage."""
     code = {
-        "producer": "from types import SimpleNamespace as N; from workers.vllm.connector import _refuse; "
+        "producer": "from types import SimpleNamespace as N; from baton_serve.workers.vllm.connector import _refuse; "
         "_refuse(N(kv_transfer_config=N(get_from_extra_config=lambda name, default: default), parallel_config=N("
         "decode_context_parallel_size=1, prefill_context_parallel_size=1, pipeline_parallel_size=2)))",
-        "reader": "from workers.vllm.worker import BatonWorker as W; "
+        "reader": "from baton_serve.workers.vllm.worker import BatonWorker as W; "
         "W._nixl_handshake(W.__new__(W), 'p', 1, 1, 'e', remote_pp_size=2)",
     }[kind]
     (python, *_) = find_vllm(os.environ[VARIABLE]).command

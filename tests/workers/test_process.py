@@ -17,16 +17,17 @@ from typing import Any
 import httpx
 import pytest
 
-from core.process.settings import SHARED
-from core.protocol.status import Failed, Ready, Status, decode
-from core.registry.announcement import WORKERS
-from core.registry.redis_registry import RedisRegistry
+from baton_serve.core.process.settings import SHARED
+from baton_serve.core.protocol.status import Failed, Ready, Status, decode
+from baton_serve.core.registry.announcement import WORKERS
+from baton_serve.core.registry.redis_registry import RedisRegistry
+from baton_serve.workers.settings import WorkerSettings
 from tests.kits import tiny_models
 from tests.kits.patience import PATIENCE_S
 from tests.kits.registry import snapshot
-from workers.settings import WorkerSettings
 
-RUN = "import sys, json; from workers.main import run; from workers.settings import WorkerSettings; "
+RUN = "import sys, json; from baton_serve.workers.main import run; "
+RUN += "from baton_serve.workers.settings import WorkerSettings; "
 RUN += "sys.exit(run(WorkerSettings(**json.loads(sys.argv[1]))))"
 SMALL: dict[str, Any] = {"num_blocks": 128, "torch_threads": 1, "max_num_seqs": 8, "drain_timeout_s": 20}
 ROOT = Path(__file__).parents[2]

@@ -9,14 +9,14 @@ import pytest
 import yaml
 from msgspec.structs import replace
 
-from core.protocol.handshake import Compatibility, RankMetadata, Shard
-from core.protocol.steps import RankReady
-from core.protocol.worker import Role
-from router.settings import RouterSettings
-from workers.engine_setup import engine_config, rank_spec, threads_per_rank, with_text_fingerprint
-from workers.limits import MAX_RANKS
-from workers.main import warn
-from workers.settings import WorkerSettings
+from baton_serve.core.protocol.handshake import Compatibility, RankMetadata, Shard
+from baton_serve.core.protocol.steps import RankReady
+from baton_serve.core.protocol.worker import Role
+from baton_serve.router.settings import RouterSettings
+from baton_serve.workers.engine_setup import engine_config, rank_spec, threads_per_rank, with_text_fingerprint
+from baton_serve.workers.limits import MAX_RANKS
+from baton_serve.workers.main import warn
+from baton_serve.workers.settings import WorkerSettings
 
 #: What some first rank says of itself.
 READY = RankReady(

@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from core.protocol.handoff import KVTransferParams
-from core.protocol.steps import PromptScores, SamplingParams
+from baton_serve.core.protocol.handoff import KVTransferParams
+from baton_serve.core.protocol.steps import PromptScores, SamplingParams
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from core.protocol.worker import WorkerLoad
+    from baton_serve.core.protocol.worker import WorkerLoad
 
 
 class FinishReason(StrEnum):

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from core.protocol.worker import WorkerLoad
-    from workers.engine.blocks.block_audit import PoolStats
+    from baton_serve.core.protocol.worker import WorkerLoad
+    from baton_serve.workers.engine.blocks.block_audit import PoolStats
 
 
 @dataclass(slots=True)

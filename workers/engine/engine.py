@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from copy import deepcopy
 from typing import TYPE_CHECKING
 
-from core.protocol.steps import RankFailed, Read, ReadResult, Step, StepResult
-from workers.engine.api import (
+from baton_serve.core.protocol.steps import RankFailed, Read, ReadResult, Step, StepResult
+from baton_serve.workers.engine.api import (
     AbortedError,
     DrainingError,
     EngineDeadError,
@@ -23,26 +23,26 @@ from workers.engine.api import (
     PromptOutput,
     TokenOutput,
 )
-from workers.engine.counters import EngineStats
-from workers.engine.errors import EngineFault
-from workers.engine.pending_handshakes import PendingHandshakes
-from workers.engine.ports import EngineHooks, PeerRead, ReadFailing
-from workers.engine.scheduling.scheduler import Scheduler
-from workers.engine.step_pace import StepPace
-from workers.engine.timeouts import Timeouts
-from workers.engine.token_stream import QueuedTokens
-from workers.engine.tombstones import Tombstones
+from baton_serve.workers.engine.counters import EngineStats
+from baton_serve.workers.engine.errors import EngineFault
+from baton_serve.workers.engine.pending_handshakes import PendingHandshakes
+from baton_serve.workers.engine.ports import EngineHooks, PeerRead, ReadFailing
+from baton_serve.workers.engine.scheduling.scheduler import Scheduler
+from baton_serve.workers.engine.step_pace import StepPace
+from baton_serve.workers.engine.timeouts import Timeouts
+from baton_serve.workers.engine.token_stream import QueuedTokens
+from baton_serve.workers.engine.tombstones import Tombstones
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from core.protocol.worker import WorkerLoad
-    from workers.engine.api import EngineRequest
-    from workers.engine.config import EngineConfig
-    from workers.engine.ports import Connector, EngineEvent, Ranks
-    from workers.engine.scheduling.scheduler import Command
-    from workers.engine.scheduling.step_outcome import Output
-    from workers.engine.timeouts import CallLater
+    from baton_serve.core.protocol.worker import WorkerLoad
+    from baton_serve.workers.engine.api import EngineRequest
+    from baton_serve.workers.engine.config import EngineConfig
+    from baton_serve.workers.engine.ports import Connector, EngineEvent, Ranks
+    from baton_serve.workers.engine.scheduling.scheduler import Command
+    from baton_serve.workers.engine.scheduling.step_outcome import Output
+    from baton_serve.workers.engine.timeouts import CallLater
 
 _LOG = logging.getLogger(__name__)
 
@@ -438,7 +438,7 @@ def _in_words(numbers: list[int]) -> str:
 
 
 if TYPE_CHECKING:
-    from workers.engine.api import Engine, TokenStream
+    from baton_serve.workers.engine.api import Engine, TokenStream
 
     def _is_engine(engine: AsyncEngine) -> Engine:
         return engine

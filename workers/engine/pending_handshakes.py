@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from core.protocol.handoff import KVTransferParams
-    from workers.engine.ports import Connector
+    from baton_serve.core.protocol.handoff import KVTransferParams
+    from baton_serve.workers.engine.ports import Connector
 
 
 class PendingHandshakes:

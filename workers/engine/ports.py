@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from core.protocol.steps import RankFailed, ReadResult, StepResult
+from baton_serve.core.protocol.steps import RankFailed, ReadResult, StepResult
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from core.protocol.handoff import KVTransferParams
-    from core.protocol.steps import ToRank
+    from baton_serve.core.protocol.handoff import KVTransferParams
+    from baton_serve.core.protocol.steps import ToRank
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING
 
-from workers.engine.api import EngineError, PromptOutput, TokenOutput
+from baton_serve.workers.engine.api import EngineError, PromptOutput, TokenOutput
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.protocol.router import REFUSE_GONE_S
+from baton_serve.core.protocol.router import REFUSE_GONE_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,20 +10,20 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from core.protocol.errors import BadRequestError
-from core.protocol.steps import Vocabulary
-from workers.grammar.rank_grammars import RankGrammarError
-from workers.grammar.sentences import in_words
-from workers.grammar.trial.fairness import Places
-from workers.grammar.trial.messages import Tried
+from baton_serve.core.protocol.errors import BadRequestError
+from baton_serve.core.protocol.steps import Vocabulary
+from baton_serve.workers.grammar.rank_grammars import RankGrammarError
+from baton_serve.workers.grammar.sentences import in_words
+from baton_serve.workers.grammar.trial.fairness import Places
+from baton_serve.workers.grammar.trial.messages import Tried
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from core.protocol.openai.structured import Form
-    from core.protocol.steps import ToRank
-    from workers.grammar.rank_grammars import HeldGrammar, RankGrammars
-    from workers.grammar.trial.turns import Turns
+    from baton_serve.core.protocol.openai.structured import Form
+    from baton_serve.core.protocol.steps import ToRank
+    from baton_serve.workers.grammar.rank_grammars import HeldGrammar, RankGrammars
+    from baton_serve.workers.grammar.trial.turns import Turns
 
 #: Forms, and bytes of their text and grammars, of which the outcome is kept.
 MAX_FORMS = 256

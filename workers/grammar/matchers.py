@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
 if TYPE_CHECKING:
-    from core.protocol.steps import Vocabulary
+    from baton_serve.core.protocol.steps import Vocabulary
 
 #: Far above what usual schemas need. They bound what following a grammar takes, but not what compiling takes.
 _MAX_LEXER_STATES = 20_000

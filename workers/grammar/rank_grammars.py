@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING
 
-from core.protocol.steps import CompileGrammar, ForgetGrammar
+from baton_serve.core.protocol.steps import CompileGrammar, ForgetGrammar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from core.protocol.steps import GrammarCompiled, ToRank
+    from baton_serve.core.protocol.steps import GrammarCompiled, ToRank
 
 #: Grammars that ranks keep, unless requests follow more. One takes kilobytes when it is compiled, and up to tens of MB
 #: after a long life.

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from core.net.tls import why
-from core.protocol.handshake import WIRE_VERSION, Handshake, RankMetadata
-from workers.handshake.http import Answer, BadAnswerError, Place, get
-from workers.limits import MAX_RANKS
-from workers.rank_protocol.transfer_errors import HandshakeError, HandshakeReason
+from baton_serve.core.net.tls import why
+from baton_serve.core.protocol.handshake import WIRE_VERSION, Handshake, RankMetadata
+from baton_serve.workers.handshake.http import Answer, BadAnswerError, Place, get
+from baton_serve.workers.limits import MAX_RANKS
+from baton_serve.workers.rank_protocol.transfer_errors import HandshakeError, HandshakeReason
 
 if TYPE_CHECKING:
-    from core.net.tls import InternalTls
-    from core.protocol.handoff import KVTransferParams
-    from workers.handshake.resolver import Resolver
+    from baton_serve.core.net.tls import InternalTls
+    from baton_serve.core.protocol.handoff import KVTransferParams
+    from baton_serve.workers.handshake.resolver import Resolver
 
 T = TypeVar("T")
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from core.net.client.connection import Connection
-from core.net.client.errors import AnswerTooLarge, ConnectionLost, NotHttp
-from core.net.tls import InternalTls
+from baton_serve.core.net.client.connection import Connection
+from baton_serve.core.net.client.errors import AnswerTooLarge, ConnectionLost, NotHttp
+from baton_serve.core.net.tls import InternalTls
 
 
 class BadAnswerError(Exception):

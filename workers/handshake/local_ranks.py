@@ -6,14 +6,14 @@ import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from core.protocol.steps import Connect, Disconnect
-from workers.rank_protocol.transfer_errors import HandshakeError, HandshakeReason
+from baton_serve.core.protocol.steps import Connect, Disconnect
+from baton_serve.workers.rank_protocol.transfer_errors import HandshakeError, HandshakeReason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from core.protocol.handshake import RankMetadata
-    from core.protocol.steps import Connected
+    from baton_serve.core.protocol.handshake import RankMetadata
+    from baton_serve.core.protocol.steps import Connected
 
 
 class _PendingConnect:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from workers.handshake.peer_view import PeerEngineState
-from workers.rank_protocol.transfer_errors import HandshakeError, HandshakeReason
+from baton_serve.workers.handshake.peer_view import PeerEngineState
+from baton_serve.workers.rank_protocol.transfer_errors import HandshakeError, HandshakeReason
 
 if TYPE_CHECKING:
     import asyncio

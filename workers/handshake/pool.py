@@ -20,15 +20,15 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from core.net.tls import InternalTls
-from core.protocol.handoff import KVTransferParams
-from core.protocol.handshake import RankMetadata
-from core.protocol.steps import Connect, Connected, Disconnect
-from workers.handshake.fetch import HandshakeFetcher, Target, target_of
-from workers.handshake.local_ranks import LocalRanks
-from workers.handshake.peer_engine import Backoff, PeerEngine
-from workers.handshake.peer_reads import PeerReads
-from workers.handshake.peer_view import (
+from baton_serve.core.net.tls import InternalTls
+from baton_serve.core.protocol.handoff import KVTransferParams
+from baton_serve.core.protocol.handshake import RankMetadata
+from baton_serve.core.protocol.steps import Connect, Connected, Disconnect
+from baton_serve.workers.handshake.fetch import HandshakeFetcher, Target, target_of
+from baton_serve.workers.handshake.local_ranks import LocalRanks
+from baton_serve.workers.handshake.peer_engine import Backoff, PeerEngine
+from baton_serve.workers.handshake.peer_reads import PeerReads
+from baton_serve.workers.handshake.peer_view import (
     HandshakeStats,
     PeerEngineState,
     PeerSummary,
@@ -36,9 +36,9 @@ from workers.handshake.peer_view import (
     count_states,
     summarize,
 )
-from workers.handshake.resolver import MAX_ADDRESSES, Lookup, Resolver, look_up
-from workers.rank_protocol.transfer_errors import HandshakeError, HandshakeReason, PlanError
-from workers.sharding.plan import check_pair
+from baton_serve.workers.handshake.resolver import MAX_ADDRESSES, Lookup, Resolver, look_up
+from baton_serve.workers.rank_protocol.transfer_errors import HandshakeError, HandshakeReason, PlanError
+from baton_serve.workers.sharding.plan import check_pair
 
 logger = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from core.protocol.addresses import is_ip
-from workers.rank_protocol.transfer_errors import HandshakeError, HandshakeReason
+from baton_serve.core.protocol.addresses import is_ip
+from baton_serve.workers.rank_protocol.transfer_errors import HandshakeError, HandshakeReason
 
 #: A function that blocks and returns the addresses of a host name; raises OSError or UnicodeError.
 Lookup = Callable[[str], Sequence[str]]

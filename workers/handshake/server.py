@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import msgspec
 from fastapi import APIRouter, Request, Response
 
-from core.net.access.keys import Keys
-from core.process.log_pace import OncePerMinute
-from core.protocol.handshake import WIRE_VERSION, Handshake, RankMetadata
+from baton_serve.core.net.access.keys import Keys
+from baton_serve.core.process.log_pace import OncePerMinute
+from baton_serve.core.protocol.handshake import WIRE_VERSION, Handshake, RankMetadata
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from workers.engine.api import Engine
-    from workers.leases.keeper import LeaseKeeper
+    from baton_serve.workers.engine.api import Engine
+    from baton_serve.workers.leases.keeper import LeaseKeeper
 
 
 class EngineLeases:

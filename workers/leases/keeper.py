@@ -18,18 +18,18 @@ import threading
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
-from core.leases.holder import LeaseHolder
-from core.leases.holder_state import NotHeldError
-from core.leases.ids import check_duration, check_id
-from core.leases.store import LeaseState, LeaseStoreError
-from core.process.clock import monotonic_ms
-from workers.leases.listener import LeaseListener
+from baton_serve.core.leases.holder import LeaseHolder
+from baton_serve.core.leases.holder_state import NotHeldError
+from baton_serve.core.leases.ids import check_duration, check_id
+from baton_serve.core.leases.store import LeaseState, LeaseStoreError
+from baton_serve.core.process.clock import monotonic_ms
+from baton_serve.workers.leases.listener import LeaseListener
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from core.leases.holder import Ended, Work
-    from core.leases.store import LeaseStatus, LeaseStore
+    from baton_serve.core.leases.holder import Ended, Work
+    from baton_serve.core.leases.store import LeaseStatus, LeaseStore
 
 logger = logging.getLogger(__name__)
 

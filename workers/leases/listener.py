@@ -6,12 +6,12 @@ import logging
 import threading
 from typing import TYPE_CHECKING
 
-from core.leases.store import LeaseStoreError
+from baton_serve.core.leases.store import LeaseStoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from core.leases.store import LeaseStore, Wakeups
+    from baton_serve.core.leases.store import LeaseStore, Wakeups
 
 logger = logging.getLogger(__name__)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from workers.parsers.formats.deepseek import DEEPSEEK_V3, DEEPSEEK_V31
-from workers.parsers.formats.harmony import HARMONY
-from workers.parsers.formats.hermes import HERMES
-from workers.parsers.formats.llama import LLAMA
-from workers.parsers.formats.mistral import MISTRAL
-from workers.parsers.formats.qwen_coder import QWEN_CODER
+from baton_serve.workers.parsers.formats.deepseek import DEEPSEEK_V3, DEEPSEEK_V31
+from baton_serve.workers.parsers.formats.harmony import HARMONY
+from baton_serve.workers.parsers.formats.hermes import HERMES
+from baton_serve.workers.parsers.formats.llama import LLAMA
+from baton_serve.workers.parsers.formats.mistral import MISTRAL
+from baton_serve.workers.parsers.formats.qwen_coder import QWEN_CODER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from workers.parsers.formats.forced import BEGINS, BETWEEN, ENDS, FORCED
-from workers.parsers.message_parser import MessageParser
-from workers.parsers.spaces import load
+from baton_serve.workers.parsers.formats.forced import BEGINS, BETWEEN, ENDS, FORCED
+from baton_serve.workers.parsers.message_parser import MessageParser
+from baton_serve.workers.parsers.spaces import load
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,10 +6,10 @@ import re
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from workers.parsers.families import AUTO, REASONING, TOOL_CALLS, reasoning_family, tool_family
-from workers.parsers.formats.parts import ANSWER_BEGINS, MARKS, everything_else
-from workers.parsers.message_parser import MessageParser
-from workers.parsers.spaces import load
+from baton_serve.workers.parsers.families import AUTO, REASONING, TOOL_CALLS, reasoning_family, tool_family
+from baton_serve.workers.parsers.formats.parts import ANSWER_BEGINS, MARKS, everything_else
+from baton_serve.workers.parsers.message_parser import MessageParser
+from baton_serve.workers.parsers.spaces import load
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

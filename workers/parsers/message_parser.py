@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from workers.parsers.deltas import CallDelta, MessageDelta
-from workers.parsers.json_end import JsonEnd
+from baton_serve.workers.parsers.deltas import CallDelta, MessageDelta
+from baton_serve.workers.parsers.json_end import JsonEnd
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

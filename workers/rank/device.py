@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from workers.rank_protocol.errors import ModelLoadError
+from baton_serve.workers.rank_protocol.errors import ModelLoadError
 
 if TYPE_CHECKING:
-    from workers.rank_protocol.spec import RankSpec
+    from baton_serve.workers.rank_protocol.spec import RankSpec
 
 
 @dataclass(frozen=True)

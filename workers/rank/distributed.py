@@ -16,13 +16,13 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore
 from torch.distributed.tensor import DTensor
 
-from workers.rank_protocol.errors import ModelLoadError, SiblingLostError, one_line
+from baton_serve.workers.rank_protocol.errors import ModelLoadError, SiblingLostError, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from workers.rank.device import RankDevice
-    from workers.rank_protocol.spec import RankSpec
+    from baton_serve.workers.rank.device import RankDevice
+    from baton_serve.workers.rank_protocol.spec import RankSpec
 
 #: Defaults, which the user may override: the ranks share a machine, and no other machine should reach their sockets.
 _LOOPBACK_ONLY = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}

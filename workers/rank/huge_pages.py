@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import torch
 
-from workers.transfer.mapped.shared_file import HUGE_PAGE_BYTES
+from baton_serve.workers.transfer.mapped.shared_file import HUGE_PAGE_BYTES
 
 
 def zeros_in_huge_pages(num_bytes: int) -> torch.Tensor:

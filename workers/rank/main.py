@@ -1,4 +1,4 @@
-"""The rank process: ``python -m workers.rank.main FD PARENT_PID SPEC``, started by ``RankLink``.
+"""The rank process: ``python -m baton_serve.workers.rank.main FD PARENT_PID SPEC``, started by ``RankLink``.
 
 FD is the inherited end of a stream socket for the messages of ``core/protocol/steps.py``; SPEC is a ``RankSpec`` as
 JSON. In order: start the receiver, load the model (together with the other ranks), build the cache, start block
@@ -17,33 +17,33 @@ from typing import TYPE_CHECKING
 import msgspec
 import torch
 
-from core.process import failpoints
-from core.process.allocator import MAX_PIECE_BYTES, keep_memory
-from core.process.parent_death import end_with
-from core.protocol.handshake import Compatibility, Shard
-from core.protocol.steps import ForgetGrammar, Progress, RankFailed, RankReady
-from workers.rank import distributed, process
-from workers.rank.cache.kv_cache import LAYOUT, KVCache, count_blocks
-from workers.rank.device import use_on_this_thread
-from workers.rank.grammar.library import GrammarLibrary
-from workers.rank.graphs.setup import record_graphs, wants_graphs
-from workers.rank.loading.model import ModelShard, load_model
-from workers.rank.native.support import DTYPES, missing, tiles_error
-from workers.rank.outbox import Outbox
-from workers.rank.receiver import Receiver
-from workers.rank.runner import Runner
-from workers.rank.sampling.noise import native_bits
-from workers.rank_protocol.errors import SIBLING_LOST_STATUS, ModelLoadError, RankError, one_line
-from workers.rank_protocol.spec import RankSpec
-from workers.transfer.null_transfer import NullTransfer
-from workers.transfer.port import RankMemory, Transfer
-from workers.transfer.versions import VersionTable
+from baton_serve.core.process import failpoints
+from baton_serve.core.process.allocator import MAX_PIECE_BYTES, keep_memory
+from baton_serve.core.process.parent_death import end_with
+from baton_serve.core.protocol.handshake import Compatibility, Shard
+from baton_serve.core.protocol.steps import ForgetGrammar, Progress, RankFailed, RankReady
+from baton_serve.workers.rank import distributed, process
+from baton_serve.workers.rank.cache.kv_cache import LAYOUT, KVCache, count_blocks
+from baton_serve.workers.rank.device import use_on_this_thread
+from baton_serve.workers.rank.grammar.library import GrammarLibrary
+from baton_serve.workers.rank.graphs.setup import record_graphs, wants_graphs
+from baton_serve.workers.rank.loading.model import ModelShard, load_model
+from baton_serve.workers.rank.native.support import DTYPES, missing, tiles_error
+from baton_serve.workers.rank.outbox import Outbox
+from baton_serve.workers.rank.receiver import Receiver
+from baton_serve.workers.rank.runner import Runner
+from baton_serve.workers.rank.sampling.noise import native_bits
+from baton_serve.workers.rank_protocol.errors import SIBLING_LOST_STATUS, ModelLoadError, RankError, one_line
+from baton_serve.workers.rank_protocol.spec import RankSpec
+from baton_serve.workers.transfer.null_transfer import NullTransfer
+from baton_serve.workers.transfer.port import RankMemory, Transfer
+from baton_serve.workers.transfer.versions import VersionTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from core.protocol.steps import GrammarCompiled
-    from workers.transfer.port import Emit, TransferEvent
+    from baton_serve.core.protocol.steps import GrammarCompiled
+    from baton_serve.workers.transfer.port import Emit, TransferEvent
 
 #: Free memory that a rank keeps.
 KEPT_BYTES = 1 << 30
@@ -212,15 +212,15 @@ def _compatibility(spec: RankSpec, model: ModelShard) -> Compatibility:
 def _start_transfer(spec: RankSpec, memory: RankMemory, emit: Emit) -> Transfer:
     if spec.transfer == "none":
         return NullTransfer(memory, emit)
-    from core.ucx.environment import apply_ucx_environment
+    from baton_serve.core.ucx.environment import apply_ucx_environment
 
     # NIXL reads the environment when it is imported.
     apply_ucx_environment(spec.internal_host)
-    from workers.transfer.rank_transfer import RankTransfer
+    from baton_serve.workers.transfer.rank_transfer import RankTransfer
 
     if memory.cache_memory_type != "VRAM":
         return RankTransfer(memory, emit, spec.transfer_options)
-    from workers.rank.gpu.agent import new_agent
+    from baton_serve.workers.rank.gpu.agent import new_agent
 
     gpu = memory.cache_device_id
     return RankTransfer(

@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from workers.rank_protocol.frames import encode
+from baton_serve.workers.rank_protocol.frames import encode
 
 if TYPE_CHECKING:
     import socket
 
-    from core.protocol.steps import FromRank
+    from baton_serve.core.protocol.steps import FromRank
 
 
 class Outbox:

@@ -11,7 +11,7 @@ from typing import NoReturn
 import torch
 from transformers.utils import logging as transformers_logging
 
-from workers.rank_protocol.spec import MAX_DEFAULT_THREADS
+from baton_serve.workers.rank_protocol.spec import MAX_DEFAULT_THREADS
 
 
 def be_quiet() -> None:

@@ -10,16 +10,16 @@ import queue
 import threading
 from typing import TYPE_CHECKING
 
-from core.protocol.steps import CompileGrammar, ForgetGrammar, RankFailed, Shutdown, Step, Vocabulary
-from workers.rank_protocol.errors import FrameError, one_line
-from workers.rank_protocol.frames import receive
+from baton_serve.core.protocol.steps import CompileGrammar, ForgetGrammar, RankFailed, Shutdown, Step, Vocabulary
+from baton_serve.workers.rank_protocol.errors import FrameError, one_line
+from baton_serve.workers.rank_protocol.frames import receive
 
 if TYPE_CHECKING:
     import socket
 
-    from workers.rank.grammar.library import GrammarLibrary
-    from workers.rank.outbox import Outbox
-    from workers.transfer.port import Transfer
+    from baton_serve.workers.rank.grammar.library import GrammarLibrary
+    from baton_serve.workers.rank.outbox import Outbox
+    from baton_serve.workers.transfer.port import Transfer
 
 
 class Receiver:

@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from core.protocol.steps import PromptScores, Sampled, Step, StepResult
-from workers.rank.cache.batch import Batch, BatchRow, tail_blocks
-from workers.rank.grammar.masks import MaskWriter
-from workers.rank.sampling.prompt_scores import PromptTokens
-from workers.rank.sampling.sampler import sample
-from workers.rank.sequences import RankSequence, SequenceTable
+from baton_serve.core.protocol.steps import PromptScores, Sampled, Step, StepResult
+from baton_serve.workers.rank.cache.batch import Batch, BatchRow, tail_blocks
+from baton_serve.workers.rank.grammar.masks import MaskWriter
+from baton_serve.workers.rank.sampling.prompt_scores import PromptTokens
+from baton_serve.workers.rank.sampling.sampler import sample
+from baton_serve.workers.rank.sequences import RankSequence, SequenceTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from core.protocol.steps import Row
-    from workers.rank.cache.attention import Attend
-    from workers.rank.cache.kv_cache import KVCache
-    from workers.rank.grammar.library import GrammarLibrary
-    from workers.rank.graphs.port import StepGraphs
-    from workers.rank.loading.model import ModelShard
-    from workers.transfer.versions import VersionTable
+    from baton_serve.core.protocol.steps import Row
+    from baton_serve.workers.rank.cache.attention import Attend
+    from baton_serve.workers.rank.cache.kv_cache import KVCache
+    from baton_serve.workers.rank.grammar.library import GrammarLibrary
+    from baton_serve.workers.rank.graphs.port import StepGraphs
+    from baton_serve.workers.rank.loading.model import ModelShard
+    from baton_serve.workers.transfer.versions import VersionTable
 
 
 class Runner:

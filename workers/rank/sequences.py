@@ -5,16 +5,16 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING
 
-from workers.rank.cache.batch import NO_ADAPTER
-from workers.rank.edits.row_edits import row_edits
-from workers.rank_protocol.errors import StepError
+from baton_serve.workers.rank.cache.batch import NO_ADAPTER
+from baton_serve.workers.rank.edits.row_edits import row_edits
+from baton_serve.workers.rank_protocol.errors import StepError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from core.protocol.steps import NewSequence, Row
-    from workers.rank.grammar.constraint import Constraint
-    from workers.rank.grammar.library import GrammarLibrary
+    from baton_serve.core.protocol.steps import NewSequence, Row
+    from baton_serve.workers.rank.grammar.constraint import Constraint
+    from baton_serve.workers.rank.grammar.library import GrammarLibrary
 
 
 class RankSequence:

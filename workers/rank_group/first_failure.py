@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from workers.rank_protocol.errors import RankEndedError
+from baton_serve.workers.rank_protocol.errors import RankEndedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

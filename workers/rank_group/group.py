@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from core.protocol.steps import Progress
-from workers.rank_group.first_failure import FirstFailure
-from workers.rank_group.launch import run_to_completion
-from workers.rank_group.link import RankLink
-from workers.rank_protocol.errors import RankDeadError, RankStartError
-from workers.rank_protocol.frames import encode
+from baton_serve.core.protocol.steps import Progress
+from baton_serve.workers.rank_group.first_failure import FirstFailure
+from baton_serve.workers.rank_group.launch import run_to_completion
+from baton_serve.workers.rank_group.link import RankLink
+from baton_serve.workers.rank_protocol.errors import RankDeadError, RankStartError
+from baton_serve.workers.rank_protocol.frames import encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from core.protocol.handshake import RankMetadata
-    from core.protocol.steps import FromRank, RankReady, ToRank
-    from workers.rank_group.link import OnDeath
-    from workers.rank_protocol.spec import RankSpec
+    from baton_serve.core.protocol.handshake import RankMetadata
+    from baton_serve.core.protocol.steps import FromRank, RankReady, ToRank
+    from baton_serve.workers.rank_group.link import OnDeath
+    from baton_serve.workers.rank_protocol.spec import RankSpec
 
     #: The rank and its message.
     OnRankEvent = Callable[[int, FromRank], None]

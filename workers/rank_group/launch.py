@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from core.process.child_secrets import environ_for
-from core.process.socket_child import start_with_socket
+from baton_serve.core.process.child_secrets import environ_for
+from baton_serve.core.process.socket_child import start_with_socket
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
     from collections.abc import Coroutine, Mapping
 
-    from core.process.socket_child import Streams
-    from workers.rank_protocol.spec import RankSpec
+    from baton_serve.core.process.socket_child import Streams
+    from baton_serve.workers.rank_protocol.spec import RankSpec
 
 #: Variables with the folders of the hub's models and token. Relative paths are made absolute, because a rank has
 #: another current directory.
@@ -32,7 +32,7 @@ SPIN_COUNT = "4000"
 async def launch(spec: RankSpec, environ: Mapping[str, str]) -> tuple[Process, Streams]:
     """Start a rank; returns the process and this end of its connection. ``environ`` is added to this one's."""
     return await start_with_socket(
-        "workers.rank.main",
+        "baton_serve.workers.rank.main",
         msgspec.json.encode(_anywhere(spec)).decode(),
         environ=_patience(_absolute_caches({**environ_for("rank", os.environ), **environ})),
         # Ctrl-C goes to the whole process group, and may come while Python is still starting in the rank.

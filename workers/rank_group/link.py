@@ -8,18 +8,24 @@ import signal
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from core.protocol.steps import Progress, RankFailed, RankReady, Shutdown
-from workers.rank_group.launch import launch, run_to_completion
-from workers.rank_protocol.errors import SIBLING_LOST_STATUS, FrameError, RankDeadError, RankStartError, one_line
-from workers.rank_protocol.frames import encode, read
+from baton_serve.core.protocol.steps import Progress, RankFailed, RankReady, Shutdown
+from baton_serve.workers.rank_group.launch import launch, run_to_completion
+from baton_serve.workers.rank_protocol.errors import (
+    SIBLING_LOST_STATUS,
+    FrameError,
+    RankDeadError,
+    RankStartError,
+    one_line,
+)
+from baton_serve.workers.rank_protocol.frames import encode, read
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
     from collections.abc import Callable
 
-    from core.protocol.handshake import RankMetadata
-    from core.protocol.steps import FromRank, ToRank
-    from workers.rank_protocol.spec import RankSpec
+    from baton_serve.core.protocol.handshake import RankMetadata
+    from baton_serve.core.protocol.steps import FromRank, ToRank
+    from baton_serve.workers.rank_protocol.spec import RankSpec
 
     OnEvent = Callable[[FromRank], None]
     OnDeath = Callable[[RankDeadError], None]

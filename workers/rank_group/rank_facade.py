@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from core.protocol.steps import (
+from baton_serve.core.protocol.steps import (
     CancelRead,
     Connected,
     GrammarCompiled,
@@ -21,15 +21,15 @@ from core.protocol.steps import (
     StepResult,
     TransferReport,
 )
-from workers.engine.errors import RankProtocolError
-from workers.engine.ports import PeerRead, ReadFailing
-from workers.rank_group.rank_merge import ReadMerge, SentMerge, StepMerge
+from baton_serve.workers.engine.errors import RankProtocolError
+from baton_serve.workers.engine.ports import PeerRead, ReadFailing
+from baton_serve.workers.rank_group.rank_merge import ReadMerge, SentMerge, StepMerge
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from core.protocol.steps import FromRank, ReadResult, ToRank
-    from workers.engine.ports import EngineEvent
+    from baton_serve.core.protocol.steps import FromRank, ReadResult, ToRank
+    from baton_serve.workers.engine.ports import EngineEvent
 
 
 class RankSender(Protocol):

@@ -10,13 +10,13 @@ from __future__ import annotations
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
-from core.protocol.steps import ReadResult, StepResult
-from workers.engine.errors import RankProtocolError
-from workers.engine.ports import ReadFailing
-from workers.sharding.gather import Gather, GatherEvent
+from baton_serve.core.protocol.steps import ReadResult, StepResult
+from baton_serve.workers.engine.errors import RankProtocolError
+from baton_serve.workers.engine.ports import ReadFailing
+from baton_serve.workers.sharding.gather import Gather, GatherEvent
 
 if TYPE_CHECKING:
-    from core.protocol.steps import Read, Sampled, Sent
+    from baton_serve.core.protocol.steps import Read, Sampled, Sent
 
 #: Outcomes of the parts of a read, best first. The read has the worst one.
 _OUTCOMES = ("done", "stale", "cancelled", "failed")

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from core.protocol.steps import FromRank, ToRank
-from workers.rank_protocol.errors import FrameError
+from baton_serve.core.protocol.steps import FromRank, ToRank
+from baton_serve.workers.rank_protocol.errors import FrameError
 
 if TYPE_CHECKING:
     import asyncio

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from workers.rank_protocol.transfer_options import TransferOptions
+from baton_serve.workers.rank_protocol.transfer_options import TransferOptions
 
 #: Most threads of one rank by default: more threads help a small model little, and other processes need cores too.
 MAX_DEFAULT_THREADS = 8

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.net.access.keys import Keys
-from core.protocol.errors import AuthenticationError
+from baton_serve.core.net.access.keys import Keys
+from baton_serve.core.protocol.errors import AuthenticationError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,25 +11,25 @@ import secrets
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from core.net.access.unguarded import check_local
-from core.net.deadlines import Deadlines
-from core.net.served.body import too_late
-from core.process.tracebacks import forget_frames
-from core.protocol.choice import HEADER as CHOICE_HEADER
-from core.protocol.choice import Choice, choice_in
-from core.protocol.client_key import HEADER as CLIENT_HEADER
-from core.protocol.client_key import client_in
-from core.protocol.errors import ApiError, InternalError, UnavailableError, out_of_memory
-from core.protocol.id_syntax import REQUEST_ID
-from workers.server.client import Client
+from baton_serve.core.net.access.unguarded import check_local
+from baton_serve.core.net.deadlines import Deadlines
+from baton_serve.core.net.served.body import too_late
+from baton_serve.core.process.tracebacks import forget_frames
+from baton_serve.core.protocol.choice import HEADER as CHOICE_HEADER
+from baton_serve.core.protocol.choice import Choice, choice_in
+from baton_serve.core.protocol.client_key import HEADER as CLIENT_HEADER
+from baton_serve.core.protocol.client_key import client_in
+from baton_serve.core.protocol.errors import ApiError, InternalError, UnavailableError, out_of_memory
+from baton_serve.core.protocol.id_syntax import REQUEST_ID
+from baton_serve.workers.server.client import Client
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from core.net.access.hosts import Hosts
-    from core.net.served.body import BodyReader
-    from core.net.served.call import HttpCall
-    from workers.server.access import Access
+    from baton_serve.core.net.access.hosts import Hosts
+    from baton_serve.core.net.served.body import BodyReader
+    from baton_serve.core.net.served.call import HttpCall
+    from baton_serve.workers.server.access import Access
 
 logger = logging.getLogger(__name__)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from core.net.error_pages import use_error_pages
-from core.protocol.errors import ApiError, BadRequestError, InternalError, NotFoundError
+from baton_serve.core.net.error_pages import use_error_pages
+from baton_serve.core.protocol.errors import ApiError, BadRequestError, InternalError, NotFoundError
 
 if TYPE_CHECKING:
     from fastapi import FastAPI, Request

@@ -6,12 +6,12 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from workers.text.sampling_defaults import SamplingDefaults
+from baton_serve.workers.text.sampling_defaults import SamplingDefaults
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from core.protocol.worker import AdapterRecord
+    from baton_serve.core.protocol.worker import AdapterRecord
 
 
 @dataclass(frozen=True, kw_only=True)

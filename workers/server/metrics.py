@@ -9,16 +9,16 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, SummaryMetricFamily
 from prometheus_client.registry import Collector
 
-from workers.handshake.peer_view import HandshakeStats
+from baton_serve.workers.handshake.peer_view import HandshakeStats
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from prometheus_client.metrics_core import Metric
 
-    from core.protocol.steps import ReadResult, StepResult
-    from workers.engine.counters import EngineStats
-    from workers.text.transcript import Transcript
+    from baton_serve.core.protocol.steps import ReadResult, StepResult
+    from baton_serve.workers.engine.counters import EngineStats
+    from baton_serve.workers.text.transcript import Transcript
 
     EngineLook = Callable[[], EngineStats]
     LeaseLook = Callable[[], Mapping[str, int]]

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from core.protocol.openai.structured import Form
-    from workers.engine.api import Engine
-    from workers.engine.counters import EngineStats
-    from workers.grammar.rank_grammars import HeldGrammar
+    from baton_serve.core.protocol.openai.structured import Form
+    from baton_serve.workers.engine.api import Engine
+    from baton_serve.workers.engine.counters import EngineStats
+    from baton_serve.workers.grammar.rank_grammars import HeldGrammar
 
 
 class ObservableEngine(Protocol):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.protocol.worker import WorkerStatus
-from core.registry.announcer import Announcer
+from baton_serve.core.protocol.worker import WorkerStatus
+from baton_serve.core.registry.announcer import Announcer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from core.protocol.worker import WorkerLoad, WorkerRecord
-    from core.registry.store import Registry
+    from baton_serve.core.protocol.worker import WorkerLoad, WorkerRecord
+    from baton_serve.core.registry.store import Registry
 
 
 def presence(

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from core.protocol.handshake import RankMetadata
-from workers.limits import MAX_AGENT_METADATA_BYTES, MAX_AGENT_NAME_CHARS, MAX_BLOCKS, MAX_PIECES, MAX_RANKS
-from workers.rank_protocol.transfer_errors import PlanError
-from workers.sharding.shards import Grid, MisfitError, Run, describe, grid_around, grid_of, runs_between
+from baton_serve.core.protocol.handshake import RankMetadata
+from baton_serve.workers.limits import MAX_AGENT_METADATA_BYTES, MAX_AGENT_NAME_CHARS, MAX_BLOCKS, MAX_PIECES, MAX_RANKS
+from baton_serve.workers.rank_protocol.transfer_errors import PlanError
+from baton_serve.workers.sharding.shards import Grid, MisfitError, Run, describe, grid_around, grid_of, runs_between
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from core.protocol.handshake import Shard
-from workers.rank_protocol.transfer_errors import TransferError
+from baton_serve.core.protocol.handshake import Shard
+from baton_serve.workers.rank_protocol.transfer_errors import TransferError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from core.protocol.handshake import RankMetadata
+    from baton_serve.core.protocol.handshake import RankMetadata
 
 
 class MisfitError(TransferError):

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
-from core.protocol.errors import BadRequestError
-from core.protocol.excerpts import excerpt
-from workers.text.content_forms import MISTAKES, ContentForms, forms_of
+from baton_serve.core.protocol.errors import BadRequestError
+from baton_serve.core.protocol.excerpts import excerpt
+from baton_serve.workers.text.content_forms import MISTAKES, ContentForms, forms_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from core.protocol.openai.messages import Message
+    from baton_serve.core.protocol.openai.messages import Message
 
 logger = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from core.protocol.excerpts import excerpt
-from core.protocol.openai.requests import MAX_COMPLETION_LOGPROBS, MAX_TOP_LOGPROBS
+from baton_serve.core.protocol.excerpts import excerpt
+from baton_serve.core.protocol.openai.requests import MAX_COMPLETION_LOGPROBS, MAX_TOP_LOGPROBS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

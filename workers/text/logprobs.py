@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from workers.text.json_list import JsonList
+from baton_serve.workers.text.json_list import JsonList
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from workers.engine.api import TokenOutput
+    from baton_serve.workers.engine.api import TokenOutput
 
 #: OpenAI's value for a logprob of minus infinity, which JSON does not have.
 LEAST_LOGPROB = -9999.0

@@ -5,11 +5,11 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
-from workers.parsers.deltas import MessageDelta
+from baton_serve.workers.parsers.deltas import MessageDelta
 
 if TYPE_CHECKING:
-    from workers.parsers.deltas import CallDelta
-    from workers.parsers.message_parser import MessageParser
+    from baton_serve.workers.parsers.deltas import CallDelta
+    from baton_serve.workers.parsers.message_parser import MessageParser
 
 #: Bytes of the hash in the id of a call.
 _ID_BYTES = 12

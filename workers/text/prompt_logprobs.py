@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from workers.text.json_list import JsonList
-from workers.text.logprobs import finite
+from baton_serve.workers.text.json_list import JsonList
+from baton_serve.workers.text.logprobs import finite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -14,7 +14,7 @@ import orjson
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from core.protocol.handoff import KVTransferParams
+    from baton_serve.core.protocol.handoff import KVTransferParams
 
 DONE = b"data: [DONE]\n\n"
 

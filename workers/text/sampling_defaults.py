@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from core.protocol.errors import BadRequestError
-from core.protocol.openai.requests import ChatRequest, validate
-from workers.text.model_files import AUTO, GENERATION_CONFIG, NONE, ModelFileError, generation_config
+from baton_serve.core.protocol.errors import BadRequestError
+from baton_serve.core.protocol.openai.requests import ChatRequest, validate
+from baton_serve.workers.text.model_files import AUTO, GENERATION_CONFIG, NONE, ModelFileError, generation_config
 
 #: Their names in the file, with those of a request.
 _NAMES = {

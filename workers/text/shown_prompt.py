@@ -9,9 +9,9 @@ if TYPE_CHECKING:
 
     import orjson
 
-    from core.protocol.steps import PromptScores
-    from workers.text.logprobs import CompletionLogprobs
-    from workers.text.prompt_logprobs import PromptLogprobs
+    from baton_serve.core.protocol.steps import PromptScores
+    from baton_serve.workers.text.logprobs import CompletionLogprobs
+    from baton_serve.workers.text.prompt_logprobs import PromptLogprobs
 
 #: A part of a stream has about so many bytes at most: a quarter of what routers take in an event.
 PART_BYTES = 1 << 18

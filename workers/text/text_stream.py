@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from workers.text.stop_strings import StopStrings
+from baton_serve.workers.text.stop_strings import StopStrings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from workers.text.detokenizer import Detokenizer
+    from baton_serve.workers.text.detokenizer import Detokenizer
 
 
 class TextStream:

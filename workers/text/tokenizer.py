@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from core.protocol.errors import BadRequestError
-from workers.parsers.families import AUTO
-from workers.parsers.message_format import MessageFormat
-from workers.text import model_files
-from workers.text.chat_template import PLAIN, rendered, renderer
-from workers.text.infilling import infilling_prompt
-from workers.text.token_bytes import byte_level_bytes, sentencepiece_bytes
+from baton_serve.core.protocol.errors import BadRequestError
+from baton_serve.workers.parsers.families import AUTO
+from baton_serve.workers.parsers.message_format import MessageFormat
+from baton_serve.workers.text import model_files
+from baton_serve.workers.text.chat_template import PLAIN, rendered, renderer
+from baton_serve.workers.text.infilling import infilling_prompt
+from baton_serve.workers.text.token_bytes import byte_level_bytes, sentencepiece_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from core.protocol.openai.messages import Message
-    from workers.text.chat_template import ChatOptions, Render
+    from baton_serve.core.protocol.openai.messages import Message
+    from baton_serve.workers.text.chat_template import ChatOptions, Render
 
 #: Text of at most this many characters is encoded on the event loop (about 1 ms), longer text in a thread.
 MAX_INLINE_CHARS = 4096

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from workers.engine.api import FinishReason
-from workers.text.response_builder import Usage
+from baton_serve.workers.engine.api import FinishReason
+from baton_serve.workers.text.response_builder import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Container
 
-    from workers.engine.api import PromptOutput, TokenOutput
-    from workers.text.logprobs import Logprobs
-    from workers.text.text_stream import TextStream
+    from baton_serve.workers.engine.api import PromptOutput, TokenOutput
+    from baton_serve.workers.text.logprobs import Logprobs
+    from baton_serve.workers.text.text_stream import TextStream
 
 
 #: In a stream the logprobs of at most this many tokens wait for the tokens' text. The logprobs of one token with twenty

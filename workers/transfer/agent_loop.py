@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from core.process.failpoints import hit
-from core.protocol.handshake import RankMetadata
-from core.protocol.steps import CancelRead, Connect, Connected, Disconnect, Read, ReadResult, TransferReport
-from workers.rank_protocol.transfer_errors import NixlError, PeerLostError, TransferError
-from workers.transfer.memory.local_memory import LocalMemory, cache_of
-from workers.transfer.memory.remote_engines import RemoteEngine, RemoteEngines
-from workers.transfer.memory.version_tables import version_table_of
-from workers.transfer.nixl.nixl_port import TransferAgent
-from workers.transfer.notices.notice_codec import ReadNotice, reader_of
-from workers.transfer.notices.read_notices import ReadNotices
-from workers.transfer.reads.block_read import BlockRead
-from workers.transfer.reads.read_checks import ReadRefusedError, check_fresh, check_read
+from baton_serve.core.process.failpoints import hit
+from baton_serve.core.protocol.handshake import RankMetadata
+from baton_serve.core.protocol.steps import CancelRead, Connect, Connected, Disconnect, Read, ReadResult, TransferReport
+from baton_serve.workers.rank_protocol.transfer_errors import NixlError, PeerLostError, TransferError
+from baton_serve.workers.transfer.memory.local_memory import LocalMemory, cache_of
+from baton_serve.workers.transfer.memory.remote_engines import RemoteEngine, RemoteEngines
+from baton_serve.workers.transfer.memory.version_tables import version_table_of
+from baton_serve.workers.transfer.nixl.nixl_port import TransferAgent
+from baton_serve.workers.transfer.notices.notice_codec import ReadNotice, reader_of
+from baton_serve.workers.transfer.notices.read_notices import ReadNotices
+from baton_serve.workers.transfer.reads.block_read import BlockRead
+from baton_serve.workers.transfer.reads.read_checks import ReadRefusedError, check_fresh, check_read
 
 if TYPE_CHECKING:
     import threading
 
-    from workers.rank_protocol.transfer_options import TransferOptions
-    from workers.transfer.port import Emit, RankMemory, TransferCommand, TransferEvent
+    from baton_serve.workers.rank_protocol.transfer_options import TransferOptions
+    from baton_serve.workers.transfer.port import Emit, RankMemory, TransferCommand, TransferEvent
 
 logger = logging.getLogger(__name__)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.protocol.handshake import RankMetadata
-from core.protocol.steps import Connect, Connected, Read, ReadResult, TransferReport
+from baton_serve.core.protocol.handshake import RankMetadata
+from baton_serve.core.protocol.steps import Connect, Connected, Read, ReadResult, TransferReport
 
 if TYPE_CHECKING:
-    from workers.transfer.port import Emit, RankMemory, TransferCommand
+    from baton_serve.workers.transfer.port import Emit, RankMemory, TransferCommand
 
 REASON = "this engine was started without block transfer"
 

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from core.protocol.steps import CancelRead, Connect, Connected, Disconnect, RankFailed, Read, TransferReport
+from baton_serve.core.protocol.steps import CancelRead, Connect, Connected, Disconnect, RankFailed, Read, TransferReport
 
 if TYPE_CHECKING:
-    from core.protocol.handshake import RankMetadata, Shard
-    from workers.transfer.mapped.shared_file import SharedFile
-    from workers.transfer.versions import VersionTable
+    from baton_serve.core.protocol.handshake import RankMetadata, Shard
+    from baton_serve.workers.transfer.mapped.shared_file import SharedFile
+    from baton_serve.workers.transfer.versions import VersionTable
 
 #: The commands of the main process, passed on by the receiver in order.
 TransferCommand = Connect | Disconnect | Read | CancelRead

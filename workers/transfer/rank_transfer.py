@@ -11,19 +11,19 @@ import threading
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
-from core.protocol.steps import RankFailed
-from workers.rank_protocol.transfer_errors import TransferError
-from workers.rank_protocol.transfer_options import TransferOptions
-from workers.transfer.agent_loop import AgentLoop
-from workers.transfer.mapped.host_memory import HostMemory
-from workers.transfer.mapped.mapped_agent import MappedAgent
-from workers.transfer.nixl.nixl_port import NixlAgent, TransferAgent
+from baton_serve.core.protocol.steps import RankFailed
+from baton_serve.workers.rank_protocol.transfer_errors import TransferError
+from baton_serve.workers.rank_protocol.transfer_options import TransferOptions
+from baton_serve.workers.transfer.agent_loop import AgentLoop
+from baton_serve.workers.transfer.mapped.host_memory import HostMemory
+from baton_serve.workers.transfer.mapped.mapped_agent import MappedAgent
+from baton_serve.workers.transfer.nixl.nixl_port import NixlAgent, TransferAgent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from core.protocol.handshake import RankMetadata
-    from workers.transfer.port import Emit, RankMemory, TransferCommand, TransferEvent
+    from baton_serve.core.protocol.handshake import RankMetadata
+    from baton_serve.workers.transfer.port import Emit, RankMemory, TransferCommand, TransferEvent
 
 logger = logging.getLogger(__name__)
 

@@ -1,4 +1,6 @@
-"""What vLLM loads: ``{"kv_connector": "BatonConnector", "kv_connector_module_path": "workers.vllm.connector"}``."""
+"""What vLLM loads when it is told ``"kv_connector": "BatonConnector"`` and
+``"kv_connector_module_path": "baton_serve.workers.vllm.connector"``.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +13,14 @@ from vllm import envs
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.connector import NixlBaseConnector, NixlPullConnector
 
-from workers.vllm.handshakes import HandshakeServer
-from workers.vllm.in_redis import InRedis
-from workers.vllm.peers import Peers
-from workers.vllm.scheduler import BatonScheduler
-from workers.vllm.settings import ConnectorSettings
-from workers.vllm.stats import FenceMetrics, FenceStats
-from workers.vllm.versions import check_version
-from workers.vllm.worker import BatonWorker
+from baton_serve.workers.vllm.handshakes import HandshakeServer
+from baton_serve.workers.vllm.in_redis import InRedis
+from baton_serve.workers.vllm.peers import Peers
+from baton_serve.workers.vllm.scheduler import BatonScheduler
+from baton_serve.workers.vllm.settings import ConnectorSettings
+from baton_serve.workers.vllm.stats import FenceMetrics, FenceStats
+from baton_serve.workers.vllm.versions import check_version
+from baton_serve.workers.vllm.worker import BatonWorker
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.protocol.worker import WorkerLoad
+from baton_serve.core.protocol.worker import WorkerLoad
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -13,18 +13,18 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from core.net.served.config import HeadLimits, PortConfig
-from core.net.served.port import HttpPort
-from core.net.sockets import bind, port_of
-from core.process.log_pace import OncePerMinute
-from core.protocol.vllm_handshake import CHALLENGE_PATH, RankFacts, new_nonce, place, proven, rank_of, seal
+from baton_serve.core.net.served.config import HeadLimits, PortConfig
+from baton_serve.core.net.served.port import HttpPort
+from baton_serve.core.net.sockets import bind, port_of
+from baton_serve.core.process.log_pace import OncePerMinute
+from baton_serve.core.protocol.vllm_handshake import CHALLENGE_PATH, RankFacts, new_nonce, place, proven, rank_of, seal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from starlette.types import Receive, Scope, Send
 
-    from core.protocol.vllm_handshake import Rank
+    from baton_serve.core.protocol.vllm_handshake import Rank
 
 logger = logging.getLogger(f"vllm.{__name__}")  # vLLM shows its own loggers only
 

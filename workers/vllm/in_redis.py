@@ -5,21 +5,21 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from core.leases.in_redis.store import RedisLeaseStore
-from core.redis_client import cluster_complaint
-from core.registry.announcement import VLLM_SERVERS
-from core.registry.redis_registry import RedisRegistry
-from workers.vllm.engine_load import EngineLoad
-from workers.vllm.leases import SchedulerLeases
-from workers.vllm.loop_thread import LoopThread
-from workers.vllm.presence import Presence, is_announced, vllm_record
+from baton_serve.core.leases.in_redis.store import RedisLeaseStore
+from baton_serve.core.redis_client import cluster_complaint
+from baton_serve.core.registry.announcement import VLLM_SERVERS
+from baton_serve.core.registry.redis_registry import RedisRegistry
+from baton_serve.workers.vllm.engine_load import EngineLoad
+from baton_serve.workers.vllm.leases import SchedulerLeases
+from baton_serve.workers.vllm.loop_thread import LoopThread
+from baton_serve.workers.vllm.presence import Presence, is_announced, vllm_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from vllm.config import VllmConfig
 
-    from workers.vllm.settings import ConnectorSettings
+    from baton_serve.workers.vllm.settings import ConnectorSettings
 
 logger = logging.getLogger(f"vllm.{__name__}")  # vLLM shows its own loggers only
 

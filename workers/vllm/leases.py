@@ -10,13 +10,13 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING
 
-from core.leases.ids import new_id
-from core.leases.store import LeaseState
-from workers.leases.keeper import LeaseKeeper
+from baton_serve.core.leases.ids import new_id
+from baton_serve.core.leases.store import LeaseState
+from baton_serve.workers.leases.keeper import LeaseKeeper
 
 if TYPE_CHECKING:
-    from core.leases.store import LeaseStore
-    from workers.vllm.loop_thread import LoopThread
+    from baton_serve.core.leases.store import LeaseStore
+    from baton_serve.workers.vllm.loop_thread import LoopThread
 
 logger = logging.getLogger(f"vllm.{__name__}")  # vLLM shows its own loggers only
 

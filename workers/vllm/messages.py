@@ -10,9 +10,9 @@ from vllm.distributed.kv_transfer.kv_connector.v1.nixl.metadata import NixlHands
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from core.leases.store import LeaseState
-    from workers.vllm.fence.promises import Promise, Told
-    from workers.vllm.fence.tables import Table
+    from baton_serve.core.leases.store import LeaseState
+    from baton_serve.workers.vllm.fence.promises import Promise, Told
+    from baton_serve.workers.vllm.fence.tables import Table
 
 
 @dataclass

@@ -6,14 +6,14 @@ import asyncio
 import threading
 from typing import TYPE_CHECKING, Any
 
-from core.net.vllm_handshakes import ask
-from core.protocol.vllm_handshake import PORT_FIELD
+from baton_serve.core.net.vllm_handshakes import ask
+from baton_serve.core.protocol.vllm_handshake import PORT_FIELD
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Mapping
 
-    from core.net.vllm_handshakes import Handshake
-    from core.protocol.vllm_handshake import Rank
+    from baton_serve.core.net.vllm_handshakes import Handshake
+    from baton_serve.core.protocol.vllm_handshake import Rank
 
 #: Engines whose ports are remembered. Clients may name engines that do not exist; the oldest is forgotten first.
 MAX_ENGINES = 4096

@@ -7,18 +7,18 @@ import time
 import uuid
 from typing import TYPE_CHECKING
 
-from core.protocol.vllm_server import VllmRecord, VllmStatus
-from core.protocol.worker import Role
-from core.registry.announcer import Announcer
+from baton_serve.core.protocol.vllm_server import VllmRecord, VllmStatus
+from baton_serve.core.protocol.worker import Role
+from baton_serve.core.registry.announcer import Announcer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from vllm.config import VllmConfig
 
-    from core.protocol.worker import WorkerLoad
-    from core.registry.store import Registry
-    from workers.vllm.loop_thread import LoopThread
+    from baton_serve.core.protocol.worker import WorkerLoad
+    from baton_serve.core.registry.store import Registry
+    from baton_serve.workers.vllm.loop_thread import LoopThread
 
 #: Routers ask the server for its load twice a second anyway, so they need not hear of it more often from here.
 INTERVAL_MS = 1000

@@ -19,7 +19,7 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from core.net.vllm_handshakes import Handshake
+    from baton_serve.core.net.vllm_handshakes import Handshake
 
 #: The name in vLLM's module that opens a socket.
 OPENS_SOCKET = "zmq_ctx"

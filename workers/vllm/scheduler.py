@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_scheduler import NixlPullConnectorScheduler
 
-from core.protocol.vllm_handshake import PORT_FIELD
-from workers.vllm.block_layout import BlockLayout
-from workers.vllm.fence.allocations import Allocations
-from workers.vllm.fence.promises import FIELD, Promises, num_slots, promise_of
-from workers.vllm.messages import BatonStep
-from workers.vllm.peers import handshake_port
-from workers.vllm.usable import why_unusable, without_null
+from baton_serve.core.protocol.vllm_handshake import PORT_FIELD
+from baton_serve.workers.vllm.block_layout import BlockLayout
+from baton_serve.workers.vllm.fence.allocations import Allocations
+from baton_serve.workers.vllm.fence.promises import FIELD, Promises, num_slots, promise_of
+from baton_serve.workers.vllm.messages import BatonStep
+from baton_serve.workers.vllm.peers import handshake_port
+from baton_serve.workers.vllm.usable import why_unusable, without_null
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from vllm.v1.outputs import KVConnectorOutput
     from vllm.v1.request import Request
 
-    from workers.vllm.handshakes import HandshakeServer
-    from workers.vllm.leases import SchedulerLeases
+    from baton_serve.workers.vllm.handshakes import HandshakeServer
+    from baton_serve.workers.vllm.leases import SchedulerLeases
 
 logger = logging.getLogger(f"vllm.{__name__}")  # vLLM shows its own loggers only
 

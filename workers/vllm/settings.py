@@ -12,8 +12,8 @@ from typing import Literal, Self
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from core.protocol.addresses import check_redis_url, has_password, with_password, worker_url
-from core.protocol.token_keys import announcement_key, vllm_handshake_key
+from baton_serve.core.protocol.addresses import check_redis_url, has_password, with_password, worker_url
+from baton_serve.core.protocol.token_keys import announcement_key, vllm_handshake_key
 
 #: The port of handshakes over HTTP, where none is given, is so far above that of the side channel.
 HANDSHAKE_PORT_STEP = 1000

@@ -14,7 +14,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.nixl.metadata import GET_META_
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.utils import zmq_ctx
 from vllm.utils.network_utils import make_zmq_path
 
-from workers.vllm.fence.tables import Table
+from baton_serve.workers.vllm.fence.tables import Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

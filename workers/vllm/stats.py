@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.stats import NixlKVConnectorStats, NixlPromMetrics
 from vllm.v1.metrics.utils import create_metric_per_engine
 
-from workers.vllm.fence.reads import Verdict
+from baton_serve.workers.vllm.fence.reads import Verdict
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig

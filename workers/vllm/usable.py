@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from core.protocol.handoff import NULL_BLOCK, names_null_block
+from baton_serve.core.protocol.handoff import NULL_BLOCK, names_null_block
 
 
 class _HandOff(msgspec.Struct):

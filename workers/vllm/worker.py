@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_worker import NixlPullConnectorWorker
 
-from core.leases.store import LeaseState
-from workers.vllm.agent import LateNotices, nixl_errors
-from workers.vllm.block_layout import BlockLayout
-from workers.vllm.fence.block_reads import read_blocks
-from workers.vllm.fence.block_words import BlockWords
-from workers.vllm.fence.promises import num_slots
-from workers.vllm.fence.reads import FenceReads, Verdict
-from workers.vllm.fence.tables import MEMORY, Table, Tables
-from workers.vllm.fence.words import Words
-from workers.vllm.messages import BatonStep, FencedPayload
-from workers.vllm.replay import replaying
-from workers.vllm.side_channel import ask_tables, tables_in
-from workers.vllm.stats import FenceStats
+from baton_serve.core.leases.store import LeaseState
+from baton_serve.workers.vllm.agent import LateNotices, nixl_errors
+from baton_serve.workers.vllm.block_layout import BlockLayout
+from baton_serve.workers.vllm.fence.block_reads import read_blocks
+from baton_serve.workers.vllm.fence.block_words import BlockWords
+from baton_serve.workers.vllm.fence.promises import num_slots
+from baton_serve.workers.vllm.fence.reads import FenceReads, Verdict
+from baton_serve.workers.vllm.fence.tables import MEMORY, Table, Tables
+from baton_serve.workers.vllm.fence.words import Words
+from baton_serve.workers.vllm.messages import BatonStep, FencedPayload
+from baton_serve.workers.vllm.replay import replaying
+from baton_serve.workers.vllm.side_channel import ask_tables, tables_in
+from baton_serve.workers.vllm.stats import FenceStats
 
 if TYPE_CHECKING:
     import torch
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from vllm.distributed.kv_transfer.kv_connector.v1.nixl.tp_mapping import ReadSpec
     from vllm.v1.kv_cache_interface import KVCacheConfig
 
-    from workers.vllm.fence.block_reads import ReadBlocks
-    from workers.vllm.peers import Peers
+    from baton_serve.workers.vllm.fence.block_reads import ReadBlocks
+    from baton_serve.workers.vllm.peers import Peers
 
 logger = logging.getLogger(f"vllm.{__name__}")  # vLLM shows its own loggers only
 

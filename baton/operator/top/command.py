@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from baton.operator.admin_client import AdminClient, AdminError
-from baton.operator.top.look import Look
+from baton_serve.baton.operator.admin_client import AdminClient, AdminError
+from baton_serve.baton.operator.top.look import Look
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from baton.settings import AdminSettings
+    from baton_serve.baton.settings import AdminSettings
 
     #: None: the person wants to quit.
     News = queue.SimpleQueue[Look | AdminError | None]
@@ -48,8 +48,8 @@ def top(settings: AdminSettings, once: bool) -> int:
 def _once(client: AdminClient) -> int:
     from rich.console import Console
 
-    from baton.operator.top.feed import look_once
-    from baton.operator.top.frame import frame
+    from baton_serve.baton.operator.top.feed import look_once
+    from baton_serve.baton.operator.top.frame import frame
 
     console = Console(width=None if sys.stdout.isatty() else _PIPE_COLUMNS)
     console.print(frame(look_once(client), client.url, width=console.width, height=_ENDLESS))
@@ -60,8 +60,8 @@ def _live(client: AdminClient) -> None:
     from rich.console import Console
     from rich.live import Live
 
-    from baton.operator.top.feed import watch
-    from baton.operator.top.frame import frame
+    from baton_serve.baton.operator.top.feed import watch
+    from baton_serve.baton.operator.top.frame import frame
 
     news: News = queue.SimpleQueue()
     stop = threading.Event()

@@ -8,13 +8,13 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from baton.operator.admin_client import AdminError, NotSupportedError
-from baton.operator.top.look import Look, look_at
+from baton_serve.baton.operator.admin_client import AdminError, NotSupportedError
+from baton_serve.baton.operator.top.look import Look, look_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from baton.operator.admin_client import AdminClient
+    from baton_serve.baton.operator.admin_client import AdminClient
 
 #: Seconds between two requests to a router without a live view, and before the next request after an error.
 PERIOD_S = 1.0

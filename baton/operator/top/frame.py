@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 from rich.console import Group
 from rich.text import Text
 
-from baton.operator.columns import Column, table_lines
-from baton.operator.tables import NOTHING, duration, text, worker_state
-from baton.operator.top.layout import bar, pack, sparkline
-from core.protocol.ids import short, shorten
+from baton_serve.baton.operator.columns import Column, table_lines
+from baton_serve.baton.operator.tables import NOTHING, duration, text, worker_state
+from baton_serve.baton.operator.top.layout import bar, pack, sparkline
+from baton_serve.core.protocol.ids import short, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rich.console import RenderableType
 
-    from baton.operator.top.look import Item, Look, WorkerRow
-    from baton.operator.top.rates import Rates
+    from baton_serve.baton.operator.top.look import Item, Look, WorkerRow
+    from baton_serve.baton.operator.top.rates import Rates
 
 LIVE_STATES = ("queued", "prefilling", "held", "reading", "decoding")
 #: States in which a request waits until a worker has room.

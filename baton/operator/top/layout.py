@@ -9,7 +9,7 @@ from rich.text import Text
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from baton.operator.columns import Cell
+    from baton_serve.baton.operator.columns import Cell
 
 _SPARKS = "▁▂▃▄▅▆▇█"
 

@@ -9,8 +9,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from baton.operator.tables import BLOCK_STATES
-from baton.operator.top.rates import Rates, rates_of
+from baton_serve.baton.operator.tables import BLOCK_STATES
+from baton_serve.baton.operator.top.rates import Rates, rates_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

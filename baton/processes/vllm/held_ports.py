@@ -6,7 +6,7 @@ import socket
 from types import TracebackType
 from typing import Self
 
-from core.net.sockets import port_of
+from baton_serve.core.net.sockets import port_of
 
 #: How often the system is asked for a port that is followed by enough free ones.
 MAX_ATTEMPTS = 64

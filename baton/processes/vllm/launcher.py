@@ -1,4 +1,6 @@
-"""The process that runs one vLLM server: ``python -m baton.processes.vllm.launcher PARAMETERS --status-fd N``.
+"""The process that runs one vLLM server.
+
+``python -m baton_serve.baton.processes.vllm.launcher PARAMETERS --status-fd N`` starts it.
 
 It reports to its parent as Baton's own processes do, writes the server's output to its own, and passes SIGTERM on.
 vLLM's engine is a process of its own, which lives on when the one with the HTTP port is killed: whatever happens to
@@ -17,14 +19,14 @@ from collections.abc import Mapping
 import httpx
 import msgspec
 
-from baton.processes.child import exit_text
-from baton.processes.vllm.output import Output
-from core.process.descendants import adopt_orphans, end_descendants
-from core.process.interpreter import ROOT, VARIABLE
-from core.process.parent_death import die_with_parent, end_with
-from core.process.signals import STOP_SIGNALS, on_signals
-from core.process.status_pipe import StatusPipe
-from core.protocol.status import Failed, Progress, Ready
+from baton_serve.baton.processes.child import exit_text
+from baton_serve.baton.processes.vllm.output import Output
+from baton_serve.core.process.descendants import adopt_orphans, end_descendants
+from baton_serve.core.process.interpreter import ROOT, VARIABLE
+from baton_serve.core.process.parent_death import die_with_parent, end_with
+from baton_serve.core.process.signals import STOP_SIGNALS, on_signals
+from baton_serve.core.process.status_pipe import StatusPipe
+from baton_serve.core.protocol.status import Failed, Progress, Ready
 
 #: vLLM reports to nobody that it serves, so it is asked: seconds between two questions, and the longest wait for an
 #: answer.

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import msgspec
 
-from baton.processes.vllm.connectors import BATON, Connector
-from core.process.child_secrets import environ_for
+from baton_serve.baton.processes.vllm.connectors import BATON, Connector
+from baton_serve.core.process.child_secrets import environ_for
 
 #: The minor version whose side channel and ``kv_transfer_params`` Baton knows. A patch release changes neither.
 VERSION = (0, 32)

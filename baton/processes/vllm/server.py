@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from baton.processes.child import ChildSpec
-from baton.processes.vllm.connectors import STOCK, Connector
-from baton.processes.vllm.extra_args import ExtraArgs
-from baton.processes.vllm.launcher import Launch
-from baton.processes.vllm.program import VllmProgram
-from core.net.sockets import base_url
-from core.process.child_secrets import environ_for
-from core.process.interpreter import python
-from workers.vllm.settings import ConnectorSettings
+from baton_serve.baton.processes.child import ChildSpec
+from baton_serve.baton.processes.vllm.connectors import STOCK, Connector
+from baton_serve.baton.processes.vllm.extra_args import ExtraArgs
+from baton_serve.baton.processes.vllm.launcher import Launch
+from baton_serve.baton.processes.vllm.program import VllmProgram
+from baton_serve.core.net.sockets import base_url
+from baton_serve.core.process.child_secrets import environ_for
+from baton_serve.core.process.interpreter import python
+from baton_serve.workers.vllm.settings import ConnectorSettings
 
 LOOPBACK = "127.0.0.1"
 #: ``kv_both`` is deprecated for NixlConnector.
@@ -97,7 +97,7 @@ def server_spec(
     """The spec of one server. What people pass on comes last, so that it wins over the defaults for CPUs."""
     argv = (*program.command, *program.model_flag, model.place, *_flags(role, program, model, place, share))
     launch = Launch((*argv, *model.extra.argv), place.url)
-    command = (*python("baton.processes.vllm.launcher"), msgspec.json.encode(launch).decode())
+    command = (*python("baton_serve.baton.processes.vllm.launcher"), msgspec.json.encode(launch).decode())
     return ChildSpec(name, command, _environ(program, model, place, share, environ))
 
 

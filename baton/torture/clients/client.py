@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from baton.demo import MODEL_NAME
-from baton.torture.clients.features import singles
-from baton.torture.clients.one_stream import OneStream
-from baton.torture.records import AnswerError, ClientAnswer, Ending, TokenLogprob
+from baton_serve.baton.demo import MODEL_NAME
+from baton_serve.baton.torture.clients.features import singles
+from baton_serve.baton.torture.clients.one_stream import OneStream
+from baton_serve.baton.torture.records import AnswerError, ClientAnswer, Ending, TokenLogprob
 
 if TYPE_CHECKING:
-    from baton.torture.records import Attempt, Question
+    from baton_serve.baton.torture.records import Attempt, Question
 
 #: A request that has not ended after this many seconds is taken for lost.
 HUNG_AFTER_S = 120.0

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from baton.torture.records import Question
+from baton_serve.baton.torture.records import Question
 
 if TYPE_CHECKING:
     import random

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from baton.torture.records import AnswerError
+from baton_serve.baton.torture.records import AnswerError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,9 +6,9 @@ import json
 import random
 from typing import TYPE_CHECKING, Any
 
-from baton.demo import MODEL_DIR, QUESTIONS
-from baton.torture.clients.features import with_feature
-from baton.torture.records import Question
+from baton_serve.baton.demo import MODEL_DIR, QUESTIONS
+from baton_serve.baton.torture.clients.features import with_feature
+from baton_serve.baton.torture.records import Question
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,10 +6,10 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
-from baton.cluster.process import alone
-from baton.torture.clients.client import Manner, ask_once, make_client
-from baton.torture.clients.features import num_per_prompt, singles
-from baton.torture.records import Attempt, Ending
+from baton_serve.baton.cluster.process import alone
+from baton_serve.baton.torture.clients.client import Manner, ask_once, make_client
+from baton_serve.baton.torture.clients.features import num_per_prompt, singles
+from baton_serve.baton.torture.records import Attempt, Ending
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     import httpx
 
-    from baton.cluster.process import Startable
-    from baton.torture.records import ClientAnswer, Question
+    from baton_serve.baton.cluster.process import Startable
+    from baton_serve.baton.torture.records import ClientAnswer, Question
 
 #: Questions asked at once in the second round.
 NUM_TOGETHER = 8

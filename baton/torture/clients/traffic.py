@@ -7,15 +7,15 @@ import random
 import time
 from typing import TYPE_CHECKING
 
-from baton.torture.clients.client import Manner, ask_once, make_client
-from baton.torture.records import Attempt, Ending
-from core.process.task_end import end_task
+from baton_serve.baton.torture.clients.client import Manner, ask_once, make_client
+from baton_serve.baton.torture.records import Attempt, Ending
+from baton_serve.core.process.task_end import end_task
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from baton.cluster.cluster import Cluster
-    from baton.torture.records import Question
+    from baton_serve.baton.cluster.cluster import Cluster
+    from baton_serve.baton.torture.records import Question
 
 #: Pause of a client that finds no router, seconds.
 NO_ROUTER_S = 0.05

@@ -16,17 +16,17 @@ from contextlib import suppress
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from baton.cluster.cluster import REDIS
-from baton.cluster.process import send
-from baton.processes.child import ChildDiedError
-from baton.torture.faults.schedule import FREQUENCIES, Schedule
-from baton.torture.records import Fault
-from core.process.failpoints import FAILPOINTS
+from baton_serve.baton.cluster.cluster import REDIS
+from baton_serve.baton.cluster.process import send
+from baton_serve.baton.processes.child import ChildDiedError
+from baton_serve.baton.torture.faults.schedule import FREQUENCIES, Schedule
+from baton_serve.baton.torture.records import Fault
+from baton_serve.core.process.failpoints import FAILPOINTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from baton.cluster.cluster import Cluster
+    from baton_serve.baton.cluster.cluster import Cluster
 
 #: Seconds that a process is paused. Routers take a process for dead that has been silent for about 3.5 s.
 STOP_S = (0.3, 5.0)

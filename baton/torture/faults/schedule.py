@@ -7,7 +7,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from baton.cluster.cluster import REDIS
+from baton_serve.baton.cluster.cluster import REDIS
 
 if TYPE_CHECKING:
     import random

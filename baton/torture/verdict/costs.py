@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 
 import httpx
 
-from baton.cluster.process import pause
-from baton.torture.clients.client import Manner, ask_once, make_client
-from baton.torture.records import Attempt, Question
-from baton.torture.verdict.settle import SETTLE_S, what_is_held
-from core.process.task_end import end_task
+from baton_serve.baton.cluster.process import pause
+from baton_serve.baton.torture.clients.client import Manner, ask_once, make_client
+from baton_serve.baton.torture.records import Attempt, Question
+from baton_serve.baton.torture.verdict.settle import SETTLE_S, what_is_held
+from baton_serve.core.process.task_end import end_task
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Awaitable, Callable, Sequence
 
-    from baton.cluster.cluster import Cluster
-    from baton.torture.faults.nemesis import Nemesis
+    from baton_serve.baton.cluster.cluster import Cluster
+    from baton_serve.baton.torture.faults.nemesis import Nemesis
 
     #: Makes one cause happen once, and returns the milliseconds until all blocks were free.
     Way = Callable[[Cluster, Nemesis, "_Crowd"], Awaitable[float]]

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from baton.torture.records import Attempt
+    from baton_serve.baton.torture.records import Attempt
 
 #: The line that ``router/steps/exit.py`` writes at the end of a request.
 DEATHS = re.compile(r" request (\w+) \w+ after .*, deaths ([^\s,]+(?: and [^\s,]+)*)")

@@ -16,17 +16,17 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from baton.cluster.cluster import POLL_S
-from baton.cluster.process import VllmSpec
-from core.leases.in_redis.keys import leases_key
-from core.redis_client import connect
+from baton_serve.baton.cluster.cluster import POLL_S
+from baton_serve.baton.cluster.process import VllmSpec
+from baton_serve.core.leases.in_redis.keys import leases_key
+from baton_serve.core.redis_client import connect
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from prometheus_client.samples import Sample
 
-    from baton.cluster.cluster import Cluster
+    from baton_serve.baton.cluster.cluster import Cluster
 
 #: Longest time until nothing is held any more: a lease ends 6 s after its last renewal; the rest is for a busy machine.
 SETTLE_S = 30.0

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from baton.torture.records import Ending
+from baton_serve.baton.torture.records import Ending
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from baton.torture.records import Attempt, ClientAnswer, Fault, TokenLogprob
+    from baton_serve.baton.torture.records import Attempt, ClientAnswer, Fault, TokenLogprob
 
 #: Log probabilities may differ by this: in another batch sums are rounded in another order (below 1e-4 as measured).
 MAX_LOGPROB_DIFFERENCE = 1e-2

@@ -6,14 +6,14 @@ import asyncio
 import secrets
 from typing import TYPE_CHECKING
 
-from core.protocol.worker import WorkerRecord, WorkerStatus
-from core.registry.announcement import WORKERS
-from core.registry.redis_registry import RedisRegistry
+from baton_serve.core.protocol.worker import WorkerRecord, WorkerStatus
+from baton_serve.core.registry.announcement import WORKERS
+from baton_serve.core.registry.redis_registry import RedisRegistry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from core.protocol.worker import Role, WorkerLoad
+    from baton_serve.core.protocol.worker import Role, WorkerLoad
 
 MODEL = "stub"
 BLOCK_SIZE = 16

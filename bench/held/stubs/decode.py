@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 import msgspec
 import uvloop
 
+from baton_serve.core.leases.ids import new_id
+from baton_serve.core.protocol.worker import Role, WorkerLoad
 from bench.held.stubs.announcing import NUM_BLOCKS, announce, record
 from bench.held.stubs.engine_port import listen
 from bench.held.stubs.lines import commands, say
-from core.leases.ids import new_id
-from core.protocol.worker import Role, WorkerLoad
 
 if TYPE_CHECKING:
     from bench.held.stubs.engine_port import EnginePort

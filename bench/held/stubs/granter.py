@@ -6,13 +6,13 @@ import threading
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from core.leases.holder import LeaseHolder
-from core.process.clock import monotonic_ms
+from baton_serve.core.leases.holder import LeaseHolder
+from baton_serve.core.process.clock import monotonic_ms
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from core.leases.store import LeaseStore
+    from baton_serve.core.leases.store import LeaseStore
 
 #: As long as workers keep blocks while Redis does not answer.
 REDIS_GRACE_MS = 60_000

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 import msgspec
 import uvloop
 
+from baton_serve.core.leases.holder_state import NotHeldError
+from baton_serve.core.leases.ids import new_id
+from baton_serve.core.leases.in_redis.store import RedisLeaseStore
+from baton_serve.core.protocol.worker import Role, WorkerLoad
 from bench.held.stubs.announcing import BLOCK_SIZE, NUM_BLOCKS, announce, record
 from bench.held.stubs.engine_port import listen
 from bench.held.stubs.granter import Granter
 from bench.held.stubs.lines import commands, say
-from core.leases.holder_state import NotHeldError
-from core.leases.ids import new_id
-from core.leases.in_redis.store import RedisLeaseStore
-from core.protocol.worker import Role, WorkerLoad
 
 if TYPE_CHECKING:
     from bench.held.stubs.engine_port import EnginePort

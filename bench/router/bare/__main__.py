@@ -9,9 +9,9 @@ from itertools import cycle
 
 import uvloop
 
+from baton_serve.core.net.served.config import raise_descriptor_limit
 from bench.router.bare.client import Client
 from bench.router.bare.engine import Engine
-from core.net.served.config import raise_descriptor_limit
 
 
 async def main() -> None:

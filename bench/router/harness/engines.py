@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import httpx
 import msgspec
 
-from baton.processes.vllm.held_ports import HeldPorts
+from baton_serve.baton.processes.vllm.held_ports import HeldPorts
 from bench.router.harness.processes import start, stop
 
 if TYPE_CHECKING:

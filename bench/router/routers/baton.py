@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from baton.processes.embedded_redis import EmbeddedRedis, EmbeddedRedisError
+from baton_serve.baton.processes.embedded_redis import EmbeddedRedis, EmbeddedRedisError
 from bench.performance.machine import ROOT
 from bench.router.harness.flow import Flow
 from bench.router.routers.router import Command, RouterError
@@ -58,7 +58,8 @@ class Baton:
         flags += ["--processes", str(self.num_processes)] if self.num_processes > 1 else []
         for role, ports in (("prefill", place.engines.prefill), ("decode", place.engines.decode)):
             flags += [f"--{role}", ",".join(f"http://127.0.0.1:{port}" for port in ports)]
-        return [python, "-m", "baton", "router", *flags]
+        module = "baton_serve" if (self.folder / "baton_serve").exists() else "baton"  # as older checkouts call it
+        return [python, "-m", module, "router", *flags]
 
     def _environ(self) -> dict[str, str]:
         kept = {key: value for key, value in os.environ.items() if not key.startswith("BATON_")}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import httpx
 
-from baton.processes.vllm.held_ports import HeldPorts
+from baton_serve.baton.processes.vllm.held_ports import HeldPorts
 from bench.router.harness.flow import PATHS, Flow, question
 from bench.router.harness.load import Target
 from bench.router.harness.processes import start, stop

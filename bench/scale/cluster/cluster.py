@@ -6,6 +6,8 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from baton_serve.router.pool.pool import LOAD_TTL_S
+from baton_serve.router.settings import RouterSettings
 from bench.scale.clock import SimulatedLoop
 from bench.scale.cluster.engines.decode import DecodeEngine
 from bench.scale.cluster.engines.machine import Size
@@ -16,8 +18,6 @@ from bench.scale.cluster.router.decisions import Decisions
 from bench.scale.cluster.router.parts import Parts
 from bench.scale.cluster.router.router import SimulatedRouter
 from bench.scale.costs import Costs
-from router.pool.pool import LOAD_TTL_S
-from router.settings import RouterSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

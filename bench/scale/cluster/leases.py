@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Protocol
 
-from core.leases.holder import LeaseHolder
-from core.leases.memory_store import MemoryLeaseStore
-from core.leases.renewal import TrackedLeases
+from baton_serve.core.leases.holder import LeaseHolder
+from baton_serve.core.leases.memory_store import MemoryLeaseStore
+from baton_serve.core.leases.renewal import TrackedLeases
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,11 +6,11 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from baton_serve.router.placement import Prompt
+    from baton_serve.router.pool import Reservation
+    from baton_serve.router.request.attempts import Attempts
     from bench.scale.cluster.engines.prefill import PrefillEngine
     from bench.scale.load.job import Job
-    from router.placement import Prompt
-    from router.pool import Reservation
-    from router.request.attempts import Attempts
 
 
 class End(StrEnum):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from router.placement import Prompt
-from router.placement.chunks import NUM_BYTES, num_chunks_in
-from router.placement.prompt import BYTES_PER_TOKEN
+from baton_serve.router.placement import Prompt
+from baton_serve.router.placement.chunks import NUM_BYTES, num_chunks_in
+from baton_serve.router.placement.prompt import BYTES_PER_TOKEN
 
 #: Tokens of a prompt that one id of ``prefix_ids`` stands for.
 PREFIX_TOKENS = 512

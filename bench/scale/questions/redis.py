@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import median
 from typing import TYPE_CHECKING
 
-from baton.processes.embedded_redis import EmbeddedRedisError
+from baton_serve.baton.processes.embedded_redis import EmbeddedRedisError
 from bench.report.model import Line, Plot, Table
 from bench.report.spread import spread
 from bench.scale.redis_cost import RedisCosts, measure

@@ -6,11 +6,11 @@ import time
 from statistics import median
 from typing import TYPE_CHECKING
 
+from baton_serve.router.placement import Ahead, Need, Prefilled
 from bench.report.model import Plot, Table
 from bench.scale.cluster.cluster import Cluster, Plan
 from bench.scale.load.job import MODEL
 from bench.scale.runs import repeat
-from router.placement import Ahead, Need, Prefilled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from core.leases.ids import check_id
-from core.leases.store import LeaseState, LeaseStatus, LeaseStoreError
+from baton_serve.core.leases.ids import check_id
+from baton_serve.core.leases.store import LeaseState, LeaseStatus, LeaseStoreError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from redis import exceptions
 
-from core.leases.store import LeaseStoreError, LeaseStoreUnreachableError
+from baton_serve.core.leases.store import LeaseStoreError, LeaseStoreUnreachableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.leases.ids import check_id
+from baton_serve.core.leases.ids import check_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from redis.exceptions import NoScriptError
 
-from core.leases.in_redis.errors import as_lease_store_error, lease_store_errors
-from core.leases.store import LeaseStoreError
+from baton_serve.core.leases.in_redis.errors import as_lease_store_error, lease_store_errors
+from baton_serve.core.leases.store import LeaseStoreError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,7 +61,7 @@ class LuaScript:
 @cache
 def script_text(name: str) -> str:
     """The text of ``lua/NAME.lua``, after that of ``lua/common.lua``."""
-    folder = resources.files("core.leases.in_redis") / "lua"
+    folder = resources.files("baton_serve.core.leases.in_redis") / "lua"
     return "\n".join((folder / f"{part}.lua").read_text("utf-8") for part in ("common", name))
 
 

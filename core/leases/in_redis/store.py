@@ -14,19 +14,19 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from core.leases.ids import check_duration, check_id
-from core.leases.in_redis.answers import RenewedBatch, listed_statuses, reaped_statuses, renewed_statuses
-from core.leases.in_redis.keys import batches, leases_key, outcome_keys, wake_channel
-from core.leases.in_redis.lua_script import Call, LuaScript
-from core.leases.in_redis.wakeups import RedisWakeups
-from core.leases.model import DEAD_ENGINE_MARGIN_MS, OUTCOME_MEMORY_MS
-from core.leases.store import LeaseStoreError
-from core.redis_client import close, connect
+from baton_serve.core.leases.ids import check_duration, check_id
+from baton_serve.core.leases.in_redis.answers import RenewedBatch, listed_statuses, reaped_statuses, renewed_statuses
+from baton_serve.core.leases.in_redis.keys import batches, leases_key, outcome_keys, wake_channel
+from baton_serve.core.leases.in_redis.lua_script import Call, LuaScript
+from baton_serve.core.leases.in_redis.wakeups import RedisWakeups
+from baton_serve.core.leases.model import DEAD_ENGINE_MARGIN_MS, OUTCOME_MEMORY_MS
+from baton_serve.core.leases.store import LeaseStoreError
+from baton_serve.core.redis_client import close, connect
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from core.leases.store import LeaseStatus
+    from baton_serve.core.leases.store import LeaseStatus
 
 logger = logging.getLogger(__name__)
 

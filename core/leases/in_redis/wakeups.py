@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import redis
 
-from core.leases.in_redis.errors import lease_store_errors
+from baton_serve.core.leases.in_redis.errors import lease_store_errors
 
 if TYPE_CHECKING:
     from redis.client import PubSub

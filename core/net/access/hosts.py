@@ -11,7 +11,7 @@ import ipaddress
 import re
 from typing import TYPE_CHECKING, Final
 
-from core.protocol.errors import PermissionDeniedError
+from baton_serve.core.protocol.errors import PermissionDeniedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.net.access.sites import is_from_other_site
-from core.net.answers import send_whole
-from core.protocol.errors import ApiError, PermissionDeniedError
+from baton_serve.core.net.access.sites import is_from_other_site
+from baton_serve.core.net.answers import send_whole
+from baton_serve.core.protocol.errors import ApiError, PermissionDeniedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from core.net.access.hosts import Hosts
+    from baton_serve.core.net.access.hosts import Hosts
 
 
 class Unguarded:

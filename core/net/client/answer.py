@@ -7,12 +7,12 @@ import copy
 import io
 from typing import TYPE_CHECKING, Final, Protocol
 
-from core.net.client.errors import AnswerTooLarge, CallError, CallTimeout, ConnectionLost
+from baton_serve.core.net.client.errors import AnswerTooLarge, CallError, CallTimeout, ConnectionLost
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from core.net.deadlines import Timeout
+    from baton_serve.core.net.deadlines import Timeout
 
 #: Bytes of an answer that may wait for its reader before the connection is paused.
 HIGH_WATER_BYTES: Final = 256 << 10

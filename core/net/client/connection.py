@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 import httptools
 
-from core.net.client.answer import HttpAnswer
-from core.net.client.chunks import whole_chunks
-from core.net.client.errors import CallError, ConnectionLost, NotHttp
-from core.net.deadlines import Timeouts
-from core.net.known_head import KnownHead
-from core.net.late_writes import Writer, write
-from core.net.sockets import num_acknowledged, set_tcp_options
+from baton_serve.core.net.client.answer import HttpAnswer
+from baton_serve.core.net.client.chunks import whole_chunks
+from baton_serve.core.net.client.errors import CallError, ConnectionLost, NotHttp
+from baton_serve.core.net.deadlines import Timeouts
+from baton_serve.core.net.known_head import KnownHead
+from baton_serve.core.net.late_writes import Writer, write
+from baton_serve.core.net.sockets import num_acknowledged, set_tcp_options
 
 if TYPE_CHECKING:
-    from core.net.late_writes import LateWrites
+    from baton_serve.core.net.late_writes import LateWrites
 
 #: How the kernel notices a server that vanished without closing (host or network down): the kernel probes a silent
 #: connection after 15 s, then every 5 s, and gives up when what was sent has not been acknowledged for 30 s.

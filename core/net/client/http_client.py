@@ -14,18 +14,18 @@ import ssl
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from core.net.client.connection import Connection
-from core.net.client.errors import ConnectError, ConnectionLost
-from core.net.deadlines import Timeouts
-from core.net.tls import why
+from baton_serve.core.net.client.connection import Connection
+from baton_serve.core.net.client.errors import ConnectError, ConnectionLost
+from baton_serve.core.net.deadlines import Timeouts
+from baton_serve.core.net.tls import why
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
-    from core.net.client.answer import HttpAnswer
-    from core.net.client.connection import Pieces
-    from core.net.late_writes import LateWrites
-    from core.net.tls import InternalTls
+    from baton_serve.core.net.client.answer import HttpAnswer
+    from baton_serve.core.net.client.connection import Pieces
+    from baton_serve.core.net.late_writes import LateWrites
+    from baton_serve.core.net.tls import InternalTls
 
 logger = logging.getLogger("baton.net")
 

@@ -12,15 +12,15 @@ import logging
 import socket
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from core.net.served.notices import CANNOT_ACCEPT, NO_DESCRIPTORS, NO_TLS, NOT_SERVED, TURNED_AWAY
-from core.net.sockets import BACKLOG
-from core.net.tls import HANDSHAKE_S
-from core.protocol.errors import UnavailableError
+from baton_serve.core.net.served.notices import CANNOT_ACCEPT, NO_DESCRIPTORS, NO_TLS, NOT_SERVED, TURNED_AWAY
+from baton_serve.core.net.sockets import BACKLOG
+from baton_serve.core.net.tls import HANDSHAKE_S
+from baton_serve.core.protocol.errors import UnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from core.net.served.connections import Connections
+    from baton_serve.core.net.served.connections import Connections
 
 logger = logging.getLogger("baton.net")
 

@@ -11,7 +11,7 @@ import httptools
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from core.net.served.old_clients import without_chunks
+from baton_serve.core.net.served.old_clients import without_chunks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
     from uvicorn._types import ASGI3Application, HTTPScope
 
-    from core.net.served.flow import Flow
+    from baton_serve.core.net.served.flow import Flow
 
 _LOGGER: Final = logging.getLogger("uvicorn.error")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from core.protocol.errors import (
+from baton_serve.core.protocol.errors import (
     ApiError,
     BadRequestError,
     BodyTimeoutError,

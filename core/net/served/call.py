@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Final, Protocol
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
-from core.net.late_writes import Writer, write
+from baton_serve.core.net.late_writes import Writer, write
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Set
 
-    from core.net.late_writes import LateWrites
-    from core.net.served.flow import Flow
+    from baton_serve.core.net.late_writes import LateWrites
+    from baton_serve.core.net.served.flow import Flow
 
 
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"

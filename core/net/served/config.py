@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import ssl
 
-    from core.process.settings import ProcessSettings
+    from baton_serve.core.process.settings import ProcessSettings
 
 #: A connection costs about 100 KB while a request head arrives, and any client can open one.
 MOST_CONNECTIONS = 20_000

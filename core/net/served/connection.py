@@ -17,23 +17,23 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_ssl
 
-from core.net.known_head import KnownHead
-from core.net.served.asgi import AsgiCycle, new_scope
-from core.net.served.call import HttpCall, KeptOfHead
-from core.net.served.flow import Flow
-from core.net.served.heads import check_host, check_transfer_coding, unknown_method, without_upgrade
-from core.net.served.notices import BAD_REQUEST, LARGE_HEAD
-from core.net.served.old_clients import OldCall
-from core.net.sockets import num_acknowledged
-from core.protocol.errors import ApiError, BadRequestError, BodyTimeoutError, HeadTooLargeError
+from baton_serve.core.net.known_head import KnownHead
+from baton_serve.core.net.served.asgi import AsgiCycle, new_scope
+from baton_serve.core.net.served.call import HttpCall, KeptOfHead
+from baton_serve.core.net.served.flow import Flow
+from baton_serve.core.net.served.heads import check_host, check_transfer_coding, unknown_method, without_upgrade
+from baton_serve.core.net.served.notices import BAD_REQUEST, LARGE_HEAD
+from baton_serve.core.net.served.old_clients import OldCall
+from baton_serve.core.net.sockets import num_acknowledged
+from baton_serve.core.protocol.errors import ApiError, BadRequestError, BodyTimeoutError, HeadTooLargeError
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
     from uvicorn.server import ServerState
 
-    from core.net.late_writes import LateWrites
-    from core.net.served.call import Calls
-    from core.net.served.connections import Connections
+    from baton_serve.core.net.late_writes import LateWrites
+    from baton_serve.core.net.served.call import Calls
+    from baton_serve.core.net.served.connections import Connections
 
 #: The key of ``scope["state"]`` with the function that closes the request's connection at once.
 DROP: Final = "drop"

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Protocol
 
-from core.net.deadlines import Deadlines
-from core.net.served.notices import MADE_ROOM, SLOW_HEAD, STUCK, UNREAD, Notices
-from core.net.served.unread import Unread
+from baton_serve.core.net.deadlines import Deadlines
+from baton_serve.core.net.served.notices import MADE_ROOM, SLOW_HEAD, STUCK, UNREAD, Notices
+from baton_serve.core.net.served.unread import Unread
 
 if TYPE_CHECKING:
     from collections.abc import Sized
 
-    from core.net.deadlines import Timers
-    from core.net.served.config import PortConfig
+    from baton_serve.core.net.deadlines import Timers
+    from baton_serve.core.net.served.config import PortConfig
 
 #: Bytes of all unfinished heads of one port together.
 MAX_HEADS_BYTES = 64 << 20

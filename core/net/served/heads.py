@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from core.protocol.errors import BadRequestError, NotImplementedHereError
+from baton_serve.core.protocol.errors import BadRequestError, NotImplementedHereError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

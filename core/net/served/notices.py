@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from core.net.deadlines import Timers
+    from baton_serve.core.net.deadlines import Timers
 
 logger = logging.getLogger("baton.net")
 

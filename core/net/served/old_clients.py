@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
-from core.net.served.call import CLOSE, HttpCall
+from baton_serve.core.net.served.call import CLOSE, HttpCall
 
 if TYPE_CHECKING:
     from uvicorn._types import ASGI3Application, ASGIReceiveCallable, ASGISendCallable, ASGISendEvent, Scope

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 
-from core.net.served.acceptor import Acceptor
-from core.net.served.connection import Connection
-from core.net.served.connections import Connections
+from baton_serve.core.net.served.acceptor import Acceptor
+from baton_serve.core.net.served.connection import Connection
+from baton_serve.core.net.served.connections import Connections
 
 if TYPE_CHECKING:
     import socket
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp
 
-    from core.net.late_writes import LateWrites
-    from core.net.served.call import Calls
-    from core.net.served.config import PortConfig
+    from baton_serve.core.net.late_writes import LateWrites
+    from baton_serve.core.net.served.call import Calls
+    from baton_serve.core.net.served.config import PortConfig
 
 
 logger = logging.getLogger("baton.net")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from core.net.deadlines import Deadlines
+from baton_serve.core.net.deadlines import Deadlines
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from core.net.deadlines import Timers
+    from baton_serve.core.net.deadlines import Timers
 
 #: Seconds between two looks at a connection. A connection whose client reads nothing in between can be closed to make
 #: room.

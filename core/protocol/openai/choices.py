@@ -10,9 +10,9 @@ from typing import Annotated, Any
 import msgspec
 from pydantic import Field, StrictStr, ValidationError
 
-from core.protocol.errors import BadRequestError
-from core.protocol.openai.objects import CountedObject, Whole
-from core.protocol.openai.requests import TokenId, blame
+from baton_serve.core.protocol.errors import BadRequestError
+from baton_serve.core.protocol.openai.objects import CountedObject, Whole
+from baton_serve.core.protocol.openai.requests import TokenId, blame
 
 #: OpenAI's own bounds.
 MAX_N = 128

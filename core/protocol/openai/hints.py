@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StrictStr
 
-from core.protocol.openai.objects import CountedObject
+from baton_serve.core.protocol.openai.objects import CountedObject
 
 #: OpenAI's own bounds.
 MAX_METADATA = 16

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import orjson
 
-from core.protocol.errors import BadRequestError
+from baton_serve.core.protocol.errors import BadRequestError
 
 #: Text parts for each message that is allowed, counted over all messages together.
 PARTS_PER_MESSAGE: Final = 4

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, StrictStr, model_validator
 from pydantic_core import PydanticCustomError
 
-from core.protocol.openai.objects import CountedObject, Unsupported, of_types, without_nulls
-from core.protocol.openai.tools import ToolCalls
+from baton_serve.core.protocol.openai.objects import CountedObject, Unsupported, of_types, without_nulls
+from baton_serve.core.protocol.openai.tools import ToolCalls
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

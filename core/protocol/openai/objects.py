@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, StrictInt, model_validator
 from pydantic_core import PydanticCustomError
 
-from core.protocol.excerpts import excerpt
+from baton_serve.core.protocol.excerpts import excerpt
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping

@@ -11,9 +11,9 @@ from typing import Annotated, Any, TypeVar
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr, ValidationError
 
-from core.protocol.errors import BadRequestError
-from core.protocol.openai.objects import Whole
-from core.protocol.openai.requests import COMPLETION_MAX_TOKENS, MAX_PRIORITY, blame
+from baton_serve.core.protocol.errors import BadRequestError
+from baton_serve.core.protocol.openai.objects import Whole
+from baton_serve.core.protocol.openai.requests import COMPLETION_MAX_TOKENS, MAX_PRIORITY, blame
 
 #: Fields that are taken out of every body. The first two name blocks to read and the host to read them from; the others
 #: choose the id of the request inside vLLM, which others' requests may have, and the engine that computes it.

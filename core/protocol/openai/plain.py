@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 from msgspec import Meta
 
-from core.protocol.openai.hints import (
+from baton_serve.core.protocol.openai.hints import (
     MAX_CACHE_KEY_CHARS,
     MAX_METADATA,
     MAX_METADATA_CHARS,
@@ -19,7 +19,7 @@ from core.protocol.openai.hints import (
     ServiceTier,
     Verbosity,
 )
-from core.protocol.openai.requests import (
+from baton_serve.core.protocol.openai.requests import (
     MAX_ALLOWED_TOKENS,
     MAX_BAD_WORD_CHARS,
     MAX_BAD_WORDS,
@@ -29,7 +29,7 @@ from core.protocol.openai.requests import (
     MAX_STOP_CHARS,
     MAX_STOP_TOKENS,
 )
-from core.protocol.openai.templates import MAX_DOCUMENTS
+from baton_serve.core.protocol.openai.templates import MAX_DOCUMENTS
 
 _Penalty = Annotated[float, Meta(ge=-2, le=2)]
 _Limit = Annotated[int, Meta(ge=1)]

@@ -21,11 +21,11 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from core.protocol.errors import BadRequestError
-from core.protocol.excerpts import excerpt
-from core.protocol.openai.hints import Hints
-from core.protocol.openai.messages import Message, plain_messages
-from core.protocol.openai.objects import (
+from baton_serve.core.protocol.errors import BadRequestError
+from baton_serve.core.protocol.excerpts import excerpt
+from baton_serve.core.protocol.openai.hints import Hints
+from baton_serve.core.protocol.openai.messages import Message, plain_messages
+from baton_serve.core.protocol.openai.objects import (
     INTEGERS_END,
     UNSUPPORTED,
     UNSUPPORTED_TYPE,
@@ -33,9 +33,9 @@ from core.protocol.openai.objects import (
     Unsupported,
     Whole,
 )
-from core.protocol.openai.structured import Form, ResponseFormat, StructuredOutputs, form_of
-from core.protocol.openai.templates import TemplateFields
-from core.protocol.openai.tools import ToolChoice, ToolOfChoice
+from baton_serve.core.protocol.openai.structured import Form, ResponseFormat, StructuredOutputs, form_of
+from baton_serve.core.protocol.openai.templates import TemplateFields
+from baton_serve.core.protocol.openai.tools import ToolChoice, ToolOfChoice
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 import orjson
 from pydantic import Field, StrictBool, StrictStr
 
-from core.protocol.errors import BadRequestError
-from core.protocol.openai.objects import StrictObject, Unsupported
+from baton_serve.core.protocol.errors import BadRequestError
+from baton_serve.core.protocol.openai.objects import StrictObject, Unsupported
 
 #: Baton's own bounds. They do not bound what compiling takes, as 90 bytes can ask for gigabytes. That is why workers
 #: try each form in a process that they can do without (``workers/grammar/trial``).

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, StrictBool, StrictStr
 
-from core.protocol.errors import BadRequestError
-from core.protocol.openai.objects import MAX_KEYS, CountedObject, StrictObject
-from core.protocol.openai.tools import Tools
+from baton_serve.core.protocol.errors import BadRequestError
+from baton_serve.core.protocol.openai.objects import MAX_KEYS, CountedObject, StrictObject
+from baton_serve.core.protocol.openai.tools import Tools
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from core.protocol.openai.messages import Message
+    from baton_serve.core.protocol.openai.messages import Message
 
 #: Baton's own bounds.
 MAX_DOCUMENTS = 1024

@@ -6,10 +6,10 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, Field, StrictBool, StrictStr, ValidationError
 
-from core.protocol.openai.messages import Message
-from core.protocol.openai.objects import StrictObject, without_nulls
-from core.protocol.openai.requests import TokenId, blame
-from core.protocol.openai.templates import TemplateFields
+from baton_serve.core.protocol.openai.messages import Message
+from baton_serve.core.protocol.openai.objects import StrictObject, without_nulls
+from baton_serve.core.protocol.openai.requests import TokenId, blame
+from baton_serve.core.protocol.openai.templates import TemplateFields
 
 
 class _Tokenizing(StrictObject):

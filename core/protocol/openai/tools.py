@@ -9,7 +9,7 @@ import orjson
 from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, StrictStr, model_validator
 from pydantic_core import PydanticCustomError
 
-from core.protocol.openai.objects import CountedObject, StrictObject, without_nulls
+from baton_serve.core.protocol.openai.objects import CountedObject, StrictObject, without_nulls
 
 #: Baton's own bounds. OpenAI's are 128 tools and names of 64 characters; agents that have some MCP servers send more.
 MAX_TOOLS = 1024

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from router.dialects.chat_answers import Usage
-from router.dialects.parts import Kind
+from baton_serve.router.dialects.chat_answers import Usage
+from baton_serve.router.dialects.parts import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from router.dialects.parts import Part
-    from router.dialects.port import Ending
+    from baton_serve.router.dialects.parts import Part
+    from baton_serve.router.dialects.port import Ending
 
 #: What the schemas of Anthropic's answers demand, of which there is nothing here: containers and refusals.
 _NONE = {"container": None, "stop_details": None}

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, StrictBool, StrictStr, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
-from core.protocol.openai.messages import TextPart
-from core.protocol.openai.objects import CountedObject, by_type, of_types
-from core.protocol.openai.tools import FunctionName
-from router.dialects.unreadable import TOLD
+from baton_serve.core.protocol.openai.messages import TextPart
+from baton_serve.core.protocol.openai.objects import CountedObject, by_type, of_types
+from baton_serve.core.protocol.openai.tools import FunctionName
+from baton_serve.router.dialects.unreadable import TOLD
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from core.protocol.errors import BadRequestError
-from core.protocol.openai.objects import without_nulls
-from router.dialects.messages.conversation import is_continued, messages_of
-from router.dialects.messages.offered import offered
-from router.dialects.names import Names
+from baton_serve.core.protocol.errors import BadRequestError
+from baton_serve.core.protocol.openai.objects import without_nulls
+from baton_serve.router.dialects.messages.conversation import is_continued, messages_of
+from baton_serve.router.dialects.messages.offered import offered
+from baton_serve.router.dialects.names import Names
 
 if TYPE_CHECKING:
-    from router.dialects.messages.request import MessagesRequest, Prompting, ToolChoice
+    from baton_serve.router.dialects.messages.request import MessagesRequest, Prompting, ToolChoice
 
 NAMES = Names(
     {

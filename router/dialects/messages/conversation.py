@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from router.dialects.chat_messages import AssistantTurn, call_of, content_of, tool_message
-from router.dialects.messages.blocks import SystemText, Text, Thinking, ToolResult, ToolUse
+from baton_serve.router.dialects.chat_messages import AssistantTurn, call_of, content_of, tool_message
+from baton_serve.router.dialects.messages.blocks import SystemText, Text, Thinking, ToolResult, ToolUse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from router.dialects.chat_messages import Content
-    from router.dialects.messages.blocks import Block, Message, SystemBlock
-    from router.dialects.messages.request import Prompting
+    from baton_serve.router.dialects.chat_messages import Content
+    from baton_serve.router.dialects.messages.blocks import Block, Message, SystemBlock
+    from baton_serve.router.dialects.messages.request import Prompting
 
 #: Comes before what came of a call that failed: a chat has no other place for it.
 _FAILED = "Error: "

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import orjson
 
-from core.protocol.openai.tokenize import TokenizeChat, validate_tokenizing
-from router.dialects.chat_answers import Count, decoded
-from router.dialects.messages.chat import NAMES, prompt_of
-from router.dialects.messages.request import CountRequest, read
-from router.dialects.port import NO_DEFAULTS
-from router.request.client_request import ClientRequest
-from router.request.endpoints import COUNT_TOKENS, TOKENIZE
+from baton_serve.core.protocol.openai.tokenize import TokenizeChat, validate_tokenizing
+from baton_serve.router.dialects.chat_answers import Count, decoded
+from baton_serve.router.dialects.messages.chat import NAMES, prompt_of
+from baton_serve.router.dialects.messages.request import CountRequest, read
+from baton_serve.router.dialects.port import NO_DEFAULTS
+from baton_serve.router.request.client_request import ClientRequest
+from baton_serve.router.request.endpoints import COUNT_TOKENS, TOKENIZE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from router.dialects.port import EventWriter
+    from baton_serve.router.dialects.port import EventWriter
 
 
 class _Tokens(msgspec.Struct):

@@ -8,7 +8,7 @@ import orjson
 from pydantic import BaseModel, Field
 
 if TYPE_CHECKING:
-    from core.protocol.errors import ApiError
+    from baton_serve.core.protocol.errors import ApiError
 
 #: Anthropic's types, by status. Of any other status a client's mistake is an invalid request.
 _TYPES = {

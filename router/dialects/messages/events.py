@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from router.dialects.messages.answer import block_of, counts_of, ended_by
-from router.dialects.messages.errors import error_body
-from router.dialects.parts import Kind, Part
-from router.upstream.events import named_event
+from baton_serve.router.dialects.messages.answer import block_of, counts_of, ended_by
+from baton_serve.router.dialects.messages.errors import error_body
+from baton_serve.router.dialects.parts import Kind, Part
+from baton_serve.router.upstream.events import named_event
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from core.protocol.errors import ApiError
-    from router.dialects.chat_answers import Usage
-    from router.dialects.messages.answer import MessageObject
-    from router.dialects.port import Ending
+    from baton_serve.core.protocol.errors import ApiError
+    from baton_serve.router.dialects.chat_answers import Usage
+    from baton_serve.router.dialects.messages.answer import MessageObject
+    from baton_serve.router.dialects.port import Ending
 
 #: The type of a delta, and its field.
 _DELTAS = {

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from router.dialects.messages.blocks import SystemText, ToolChange, ToolReference, ToolResult, ToolUse
+from baton_serve.router.dialects.messages.blocks import SystemText, ToolChange, ToolReference, ToolResult, ToolUse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from router.dialects.messages.blocks import Block, SystemBlock
-    from router.dialects.messages.request import Prompting, Tool
+    from baton_serve.router.dialects.messages.blocks import Block, SystemBlock
+    from baton_serve.router.dialects.messages.request import Prompting, Tool
 
 
 def offered(request: Prompting) -> Sequence[Tool]:

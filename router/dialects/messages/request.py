@@ -10,16 +10,16 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import ConfigDict, Field, StrictBool, StrictStr
 
-from core.protocol.errors import BadRequestError
-from core.protocol.openai.choices import ChoiceFields
-from core.protocol.openai.hints import Hints
-from core.protocol.openai.objects import CountedObject, Unsupported, Whole, of_types, without_nulls
-from core.protocol.openai.requests import ChatRequest, Number
-from core.protocol.openai.templates import Effort, TemplateFields
-from core.protocol.openai.tools import MAX_TOOLS, FunctionName, Parameters
-from router.dialects.extensions import Extended, checked
-from router.dialects.messages.blocks import Message, Texts
-from router.dialects.open_object import OpenObject
+from baton_serve.core.protocol.errors import BadRequestError
+from baton_serve.core.protocol.openai.choices import ChoiceFields
+from baton_serve.core.protocol.openai.hints import Hints
+from baton_serve.core.protocol.openai.objects import CountedObject, Unsupported, Whole, of_types, without_nulls
+from baton_serve.core.protocol.openai.requests import ChatRequest, Number
+from baton_serve.core.protocol.openai.templates import Effort, TemplateFields
+from baton_serve.core.protocol.openai.tools import MAX_TOOLS, FunctionName, Parameters
+from baton_serve.router.dialects.extensions import Extended, checked
+from baton_serve.router.dialects.messages.blocks import Message, Texts
+from baton_serve.router.dialects.open_object import OpenObject
 
 #: Anthropic's own bound.
 MIN_THINKING_TOKENS = 1024

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from core.protocol.errors import BadRequestError
-from core.protocol.openai.requests import ChatRequest, validate
-from router.dialects.messages.answer import MessageObject
-from router.dialects.messages.chat import NAMES, chat_of
-from router.dialects.messages.events import MessageEvents
-from router.dialects.messages.request import MessagesRequest, read
-from router.dialects.port import NO_DEFAULTS
-from router.dialects.whole import whole_answer
-from router.request.client_request import ClientRequest
-from router.request.endpoints import MESSAGES
+from baton_serve.core.protocol.errors import BadRequestError
+from baton_serve.core.protocol.openai.requests import ChatRequest, validate
+from baton_serve.router.dialects.messages.answer import MessageObject
+from baton_serve.router.dialects.messages.chat import NAMES, chat_of
+from baton_serve.router.dialects.messages.events import MessageEvents
+from baton_serve.router.dialects.messages.request import MessagesRequest, read
+from baton_serve.router.dialects.port import NO_DEFAULTS
+from baton_serve.router.dialects.whole import whole_answer
+from baton_serve.router.request.client_request import ClientRequest
+from baton_serve.router.request.endpoints import MESSAGES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from router.dialects.parts import Kind
+from baton_serve.router.dialects.parts import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from core.protocol.errors import ApiError
-    from router.dialects.chat_answers import Usage
-    from router.dialects.parts import Part
-    from router.dialects.port import Ending
-    from router.dialects.responses.calls import CallShape
-    from router.dialects.responses.request import ResponseRequest
-    from router.dialects.responses.toolbox import Toolbox
-    from router.dialects.responses.tools import Tool
+    from baton_serve.core.protocol.errors import ApiError
+    from baton_serve.router.dialects.chat_answers import Usage
+    from baton_serve.router.dialects.parts import Part
+    from baton_serve.router.dialects.port import Ending
+    from baton_serve.router.dialects.responses.calls import CallShape
+    from baton_serve.router.dialects.responses.request import ResponseRequest
+    from baton_serve.router.dialects.responses.toolbox import Toolbox
+    from baton_serve.router.dialects.responses.tools import Tool
 
 #: What ids of items begin with.
 _ID_PREFIXES = {Kind.REASONING: "rs", Kind.TEXT: "msg"}

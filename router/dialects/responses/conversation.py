@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from router.dialects.chat_messages import AssistantTurn, call_of, content_of, tool_message
-from router.dialects.responses.calls import INPUT
-from router.dialects.responses.items import (
+from baton_serve.router.dialects.chat_messages import AssistantTurn, call_of, content_of, tool_message
+from baton_serve.router.dialects.responses.calls import INPUT
+from baton_serve.router.dialects.responses.items import (
     CallOutput,
     ClientCall,
     ClientCallOutput,
@@ -21,11 +21,11 @@ from router.dialects.responses.items import (
     MoreTools,
     ReasoningItem,
 )
-from router.dialects.responses.tools import chat_name
+from baton_serve.router.dialects.responses.tools import chat_name
 
 if TYPE_CHECKING:
-    from router.dialects.responses.items import Item
-    from router.dialects.responses.request import ResponseRequest
+    from baton_serve.router.dialects.responses.items import Item
+    from baton_serve.router.dialects.responses.request import ResponseRequest
 
 
 def messages_of(request: ResponseRequest) -> list[dict[str, Any]]:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from router.dialects.parts import Kind
-from router.dialects.responses.answer import content_of
-from router.upstream.events import named_event
+from baton_serve.router.dialects.parts import Kind
+from baton_serve.router.dialects.responses.answer import content_of
+from baton_serve.router.upstream.events import named_event
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from core.protocol.errors import ApiError
-    from router.dialects.chat_answers import Usage
-    from router.dialects.parts import Part
-    from router.dialects.port import Ending
-    from router.dialects.responses.answer import ResponseObject
+    from baton_serve.core.protocol.errors import ApiError
+    from baton_serve.router.dialects.chat_answers import Usage
+    from baton_serve.router.dialects.parts import Part
+    from baton_serve.router.dialects.port import Ending
+    from baton_serve.router.dialects.responses.answer import ResponseObject
 
 #: What the deltas of a part are called.
 _DELTAS = {

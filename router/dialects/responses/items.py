@@ -13,12 +13,12 @@ from typing import Annotated, Any, Literal
 import orjson
 from pydantic import Field, StrictStr, Tag, model_validator
 
-from core.protocol.openai.messages import TextPart
-from core.protocol.openai.objects import CountedObject, by_type, of_types
-from core.protocol.openai.tools import CalledFunction
-from router.dialects.responses.calls import CLIENT_RUN
-from router.dialects.responses.tools import Tools
-from router.dialects.unreadable import TOLD
+from baton_serve.core.protocol.openai.messages import TextPart
+from baton_serve.core.protocol.openai.objects import CountedObject, by_type, of_types
+from baton_serve.core.protocol.openai.tools import CalledFunction
+from baton_serve.router.dialects.responses.calls import CLIENT_RUN
+from baton_serve.router.dialects.responses.tools import Tools
+from baton_serve.router.dialects.unreadable import TOLD
 
 _TEXTS = ("input_text", "output_text", "text", "refusal")
 #: The names of the models below, by the type of an item.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from router.dialects.responses.calls import INPUT
+from baton_serve.router.dialects.responses.calls import INPUT
 
 _TEXT = {"type": "string"}
 _TEXTS = {"type": "array", "items": _TEXT}

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import ConfigDict, Field, StrictBool, StrictStr, model_validator
 from pydantic_core import PydanticCustomError
 
-from core.protocol.openai.hints import CacheKey, Metadata
-from core.protocol.openai.objects import StrictObject, Unsupported, Whole
-from core.protocol.openai.requests import MAX_TOP_LOGPROBS, Number
-from router.dialects.extensions import Extended
-from router.dialects.open_object import OpenObject
-from router.dialects.responses.items import Item, MoreTools
-from router.dialects.responses.tool_choice import ToolChoice
-from router.dialects.responses.tools import Tools
+from baton_serve.core.protocol.openai.hints import CacheKey, Metadata
+from baton_serve.core.protocol.openai.objects import StrictObject, Unsupported, Whole
+from baton_serve.core.protocol.openai.requests import MAX_TOP_LOGPROBS, Number
+from baton_serve.router.dialects.extensions import Extended
+from baton_serve.router.dialects.open_object import OpenObject
+from baton_serve.router.dialects.responses.items import Item, MoreTools
+from baton_serve.router.dialects.responses.tool_choice import ToolChoice
+from baton_serve.router.dialects.responses.tools import Tools
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from router.dialects.responses.tools import Tool
+    from baton_serve.router.dialects.responses.tools import Tool
 
 _LOGPROBS = "message.output_text.logprobs"
 

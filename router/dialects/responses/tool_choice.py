@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, StrictStr, Tag
 
-from core.protocol.openai.objects import by_type, of_types
-from core.protocol.openai.tools import MAX_TOOLS
-from router.dialects.open_object import OpenObject
-from router.dialects.responses.calls import CLIENT_RUN, CUSTOM, FUNCTION
+from baton_serve.core.protocol.openai.objects import by_type, of_types
+from baton_serve.core.protocol.openai.tools import MAX_TOOLS
+from baton_serve.router.dialects.open_object import OpenObject
+from baton_serve.router.dialects.responses.calls import CLIENT_RUN, CUSTOM, FUNCTION
 
 if TYPE_CHECKING:
-    from router.dialects.responses.tools import Offered
+    from baton_serve.router.dialects.responses.tools import Offered
 
 #: The types of tools that clients name, by the types of the items of their calls.
 _NAMED = {FUNCTION.item: "function", CUSTOM.item: "custom"}

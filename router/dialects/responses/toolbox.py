@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from core.protocol.errors import BadRequestError
-from core.protocol.excerpts import excerpt
-from core.protocol.openai.tools import MAX_TOOLS
-from router.dialects.responses.calls import FUNCTION
-from router.dialects.responses.tool_choice import AllowedTools, ToolReference, keys_of
-from router.dialects.responses.tools import Offered
+from baton_serve.core.protocol.errors import BadRequestError
+from baton_serve.core.protocol.excerpts import excerpt
+from baton_serve.core.protocol.openai.tools import MAX_TOOLS
+from baton_serve.router.dialects.responses.calls import FUNCTION
+from baton_serve.router.dialects.responses.tool_choice import AllowedTools, ToolReference, keys_of
+from baton_serve.router.dialects.responses.tools import Offered
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from router.dialects.responses.tool_choice import Key
-    from router.dialects.responses.tools import Tool
+    from baton_serve.router.dialects.responses.tool_choice import Key
+    from baton_serve.router.dialects.responses.tools import Tool
 
 
 class Toolbox:

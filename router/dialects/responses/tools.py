@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 from pydantic import BeforeValidator, Field, StrictBool, StrictStr, Tag
 from pydantic_core import PydanticCustomError
 
-from core.protocol.openai.objects import UNSUPPORTED_TYPE, CountedObject, by_type, without_nulls
-from core.protocol.openai.tools import MAX_TOOLS, FunctionName, Parameters
-from router.dialects.responses.calls import CLIENT_RUN, CUSTOM, FUNCTION, CallShape
-from router.dialects.responses.known_tools import KNOWN, TEXT_INPUT
+from baton_serve.core.protocol.openai.objects import UNSUPPORTED_TYPE, CountedObject, by_type, without_nulls
+from baton_serve.core.protocol.openai.tools import MAX_TOOLS, FunctionName, Parameters
+from baton_serve.router.dialects.responses.calls import CLIENT_RUN, CUSTOM, FUNCTION, CallShape
+from baton_serve.router.dialects.responses.known_tools import KNOWN, TEXT_INPUT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,26 +7,26 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from core.protocol.errors import BadRequestError
-from core.protocol.openai.hints import Hints
-from core.protocol.openai.objects import without_nulls
-from core.protocol.openai.requests import NO_EFFECT, ChatRequest, validate
-from router.dialects.extensions import checked
-from router.dialects.names import Names
-from router.dialects.port import NO_DEFAULTS
-from router.dialects.responses.answer import ResponseObject
-from router.dialects.responses.conversation import messages_of
-from router.dialects.responses.events import ResponseEvents
-from router.dialects.responses.request import ResponseRequest
-from router.dialects.responses.toolbox import Toolbox
-from router.dialects.whole import whole_answer
-from router.request.client_request import ClientRequest
-from router.request.endpoints import RESPONSES
+from baton_serve.core.protocol.errors import BadRequestError
+from baton_serve.core.protocol.openai.hints import Hints
+from baton_serve.core.protocol.openai.objects import without_nulls
+from baton_serve.core.protocol.openai.requests import NO_EFFECT, ChatRequest, validate
+from baton_serve.router.dialects.extensions import checked
+from baton_serve.router.dialects.names import Names
+from baton_serve.router.dialects.port import NO_DEFAULTS
+from baton_serve.router.dialects.responses.answer import ResponseObject
+from baton_serve.router.dialects.responses.conversation import messages_of
+from baton_serve.router.dialects.responses.events import ResponseEvents
+from baton_serve.router.dialects.responses.request import ResponseRequest
+from baton_serve.router.dialects.responses.toolbox import Toolbox
+from baton_serve.router.dialects.whole import whole_answer
+from baton_serve.router.request.client_request import ClientRequest
+from baton_serve.router.request.endpoints import RESPONSES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from core.protocol.errors import ApiError
+    from baton_serve.core.protocol.errors import ApiError
 
 NAMES = Names(
     {

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from core.protocol.handoff import ASK_PREFILL
-from core.protocol.openai.requests import NO_EFFECT
-from router.engines.leg_body import closed, opened
+from baton_serve.core.protocol.handoff import ASK_PREFILL
+from baton_serve.core.protocol.openai.requests import NO_EFFECT
+from baton_serve.router.engines.leg_body import closed, opened
 
 if TYPE_CHECKING:
-    from core.net.client.connection import Pieces
-    from router.request.bodies import ClientBody
+    from baton_serve.core.net.client.connection import Pieces
+    from baton_serve.router.request.bodies import ClientBody
 
 #: Fields that differ between P's body and D's.
 _PER_LEG: Final = frozenset(

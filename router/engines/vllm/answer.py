@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from router.engines.prefill_answer import PrefillAnswer
-from router.engines.vllm.blocks import lacks_block
-from router.engines.vllm.prompt_ids import prompt_ids_of
-from router.vllm_leases.notices import check_lease_id
-from router.vllm_leases.remote_engine import RemoteEngine
+from baton_serve.router.engines.prefill_answer import PrefillAnswer
+from baton_serve.router.engines.vllm.blocks import lacks_block
+from baton_serve.router.engines.vllm.prompt_ids import prompt_ids_of
+from baton_serve.router.vllm_leases.notices import check_lease_id
+from baton_serve.router.vllm_leases.remote_engine import RemoteEngine
 
 if TYPE_CHECKING:
-    from router.engines.legs import PrefillLeg
-    from router.request.client_request import ClientRequest
+    from baton_serve.router.engines.legs import PrefillLeg
+    from baton_serve.router.request.client_request import ClientRequest
 
 
 class VllmAnswer(PrefillAnswer):

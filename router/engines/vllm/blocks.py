@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from core.protocol.handoff import names_null_block
+from baton_serve.core.protocol.handoff import names_null_block
 
 
 class _HandOff(msgspec.Struct):

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from core.protocol.handoff import ASK_PREFILL
-from core.protocol.openai.requests import COMPLETION_MAX_TOKENS
-from router.engines.leg_body import closed, opened
+from baton_serve.core.protocol.handoff import ASK_PREFILL
+from baton_serve.core.protocol.openai.requests import COMPLETION_MAX_TOKENS
+from baton_serve.router.engines.leg_body import closed, opened
 
 if TYPE_CHECKING:
-    from core.net.client.connection import Pieces
-    from router.request.bodies import ClientBody
+    from baton_serve.core.net.client.connection import Pieces
+    from baton_serve.router.request.bodies import ClientBody
 
 _LIMITS = ("max_tokens", "max_completion_tokens")
 #: Fields that differ between P's body, D's, and that of a server that continues a stream.

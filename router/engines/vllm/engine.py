@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from core.net.client.errors import ConnectError
-from router.engines.leg_body import whole
-from router.engines.legs import DecodeLeg, PrefillLeg
-from router.engines.stored_lease import StoredLease, hold, may_have_read
-from router.engines.vllm.answer import VllmAnswer
-from router.engines.vllm.bodies import decode_body, prefill_body
-from router.engines.vllm.continuing import can_continue
-from router.engines.vllm.tokens import VllmTokens
+from baton_serve.core.net.client.errors import ConnectError
+from baton_serve.router.engines.leg_body import whole
+from baton_serve.router.engines.legs import DecodeLeg, PrefillLeg
+from baton_serve.router.engines.stored_lease import StoredLease, hold, may_have_read
+from baton_serve.router.engines.vllm.answer import VllmAnswer
+from baton_serve.router.engines.vllm.bodies import decode_body, prefill_body
+from baton_serve.router.engines.vllm.continuing import can_continue
+from baton_serve.router.engines.vllm.tokens import VllmTokens
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from core.leases.store import LeaseState
-    from core.net.client.errors import CallError
-    from core.protocol.errors import ApiError
-    from router.engines.prefill_answer import PrefillAnswer
-    from router.pool import Worker
-    from router.renewal.port import HeldLease, LeaseRenewer
-    from router.request.client_request import ClientRequest
-    from router.request.exchange import Exchange
-    from router.vllm_leases.vllm_leases import VllmLeases
+    from baton_serve.core.leases.store import LeaseState
+    from baton_serve.core.net.client.errors import CallError
+    from baton_serve.core.protocol.errors import ApiError
+    from baton_serve.router.engines.prefill_answer import PrefillAnswer
+    from baton_serve.router.pool import Worker
+    from baton_serve.router.renewal.port import HeldLease, LeaseRenewer
+    from baton_serve.router.request.client_request import ClientRequest
+    from baton_serve.router.request.exchange import Exchange
+    from baton_serve.router.vllm_leases.vllm_leases import VllmLeases
 
 #: Bytes of one token id in JSON, at most: a vocabulary has less than a million tokens.
 _ID_BYTES = 7

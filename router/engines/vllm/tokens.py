@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import orjson
 
-from router.request.sent_tokens import MAX_IDS_BYTES, SentTokens
-from router.upstream.events import DATA, END, EventTooLarge, data_of, is_done, with_data
+from baton_serve.router.request.sent_tokens import MAX_IDS_BYTES, SentTokens
+from baton_serve.router.upstream.events import DATA, END, EventTooLarge, data_of, is_done, with_data
 
 #: Everything that the router asked for and a client did not: removed from its events.
 _ASKED_FOR: Final = re.compile(rb',"(?:prompt_)?token_ids":(?:\[[0-9,]*\]|null)')

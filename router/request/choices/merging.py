@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from core.protocol.errors import UpstreamError
-from router.upstream.events import DATA, DONE_EVENT, END, data_of, with_data
+from baton_serve.core.protocol.errors import UpstreamError
+from baton_serve.router.upstream.events import DATA, DONE_EVENT, END, data_of, with_data
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from core.protocol.choice import Choice
-    from core.protocol.openai.choices import Choices
+    from baton_serve.core.protocol.choice import Choice
+    from baton_serve.core.protocol.openai.choices import Choices
 
 _COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
 _DONE = b"[DONE]"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from core.protocol.request_ids import ROUTER_ID_CHARS
+from baton_serve.core.protocol.request_ids import ROUTER_ID_CHARS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from core.protocol.openai.choices import Choices
+    from baton_serve.core.protocol.openai.choices import Choices
 
 #: Hex digits of a choice's number, in its id.
 _NUMBER_CHARS = 4

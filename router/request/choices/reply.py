@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from core.net.answers import JSON
-from router.request.choices.merging import last_events, merged, parsed
-from router.request.reply import MAX_UNSENT_BYTES, Reply
-from router.upstream.port import too_large
+from baton_serve.core.net.answers import JSON
+from baton_serve.router.request.choices.merging import last_events, merged, parsed
+from baton_serve.router.request.reply import MAX_UNSENT_BYTES, Reply
+from baton_serve.router.upstream.port import too_large
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from core.net.answers import Header
-    from core.protocol.openai.choices import Choices
-    from router.request.choices.merging import ChoiceEvents
-    from router.request.choices.shared_prefill import ChoiceRole
-    from router.request.reply import ClientReply
+    from baton_serve.core.net.answers import Header
+    from baton_serve.core.protocol.openai.choices import Choices
+    from baton_serve.router.request.choices.merging import ChoiceEvents
+    from baton_serve.router.request.choices.shared_prefill import ChoiceRole
+    from baton_serve.router.request.reply import ClientReply
 
 
 class AnswerRoom:

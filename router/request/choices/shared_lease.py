@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from core.leases.store import LeaseState
-    from router.renewal.port import HeldLease
+    from baton_serve.core.leases.store import LeaseState
+    from baton_serve.router.renewal.port import HeldLease
 
 
 class SharedLease:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from core.protocol.choice import Choice
+    from baton_serve.core.protocol.choice import Choice
 
 T = TypeVar("T")
 #: The number of the reader that leads.

@@ -8,17 +8,17 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from core.protocol.errors import DeadlineError
-from router.request.states import LIVE, State
+from baton_serve.core.protocol.errors import DeadlineError
+from baton_serve.router.request.states import LIVE, State
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from core.protocol.errors import ApiError
-    from core.protocol.openai.choices import Choices
-    from router.request.client_request import ClientRequest
-    from router.request.exchange import Exchange, Trace
-    from router.request.reply import ClientReply
+    from baton_serve.core.protocol.errors import ApiError
+    from baton_serve.core.protocol.openai.choices import Choices
+    from baton_serve.router.request.client_request import ClientRequest
+    from baton_serve.router.request.exchange import Exchange, Trace
+    from baton_serve.router.request.reply import ClientReply
 
 #: Live states in the order in which a request goes through them.
 _ORDER = {state: number for number, state in enumerate(LIVE)}

@@ -1,4 +1,4 @@
-"""The process with the router's NIXL agent: ``python -m router.vllm_leases.agent.main``.
+"""The process with the router's NIXL agent: ``python -m baton_serve.router.vllm_leases.agent.main``.
 
 NIXL and ZMQ are imported here only, so that a router without them, or with a NIXL that crashes, serves all the same.
 

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from router.vllm_leases.agent.messages import AgentReady, Connected, Forget, FromAgent, Notified, Notify
+from baton_serve.router.vllm_leases.agent.messages import AgentReady, Connected, Forget, FromAgent, Notified, Notify
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from router.vllm_leases.agent.nixl_port import NotifyingAgent
+    from baton_serve.router.vllm_leases.agent.nixl_port import NotifyingAgent
 
 #: After a call that sends something, the agent is helped along for so many seconds. NIXL tells neither when it needs
 #: help nor when it has finished.
@@ -129,7 +129,7 @@ def _make_agent() -> tuple[NotifyingAgent | None, str]:
     # can send notifications. None has NIXL find no torch.
     sys.modules.setdefault("torch", None)  # type: ignore[arg-type]
     try:
-        from router.vllm_leases.agent.nixl_port import NotifyingAgent
+        from baton_serve.router.vllm_leases.agent.nixl_port import NotifyingAgent
     except Exception as error:  # noqa: BLE001 (the next process would meet it as well)
         return None, f"nixl cannot be imported: {error}"
     try:
@@ -145,6 +145,6 @@ def _help_along(agent: NotifyingAgent) -> None:
 
 def _nixl_error() -> type[Exception]:
     """NIXL's error, which exists once NIXL has been imported."""
-    from router.vllm_leases.agent.nixl_port import NixlError
+    from baton_serve.router.vllm_leases.agent.nixl_port import NixlError
 
     return NixlError

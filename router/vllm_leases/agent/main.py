@@ -1,4 +1,4 @@
-"""The process with the router's NIXL agent: ``python -m router.vllm_leases.agent.main FD PARENT_PID``.
+"""The process with the router's NIXL agent: ``python -m baton_serve.router.vllm_leases.agent.main FD PARENT_PID``.
 
 FD is the inherited end of a stream socket for the messages of ``messages.py``. The process ends when the router closes
 the socket, after it has sent what it was told to, and when the router dies.
@@ -13,10 +13,10 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from core.process.frames import encode, read
-from core.process.parent_death import end_with
-from router.vllm_leases.agent.agent_thread import Add, AgentThread
-from router.vllm_leases.agent.messages import (
+from baton_serve.core.process.frames import encode, read
+from baton_serve.core.process.parent_death import end_with
+from baton_serve.router.vllm_leases.agent.agent_thread import Add, AgentThread
+from baton_serve.router.vllm_leases.agent.messages import (
     CONNECT_S,
     TO_AGENT,
     Connect,
@@ -28,13 +28,13 @@ from router.vllm_leases.agent.messages import (
     Started,
     UseKey,
 )
-from router.vllm_leases.side_channel_facts import SideChannelError, SideChannelReason
+from baton_serve.router.vllm_leases.side_channel_facts import SideChannelError, SideChannelReason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
-    from router.vllm_leases.agent.messages import FromAgent, ToAgent
-    from router.vllm_leases.agent.side_channel import SideChannels
+    from baton_serve.router.vllm_leases.agent.messages import FromAgent, ToAgent
+    from baton_serve.router.vllm_leases.agent.side_channel import SideChannels
 
 #: Seconds for the last notifications once the router has closed the socket.
 FINISH_S = 1.0
@@ -132,7 +132,7 @@ class Commands:
 def _side_channels() -> tuple[SideChannels | None, str]:
     """What asks side channels, or why nothing can."""
     try:
-        from router.vllm_leases.agent.side_channel import SideChannels
+        from baton_serve.router.vllm_leases.agent.side_channel import SideChannels
     except ImportError as error:
         return None, f"pyzmq cannot be imported: {error}"
     return SideChannels(), ""

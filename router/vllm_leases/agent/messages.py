@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import msgspec
 
-from router.vllm_leases.remote_engine import RemoteEngine
-from router.vllm_leases.side_channel_facts import SideChannelFacts, SideChannelReason
+from baton_serve.router.vllm_leases.remote_engine import RemoteEngine
+from baton_serve.router.vllm_leases.side_channel_facts import SideChannelFacts, SideChannelReason
 
 #: Longest wait for the ranks of an engine to answer, seconds; each of them has five.
 CONNECT_S = 30.0

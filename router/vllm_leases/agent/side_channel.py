@@ -16,9 +16,9 @@ import zmq
 import zmq.asyncio
 from zmq.utils.monitor import recv_monitor_message
 
-from core.net.vllm_handshakes import HandshakeFailedError, ask
-from core.protocol.vllm_handshake import place
-from router.vllm_leases.side_channel_facts import (
+from baton_serve.core.net.vllm_handshakes import HandshakeFailedError, ask
+from baton_serve.core.protocol.vllm_handshake import place
+from baton_serve.router.vllm_leases.side_channel_facts import (
     SideChannelError,
     SideChannelReason,
     parse,
@@ -28,8 +28,8 @@ from router.vllm_leases.side_channel_facts import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from router.vllm_leases.remote_engine import RemoteEngine
-    from router.vllm_leases.side_channel_facts import RankAnswer, SideChannelFacts
+    from baton_serve.router.vllm_leases.remote_engine import RemoteEngine
+    from baton_serve.router.vllm_leases.side_channel_facts import RankAnswer, SideChannelFacts
 
 #: Longest wait for one answer, seconds. The same as vLLM's own decode workers have.
 TIMEOUT_S = 5.0

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from baton.cluster.spinning import without_spinning
+from baton_serve.baton.cluster.spinning import without_spinning
 
 CODE = "import os, time; a = time.monotonic(); [os.sched_yield() for _ in range(50)]; print(time.monotonic() - a)"
 

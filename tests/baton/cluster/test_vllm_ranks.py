@@ -5,9 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from baton.cluster.process import VllmSpec
-from baton.processes.vllm.program import VllmProgram
-from baton.processes.vllm.server import ServerPlace, VllmModel
+from baton_serve.baton.cluster.process import VllmSpec
+from baton_serve.baton.processes.vllm.program import VllmProgram
+from baton_serve.baton.processes.vllm.server import ServerPlace, VllmModel
 
 #: Each starts the next and says its id: a launcher, a server, and what is under that.
 SLEEP = "import time; time.sleep(600)"

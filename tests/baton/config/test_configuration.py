@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pytest
 from pydantic import Field, SecretStr, ValidationError, model_validator
 
-from baton.config.configuration import OF_TOOLS, ConfigurationError, Document, load
-from baton.config.sources import read_document, read_secret_files
-from core.process.settings import ProcessSettings
-from router.settings import RouterSettings
+from baton_serve.baton.config.configuration import OF_TOOLS, ConfigurationError, Document, load
+from baton_serve.baton.config.sources import read_document, read_secret_files
+from baton_serve.core.process.settings import ProcessSettings
+from baton_serve.router.settings import RouterSettings
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,12 +15,12 @@ import pytest
 from fastapi import FastAPI
 from rich.text import Text
 
-from baton.cli import main
-from baton.operator.tables import REQUEST_COLUMNS, request_rows, worker_rows
-from core.protocol.worker import Role
-from router.admin import admin_router
-from router.edge.auth import AdminKeys
-from router.request.states import State
+from baton_serve.baton.cli import main
+from baton_serve.baton.operator.tables import REQUEST_COLUMNS, request_rows, worker_rows
+from baton_serve.core.protocol.worker import Role
+from baton_serve.router.admin import admin_router
+from baton_serve.router.edge.auth import AdminKeys
+from baton_serve.router.request.states import State
 from tests.kits.baton.scripted_router import TOKEN, ScriptedRouter, ended, request, serving, worker
 
 if TYPE_CHECKING:

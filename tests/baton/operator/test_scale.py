@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 import click
 import pytest
 
-from baton.operator.scale_command import choose, parse, port_of
-from baton.processes.control_socket import ControlSocketError, control_socket, running, socket_path
-from baton.processes.private_folder import PrivateFolderError
-from core.protocol.scale import Answer, NotScaled, Scale, Scaled, decode_answer
+from baton_serve.baton.operator.scale_command import choose, parse, port_of
+from baton_serve.baton.processes.control_socket import ControlSocketError, control_socket, running, socket_path
+from baton_serve.baton.processes.private_folder import PrivateFolderError
+from baton_serve.core.protocol.scale import Answer, NotScaled, Scale, Scaled, decode_answer
 
 if TYPE_CHECKING:
-    from baton.processes.control_socket import Handle
+    from baton_serve.baton.processes.control_socket import Handle
     from tests.kits.baton.up_process import StartUp, UpProcess
 
 ROOT = Path(__file__).parents[3]
@@ -29,7 +29,7 @@ def scale(up: UpProcess, *words: str) -> tuple[int, str, str]:
     """Exit status, output and complaint of ``baton scale`` beside this ``baton up``."""
     environ = {**os.environ, "TMPDIR": str(up.temporary), "PYTHONPATH": str(ROOT)}
     environ.pop("XDG_RUNTIME_DIR", None)
-    command = [sys.executable, "-m", "baton", "scale", *words]
+    command = [sys.executable, "-m", "baton_serve", "scale", *words]
     done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout, done.stderr
 

@@ -19,16 +19,16 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from baton.cli import main
-from baton.operator.admin_client import AdminClient, AdminError
-from baton.operator.top.feed import watch
-from baton.operator.top.frame import frame, share
-from baton.operator.top.layout import bar, sparkline
-from baton.operator.top.look import Look, look_at
-from baton.operator.top.rates import FRESH_STEPS, Rates, rates_of
-from baton.settings import AdminSettings
-from core.protocol.worker import Role
-from router.request.states import State
+from baton_serve.baton.cli import main
+from baton_serve.baton.operator.admin_client import AdminClient, AdminError
+from baton_serve.baton.operator.top.feed import watch
+from baton_serve.baton.operator.top.frame import frame, share
+from baton_serve.baton.operator.top.layout import bar, sparkline
+from baton_serve.baton.operator.top.look import Look, look_at
+from baton_serve.baton.operator.top.rates import FRESH_STEPS, Rates, rates_of
+from baton_serve.baton.settings import AdminSettings
+from baton_serve.core.protocol.worker import Role
+from baton_serve.router.request.states import State
 from tests.kits.baton.scripted_router import TOKEN, ScriptedRouter, request, serving, worker
 
 if TYPE_CHECKING:
@@ -253,7 +253,7 @@ def test_a_key_ends_it_and_the_terminal_is_as_before(key: bytes, router: Scripte
     if pid == 0:
         os.environ |= {"TERM": "xterm", "COLUMNS": "200", "LINES": "40"}
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # it is ignored where the tests run in the background
-        os.execv(sys.executable, [sys.executable, "-m", "baton", "top"])
+        os.execv(sys.executable, [sys.executable, "-m", "baton_serve", "top"])
     before = termios.tcgetattr(terminal)
     try:
         shown = read_until(terminal, b"held-req")

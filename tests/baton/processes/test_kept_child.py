@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from baton.processes.child import ChildDiedError, ChildSpec, PutOffError
-from baton.processes.crew import Crew
-from baton.processes.kept_child import Keeping, KeptChild
-from baton.processes.restarts import Restarts
-from baton.processes.supervisor import StopRequests, Supervisor
-from baton.up.missing import MissingFile
-from router.pool.missing import MissingWorkers
+from baton_serve.baton.processes.child import ChildDiedError, ChildSpec, PutOffError
+from baton_serve.baton.processes.crew import Crew
+from baton_serve.baton.processes.kept_child import Keeping, KeptChild
+from baton_serve.baton.processes.restarts import Restarts
+from baton_serve.baton.processes.supervisor import StopRequests, Supervisor
+from baton_serve.baton.up.missing import MissingFile
+from baton_serve.router.pool.missing import MissingWorkers
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from baton.processes.own_token import kept_token, own_token, token_path
-from baton.processes.private_folder import PrivateFolderError, private_folder
+from baton_serve.baton.processes.own_token import kept_token, own_token, token_path
+from baton_serve.baton.processes.private_folder import PrivateFolderError, private_folder
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from baton.processes.crew import Crew
-from baton.processes.restarts import (
+from baton_serve.baton.processes.crew import Crew
+from baton_serve.baton.processes.restarts import (
     FIRST_PAUSE_S,
     FIRST_RARE_PAUSE_S,
     JITTER,

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from baton.cli import main
-from core.net.sockets import listen, reserve
-from core.protocol.status import Failed
+from baton_serve.baton.cli import main
+from baton_serve.core.net.sockets import listen, reserve
+from baton_serve.core.protocol.status import Failed
 from tests.kits.baton.router_processes import RouterProcess
 from tests.kits.baton.up_process import wait_for_end
 
 if TYPE_CHECKING:
-    from baton.processes.embedded_redis import EmbeddedRedis
+    from baton_serve.baton.processes.embedded_redis import EmbeddedRedis
 
 
 def answers(url: str, number: int) -> int:

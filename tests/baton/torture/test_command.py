@@ -17,16 +17,16 @@ import pytest
 import redis
 from rich.console import Console
 
-from baton.cli import main
-from baton.cluster.cluster import Cluster
-from baton.torture.clients.reference import NoReferenceError, agreed
-from baton.torture.command import torture
-from baton.torture.records import Attempt, ClientAnswer, Fault, Question
-from baton.torture.report import MAX_LINES, MAX_TOLD, command, print_report
-from baton.torture.run import RunOutcome, RunPlan
-from baton.torture.shape import Shape
-from baton.torture.verdict.settle import what_stays
-from baton.torture.verdict.validate import Judgement, Verdict
+from baton_serve.baton.cli import main
+from baton_serve.baton.cluster.cluster import Cluster
+from baton_serve.baton.torture.clients.reference import NoReferenceError, agreed
+from baton_serve.baton.torture.command import torture
+from baton_serve.baton.torture.records import Attempt, ClientAnswer, Fault, Question
+from baton_serve.baton.torture.report import MAX_LINES, MAX_TOLD, command, print_report
+from baton_serve.baton.torture.run import RunOutcome, RunPlan
+from baton_serve.baton.torture.shape import Shape
+from baton_serve.baton.torture.verdict.settle import what_stays
+from baton_serve.baton.torture.verdict.validate import Judgement, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,7 +51,7 @@ def test_the_command_that_repeats_a_run_is_understood(plan: RunPlan, monkeypatch
         given.append(plan)
         return 0
 
-    monkeypatch.setattr("baton.torture.command.torture", take)
+    monkeypatch.setattr("baton_serve.baton.torture.command.torture", take)
     baton, *words = command(RunOutcome(plan)).split()
     assert baton == "baton" and main(words) == 0
     assert given == [plan]
@@ -137,7 +137,7 @@ def test_an_interrupted_storm_tells_what_there_is(
         finally:
             ended.append(cluster)
 
-    monkeypatch.setattr("baton.torture.command.run", run)
+    monkeypatch.setattr("baton_serve.baton.torture.command.run", run)
     report = tmp_path / "report.txt"
     assert torture(RunPlan(3, kills=7, shape=Shape(2, 2, 2, prefill_tp=2, decode_tp=2)), report) == status
     (cluster,) = ended
@@ -153,8 +153,8 @@ def test_an_interrupted_storm_tells_what_there_is(
 
 STUBBORN = """
 import asyncio, sys
-from baton.torture import command
-from baton.torture.run import RunPlan
+from baton_serve.baton.torture import command
+from baton_serve.baton.torture.run import RunPlan
 async def run(outcome, cluster, tell):
     cluster.redis.start()
     tell(str(cluster.folder))
@@ -189,7 +189,7 @@ def test_logs_stay_and_are_named_only_when_something_is_wrong(
         outcome.surprises += ["decode-0: was ended by SIGSEGV"] * len(folders)
         folders.append(cluster.folder)
 
-    monkeypatch.setattr("baton.torture.command.run", run)
+    monkeypatch.setattr("baton_serve.baton.torture.command.run", run)
     assert [torture(RunPlan(3), None) for _ in range(2)] == [0, 1]
     assert [folder.exists() for folder in folders] == [False, True]
     told = capsys.readouterr().out

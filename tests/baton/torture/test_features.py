@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from baton.torture.clients.client import take
-from baton.torture.clients.features import num_per_prompt, prompts, several, singles, tools
-from baton.torture.clients.one_stream import OneStream
-from baton.torture.clients.questions import make_questions
-from baton.torture.records import AnswerError, Attempt, ClientAnswer, Ending, Question
-from baton.torture.verdict.validate import Verdict, judge
-from core.protocol.openai.choices import take_choices
-from core.protocol.openai.requests import ChatRequest, CompletionRequest, validate
+from baton_serve.baton.torture.clients.client import take
+from baton_serve.baton.torture.clients.features import num_per_prompt, prompts, several, singles, tools
+from baton_serve.baton.torture.clients.one_stream import OneStream
+from baton_serve.baton.torture.clients.questions import make_questions
+from baton_serve.baton.torture.records import AnswerError, Attempt, ClientAnswer, Ending, Question
+from baton_serve.baton.torture.verdict.validate import Verdict, judge
+from baton_serve.core.protocol.openai.choices import take_choices
+from baton_serve.core.protocol.openai.requests import ChatRequest, CompletionRequest, validate
 
 HEAD = {"id": "x", "object": "o", "created": 5, "model": "m", "system_fingerprint": "f", "usage": None}
 USAGE = {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}

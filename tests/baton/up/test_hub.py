@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from baton.up.hub import is_cached, look_up
-from baton.up.preflight import PreflightError
+from baton_serve.baton.up.hub import is_cached, look_up
+from baton_serve.baton.up.preflight import PreflightError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

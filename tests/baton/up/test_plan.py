@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from baton.config.configuration import ConfigurationError, Document, load
-from baton.demo import CACHE_BYTES, MODEL_DIR
-from baton.settings import UpSettings
-from baton.up.machine_shares import Machine
-from baton.up.plan import (
+from baton_serve.baton.config.configuration import ConfigurationError, Document, load
+from baton_serve.baton.demo import CACHE_BYTES, MODEL_DIR
+from baton_serve.baton.settings import UpSettings
+from baton_serve.baton.up.machine_shares import Machine
+from baton_serve.baton.up.plan import (
     ProcessPlan,
     ServedModel,
     child_environ,
@@ -23,9 +23,9 @@ from baton.up.plan import (
     with_client_keys,
     with_known_port,
 )
-from baton.up.preflight import PreflightError
-from core.protocol.status import Ready
-from router.settings import RouterSettings
+from baton_serve.baton.up.preflight import PreflightError
+from baton_serve.core.protocol.status import Ready
+from baton_serve.router.settings import RouterSettings
 
 CPU = Machine(num_cpus=8)
 

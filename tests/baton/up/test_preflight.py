@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from baton.cli import main
-from baton.processes.display import LineDisplay
-from baton.up.preflight import PreflightError, check_model, check_port, check_redis, check_worker_packages
-from baton.up.welcome import Service, welcome
-from core.protocol.status import Failed, Progress, Ready
-from router.settings import RouterSettings
+from baton_serve.baton.cli import main
+from baton_serve.baton.processes.display import LineDisplay
+from baton_serve.baton.up.preflight import PreflightError, check_model, check_port, check_redis, check_worker_packages
+from baton_serve.baton.up.welcome import Service, welcome
+from baton_serve.core.protocol.status import Failed, Progress, Ready
+from baton_serve.router.settings import RouterSettings
 from tests.kits.redis_servers import Server, WatchedRedis
 
 

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 import pytest
 from redis.connection import parse_url
 
-from baton.config.configuration import Document, load
-from baton.config.sources import read_secret_files
-from baton.processes.embedded_redis import EmbeddedRedis
-from baton.settings import UpSettings
-from baton.up.machine_shares import Machine
-from baton.up.plan import ServedModel, child_environ, make_plan
-from core.leases.store import LeaseStoreError
-from router.main import connect as connect_router
-from router.settings import RouterSettings
+from baton_serve.baton.config.configuration import Document, load
+from baton_serve.baton.config.sources import read_secret_files
+from baton_serve.baton.processes.embedded_redis import EmbeddedRedis
+from baton_serve.baton.settings import UpSettings
+from baton_serve.baton.up.machine_shares import Machine
+from baton_serve.baton.up.plan import ServedModel, child_environ, make_plan
+from baton_serve.core.leases.store import LeaseStoreError
+from baton_serve.router.main import connect as connect_router
+from baton_serve.router.settings import RouterSettings
+from baton_serve.workers.settings import WorkerSettings
+from baton_serve.workers.stores import connect as connect_worker
 from tests.kits.registry import snapshot
-from workers.settings import WorkerSettings
-from workers.stores import connect as connect_worker
 
 if TYPE_CHECKING:
     from pathlib import Path

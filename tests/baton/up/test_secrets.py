@@ -51,7 +51,7 @@ def test_each_process_has_those_that_it_needs_and_no_others(tmp_path: Path) -> N
         ask_for_a_form(url[0])
         pids = up.pids()
         del pids[up.pid]
-        kinds = {"redis-server": "redis", "grammar.trial": "trial", "workers.rank": "rank"}
+        kinds = {"redis-server": "redis", "grammar.trial": "trial", "baton_serve.workers.rank": "rank"}
         found = by_kind(pids, {**kinds, " router ": "router", " worker ": "worker"})
         hub = {"the-token-of-the-hub"}
         trials = found.pop("trial")
@@ -121,7 +121,7 @@ def status_of(url: str, method: str, path: str, body: object) -> int:
 def operate(environ: dict[str, str], *words: str) -> str:
     """What one of the operator's commands prints, with no token given."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("BATON_")}
-    command = [sys.executable, "-m", "baton", *words]
+    command = [sys.executable, "-m", "baton_serve", *words]
     done = subprocess.run(command, env={**clean, **environ}, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -84,7 +84,7 @@ class Traffic:
 
 def scale(up: RealUpProcess, *words: str) -> None:
     environ = {**os.environ, "TMPDIR": str(up.temporary), "PYTHONPATH": str(ROOT), "XDG_RUNTIME_DIR": ""}
-    subprocess.run([sys.executable, "-m", "baton", "scale", *words], env=environ, check=True, capture_output=True)
+    subprocess.run([sys.executable, "-m", "baton_serve", "scale", *words], env=environ, check=True, capture_output=True)
 
 
 def router_pids(up: RealUpProcess) -> list[int]:

@@ -48,7 +48,7 @@ def ask(url: str, authority: Authority, body: dict[str, Any] | None = None) -> A
 
 def operator(up: RealUpProcess, command: str, url: str, authority: Authority) -> Any:
     """What ``baton COMMAND --json`` prints, which finds the token where ``up`` has put it."""
-    argv = [sys.executable, "-m", "baton", command, "--json", "--url", url, "--ca-file", str(authority.ca)]
+    argv = [sys.executable, "-m", "baton_serve", command, "--json", "--url", url, "--ca-file", str(authority.ca)]
     environ = {name: value for name, value in os.environ.items() if not name.startswith("BATON_")}
     environ |= {"TMPDIR": str(up.temporary), "XDG_RUNTIME_DIR": ""}
     done = subprocess.run(argv, cwd=ROOT, env=environ, capture_output=True, text=True, check=False)
@@ -93,7 +93,7 @@ def test_a_file_that_cannot_be_used_is_one_sentence_before_anything_is_started(
 def test_a_process_of_its_own_says_so_too(command: str, authority: Authority) -> None:
     environ = {name: value for name, value in os.environ.items() if not name.startswith("BATON_")}
     environ |= variables(authority) | {"BATON_INTERNAL_CA_FILE": "/nowhere/ca.pem"}
-    argv = [sys.executable, "-m", "baton", command, "--port", "0", "--redis-url", ""]
+    argv = [sys.executable, "-m", "baton_serve", command, "--port", "0", "--redis-url", ""]
     own = (
         ["--prefill", "https://p:1", "--decode", "https://d:1"]
         if command == "router"

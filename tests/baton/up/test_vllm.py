@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from baton.config.configuration import Document
-from baton.processes.vllm.extra_args import ExtraArgs
-from baton.processes.vllm.program import VllmProgram
-from baton.processes.vllm.server import ServerPlace
-from baton.settings import UpSettings
-from baton.up.machine_shares import Machine
-from baton.up.plan import ProcessPlan, ServedModel, child_environ
-from baton.up.preflight import PreflightError
-from baton.up.vllm_plan import VllmServers, make_vllm_plan
+from baton_serve.baton.config.configuration import Document
+from baton_serve.baton.processes.vllm.extra_args import ExtraArgs
+from baton_serve.baton.processes.vllm.program import VllmProgram
+from baton_serve.baton.processes.vllm.server import ServerPlace
+from baton_serve.baton.settings import UpSettings
+from baton_serve.baton.up.machine_shares import Machine
+from baton_serve.baton.up.plan import ProcessPlan, ServedModel, child_environ
+from baton_serve.baton.up.preflight import PreflightError
+from baton_serve.baton.up.vllm_plan import VllmServers, make_vllm_plan
 from tests.kits.baton.fake_vllm import is_alive, vllm_environment
 from tests.kits.baton.up_process import UpProcess, wait_for_end
 from tests.kits.repetition import some_now

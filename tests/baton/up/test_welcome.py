@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from baton.up.welcome import command_name, first_of
+from baton_serve.baton.up.welcome import command_name, first_of
 
 if TYPE_CHECKING:
     import pytest

@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from baton.cluster.process import stopped
+from baton_serve.baton.cluster.process import stopped
 from bench.engine.__main__ import until_terminated
 from tests.kits.patience import PATIENCE_S
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
+from baton_serve.workers.rank_protocol.spec import RankSpec
 from bench.gpu.limit import step_bytes
 from bench.gpu.result import chunks_table, plots, table
 from bench.gpu.steps import Cell, Chunk, measure, measure_chunks
@@ -14,7 +15,6 @@ from bench.gpu.ways import load_way
 from bench.models.sized import SIZES
 from bench.report.lacking import LACKING
 from tests.kits import tiny_models
-from workers.rank_protocol.spec import RankSpec
 
 if TYPE_CHECKING:
     from pathlib import Path

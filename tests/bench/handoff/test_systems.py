@@ -13,7 +13,7 @@ from bench.handoff import systems
 from bench.handoff.client import Stream
 
 if TYPE_CHECKING:
-    from core.net.client.http_client import HttpClient
+    from baton_serve.core.net.client.http_client import HttpClient
 
 
 def test_what_p_takes_counts_in_a_whole_answer_of_vllm(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
+from baton_serve.router.pool import Reservation
+from baton_serve.router.queue.worker_queue import WorkerQueue
 from bench.scale.clock import SimulatedLoop
-from router.pool import Reservation
-from router.queue.worker_queue import WorkerQueue
 
 
 def test_events_happen_in_order_of_time_and_then_in_order_of_asking() -> None:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from baton_serve.router.placement.chunks import num_chunks_in
 from bench.scale.load.job import Job
 from bench.scale.load.trace import BadTrace, read_trace, stretched
-from router.placement.chunks import num_chunks_in
 
 if TYPE_CHECKING:
     from pathlib import Path

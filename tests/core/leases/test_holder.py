@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from core.leases.holder import MAX_UNRENEWED_GRANTS, RETRY_MS, TELL_DELAY_MS, Ended, LeaseHolder, Work
-from core.leases.holder_state import (
+from baton_serve.core.leases.holder import MAX_UNRENEWED_GRANTS, RETRY_MS, TELL_DELAY_MS, Ended, LeaseHolder, Work
+from baton_serve.core.leases.holder_state import (
     NEXT,
     PINNING,
     DuplicateLeaseError,
@@ -16,7 +16,7 @@ from core.leases.holder_state import (
     HolderState,
     NotHeldError,
 )
-from core.leases.store import LeaseState, LeaseStatus
+from baton_serve.core.leases.store import LeaseState, LeaseStatus
 
 DURATION_MS = 6_000
 GRACE_MS = 60_000

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from core.leases.holder import LeaseHolder
-from core.leases.store import LeaseState, LeaseStatus
+from baton_serve.core.leases.holder import LeaseHolder
+from baton_serve.core.leases.store import LeaseState, LeaseStatus
 
 DURATION_MS, START_MS = 6_000, 1_000_000
 

@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from core.leases.renewal import RETRY_MS, AlreadyTrackedError, EngineWork, LeaseOver, TrackedLeases
-from core.leases.store import LeaseState, LeaseStatus
+from baton_serve.core.leases.renewal import RETRY_MS, AlreadyTrackedError, EngineWork, LeaseOver, TrackedLeases
+from baton_serve.core.leases.store import LeaseState, LeaseStatus
 
 DURATION_MS = 6_000
 INTERVAL_MS = 1_500

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from core.leases.renewal import RETRY_MS, EngineWork, TrackedLeases
+from baton_serve.core.leases.renewal import RETRY_MS, EngineWork, TrackedLeases
 
 DURATION_MS, INTERVAL_MS, NOW_MS = 6_000, 1_500, 1_000_000
 FIRST_MS = NOW_MS + INTERVAL_MS // 4

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from core.leases.model import ENDED, NEXT, LeaseTable, Phase, Verb
-from core.leases.store import LeaseState, LeaseStatus
+from baton_serve.core.leases.model import ENDED, NEXT, LeaseTable, Phase, Verb
+from baton_serve.core.leases.store import LeaseState, LeaseStatus
 from tests.kits.leases.harness import RedisHarness
 
 ENGINE = "e0"

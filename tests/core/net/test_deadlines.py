@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from core.net.deadlines import MAX_DELAYS, Deadlines, Timeouts
-from core.net.served.notices import BAD_REQUEST, PERIOD_S, TURNED_AWAY, Notices
+from baton_serve.core.net.deadlines import MAX_DELAYS, Deadlines, Timeouts
+from baton_serve.core.net.served.notices import BAD_REQUEST, PERIOD_S, TURNED_AWAY, Notices
 from tests.kits.clock import Clock
 
 

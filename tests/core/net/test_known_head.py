@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from core.net.known_head import MAX_BYTES, KnownHead
+from baton_serve.core.net.known_head import MAX_BYTES, KnownHead
 
 LINE = b"POST /v1/completions HTTP/1.1\r\n"
 HEAD = LINE + b"host: x\r\nContent-Length: 12\r\naccept: */*\r\n\r\n"

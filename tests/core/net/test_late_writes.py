@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from core.net.late_writes import BURST, LateWrites, Writer
+from baton_serve.core.net.late_writes import BURST, LateWrites, Writer
 from tests.kits.clock import Turns
 
 if TYPE_CHECKING:

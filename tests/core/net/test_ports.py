@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from core.net.served.body import BodyBudget
-from core.net.sockets import listen, port_of
-from core.protocol.router import RouterRecord
-from router.peers.listener import CLOSE_S, PeerFront, PeerListener
+from baton_serve.core.net.served.body import BodyBudget
+from baton_serve.core.net.sockets import listen, port_of
+from baton_serve.core.protocol.router import RouterRecord
+from baton_serve.router.peers.listener import CLOSE_S, PeerFront, PeerListener
 from tests.kits.patience import PATIENCE_S
 from tests.kits.port import Caller
 from tests.kits.router.cluster import Cluster, make_settings

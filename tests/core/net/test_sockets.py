@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import uvloop
 
-from core.net.sockets import listen, port_of, set_tcp_options
+from baton_serve.core.net.sockets import listen, port_of, set_tcp_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

@@ -11,9 +11,17 @@ from typing import TYPE_CHECKING
 import pytest
 import uvloop
 
-from core.net.served.config import PortConfig
-from core.net.tls import Files, InternalTls, Latest, TlsError, internal_tls, own_certificate_context, server_context
-from core.process.settings import ProcessSettings
+from baton_serve.core.net.served.config import PortConfig
+from baton_serve.core.net.tls import (
+    Files,
+    InternalTls,
+    Latest,
+    TlsError,
+    internal_tls,
+    own_certificate_context,
+    server_context,
+)
+from baton_serve.core.process.settings import ProcessSettings
 from tests.kits.certificates import Authority, Certified
 from tests.kits.port import GET, Served, serving
 
@@ -105,7 +113,7 @@ async def test_without_tls_nobody_is_answered(authority: Authority) -> None:
 
 
 async def test_a_handshake_that_does_not_end_is_ended(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("core.net.served.acceptor.HANDSHAKE_S", 0.05)
+    monkeypatch.setattr("baton_serve.core.net.served.acceptor.HANDSHAKE_S", 0.05)
     async with serving(config(server_context(files(authority.of("p1.internal"))))) as served:
         caller = await served.connect()
         await caller.send(b"\x16\x03\x01")

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from core.net.served.config import PortConfig
-from core.net.served.port import HttpPort
-from core.net.sockets import listen, port_of
-from workers.app import guarded, local_hosts
-from workers.settings import WorkerSettings
+from baton_serve.core.net.served.config import PortConfig
+from baton_serve.core.net.served.port import HttpPort
+from baton_serve.core.net.sockets import listen, port_of
+from baton_serve.workers.app import guarded, local_hosts
+from baton_serve.workers.settings import WorkerSettings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -8,12 +8,12 @@ import sys
 
 import pytest
 
-from core.process.allocator import MAX_PIECE_BYTES
+from baton_serve.core.process.allocator import MAX_PIECE_BYTES
 
 #: Prints the pages that 200 pieces of 200 kB cost, each of which is given back before the next.
 PROGRAM = """
 import resource, sys
-from core.process.allocator import keep_memory
+from baton_serve.core.process.allocator import keep_memory
 
 assert keep_memory(int(sys.argv[1]), int(sys.argv[2]))
 bytearray(200_000)

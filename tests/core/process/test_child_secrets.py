@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from core.process.child_secrets import GIVEN, SECRETS, environ_for
-from core.process.settings import SECRET
+from baton_serve.core.process.child_secrets import GIVEN, SECRETS, environ_for
+from baton_serve.core.process.settings import SECRET
 
 
 def test_every_secret_setting_has_a_kind_of_process_that_is_given_it() -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from baton.config.configuration import ConfigurationError, Document, load
-from core.process.failpoints import FAILPOINTS, VARIABLE, FailpointError, parse
-from router.settings import RouterSettings
+from baton_serve.baton.config.configuration import ConfigurationError, Document, load
+from baton_serve.core.process.failpoints import FAILPOINTS, VARIABLE, FailpointError, parse
+from baton_serve.router.settings import RouterSettings
 
 ROOT = Path(__file__).parents[3]
 NAME = "router.exit"
@@ -21,7 +21,7 @@ NAME = "router.exit"
 def hit_in_a_child(value: str, num_hits: int) -> subprocess.CompletedProcess[str]:
     """A process that is armed with ``value`` and comes by so many times, saying each time that it is still there."""
     program = (
-        "import os; from core.process import failpoints; failpoints.arm(os.environ)\n"
+        "import os; from baton_serve.core.process import failpoints; failpoints.arm(os.environ)\n"
         f"for n in range({num_hits}): failpoints.hit({NAME!r}); print(n, flush=True)"
     )
     command = [sys.executable, "-c", program]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.process.log_pace import MAX_KEYS, OncePerMinute
+from baton_serve.core.process.log_pace import MAX_KEYS, OncePerMinute
 
 
 def test_a_line_is_due_once_a_minute_and_tells_how_often_it_happened() -> None:

@@ -8,12 +8,12 @@ import pytest
 from pydantic import ValidationError
 from redis.connection import parse_url
 
-from baton.config.configuration import ConfigurationError, Document, load
-from baton.settings import UpSettings
-from core.process.settings import ProcessSettings, Settings
-from core.protocol.addresses import check_redis_url, worker_url
-from router.settings import RouterSettings
-from workers.settings import WorkerSettings
+from baton_serve.baton.config.configuration import ConfigurationError, Document, load
+from baton_serve.baton.settings import UpSettings
+from baton_serve.core.process.settings import ProcessSettings, Settings
+from baton_serve.core.protocol.addresses import check_redis_url, worker_url
+from baton_serve.router.settings import RouterSettings
+from baton_serve.workers.settings import WorkerSettings
 
 USELESS = ["", " ", "a b", " padded", "tab\t", "line\n", "naïve", "\x7f"]
 PUBLIC = {"host": "0.0.0.0", "allow_anonymous": True}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from core.process.signals import on_signals
+from baton_serve.core.process.signals import on_signals
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

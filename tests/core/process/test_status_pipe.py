@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from core.process.status_pipe import StatusPipe
-from core.protocol.status import Failed, Progress, decode
+from baton_serve.core.process.status_pipe import StatusPipe
+from baton_serve.core.protocol.status import Failed, Progress, decode
 
 if TYPE_CHECKING:
     import pytest

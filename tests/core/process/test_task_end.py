@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from core.process.task_end import end_task
+from baton_serve.core.process.task_end import end_task
 from tests.kits.patience import PATIENCE_S
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from core.process.turns import Turns
+from baton_serve.core.process.turns import Turns
 
 
 async def test_what_is_taken_counts_until_the_next_turn() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.protocol.excerpts import MAX_CHARS, excerpt
+from baton_serve.core.protocol.excerpts import MAX_CHARS, excerpt
 
 
 @given(st.text(max_size=3 * MAX_CHARS) | st.text("\x00\x1b\n\u202e\U0010ffff", max_size=2 * MAX_CHARS))

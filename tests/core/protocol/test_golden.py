@@ -7,14 +7,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from core.protocol import status, steps
-from core.protocol.handoff import KVTransferParams, Resume
-from core.protocol.handshake import Compatibility, Handshake, RankMetadata, Shard, SharedMemory
-from core.protocol.router import RouterRecord
-from core.protocol.token_keys import announcement_key
-from core.protocol.vllm_server import VllmRecord, VllmStatus
-from core.protocol.worker import AdapterRecord, Role, WorkerLoad, WorkerRecord, WorkerStatus
-from core.registry.announcement import (
+from baton_serve.core.protocol import status, steps
+from baton_serve.core.protocol.handoff import KVTransferParams, Resume
+from baton_serve.core.protocol.handshake import Compatibility, Handshake, RankMetadata, Shard, SharedMemory
+from baton_serve.core.protocol.router import RouterRecord
+from baton_serve.core.protocol.token_keys import announcement_key
+from baton_serve.core.protocol.vllm_server import VllmRecord, VllmStatus
+from baton_serve.core.protocol.worker import AdapterRecord, Role, WorkerLoad, WorkerRecord, WorkerStatus
+from baton_serve.core.registry.announcement import (
     ROUTERS,
     VLLM_SERVERS,
     WORKERS,
@@ -23,7 +23,7 @@ from core.registry.announcement import (
     WorkerAnnouncement,
     encode,
 )
-from core.registry.signature import sign, verify
+from baton_serve.core.registry.signature import sign, verify
 
 PARAMS = KVTransferParams(
     do_remote_prefill=True,

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.protocol.ids import IdAmbiguous, IdTooShort, IdUnknown, request_of, resolve, short, shorten
-from core.protocol.request_ids import new_request_id, new_router_id, owner_of
+from baton_serve.core.protocol.ids import IdAmbiguous, IdTooShort, IdUnknown, request_of, resolve, short, shorten
+from baton_serve.core.protocol.request_ids import new_request_id, new_router_id, owner_of
 
 _IDS = st.text("ab", min_size=4, max_size=14)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from core.protocol import steps
-from core.protocol.handoff import HandOffSummary, KVTransferParams
-from core.protocol.handshake import Compatibility, Handshake, RankMetadata, Shard
+from baton_serve.core.protocol import steps
+from baton_serve.core.protocol.handoff import HandOffSummary, KVTransferParams
+from baton_serve.core.protocol.handshake import Compatibility, Handshake, RankMetadata, Shard
 
 GOLDEN_STEPS = [
     (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from core.protocol.addresses import MAX_URL_CHARS
-from core.protocol.worker_address import check_once, worker_address
+from baton_serve.core.protocol.addresses import MAX_URL_CHARS
+from baton_serve.core.protocol.worker_address import check_once, worker_address
 
 
 def test_an_address_without_a_kind_is_a_url_as_before() -> None:

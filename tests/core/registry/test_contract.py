@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from core.registry.announcement import ROUTERS, VLLM_SERVERS, WORKERS
-from core.registry.memory_registry import MemoryRegistry
-from core.registry.redis_registry import RedisRegistry
+from baton_serve.core.registry.announcement import ROUTERS, VLLM_SERVERS, WORKERS
+from baton_serve.core.registry.memory_registry import MemoryRegistry
+from baton_serve.core.registry.redis_registry import RedisRegistry
 from tests.kits.patience import PATIENCE_S
 from tests.kits.registry import LONG_MS, Watch, router, snapshot, vllm_server, worker
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
-    from core.registry.announcement import Kind
-    from core.registry.store import Registry
+    from baton_serve.core.registry.announcement import Kind
+    from baton_serve.core.registry.store import Registry
 
 
 @dataclass

@@ -11,8 +11,8 @@ import pytest
 import redis
 from redis.asyncio.client import Pipeline
 
-from core.registry import redis_registry, view
-from core.registry.announcement import (
+from baton_serve.core.registry import redis_registry, view
+from baton_serve.core.registry.announcement import (
     MAX_BYTES,
     ROUTERS,
     VLLM_SERVERS,
@@ -21,12 +21,12 @@ from core.registry.announcement import (
     WorkerAnnouncement,
     encode,
 )
-from core.registry.redis_registry import RedisRegistry
-from core.registry.view import RegistryView
+from baton_serve.core.registry.redis_registry import RedisRegistry
+from baton_serve.core.registry.view import RegistryView
 from tests.kits.registry import LONG_MS, Watch, router, snapshot, vllm_server, worker
 
 if TYPE_CHECKING:
-    from core.registry.announcement import Kind
+    from baton_serve.core.registry.announcement import Kind
 
 
 def changed(path: str, value: Any) -> bytes:

@@ -12,17 +12,17 @@ import pytest
 import redis
 from redis.asyncio.client import PubSub
 
-from core.process.task_end import end_task
-from core.registry import redis_registry
-from core.registry.announcement import WORKERS, encode
-from core.registry.redis_registry import RedisRegistry
-from core.registry.store import RegistryError
+from baton_serve.core.process.task_end import end_task
+from baton_serve.core.registry import redis_registry
+from baton_serve.core.registry.announcement import WORKERS, encode
+from baton_serve.core.registry.redis_registry import RedisRegistry
+from baton_serve.core.registry.store import RegistryError
 from tests.kits.patience import PATIENCE_S
 from tests.kits.registry import LONG_MS, Watch, snapshot, worker
 
 if TYPE_CHECKING:
-    from baton.processes.embedded_redis import EmbeddedRedis
-    from core.protocol.worker import WorkerStatus
+    from baton_serve.baton.processes.embedded_redis import EmbeddedRedis
+    from baton_serve.core.protocol.worker import WorkerStatus
 
 
 async def announcing(registry: RedisRegistry[WorkerStatus], worker_id: str, first: asyncio.Event) -> None:
@@ -139,7 +139,7 @@ async def test_an_emptied_redis_makes_no_worker_vanish(own_redis: EmbeddedRedis)
 async def test_a_worker_that_died_while_redis_was_away_is_forgotten_after_its_ttl(
     own_redis: EmbeddedRedis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "core.registry")
+    caplog.set_level(logging.INFO, "baton_serve.core.registry")
     registry = RedisRegistry(own_redis.url, WORKERS)
     async with Watch(registry) as watch:
         assert await watch.next() == []

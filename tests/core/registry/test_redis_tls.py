@@ -9,12 +9,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from core.leases.in_redis.store import RedisLeaseStore
-from core.leases.store import LeaseStoreError
-from core.net.tls import Files, server_context
-from core.registry.announcement import WORKERS
-from core.registry.redis_registry import RedisRegistry
-from core.registry.store import RegistryError
+from baton_serve.core.leases.in_redis.store import RedisLeaseStore
+from baton_serve.core.leases.store import LeaseStoreError
+from baton_serve.core.net.tls import Files, server_context
+from baton_serve.core.registry.announcement import WORKERS
+from baton_serve.core.registry.redis_registry import RedisRegistry
+from baton_serve.core.registry.store import RegistryError
 from tests.kits.registry import LONG_MS, Watch, worker
 
 if TYPE_CHECKING:

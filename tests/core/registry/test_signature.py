@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis
 
-from core.protocol.token_keys import announcement_key
-from core.registry import view as views
-from core.registry.announcement import ROUTERS, WORKERS, WorkerAnnouncement, encode
-from core.registry.redis_registry import RedisRegistry
-from core.registry.signature import UnsignedError, UntrustedError, sign, verify
-from core.registry.view import RegistryView
+from baton_serve.core.protocol.token_keys import announcement_key
+from baton_serve.core.registry import view as views
+from baton_serve.core.registry.announcement import ROUTERS, WORKERS, WorkerAnnouncement, encode
+from baton_serve.core.registry.redis_registry import RedisRegistry
+from baton_serve.core.registry.signature import UnsignedError, UntrustedError, sign, verify
+from baton_serve.core.registry.view import RegistryView
 from tests.kits.registry import LONG_MS, Watch, router, snapshot, worker
 
 if TYPE_CHECKING:
-    from core.registry.announcement import Kind
+    from baton_serve.core.registry.announcement import Kind
 
 KEY = announcement_key("sesame")
 SIGNED = sign(KEY, "worker", encode(WORKERS.announce(worker("a"), LONG_MS, 1)))

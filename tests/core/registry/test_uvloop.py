@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from core.registry.redis_registry import _registry_errors
-from core.registry.store import RegistryError
+from baton_serve.core.registry.redis_registry import _registry_errors
+from baton_serve.core.registry.store import RegistryError
 
 
 def test_a_write_to_a_connection_just_closed_is_a_registry_error() -> None:

@@ -15,15 +15,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from core.leases.holder import LeaseHolder, Work
-from core.leases.store import LeaseState
+from baton_serve.core.leases.holder import LeaseHolder, Work
+from baton_serve.core.leases.store import LeaseState
+from baton_serve.workers.engine.blocks.block_hash import NO_PARENT, hash_blocks
+from baton_serve.workers.engine.blocks.block_pool import BlockPool
+from baton_serve.workers.sharding.gather import Gather, GatherEvent
+from baton_serve.workers.transfer.reads.fence import expected_versions, stale_positions
+from baton_serve.workers.transfer.reads.read_machine import Post, PostKind, ReadMachine, ReadState
+from baton_serve.workers.transfer.versions import VersionTable
 from tests.kits.leases.harness import Clock, RedisHarness
-from workers.engine.blocks.block_hash import NO_PARENT, hash_blocks
-from workers.engine.blocks.block_pool import BlockPool
-from workers.sharding.gather import Gather, GatherEvent
-from workers.transfer.reads.fence import expected_versions, stale_positions
-from workers.transfer.reads.read_machine import Post, PostKind, ReadMachine, ReadState
-from workers.transfer.versions import VersionTable
 
 ENGINE = "e0"
 NUM_BLOCKS, BLOCK_SIZE = 4, 4

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 ROOT = Path(__file__).parents[3]
-PACKAGES = ("core", "router", "workers", "baton")
+FOLDERS = ("core", "router", "workers", "baton")
 #: Longest run of one mutation's tests, and of one test, seconds. A test that hangs has noticed, but says so late.
 RUN_S, TEST_S = 240, 60
 _NOT_PASSED = re.compile(r"^(?:FAILED|ERROR) (tests/.+?)(?: - .*)?$", re.MULTILINE)
@@ -40,20 +40,22 @@ class Copy:
         self.root = root
         listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True)
         for name in filter(None, listed.stdout.split("\0")):
-            if (ROOT / name).is_file():  # one that was removed and is still tracked is not there
+            if (ROOT / name).exists():  # one that was removed and is still tracked is not there
                 (root / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(ROOT / name, root / name)
+                shutil.copy2(ROOT / name, root / name, follow_symlinks=False)
         # First in the path of every process, wherever it runs: the editable install names the original. No bytecode,
         # since a file that is changed within a second and keeps its size would pass for the one compiled before.
         self._environ = os.environ | {"PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
         self._check_imports()
 
     def _check_imports(self) -> None:
-        show = f"import {', '.join(PACKAGES)}\nfor one in ({', '.join(PACKAGES)}): print(one.__path__[0])"
+        show = (
+            f"from baton_serve import {', '.join(FOLDERS)}\nfor one in ({', '.join(FOLDERS)}): print(one.__path__[0])"
+        )
         found = subprocess.run(
             [sys.executable, "-c", show], cwd="/", env=self._environ, check=True, capture_output=True, text=True
         )
-        foreign = [line for line in found.stdout.splitlines() if Path(line).parent != self.root]
+        foreign = [line for line in found.stdout.splitlines() if Path(line).parent != self.root / "baton_serve"]
         if foreign:
             raise CopyError(f"not the copy in {self.root}, but {', '.join(foreign)} is imported")
 

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Self
 
-from core.protocol.status import Ready, Status, decode
+from baton_serve.core.protocol.status import Ready, Status, decode
 
 ROOT = Path(__file__).parents[3]
 
@@ -23,7 +23,7 @@ class RouterProcess:
         clean = {key: value for key, value in os.environ.items() if not key.startswith("BATON_")}
         self._status = os.fdopen(read_fd)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "baton", "router", "--port", "0", "--status-fd", str(write_fd), *flags],
+            [sys.executable, "-m", "baton_serve", "router", "--port", "0", "--status-fd", str(write_fd), *flags],
             env={**clean, "BATON_REDIS_URL": redis_url, "PYTHONPATH": str(ROOT)},
             pass_fds=(write_fd,),
             stderr=subprocess.PIPE,

@@ -8,11 +8,11 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
-from core.protocol.errors import ApiError, AuthenticationError, ConflictError, NotFoundError, UpstreamError
-from core.protocol.ids import request_of
-from core.protocol.worker import Role
-from router.admin.workers import DrainAnswer
-from router.request.states import State
+from baton_serve.core.protocol.errors import ApiError, AuthenticationError, ConflictError, NotFoundError, UpstreamError
+from baton_serve.core.protocol.ids import request_of
+from baton_serve.core.protocol.worker import Role
+from baton_serve.router.admin.workers import DrainAnswer
+from baton_serve.router.request.states import State
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

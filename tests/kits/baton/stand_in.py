@@ -18,7 +18,7 @@ import sys
 import threading
 from pathlib import Path
 
-from core.protocol.status import Failed, Progress, Ready, encode
+from baton_serve.core.protocol.status import Failed, Progress, Ready, encode
 
 
 def main() -> int:
@@ -30,8 +30,8 @@ def main() -> int:
 
 
 def up(arguments: list[str]) -> int:
-    from baton import cli
-    from baton.up import up as up_main
+    from baton_serve.baton import cli
+    from baton_serve.baton.up import up as up_main
 
     run = up_main.run
     up_main.run = lambda settings: run(settings, (sys.executable, __file__))

@@ -146,7 +146,7 @@ class UpProcess:
 class RealUpProcess(UpProcess):
     """One ``baton up`` as people start it."""
 
-    PROGRAM = ("-m", "baton")
+    PROGRAM = ("-m", "baton_serve")
 
 
 def wait_for_end(pids: list[int]) -> None:

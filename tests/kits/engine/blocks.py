@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from workers.engine.blocks.block_pool import BlockPool
+    from baton_serve.workers.engine.blocks.block_pool import BlockPool
 
 
 def is_writable(pool: BlockPool, block: int) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from core.protocol.steps import (
+from baton_serve.core.protocol.steps import (
     CancelRead,
     NewSequence,
     PromptScores,
@@ -29,7 +29,7 @@ from tests.kits.engine.blocks import is_writable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from workers.engine.blocks.block_pool import BlockPool
+    from baton_serve.workers.engine.blocks.block_pool import BlockPool
 
 POISON = -1
 _ENCODER = msgspec.msgpack.Encoder()

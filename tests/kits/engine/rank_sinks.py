@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from workers.rank_group.rank_facade import RankFacade
+from baton_serve.workers.rank_group.rank_facade import RankFacade
 
 if TYPE_CHECKING:
-    from core.protocol.steps import Connected, ToRank
-    from workers.engine.ports import EngineEvent
+    from baton_serve.core.protocol.steps import Connected, ToRank
+    from baton_serve.workers.engine.ports import EngineEvent
 
 
 class KeptPeers:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from core.protocol.handoff import KVTransferParams
-from core.protocol.steps import SamplingParams
+from baton_serve.core.protocol.handoff import KVTransferParams
+from baton_serve.core.protocol.steps import SamplingParams
+from baton_serve.workers.engine.api import EngineRequest, HandOff
+from baton_serve.workers.engine.config import EngineConfig
 from tests.kits.engine.fake_rank import next_token, remote_blocks, values
-from workers.engine.api import EngineRequest, HandOff
-from workers.engine.config import EngineConfig
 
 VOCAB = 11
 BLOCK_SIZE = 4

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from core.protocol.steps import Step
+from baton_serve.core.protocol.steps import Step
+from baton_serve.workers.engine.api import EngineError, HandOff, TokenOutput
+from baton_serve.workers.engine.scheduling.scheduler import Command, Scheduler
+from baton_serve.workers.engine.scheduling.step_outcome import Output
 from tests.kits.engine.fake_rank import FakeRank
 from tests.kits.engine.requests import VOCAB, config, params_of, remote_request, request
-from workers.engine.api import EngineError, HandOff, TokenOutput
-from workers.engine.scheduling.scheduler import Command, Scheduler
-from workers.engine.scheduling.step_outcome import Output
 
 
 class Bench:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     import httpx
 
-    from router.placement import Prefilled
-    from router.pool import Worker
+    from baton_serve.router.placement import Prefilled
+    from baton_serve.router.pool import Worker
     from tests.kits.router.stub_workers import StubWorker
 
 #: Sockets on both sides keep some MB of what the router never reads.

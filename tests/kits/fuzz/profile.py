@@ -19,7 +19,7 @@ import orjson
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 
-from core.protocol.excerpts import MAX_CHARS
+from baton_serve.core.protocol.excerpts import MAX_CHARS
 from tests.kits.patience import PATIENCE_S
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from core.leases.store import LeaseStore
+    from baton_serve.core.leases.store import LeaseStore
 
 #: Of a burst that has no end by itself.
 PIECE_BYTES = 64 << 10

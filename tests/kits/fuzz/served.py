@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from router.dashboard.recorder import HistoryRecorder
-from router.dashboard.routes import live_share_routes
-from router.internal.admin import internal_routes
-from router.internal.app import internal_app
-from router.internal.group_metrics import metrics_state_routes
-from router.peers.listener import PeerFront
+from baton_serve.router.dashboard.recorder import HistoryRecorder
+from baton_serve.router.dashboard.routes import live_share_routes
+from baton_serve.router.internal.admin import internal_routes
+from baton_serve.router.internal.app import internal_app
+from baton_serve.router.internal.group_metrics import metrics_state_routes
+from baton_serve.router.peers.listener import PeerFront
 from tests.kits.fuzz.profile import BUSY, Stage, check_error, tried
 from tests.kits.patience import PATIENCE_S
 from tests.kits.port import Caller, all_said

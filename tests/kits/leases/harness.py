@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 import redis
 
-from core.leases.in_redis.store import RedisLeaseStore
-from core.leases.memory_store import MemoryLeaseStore
+from baton_serve.core.leases.in_redis.store import RedisLeaseStore
+from baton_serve.core.leases.memory_store import MemoryLeaseStore
 
 if TYPE_CHECKING:
-    from core.leases.store import LeaseStore
+    from baton_serve.core.leases.store import LeaseStore
 
 
 class Clock:

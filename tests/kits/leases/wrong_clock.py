@@ -20,7 +20,7 @@ def set_wrong(monkeypatch: pytest.MonkeyPatch, shift_s: int) -> None:
     """From now on, until the test ends; also for modules of the leases that know a clock by a name of their own."""
     wrong: dict[int, object] = {id(getattr(time, name)): made for name, made in _functions(shift_s).items()}
     wrong[id(datetime.datetime)] = _datetime(shift_s)
-    ours = [module for name, module in sys.modules.items() if name.startswith("core.leases")]
+    ours = [module for name, module in sys.modules.items() if name.startswith("baton_serve.core.leases")]
     for module in (time, datetime, *ours):
         for name, value in list(vars(module).items()):
             if id(value) in wrong:

@@ -13,11 +13,17 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from workers.rank.gpu.piece_copies import NUM_WARPS, NUMBERS
-from workers.rank.gpu.programs import copy_program, gate_program, rms_norm_program, rotate_program, store_program
-from workers.rank.in_place.port import TILE_NUMBERS, TOKENS_PER_TILE
-from workers.rank.in_place.programs import attend_program, attend_ragged_program, merge_program
-from workers.rank.in_place.triton_kernel import TileSizes, tile_sizes
+from baton_serve.workers.rank.gpu.piece_copies import NUM_WARPS, NUMBERS
+from baton_serve.workers.rank.gpu.programs import (
+    copy_program,
+    gate_program,
+    rms_norm_program,
+    rotate_program,
+    store_program,
+)
+from baton_serve.workers.rank.in_place.port import TILE_NUMBERS, TOKENS_PER_TILE
+from baton_serve.workers.rank.in_place.programs import attend_program, attend_ragged_program, merge_program
+from baton_serve.workers.rank.in_place.triton_kernel import TileSizes, tile_sizes
 
 ITEM_SIZES = {"bf16": 2, "fp16": 2, "fp32": 4}
 STRIDES = (

@@ -11,21 +11,21 @@ from msgspec import convert
 from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
-from core.protocol.steps import NewSequence, PromptScores, Row, Sampled, SamplingParams, Step, StepResult
-from workers.rank.cache.kv_cache import KVCache
-from workers.rank.graphs.decode_graphs import DecodeGraphs
-from workers.rank.graphs.prefill_graphs import PrefillGraphs
-from workers.rank.in_place.port import RaggedKernel
-from workers.rank.loading.model import ModelShard, load_model
-from workers.rank.runner import Runner
-from workers.rank_protocol.spec import RankSpec
-from workers.transfer.versions import VersionTable
+from baton_serve.core.protocol.steps import NewSequence, PromptScores, Row, Sampled, SamplingParams, Step, StepResult
+from baton_serve.workers.rank.cache.kv_cache import KVCache
+from baton_serve.workers.rank.graphs.decode_graphs import DecodeGraphs
+from baton_serve.workers.rank.graphs.prefill_graphs import PrefillGraphs
+from baton_serve.workers.rank.in_place.port import RaggedKernel
+from baton_serve.workers.rank.loading.model import ModelShard, load_model
+from baton_serve.workers.rank.runner import Runner
+from baton_serve.workers.rank_protocol.spec import RankSpec
+from baton_serve.workers.transfer.versions import VersionTable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from workers.rank.graphs.port import Recorder, StepGraphs
+    from baton_serve.workers.rank.graphs.port import Recorder, StepGraphs
 
 GREEDY = SamplingParams(temperature=0.0)
 NUM_BLOCKS = 256

@@ -11,8 +11,8 @@ import sys
 import msgspec
 import torch
 
-from workers.rank.device import use_on_this_thread
-from workers.rank.gpu.mapped_memory import GpuMemory
+from baton_serve.workers.rank.device import use_on_this_thread
+from baton_serve.workers.rank.gpu.mapped_memory import GpuMemory
 
 
 def pieces(num_pieces: int, num_bytes: int) -> torch.Tensor:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 if TYPE_CHECKING:
-    from workers.rank.in_place.port import PagedRows, RaggedKernel, RaggedRows
+    from baton_serve.workers.rank.in_place.port import PagedRows, RaggedKernel, RaggedRows
 
 
 class PlainKernel:
@@ -68,6 +68,6 @@ def needs_triton(device: str) -> None:
 def triton_kernel(num_processors: int, device: str) -> RaggedKernel:
     """The kernel of GPUs. See ``needs_triton``."""
     needs_triton(device)
-    from workers.rank.in_place.triton_kernel import TritonKernel
+    from baton_serve.workers.rank.in_place.triton_kernel import TritonKernel
 
     return TritonKernel(num_processors)

@@ -8,12 +8,12 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from workers.rank.graphs.recorders.cpu_recorder import CpuRecorder
+from baton_serve.workers.rank.graphs.recorders.cpu_recorder import CpuRecorder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from workers.rank.graphs.port import Recorder, Replay
+    from baton_serve.workers.rank.graphs.port import Recorder, Replay
 
 
 class PlainRecorder:
@@ -51,7 +51,7 @@ class CountingRecorder(CpuRecorder):
 def recorder_for(device: str) -> Recorder:
     if device == "cpu":
         return PlainRecorder()
-    from workers.rank.graphs.recorders.cuda_recorder import CudaRecorder
+    from baton_serve.workers.rank.graphs.recorders.cuda_recorder import CudaRecorder
 
     return CudaRecorder(torch.device("cuda", 0))
 

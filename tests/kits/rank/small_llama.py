@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from workers.rank.cache.attention import NAME
+from baton_serve.workers.rank.cache.attention import NAME
 
 
 def llama(activation: str = "silu", *, bias: bool = False, initializer_range: float = 0.02) -> LlamaForCausalLM:

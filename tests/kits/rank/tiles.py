@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from workers.rank.native import support
+from baton_serve.workers.rank.native import support
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

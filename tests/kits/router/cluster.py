@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from core.leases.memory_store import MemoryLeaseStore
-from core.net.sockets import base_url, listen, port_of
-from core.net.tls import own_certificate_context
-from core.protocol.worker import AdapterRecord, Role, WorkerLoad, WorkerRecord, WorkerStatus
-from router.admin.lease_view import LeaseListing
-from router.app import create_app
-from router.build import build_services
-from router.pool.health import HealthProbes
-from router.server import RouterServer
-from router.settings import RouterSettings
-from router.tls import load_tls
+from baton_serve.core.leases.memory_store import MemoryLeaseStore
+from baton_serve.core.net.sockets import base_url, listen, port_of
+from baton_serve.core.net.tls import own_certificate_context
+from baton_serve.core.protocol.worker import AdapterRecord, Role, WorkerLoad, WorkerRecord, WorkerStatus
+from baton_serve.router.admin.lease_view import LeaseListing
+from baton_serve.router.app import create_app
+from baton_serve.router.build import build_services
+from baton_serve.router.pool.health import HealthProbes
+from baton_serve.router.server import RouterServer
+from baton_serve.router.settings import RouterSettings
+from baton_serve.router.tls import load_tls
 from tests.kits.patience import PATIENCE_S
 from tests.kits.router.stub_workers import StubWorker
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Sequence
 
-    from core.leases.store import LeaseState, LeaseStore
-    from router.request.ended import EndedRequest
-    from router.services import Services
+    from baton_serve.core.leases.store import LeaseState, LeaseStore
+    from baton_serve.router.request.ended import EndedRequest
+    from baton_serve.router.services import Services
 
 
 class DirectLeases:

@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 
-from core.net.client.http_client import HttpClient
-from core.net.served.body import BodyBudget
-from core.net.sockets import base_url, listen
-from core.protocol.router import RouterRecord
-from core.protocol.token_keys import hello_key
-from router.peers.calls import PeerCalls
-from router.peers.links import LinkedPeers
-from router.peers.listener import CLOSE_S, PeerFront, PeerListener
+from baton_serve.core.net.client.http_client import HttpClient
+from baton_serve.core.net.served.body import BodyBudget
+from baton_serve.core.net.sockets import base_url, listen
+from baton_serve.core.protocol.router import RouterRecord
+from baton_serve.core.protocol.token_keys import hello_key
+from baton_serve.router.peers.calls import PeerCalls
+from baton_serve.router.peers.links import LinkedPeers
+from baton_serve.router.peers.listener import CLOSE_S, PeerFront, PeerListener
 from tests.kits.router.cluster import make_settings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from core.net.tls import InternalTls
+    from baton_serve.core.net.tls import InternalTls
 
 TOKEN = "s3cret-internal"
 SETTINGS = make_settings(internal_token=TOKEN)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from core.protocol.worker import Role, WorkerLoad
-from router.placement import Prefilled, Prompt
-from router.pool import Worker
+from baton_serve.core.protocol.worker import Role, WorkerLoad
+from baton_serve.router.placement import Prefilled, Prompt
+from baton_serve.router.pool import Worker
 
 
 def worker(name: str, *, in_flight: int = 0, limit: int = 100, **kwargs: Any) -> Worker:

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 import httpx
 
-from core.leases.in_redis.store import RedisLeaseStore
-from core.process.parent_death import die_with_parent
-from core.protocol.status import Ready, decode
-from core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
-from core.registry.announcement import WORKERS
-from core.registry.redis_registry import RedisRegistry
+from baton_serve.core.leases.in_redis.store import RedisLeaseStore
+from baton_serve.core.process.parent_death import die_with_parent
+from baton_serve.core.protocol.status import Ready, decode
+from baton_serve.core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
+from baton_serve.core.registry.announcement import WORKERS
+from baton_serve.core.registry.redis_registry import RedisRegistry
 from tests.kits.patience import PATIENCE_S
 from tests.kits.router.stub_workers import StubWorker
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     pass
 START = """
 import json, sys
-from router.main import run
-from router.settings import RouterSettings
+from baton_serve.router.main import run
+from baton_serve.router.settings import RouterSettings
 sys.exit(run(RouterSettings.model_validate(json.loads(sys.argv[1]))))
 """
 

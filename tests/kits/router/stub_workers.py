@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from aiohttp import web
 
-from core.protocol import leases_at_p
-from core.protocol.choice import HEADER, Choice, choice_in
-from core.protocol.handoff import lease_of_reader
-from core.protocol.hello import HELLO_PATH
+from baton_serve.core.protocol import leases_at_p
+from baton_serve.core.protocol.choice import HEADER, Choice, choice_in
+from baton_serve.core.protocol.handoff import lease_of_reader
+from baton_serve.core.protocol.hello import HELLO_PATH
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Collection
 
-    from core.leases.store import LeaseStore
+    from baton_serve.core.leases.store import LeaseStore
 
 FIRST_TOKEN = 7
 

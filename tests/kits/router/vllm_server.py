@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from router.pool.model_card import ModelFacts
+from baton_serve.router.pool.model_card import ModelFacts
 from tests.kits.router.stub_workers import Hang, Raw, Refuse, Reset, StubWorker
 
 if TYPE_CHECKING:
-    from router.pool import Worker
+    from baton_serve.router.pool import Worker
     from tests.kits.router.cluster import Cluster
 
 #: The events of the two streams that it knows, with a token of text each.

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from core.protocol.steps import Disconnect
+from baton_serve.core.protocol.steps import Disconnect
+from baton_serve.workers.transfer.nixl.nixl_port import NixlAgent, PieceList, Pieces, Region
 from tests.kits.transfer.pair import DecodeRank
 from tests.kits.transfer.shards import shards
-from workers.transfer.nixl.nixl_port import NixlAgent, PieceList, Pieces, Region
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from core.protocol.handshake import RankMetadata, Shard
-    from core.protocol.steps import ReadResult, Sent
-    from workers.rank_protocol.transfer_options import TransferOptions
-    from workers.transfer.nixl.nixl_port import TransferAgent
+    from baton_serve.core.protocol.handshake import RankMetadata, Shard
+    from baton_serve.core.protocol.steps import ReadResult, Sent
+    from baton_serve.workers.rank_protocol.transfer_options import TransferOptions
+    from baton_serve.workers.transfer.nixl.nixl_port import TransferAgent
 
 #: The model of every group.
 NUM_HEADS, NUM_LAYERS, CELL_BYTES = 12, 4, 48

@@ -6,13 +6,13 @@ import asyncio
 import re
 from collections.abc import Callable
 
-from core.protocol.handshake import RankMetadata
-from tests.kits.patience import PATIENCE_S
-from tests.kits.transfer.shards import engine, shards
-from workers.handshake.fetch import (
+from baton_serve.core.protocol.handshake import RankMetadata
+from baton_serve.workers.handshake.fetch import (
     Target,
 )
-from workers.handshake.server import handshake_bytes
+from baton_serve.workers.handshake.server import handshake_bytes
+from tests.kits.patience import PATIENCE_S
+from tests.kits.transfer.shards import engine, shards
 
 HASH = "0" * 32
 _PATH = re.compile(rb"GET /kv/handshake/(\d+) ")

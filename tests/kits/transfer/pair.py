@@ -19,16 +19,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from baton.cluster.process import pause
-from core.protocol.handshake import RankMetadata, Shard
-from core.protocol.steps import Connect, Connected, Read, ReadResult, Sent, TransferReport
-from core.ucx.environment import ucx_environment
+from baton_serve.baton.cluster.process import pause
+from baton_serve.core.protocol.handshake import RankMetadata, Shard
+from baton_serve.core.protocol.steps import Connect, Connected, Read, ReadResult, Sent, TransferReport
+from baton_serve.core.ucx.environment import ucx_environment
+from baton_serve.workers.rank_protocol.transfer_options import TransferOptions
+from baton_serve.workers.transfer.nixl.nixl_port import NixlAgent, TransferAgent
+from baton_serve.workers.transfer.port import RankMemory, TransferEvent
+from baton_serve.workers.transfer.rank_transfer import RankTransfer
+from baton_serve.workers.transfer.versions import VersionTable
 from tests.kits.patience import PATIENCE_S
-from workers.rank_protocol.transfer_options import TransferOptions
-from workers.transfer.nixl.nixl_port import NixlAgent, TransferAgent
-from workers.transfer.port import RankMemory, TransferEvent
-from workers.transfer.rank_transfer import RankTransfer
-from workers.transfer.versions import VersionTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable

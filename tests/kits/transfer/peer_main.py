@@ -12,13 +12,13 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from core.protocol.handshake import Shard
-from core.protocol.steps import TransferReport
-from workers.transfer.mapped.addresses import bytes_at
-from workers.transfer.mapped.shared_file import SharedFile
-from workers.transfer.port import RankMemory, TransferEvent
-from workers.transfer.rank_transfer import RankTransfer
-from workers.transfer.versions import VersionTable
+from baton_serve.core.protocol.handshake import Shard
+from baton_serve.core.protocol.steps import TransferReport
+from baton_serve.workers.transfer.mapped.addresses import bytes_at
+from baton_serve.workers.transfer.mapped.shared_file import SharedFile
+from baton_serve.workers.transfer.port import RankMemory, TransferEvent
+from baton_serve.workers.transfer.rank_transfer import RankTransfer
+from baton_serve.workers.transfer.versions import VersionTable
 
 
 def say(**message: object) -> None:

@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from core.protocol.handshake import RankMetadata, Shard
+from baton_serve.core.protocol.handshake import RankMetadata, Shard
 
 #: Numbers of one byte of one block of the whole model, ``[head, layer, byte of the cell]``.
 Model = NDArray[np.int64]

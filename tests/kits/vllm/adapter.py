@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import save_file
 
-from baton.demo import MODEL_DIR
+from baton_serve.baton.demo import MODEL_DIR
 
 RANK = 8
 #: Standard deviation of the weights: large enough for other tokens.

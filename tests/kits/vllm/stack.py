@@ -12,14 +12,14 @@ from typing import Any
 
 import httpx
 
-from baton.cluster.cluster import POLL_S, Cluster
-from baton.cluster.process import ROUTER, Process, ProcessSpec, VllmSpec, stopped
-from baton.demo import MODEL_DIR, MODEL_NAME
-from baton.processes.vllm.connectors import STOCK, Connector
-from baton.processes.vllm.extra_args import ExtraArgs
-from baton.processes.vllm.held_ports import HeldPorts
-from baton.processes.vllm.program import find_vllm
-from baton.processes.vllm.server import ServerPlace, ServerShare, VllmModel
+from baton_serve.baton.cluster.cluster import POLL_S, Cluster
+from baton_serve.baton.cluster.process import ROUTER, Process, ProcessSpec, VllmSpec, stopped
+from baton_serve.baton.demo import MODEL_DIR, MODEL_NAME
+from baton_serve.baton.processes.vllm.connectors import STOCK, Connector
+from baton_serve.baton.processes.vllm.extra_args import ExtraArgs
+from baton_serve.baton.processes.vllm.held_ports import HeldPorts
+from baton_serve.baton.processes.vllm.program import find_vllm
+from baton_serve.baton.processes.vllm.server import ServerPlace, ServerShare, VllmModel
 from tests.kits.patience import PATIENCE_S
 from tests.kits.vllm.adapter import RANK, write_adapter
 

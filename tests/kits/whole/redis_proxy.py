@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Self
 
-from baton.processes.embedded_redis import EmbeddedRedis
-from core.process.task_end import end_task
+from baton_serve.baton.processes.embedded_redis import EmbeddedRedis
+from baton_serve.core.process.task_end import end_task
 
 if TYPE_CHECKING:
     from collections.abc import Callable

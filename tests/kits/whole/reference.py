@@ -11,7 +11,7 @@ import torch
 from peft import PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from baton.demo import MODEL_DIR
+from baton_serve.baton.demo import MODEL_DIR
 
 
 @functools.cache

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, Self
 
 import httpx
 
-from baton.cluster.cluster import DEMO_WORKER, Cluster
-from baton.cluster.process import ROUTER, Process, ProcessSpec
-from baton.demo import MODEL_DIR
-from baton.demo import MODEL_NAME as MODEL
+from baton_serve.baton.cluster.cluster import DEMO_WORKER, Cluster
+from baton_serve.baton.cluster.process import ROUTER, Process, ProcessSpec
+from baton_serve.baton.demo import MODEL_DIR
+from baton_serve.baton.demo import MODEL_NAME as MODEL
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
-    from baton.processes.embedded_redis import EmbeddedRedis
+    from baton_serve.baton.processes.embedded_redis import EmbeddedRedis
 
 IDLE_TIMEOUT_S = 30.0
 CHECK_INTERVAL_S = 0.001

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from core.net.served.call import HttpCall
-from core.net.served.flow import Flow
+from baton_serve.core.net.served.call import HttpCall
+from baton_serve.core.net.served.flow import Flow
 
 if TYPE_CHECKING:
-    from core.net.late_writes import LateWrites
-    from core.net.served.call import Calls
+    from baton_serve.core.net.late_writes import LateWrites
+    from baton_serve.core.net.served.call import Calls
 
 
 class _Transport:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from llguidance import LLMatcher, LLTokenizer
 
+from baton_serve.workers.grammar.notation import grammar_of
 from tests.kits.whole import reference
-from workers.grammar.notation import grammar_of
 
 if TYPE_CHECKING:
-    from core.protocol.openai.structured import Kind
+    from baton_serve.core.protocol.openai.structured import Kind
 
 
 def follows(kind: Kind, form: str, text: str) -> bool:

@@ -17,15 +17,15 @@ import httpx
 from tokenizers import Tokenizer as FastTokenizer
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
-from core.net.served.config import PortConfig
-from core.net.served.port import HttpPort
-from core.net.sockets import bind, port_of
-from core.protocol.handoff import lease_of_reader
-from core.protocol.openai.json_body import BodyLimits
-from core.protocol.steps import PromptScores
-from core.protocol.worker import AdapterRecord, WorkerLoad
-from workers.app import create_internal_app, create_public_app
-from workers.engine.api import (
+from baton_serve.core.net.served.config import PortConfig
+from baton_serve.core.net.served.port import HttpPort
+from baton_serve.core.net.sockets import bind, port_of
+from baton_serve.core.protocol.handoff import lease_of_reader
+from baton_serve.core.protocol.openai.json_body import BodyLimits
+from baton_serve.core.protocol.steps import PromptScores
+from baton_serve.core.protocol.worker import AdapterRecord, WorkerLoad
+from baton_serve.workers.app import create_internal_app, create_public_app
+from baton_serve.workers.engine.api import (
     AbortedError,
     DrainingError,
     EngineError,
@@ -35,20 +35,20 @@ from workers.engine.api import (
     PromptOutput,
     TokenOutput,
 )
-from workers.engine.blocks.block_audit import PoolStats
-from workers.engine.counters import Counters, EngineStats
-from workers.engine.token_stream import QueuedTokens
-from workers.parsers.message_format import MessageFormat
-from workers.server.access import Access
-from workers.server.answers.sampling import NO_DEFAULTS
-from workers.server.identity import Identity
-from workers.server.metrics import WorkerMetrics
-from workers.server.pages.public import WorkerHealth
-from workers.server.ports import Grammars
-from workers.text.chat_template import PLAIN, ChatOptions
-from workers.text.content_forms import ContentForms
-from workers.text.sampling_defaults import SamplingDefaults
-from workers.text.tokenizer import Tokenizer
+from baton_serve.workers.engine.blocks.block_audit import PoolStats
+from baton_serve.workers.engine.counters import Counters, EngineStats
+from baton_serve.workers.engine.token_stream import QueuedTokens
+from baton_serve.workers.parsers.message_format import MessageFormat
+from baton_serve.workers.server.access import Access
+from baton_serve.workers.server.answers.sampling import NO_DEFAULTS
+from baton_serve.workers.server.identity import Identity
+from baton_serve.workers.server.metrics import WorkerMetrics
+from baton_serve.workers.server.pages.public import WorkerHealth
+from baton_serve.workers.server.ports import Grammars
+from baton_serve.workers.text.chat_template import PLAIN, ChatOptions
+from baton_serve.workers.text.content_forms import ContentForms
+from baton_serve.workers.text.sampling_defaults import SamplingDefaults
+from baton_serve.workers.text.tokenizer import Tokenizer
 
 EOS = 1
 MODEL = "relay"

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from aiohttp import web
 
-from core.protocol.hello import HELLO_PATH, worker_proof
-from core.protocol.token_keys import hello_key
-from core.protocol.worker import WorkerLoad
+from baton_serve.core.protocol.hello import HELLO_PATH, worker_proof
+from baton_serve.core.protocol.token_keys import hello_key
+from baton_serve.core.protocol.worker import WorkerLoad
 from tests.kits.router.cluster import Cluster, chat, make_settings
 from tests.kits.router.stub_workers import Hang
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from router.pool import Worker
-    from router.settings import RouterSettings
+    from baton_serve.router.pool import Worker
+    from baton_serve.router.settings import RouterSettings
 
 TOKEN = "s3cret-internal"
 

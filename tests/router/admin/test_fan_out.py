@@ -12,8 +12,8 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from core.protocol.ids import short
-from core.protocol.request_ids import new_request_id, owner_of
+from baton_serve.core.protocol.ids import short
+from baton_serve.core.protocol.request_ids import new_request_id, owner_of
 from tests.kits.patience import PATIENCE_S
 from tests.kits.router.cluster import chat, eventually
 from tests.kits.router.process import Announced, RouterProcess, until_workers

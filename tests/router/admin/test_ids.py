@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from core.protocol.errors import NotFoundError
-from core.protocol.ids import short
-from router.admin.ids import LocalIds
-from router.peers.port import NoPeers, PeerAnswer
+from baton_serve.core.protocol.errors import NotFoundError
+from baton_serve.core.protocol.ids import short
+from baton_serve.router.admin.ids import LocalIds
+from baton_serve.router.peers.port import NoPeers, PeerAnswer
 from tests.kits.router.cluster import Cluster, chat, eventually
 from tests.kits.router.stub_workers import Hang
 
 if TYPE_CHECKING:
     import httpx
 
-    from router.request.exchange import Exchange
+    from baton_serve.router.request.exchange import Exchange
 
 
 class Another(NoPeers):

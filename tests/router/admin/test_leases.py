@@ -10,14 +10,14 @@ import pytest
 import redis
 from fastapi import FastAPI
 
-from core.leases.in_redis.keys import leases_key
-from core.leases.in_redis.store import RedisLeaseStore
-from router.admin.lease_view import LeaseListing
-from router.admin.leases import lease_routes
-from router.edge.error_pages import use_our_errors
+from baton_serve.core.leases.in_redis.keys import leases_key
+from baton_serve.core.leases.in_redis.store import RedisLeaseStore
+from baton_serve.router.admin.lease_view import LeaseListing
+from baton_serve.router.admin.leases import lease_routes
+from baton_serve.router.edge.error_pages import use_our_errors
 
 if TYPE_CHECKING:
-    from baton.processes.embedded_redis import EmbeddedRedis
+    from baton_serve.baton.processes.embedded_redis import EmbeddedRedis
     from tests.kits.router.cluster import Cluster
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from router.dashboard.live import LiveSnapshots
-from router.dashboard.recorder import HistoryRecorder
+from baton_serve.router.dashboard.live import LiveSnapshots
+from baton_serve.router.dashboard.recorder import HistoryRecorder
 
 if TYPE_CHECKING:
     from tests.kits.router.cluster import Cluster

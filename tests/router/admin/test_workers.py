@@ -10,20 +10,20 @@ import pytest
 import pytest_asyncio
 from pydantic import ValidationError
 
-from core.protocol.addresses import MAX_URL_CHARS
-from core.protocol.worker import Role
-from core.protocol.worker_address import worker_address
-from router.admin.shared_workers import Shared
-from router.internal.admin import internal_routes
-from router.internal.app import internal_app
-from router.pool import pool
+from baton_serve.core.protocol.addresses import MAX_URL_CHARS
+from baton_serve.core.protocol.worker import Role
+from baton_serve.core.protocol.worker_address import worker_address
+from baton_serve.router.admin.shared_workers import Shared
+from baton_serve.router.internal.admin import internal_routes
+from baton_serve.router.internal.app import internal_app
+from baton_serve.router.pool import pool
 from tests.kits.router.cluster import Cluster, chat, eventually, make_settings
 from tests.kits.router.stub_workers import Hang, StubWorker
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from router.settings import RouterSettings
+    from baton_serve.router.settings import RouterSettings
 
 
 @pytest.fixture

@@ -10,16 +10,16 @@ import msgspec
 import pytest
 import pytest_asyncio
 
+from baton_serve.core.protocol.worker import WorkerLoad, WorkerStatus
+from baton_serve.router.dashboard.share import MAX_LISTED
 from bench.browser import CHROMIUM, Page, browse
-from core.protocol.worker import WorkerLoad, WorkerStatus
-from router.dashboard.share import MAX_LISTED
 from tests.kits.router.cluster import Cluster, chat, eventually, make_settings
 from tests.kits.router.stub_workers import Hang, Refuse
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from router.settings import RouterSettings
+    from baton_serve.router.settings import RouterSettings
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium")
 

@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import pytest
 
-from router.dashboard.routes import page_file
-from router.request.states import LIVE
+from baton_serve.router.dashboard.routes import page_file
+from baton_serve.router.request.states import LIVE
 
 CSS = re.sub(r"/\*.*?\*/", "", page_file("dashboard.css").decode(), flags=re.DOTALL)
 LIGHT, DARK = (

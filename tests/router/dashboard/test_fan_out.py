@@ -12,21 +12,21 @@ from httpx import ASGITransport, AsyncClient
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.protocol.router import RouterRecord
-from router.dashboard.history import STEP_S, HistogramCounts, History, Step, Totals, quantile
-from router.dashboard.live import LiveSnapshots
-from router.dashboard.merged_history import MergedHistory, position
-from router.dashboard.recorder import HistoryRecorder
-from router.dashboard.routes import live_share_routes
-from router.dashboard.share import MAX_LISTED
-from router.peers.port import NoPeers, PeerAnswer
+from baton_serve.core.protocol.router import RouterRecord
+from baton_serve.router.dashboard.history import STEP_S, HistogramCounts, History, Step, Totals, quantile
+from baton_serve.router.dashboard.live import LiveSnapshots
+from baton_serve.router.dashboard.merged_history import MergedHistory, position
+from baton_serve.router.dashboard.recorder import HistoryRecorder
+from baton_serve.router.dashboard.routes import live_share_routes
+from baton_serve.router.dashboard.share import MAX_LISTED
+from baton_serve.router.peers.port import NoPeers, PeerAnswer
 from tests.kits.router.cluster import Cluster, chat, make_settings
 from tests.kits.router.stub_workers import Hang
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from router.dashboard.schema import Snapshot
+    from baton_serve.router.dashboard.schema import Snapshot
 
 BOUNDS = {"t": (0.1, 1.0, 10.0)}
 buckets = st.lists(st.integers(0, 50), min_size=4, max_size=4).map(tuple)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from router.dashboard.history import STEP_S, HistogramCounts, History, Totals, quantile
-from router.metrics.buckets import Buckets
+from baton_serve.router.dashboard.history import STEP_S, HistogramCounts, History, Totals, quantile
+from baton_serve.router.metrics.buckets import Buckets
 
 BOUNDS_S = (0.1, 1.0, 10.0)
 BOUNDS = {"t": BOUNDS_S}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from router.dashboard.recorder import HistoryRecorder
+from baton_serve.router.dashboard.recorder import HistoryRecorder
 from tests.kits.router.cluster import Cluster
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ async def test_a_step_that_fails_is_not_the_last_one(
     timers: Any = Timers(recorder.history.next_s)
     recorder._loop = timers
     with monkeypatch.context() as patched:
-        patched.setattr("router.dashboard.recorder.read_totals", broken)
+        patched.setattr("baton_serve.router.dashboard.recorder.read_totals", broken)
         recorder._wake()
         timers.go_on()
     assert len(caplog.records) == 2

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from core.net.served.connection import DROP
-from core.protocol.worker import WorkerLoad
-from router.dashboard import schema
-from router.dashboard.history import STEP_S
-from router.dashboard.live import LiveSnapshots, LiveStream
-from router.dashboard.recorder import HistoryRecorder, read_totals
-from router.dashboard.routes import FILES
-from router.dashboard.schema import LiveRequest, Snapshot
-from router.dashboard.share import MAX_LISTED, local_share
-from router.request.ended import MAX_TEXT_CHARS
-from router.request.states import LIVE
+from baton_serve.core.net.served.connection import DROP
+from baton_serve.core.protocol.worker import WorkerLoad
+from baton_serve.router.dashboard import schema
+from baton_serve.router.dashboard.history import STEP_S
+from baton_serve.router.dashboard.live import LiveSnapshots, LiveStream
+from baton_serve.router.dashboard.recorder import HistoryRecorder, read_totals
+from baton_serve.router.dashboard.routes import FILES
+from baton_serve.router.dashboard.schema import LiveRequest, Snapshot
+from baton_serve.router.dashboard.share import MAX_LISTED, local_share
+from baton_serve.router.request.ended import MAX_TEXT_CHARS
+from baton_serve.router.request.states import LIVE
 from tests.kits.patience import PATIENCE_S
 from tests.kits.router.cluster import Cluster, chat, eventually, make_settings
 from tests.kits.router.stub_workers import Hang, Refuse
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     import httpx
 
-    from router.settings import RouterSettings
+    from baton_serve.router.settings import RouterSettings
 
 decoder = msgspec.json.Decoder(Snapshot)
 
@@ -229,7 +229,7 @@ async def test_a_slow_reader_gets_the_newest_and_nothing_is_kept_for_it(cluster:
 async def test_a_reader_that_takes_nothing_is_dropped(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, closing: bool
 ) -> None:
-    monkeypatch.setattr("router.dashboard.live.STUCK_S", 0.0)
+    monkeypatch.setattr("baton_serve.router.dashboard.live.STUCK_S", 0.0)
     dropped = asyncio.Event()
 
     async def send(message: Any) -> None:

@@ -10,10 +10,10 @@ from anthropic.lib.streaming._messages import accumulate_event
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.protocol.errors import RateLimitError, UnavailableError, UpstreamError
-from router.dialects.messages.chat import NAMES
-from router.dialects.messages.translation import MessageTranslation
-from router.dialects.stream import MAX_SILENT, SIGN_OF_LIFE, DialectStream
+from baton_serve.core.protocol.errors import RateLimitError, UnavailableError, UpstreamError
+from baton_serve.router.dialects.messages.chat import NAMES
+from baton_serve.router.dialects.messages.translation import MessageTranslation
+from baton_serve.router.dialects.stream import MAX_SILENT, SIGN_OF_LIFE, DialectStream
 from tests.kits.dialects.chats import (
     THOUGHT_TEXT_AND_CALLS,
     calls,

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from core.protocol.errors import ApiError
-from router.dialects import open_object
-from router.dialects.messages.counting import CountTranslation
-from router.dialects.messages.errors import error_body
-from router.dialects.messages.translation import MessageTranslation
+from baton_serve.core.protocol.errors import ApiError
+from baton_serve.router.dialects import open_object
+from baton_serve.router.dialects.messages.counting import CountTranslation
+from baton_serve.router.dialects.messages.errors import error_body
+from baton_serve.router.dialects.messages.translation import MessageTranslation
 from tests.kits.dialects.chats import whole, whole_call
 from tests.kits.strict_types import count_of, message_of
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from core.protocol.errors import BadRequestError, RateLimitError
-from router.dialects.names import Names
+from baton_serve.core.protocol.errors import BadRequestError, RateLimitError
+from baton_serve.router.dialects.names import Names
 
 NAMES = Names({"messages": "input", "a.b": "x", "a": "y.z"})
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from core.protocol.errors import ApiError
-from router.dialects.messages import blocks
-from router.dialects.messages.translation import MessageTranslation
-from router.dialects.responses import calls, items
-from router.dialects.responses.translation import ResponseTranslation
+from baton_serve.core.protocol.errors import ApiError
+from baton_serve.router.dialects.messages import blocks
+from baton_serve.router.dialects.messages.translation import MessageTranslation
+from baton_serve.router.dialects.responses import calls, items
+from baton_serve.router.dialects.responses.translation import ResponseTranslation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.protocol.errors import RateLimitError, UpstreamError
-from router.dialects.responses.translation import NAMES, ResponseTranslation
-from router.dialects.stream import DialectStream
+from baton_serve.core.protocol.errors import RateLimitError, UpstreamError
+from baton_serve.router.dialects.responses.translation import NAMES, ResponseTranslation
+from baton_serve.router.dialects.stream import DialectStream
 from tests.kits.dialects.chats import (
     CREATED,
     THOUGHT_TEXT_AND_CALLS,

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from core.protocol.errors import ApiError, BadRequestError
-from router.dialects.responses.translation import ResponseTranslation
+from baton_serve.core.protocol.errors import ApiError, BadRequestError
+from baton_serve.router.dialects.responses.translation import ResponseTranslation
 from tests.kits.dialects.chats import whole, whole_call
 from tests.kits.strict_types import response_of
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from core.protocol.errors import BadRequestError
-from core.protocol.openai.tools import MAX_TOOLS
-from router.dialects.responses.translation import NAMES, ResponseTranslation
-from router.dialects.stream import DialectStream
+from baton_serve.core.protocol.errors import BadRequestError
+from baton_serve.core.protocol.openai.tools import MAX_TOOLS
+from baton_serve.router.dialects.responses.translation import NAMES, ResponseTranslation
+from baton_serve.router.dialects.stream import DialectStream
 from tests.kits.dialects.chats import argues, calls, ends, role, whole, whole_call
 from tests.kits.strict_types import response_events, response_of
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from core.protocol.errors import UnavailableError
-from router.settings import RouterSettings
+from baton_serve.core.protocol.errors import UnavailableError
+from baton_serve.router.settings import RouterSettings
 from tests.kits.router.cluster import Cluster, eventually, make_settings
 from tests.kits.router.stub_workers import FIRST_TOKEN, Hang, Raw, Refuse, StreamThen, word
 from tests.kits.router.vllm_server import add_vllm

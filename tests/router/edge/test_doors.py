@@ -13,7 +13,7 @@ from tests.kits.router.cluster import Cluster, chat, make_settings
 if TYPE_CHECKING:
     import httpx
 
-    from router.settings import RouterSettings
+    from baton_serve.router.settings import RouterSettings
 
 REBOUND = {"host": "attacker.example:8000"}
 PAGE = "https://chat.example"

@@ -8,9 +8,9 @@ from typing import Any
 import openai
 import pytest
 
-from core.protocol.errors import BadRequestError
-from core.protocol.openai.requests import ChatRequest, CompletionRequest, validate
-from router.settings import RouterSettings
+from baton_serve.core.protocol.errors import BadRequestError
+from baton_serve.core.protocol.openai.requests import ChatRequest, CompletionRequest, validate
+from baton_serve.router.settings import RouterSettings
 from tests.kits.router.cluster import Cluster, chat, make_settings
 
 TABLE: list[tuple[dict[str, Any], str | None, str]] = [

@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.engines.baton.bodies import decode_body, prefill_body
-from router.request.bodies import ClientBody
+from baton_serve.router.engines.baton.bodies import decode_body, prefill_body
+from baton_serve.router.request.bodies import ClientBody
 
 
 @given(

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.engines import answer_body
-from router.engines.answer_body import decoded_answer
-from router.engines.baton.answer import BatonAnswer, PlainAnswer
-from router.request.client_request import ClientRequest
+from baton_serve.router.engines import answer_body
+from baton_serve.router.engines.answer_body import decoded_answer
+from baton_serve.router.engines.baton.answer import BatonAnswer, PlainAnswer
+from baton_serve.router.request.client_request import ClientRequest
 
 #: Texts, some of which look like the place where the parameters begin.
 TEXTS = st.one_of(st.text(max_size=3), st.sampled_from(['"kv_transfer_params":', "kv_transfer_params", "\\", "}}"]))

@@ -7,9 +7,9 @@ from typing import Any
 import orjson
 import pytest
 
-from router.engines.legs import PrefillLeg
-from router.engines.vllm.answer import VllmAnswer
-from router.request.client_request import ClientRequest
+from baton_serve.router.engines.legs import PrefillLeg
+from baton_serve.router.engines.vllm.answer import VllmAnswer
+from baton_serve.router.request.client_request import ClientRequest
 
 PARAMS: dict[str, Any] = {
     "do_remote_prefill": True,

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from router.engines.vllm.bodies import decode_body, prefill_body
-from router.engines.vllm.continuing import can_continue
-from router.request.bodies import ClientBody
+from baton_serve.router.engines.vllm.bodies import decode_body, prefill_body
+from baton_serve.router.engines.vllm.continuing import can_continue
+from baton_serve.router.request.bodies import ClientBody
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "temperature": 0}
 PARAMS = b'{"remote_block_ids": [[1,  2]], "x":18446744073709551615}'

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from core.net.client import http_client
-from core.net.client.http_client import HttpClient
-from router.admin.worker_view import view_worker
-from router.engines.engines import Engines
-from router.engines.vllm.engine import VllmEngine
-from router.pool import EngineKind
+from baton_serve.core.net.client import http_client
+from baton_serve.core.net.client.http_client import HttpClient
+from baton_serve.router.admin.worker_view import view_worker
+from baton_serve.router.engines.engines import Engines
+from baton_serve.router.engines.vllm.engine import VllmEngine
+from baton_serve.router.pool import EngineKind
 from tests.kits.router.cluster import Cluster, chat, eventually
 from tests.kits.router.stub_workers import Refuse, Reset
 from tests.kits.router.vllm_server import VllmServer, add_vllm
@@ -21,7 +21,7 @@ from tests.kits.router.vllm_server import VllmServer, add_vllm
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from router.vllm_leases.remote_engine import RemoteEngine
+    from baton_serve.router.vllm_leases.remote_engine import RemoteEngine
 
 
 class ScriptedLease:

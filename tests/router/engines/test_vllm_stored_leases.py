@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from core.protocol.worker import Role
-from router.engines.engines import Engines
-from router.engines.vllm.engine import StoredLeases, VllmEngine
-from router.pool import EngineKind
-from router.vllm_leases.vllm_leases import VllmLeases
+from baton_serve.core.protocol.worker import Role
+from baton_serve.router.engines.engines import Engines
+from baton_serve.router.engines.vllm.engine import StoredLeases, VllmEngine
+from baton_serve.router.pool import EngineKind
+from baton_serve.router.vllm_leases.vllm_leases import VllmLeases
 from tests.kits.router.cluster import Cluster, chat
 from tests.kits.router.stub_workers import Refuse, Reset
 from tests.kits.router.vllm_server import VllmServer, add_vllm
@@ -20,7 +20,7 @@ from tests.kits.router.vllm_server import VllmServer, add_vllm
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from core.leases.store import LeaseState
+    from baton_serve.core.leases.store import LeaseState
 
 PARAMS = {
     "do_remote_prefill": True,

@@ -7,8 +7,8 @@ from typing import Any
 import orjson
 import pytest
 
-from router.engines.vllm.tokens import VllmTokens
-from router.upstream.events import DONE_EVENT, EventTooLarge
+from baton_serve.router.engines.vllm.tokens import VllmTokens
+from baton_serve.router.upstream.events import DONE_EVENT, EventTooLarge
 
 
 def event(content: str | None = None, ids: list[int] | None = None, **choice: Any) -> bytes:

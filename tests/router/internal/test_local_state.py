@@ -7,8 +7,8 @@ from typing import Any
 
 import httpx
 
-from router.internal.admin import internal_routes
-from router.internal.app import internal_app
+from baton_serve.router.internal.admin import internal_routes
+from baton_serve.router.internal.app import internal_app
 from tests.kits.router.cluster import Cluster, chat, eventually
 from tests.kits.router.stub_workers import Hang
 

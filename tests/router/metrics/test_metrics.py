@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from core.process.log import JsonFormatter, TextFormatter
-from router.metrics.labels import MAX_VALUES, OTHER, BoundedLabel
-from router.metrics.metrics import PHASES
+from baton_serve.core.process.log import JsonFormatter, TextFormatter
+from baton_serve.router.metrics.labels import MAX_VALUES, OTHER, BoundedLabel
+from baton_serve.router.metrics.metrics import PHASES
 from tests.kits.router.cluster import Cluster, chat, eventually
 from tests.kits.router.stub_workers import Hang, Refuse
 

@@ -7,13 +7,13 @@ from typing import Any, get_args
 
 import pytest
 
-from core.protocol.openai.choices import ChoiceFields, CompletionChoiceFields
-from core.protocol.openai.hints import Hints
-from core.protocol.openai.objects import Unsupported
-from core.protocol.openai.requests import NO_EFFECT, ChatRequest, CompletionRequest, StreamOptions
-from router.dialects.messages.request import CountRequest, MessagesRequest
-from router.dialects.responses.request import ResponseRequest
-from router.request.validated import PATHS
+from baton_serve.core.protocol.openai.choices import ChoiceFields, CompletionChoiceFields
+from baton_serve.core.protocol.openai.hints import Hints
+from baton_serve.core.protocol.openai.objects import Unsupported
+from baton_serve.core.protocol.openai.requests import NO_EFFECT, ChatRequest, CompletionRequest, StreamOptions
+from baton_serve.router.dialects.messages.request import CountRequest, MessagesRequest
+from baton_serve.router.dialects.responses.request import ResponseRequest
+from baton_serve.router.request.validated import PATHS
 from tests.kits.router.cluster import Cluster
 from tests.structure.imports import ROOT
 

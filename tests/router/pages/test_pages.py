@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from baton_serve.router.pages.answers import ANSWERS
+from baton_serve.router.pages.calls import EXAMPLES
+from baton_serve.router.pages.home import PLACES
 from bench.browser import CHROMIUM, Page, browse
-from router.pages.answers import ANSWERS
-from router.pages.calls import EXAMPLES
-from router.pages.home import PLACES
 from tests.kits.router.cluster import Cluster, chat, make_settings
 
 if TYPE_CHECKING:
-    from router.settings import RouterSettings
+    from baton_serve.router.settings import RouterSettings
 
 BROWSER = {"accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
 #: All calls are listed.

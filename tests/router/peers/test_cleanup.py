@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from core.net.client.errors import CallError, ConnectError
-from core.protocol.worker import Role
-from router.peers import cleanup as cleanups
-from router.peers.cleanup import Cleanup
-from router.pool import Worker
-from router.upstream.internal_calls import InternalCalls
+from baton_serve.core.net.client.errors import CallError, ConnectError
+from baton_serve.core.protocol.worker import Role
+from baton_serve.router.peers import cleanup as cleanups
+from baton_serve.router.peers.cleanup import Cleanup
+from baton_serve.router.pool import Worker
+from baton_serve.router.upstream.internal_calls import InternalCalls
 from tests.kits.router.cluster import eventually
 
 if TYPE_CHECKING:

@@ -6,8 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.protocol.router import RouterRecord
-from router.peers.failure_detector import TABLE, DetectorEvent, DetectorState, IllegalDetectorEvent, PeerRouter
+from baton_serve.core.protocol.router import RouterRecord
+from baton_serve.router.peers.failure_detector import (
+    TABLE,
+    DetectorEvent,
+    DetectorState,
+    IllegalDetectorEvent,
+    PeerRouter,
+)
 
 RECORD = RouterRecord(router_id="a" * 12, url="http://h:1", internal_url="http://h:2")
 E, S = DetectorEvent, DetectorState

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from core.protocol.router import RouterRecord
-from router.peers import links
+from baton_serve.core.protocol.router import RouterRecord
+from baton_serve.router.peers import links
 from tests.kits.router.cluster import eventually
 from tests.kits.router.other_router import OTHER, TOKEN, OtherRouter, linked, state
 

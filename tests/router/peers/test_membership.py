@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from core.protocol.request_ids import new_request_id, new_router_id, owner_of
+from baton_serve.core.protocol.request_ids import new_request_id, new_router_id, owner_of
 from tests.kits.router.cluster import chat, make_settings
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import pytest_asyncio
 
-from core.net.client.http_client import HttpClient
-from core.protocol.router import RouterRecord
-from core.registry.announcement import ROUTERS
-from core.registry.redis_registry import RedisRegistry
-from router.peers.calls import PeerCalls
-from router.peers.links import LinkedPeers
+from baton_serve.core.net.client.http_client import HttpClient
+from baton_serve.core.protocol.router import RouterRecord
+from baton_serve.core.registry.announcement import ROUTERS
+from baton_serve.core.registry.redis_registry import RedisRegistry
+from baton_serve.router.peers.calls import PeerCalls
+from baton_serve.router.peers.links import LinkedPeers
 from tests.kits.patience import PATIENCE_S
 from tests.kits.registry import snapshot
 from tests.kits.router.process import RouterProcess

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from core.protocol.worker import Role, WorkerLoad
-from router.placement import Prompt, available
-from router.placement.least_loaded import LeastLoaded
-from router.pool import Worker
+from baton_serve.core.protocol.worker import Role, WorkerLoad
+from baton_serve.router.placement import Prompt, available
+from baton_serve.router.placement.least_loaded import LeastLoaded
+from baton_serve.router.pool import Worker
 
 PROMPT = Prompt("m", 1)
 

@@ -12,19 +12,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.protocol.worker import Role
-from router.placement import DECODE_POLICIES, PREFILL_POLICIES
-from router.placement.round_robin import RoundRobin
-from router.placement.two_choices import TwoChoices
-from router.pool import Worker
-from router.request.bodies import ClientBody
-from router.settings import RouterSettings
+from baton_serve.core.protocol.worker import Role
+from baton_serve.router.placement import DECODE_POLICIES, PREFILL_POLICIES
+from baton_serve.router.placement.round_robin import RoundRobin
+from baton_serve.router.placement.two_choices import TwoChoices
+from baton_serve.router.pool import Worker
+from baton_serve.router.request.bodies import ClientBody
+from baton_serve.router.settings import RouterSettings
 from tests.kits.router.placement import prefilled, prompt, with_blocks, worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from router.placement import OnGone
+    from baton_serve.router.placement import OnGone
 
 #: Kind and name of every policy.
 POLICIES = [*(("prefill", name) for name in PREFILL_POLICIES), *(("decode", name) for name in DECODE_POLICIES)]

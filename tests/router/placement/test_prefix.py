@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.placement.affinity import Affinity
-from router.placement.chunks import CHUNK_BYTES, MAX_BYTES, NUM_BYTES, PARTS, SIZES, chunk_hashes
-from router.placement.prefix import Prefix
-from router.placement.prefix_index import GENERATIONS, PrefixIndex
-from router.pool import WorkerPool
+from baton_serve.router.placement.affinity import Affinity
+from baton_serve.router.placement.chunks import CHUNK_BYTES, MAX_BYTES, NUM_BYTES, PARTS, SIZES, chunk_hashes
+from baton_serve.router.placement.prefix import Prefix
+from baton_serve.router.placement.prefix_index import GENERATIONS, PrefixIndex
+from baton_serve.router.pool import WorkerPool
 from tests.kits.router.placement import prefilled, prompt, worker
 
 #: Prompts over a small alphabet of chunks, so that they share beginnings; a hash is of everything before, as in life.

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.placement.prefix_tree import MAX_FORKS, PrefixTree, _Fork
+from baton_serve.router.placement.prefix_tree import MAX_FORKS, PrefixTree, _Fork
 
 #: Over a small alphabet, so that prompts share beginnings of all lengths; a hash is of everything before, as in life.
 PROMPTS = st.text("ab", min_size=1, max_size=3 * MAX_FORKS).map(

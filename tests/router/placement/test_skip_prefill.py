@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from router.placement import Prefilled, SkipPrefill, SkipPrefillRule
-from router.placement.affinity import Affinity
-from router.settings import RouterSettings
+from baton_serve.router.placement import Prefilled, SkipPrefill, SkipPrefillRule
+from baton_serve.router.placement.affinity import Affinity
+from baton_serve.router.settings import RouterSettings
 from tests.kits.router.cluster import Cluster, chat, events, make_settings, spoken
 from tests.kits.router.placement import prompt, with_blocks, worker
 from tests.kits.router.stub_workers import FIRST_TOKEN, Hang, Refuse, StreamThen, StubWorker, word

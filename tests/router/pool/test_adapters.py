@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from openai import AsyncOpenAI
 
-from core.protocol.errors import NotFoundError, UnavailableError
-from core.protocol.worker import AdapterRecord, Role, WorkerLoad, WorkerRecord, WorkerStatus
-from router.placement.prompt import Prompt
-from router.pool import WorkerPool
+from baton_serve.core.protocol.errors import NotFoundError, UnavailableError
+from baton_serve.core.protocol.worker import AdapterRecord, Role, WorkerLoad, WorkerRecord, WorkerStatus
+from baton_serve.router.placement.prompt import Prompt
+from baton_serve.router.pool import WorkerPool
 from tests.kits.router.cluster import Cluster, chat, eventually, spoken
 from tests.kits.router.stub_workers import Hang, StreamThen, StubWorker, word
 
 if TYPE_CHECKING:
-    from router.pool.candidates import Candidates
+    from baton_serve.router.pool.candidates import Candidates
 
 NUM_TOKENS = 8
 WHOLE = "".join(map(word, range(NUM_TOKENS)))

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.protocol.worker import Role
-from router.placement import available
-from router.pool import Worker, WorkerPool
-from router.pool import breaker as breakers
-from router.pool.breaker import FIRST_PAUSE_S, MAX_PAUSE_S, TABLE, Breaker, BreakerEvent, BreakerState
-from router.settings import RouterSettings
+from baton_serve.core.protocol.worker import Role
+from baton_serve.router.placement import available
+from baton_serve.router.pool import Worker, WorkerPool
+from baton_serve.router.pool import breaker as breakers
+from baton_serve.router.pool.breaker import FIRST_PAUSE_S, MAX_PAUSE_S, TABLE, Breaker, BreakerEvent, BreakerState
+from baton_serve.router.settings import RouterSettings
 from tests.kits.router.cluster import Cluster, chat, eventually, make_settings
 from tests.kits.router.stub_workers import Refuse, Reset, StreamThen
 

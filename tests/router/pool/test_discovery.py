@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
-from core.registry.announcement import WORKERS
-from core.registry.memory_registry import MemoryRegistry
-from router.pool import WorkerPool, discovery
+from baton_serve.core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
+from baton_serve.core.registry.announcement import WORKERS
+from baton_serve.core.registry.memory_registry import MemoryRegistry
+from baton_serve.router.pool import WorkerPool, discovery
 from tests.kits.router.cluster import eventually
 
 if TYPE_CHECKING:

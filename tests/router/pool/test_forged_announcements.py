@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from core.protocol.hello import worker_proof
-from core.protocol.token_keys import announcement_key, hello_key
+from baton_serve.core.protocol.hello import worker_proof
+from baton_serve.core.protocol.token_keys import announcement_key, hello_key
 from tests.kits.patience import PATIENCE_S
 from tests.kits.router.cluster import chat
 from tests.kits.router.process import Announced, RouterProcess

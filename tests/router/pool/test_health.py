@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import pytest_asyncio
 
-from core.net.client.http_client import HttpClient
-from router.pool import WorkerPool
-from router.pool import health as probes
-from router.pool.health import HealthProbes
+from baton_serve.core.net.client.http_client import HttpClient
+from baton_serve.router.pool import WorkerPool
+from baton_serve.router.pool import health as probes
+from baton_serve.router.pool.health import HealthProbes
 from tests.kits.router.cluster import eventually
 from tests.kits.router.stub_workers import StubWorker
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 import pytest_asyncio
 
-from core.net.client.http_client import HttpClient
-from core.protocol.worker import Role, WorkerLoad
-from router.pool import Worker
-from router.pool.liveness import LOOKS, Liveness
+from baton_serve.core.net.client.http_client import HttpClient
+from baton_serve.core.protocol.worker import Role, WorkerLoad
+from baton_serve.router.pool import Worker
+from baton_serve.router.pool.liveness import LOOKS, Liveness
 from tests.kits.patience import PATIENCE_S
 from tests.kits.router.stub_workers import StubWorker
 

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from core.protocol.worker import Role, WorkerLoad, WorkerStatus
-from core.protocol.worker_address import worker_address
-from router.pool import Worker, WorkerPool
-from router.pool.lost import KEEP_S, MAX_LOST, LostWorkers
+from baton_serve.core.protocol.worker import Role, WorkerLoad, WorkerStatus
+from baton_serve.core.protocol.worker_address import worker_address
+from baton_serve.router.pool import Worker, WorkerPool
+from baton_serve.router.pool.lost import KEEP_S, MAX_LOST, LostWorkers
 from tests.kits.registry import worker as announced
 
 

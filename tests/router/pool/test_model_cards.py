@@ -8,11 +8,11 @@ import msgspec
 import pytest
 from openai import AsyncOpenAI
 
-from router.pool.model_card import ModelFacts, merged
+from baton_serve.router.pool.model_card import ModelFacts, merged
 from tests.kits.router.cluster import Cluster, eventually, make_settings
 
 if TYPE_CHECKING:
-    from router.settings import RouterSettings
+    from baton_serve.router.settings import RouterSettings
 
 LOADED = 1_700_000_000
 

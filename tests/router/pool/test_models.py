@@ -11,7 +11,7 @@ from tests.kits.router.cluster import Cluster, chat, eventually, make_settings, 
 from tests.kits.router.stub_workers import Hang, StubWorker, word
 
 if TYPE_CHECKING:
-    from router.settings import RouterSettings
+    from baton_serve.router.settings import RouterSettings
 
 WHOLE = "".join(map(word, range(4)))
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from core.protocol.errors import NotFoundError, UnavailableError
-from core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
-from core.protocol.worker_address import worker_address
-from router.pool import LOAD_TTL_S, Worker, WorkerPool
-from router.pool.model_card import ModelFacts
+from baton_serve.core.protocol.errors import NotFoundError, UnavailableError
+from baton_serve.core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
+from baton_serve.core.protocol.worker_address import worker_address
+from baton_serve.router.pool import LOAD_TTL_S, Worker, WorkerPool
+from baton_serve.router.pool.model_card import ModelFacts
 
 
 def worker(name: str = "w", role: Role = Role.DECODE, **kwargs: Any) -> Worker:

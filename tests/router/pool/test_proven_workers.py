@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from core.net.client.http_client import HttpClient
-from core.protocol.hello import NONCE, new_nonce, worker_proof
-from core.protocol.token_keys import hello_key
-from router.pool import proven_workers
-from router.pool.health import HealthProbes
-from router.pool.proven_workers import ProvenWorkers
-from router.upstream.hello import WorkerHello
+from baton_serve.core.net.client.http_client import HttpClient
+from baton_serve.core.protocol.hello import NONCE, new_nonce, worker_proof
+from baton_serve.core.protocol.token_keys import hello_key
+from baton_serve.router.pool import proven_workers
+from baton_serve.router.pool.health import HealthProbes
+from baton_serve.router.pool.proven_workers import ProvenWorkers
+from baton_serve.router.upstream.hello import WorkerHello
 from tests.kits.router.cluster import Cluster, eventually, make_settings
 from tests.kits.router.stub_workers import StubWorker
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
-    from core.protocol.hello import WorkerIdentity
-    from core.protocol.worker import WorkerStatus
-    from router.settings import RouterSettings
+    from baton_serve.core.protocol.hello import WorkerIdentity
+    from baton_serve.core.protocol.worker import WorkerStatus
+    from baton_serve.router.settings import RouterSettings
 
 TOKEN = "s3cret-internal"
 KEY = hello_key(TOKEN)

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from core.leases.memory_store import MemoryLeaseStore
-from core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
-from router.build import build_services
-from router.pool import WorkerPool
-from router.pool.missing import MissingWorkers
-from router.pool.model_card import ModelFacts
-from router.pool.readiness import Readiness, ReadyStatus
+from baton_serve.core.leases.memory_store import MemoryLeaseStore
+from baton_serve.core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
+from baton_serve.router.build import build_services
+from baton_serve.router.pool import WorkerPool
+from baton_serve.router.pool.missing import MissingWorkers
+from baton_serve.router.pool.model_card import ModelFacts
+from baton_serve.router.pool.readiness import Readiness, ReadyStatus
 from tests.kits.router.cluster import Cluster, DirectLeases, chat, eventually, make_settings
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from router.settings import RouterSettings
+    from baton_serve.router.settings import RouterSettings
 
 WAIT_S = 100.0
 

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.protocol.errors import BadRequestError
-from core.protocol.worker import WorkerLoad
-from router.placement import Ahead, Need, placeable
-from router.pool import Reservation, Worker, WorkerPool
-from router.queue.worker_queue import Waiter, WorkerQueue
+from baton_serve.core.protocol.errors import BadRequestError
+from baton_serve.core.protocol.worker import WorkerLoad
+from baton_serve.router.placement import Ahead, Need, placeable
+from baton_serve.router.pool import Reservation, Worker, WorkerPool
+from baton_serve.router.queue.worker_queue import Waiter, WorkerQueue
 from tests.kits.router.cluster import Cluster, chat, eventually
 from tests.kits.router.placement import with_blocks, worker
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
-from router.pool import Worker, WorkerPool
-from router.queue.lease_limit import LeaseLimit
+from baton_serve.core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
+from baton_serve.router.pool import Worker, WorkerPool
+from baton_serve.router.queue.lease_limit import LeaseLimit
 from tests.kits.router.cluster import Cluster, chat, eventually, make_settings
 from tests.kits.router.stub_workers import Hang
 
 if TYPE_CHECKING:
-    from router.settings import RouterSettings
+    from baton_serve.router.settings import RouterSettings
 
 BLOCK = 16
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.queue.retry_budget import WINDOW_S, RetryBudget
+from baton_serve.router.queue.retry_budget import WINDOW_S, RetryBudget
 
 
 def taken(budget: RetryBudget, now_s: float, wanted: int = 1000) -> int:

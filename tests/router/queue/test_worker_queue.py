@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.protocol.worker import Role
-from router.placement import Ahead
-from router.pool import Reservation, Worker
-from router.queue.worker_queue import MOST_IN_A_TURN, WorkerQueue
+from baton_serve.core.protocol.worker import Role
+from baton_serve.router.placement import Ahead
+from baton_serve.router.pool import Reservation, Worker
+from baton_serve.router.queue.worker_queue import MOST_IN_A_TURN, WorkerQueue
 
 
 def worker(name: str = "w", role: Role = Role.DECODE, **kwargs: Any) -> Worker:

@@ -14,22 +14,22 @@ from typing import TYPE_CHECKING
 import pytest
 import redis
 
-from core.leases.in_redis.keys import leases_key
-from core.leases.in_redis.store import RedisLeaseStore
-from core.leases.memory_store import MemoryLeaseStore
-from core.leases.renewal import AlreadyTrackedError, TrackedLeases
-from core.leases.store import LeaseState, LeaseStoreError, LeaseStoreUnreachableError
-from core.process.clock import monotonic_ms
-from router.renewal import lease_client
-from router.renewal.lease_client import LeaseClient
+from baton_serve.core.leases.in_redis.keys import leases_key
+from baton_serve.core.leases.in_redis.store import RedisLeaseStore
+from baton_serve.core.leases.memory_store import MemoryLeaseStore
+from baton_serve.core.leases.renewal import AlreadyTrackedError, TrackedLeases
+from baton_serve.core.leases.store import LeaseState, LeaseStoreError, LeaseStoreUnreachableError
+from baton_serve.core.process.clock import monotonic_ms
+from baton_serve.router.renewal import lease_client
+from baton_serve.router.renewal.lease_client import LeaseClient
 from tests.kits.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
-    from baton.processes.embedded_redis import EmbeddedRedis
-    from core.leases.renewal import EngineWork
-    from core.leases.store import LeaseStatus, LeaseStore
+    from baton_serve.baton.processes.embedded_redis import EmbeddedRedis
+    from baton_serve.core.leases.renewal import EngineWork
+    from baton_serve.core.leases.store import LeaseStatus, LeaseStore
 
 ENGINE = "e0"
 
@@ -465,7 +465,7 @@ async def test_a_bug_in_one_engines_renewal_does_not_end_the_others(caplog: pyte
 
 
 async def test_a_bug_in_the_thread_itself_does_not_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("router.renewal.lease_client.RESTART_S", 0.01)
+    monkeypatch.setattr("baton_serve.router.renewal.lease_client.RESTART_S", 0.01)
     take_work, bugs = TrackedLeases.take_work, ["bug"]
 
     def buggy(self: TrackedLeases, now_ms: int) -> list[EngineWork]:

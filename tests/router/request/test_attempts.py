@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from core.protocol.errors import ApiError, UpstreamError
-from core.protocol.worker import Role
-from router.pool import Worker
-from router.queue.retry_budget import RetryBudget
-from router.request.attempts import ABORT_WAITS_S, CLEARED_AFTER_TOKENS, Attempts, Limits, Situation
-from router.request.failure_table import (
+from baton_serve.core.protocol.errors import ApiError, UpstreamError
+from baton_serve.core.protocol.worker import Role
+from baton_serve.router.pool import Worker
+from baton_serve.router.queue.retry_budget import RetryBudget
+from baton_serve.router.request.attempts import ABORT_WAITS_S, CLEARED_AFTER_TOKENS, Attempts, Limits, Situation
+from baton_serve.router.request.failure_table import (
     ROWS,
     TABLE,
     CountsAs,

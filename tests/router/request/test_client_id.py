@@ -10,10 +10,10 @@ import pytest
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from core.process.log import FACTS
-from router.request.client_id import client_id
-from router.settings import RouterSettings
-from router.tracing.provider import Tracing
+from baton_serve.core.process.log import FACTS
+from baton_serve.router.request.client_id import client_id
+from baton_serve.router.settings import RouterSettings
+from baton_serve.router.tracing.provider import Tracing
 from tests.kits.router.cluster import Cluster, chat, eventually, make_settings
 from tests.kits.router.stub_workers import Hang
 

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.protocol.errors import UpstreamError
-from router.dashboard.live import LiveSnapshots
-from router.dashboard.recorder import HistoryRecorder
-from router.dashboard.share import MAX_ENDED, RouterShare
-from router.dashboard.snapshot import _ended
-from router.request.ended import MAX_ERROR_CHARS, MAX_TEXT_CHARS, EndedRequest, EndedRequests, ended_request
-from router.request.facts import RequestFacts
-from router.request.states import State
+from baton_serve.core.protocol.errors import UpstreamError
+from baton_serve.router.dashboard.live import LiveSnapshots
+from baton_serve.router.dashboard.recorder import HistoryRecorder
+from baton_serve.router.dashboard.share import MAX_ENDED, RouterShare
+from baton_serve.router.dashboard.snapshot import _ended
+from baton_serve.router.request.ended import MAX_ERROR_CHARS, MAX_TEXT_CHARS, EndedRequest, EndedRequests, ended_request
+from baton_serve.router.request.facts import RequestFacts
+from baton_serve.router.request.states import State
 from tests.kits.router.cluster import Cluster, chat, eventually
 from tests.kits.router.stub_workers import Hang, Refuse, StreamThen
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.request.prompt_text import MEDIA_BYTES, num_prompt_bytes, num_prompt_ids, prompt_text
+from baton_serve.router.request.prompt_text import MEDIA_BYTES, num_prompt_bytes, num_prompt_ids, prompt_text
 
 IMAGE = "data:image/png;base64," + "A" * 5000
 JSON = st.recursive(

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.request import sent_tokens as seen_module
-from router.request.sent_tokens import SentTokens, num_shown
-from router.upstream.events import END, EventTooLarge
+from baton_serve.router.request import sent_tokens as seen_module
+from baton_serve.router.request.sent_tokens import SentTokens, num_shown
+from baton_serve.router.upstream.events import END, EventTooLarge
 from tests.kits.router.cluster import Cluster, chat, eventually, spoken
 from tests.kits.router.stub_workers import FIRST_TOKEN, Raw, Refuse, word
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from router.settings import RouterSettings
+from baton_serve.router.settings import RouterSettings
 from tests.kits.router.cluster import Cluster, chat, events, eventually, make_settings, spoken
 from tests.kits.router.stub_workers import FIRST_TOKEN, Hang, Raw, Refuse, Reset, StreamThen, StubWorker, word
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.protocol.errors import BadRequestError
-from router.queue.drain_rate import MAX_WAIT_S, MEMORY_S, MIN_WAIT_S, DrainRate
-from router.queue.priorities import PriorityClasses, granted
-from router.settings import RouterSettings
+from baton_serve.core.protocol.errors import BadRequestError
+from baton_serve.router.queue.drain_rate import MAX_WAIT_S, MEMORY_S, MIN_WAIT_S, DrainRate
+from baton_serve.router.queue.priorities import PriorityClasses, granted
+from baton_serve.router.settings import RouterSettings
 from tests.kits.router.cluster import Cluster, chat, eventually, make_settings
 from tests.kits.router.stub_workers import Hang
 

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from core.leases.store import LeaseState
-from router.request.choices.shared_prefill import SharedPrefill
-from router.request.states import State
+from baton_serve.core.leases.store import LeaseState
+from baton_serve.router.request.choices.shared_prefill import SharedPrefill
+from baton_serve.router.request.states import State
 from tests.kits.router.cluster import Cluster, chat, events, eventually, make_settings
 from tests.kits.router.stub_workers import Hang, Refuse, Reset, StreamThen, StubWorker, word
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from router.settings import RouterSettings
+    from baton_serve.router.settings import RouterSettings
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 PATHS = pytest.mark.parametrize("path", [CHAT, TEXT])

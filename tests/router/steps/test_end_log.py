@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from core.process.log import JsonFormatter, TextFormatter
-from router.settings import RouterSettings
+from baton_serve.core.process.log import JsonFormatter, TextFormatter
+from baton_serve.router.settings import RouterSettings
 from tests.kits.router.cluster import Cluster, chat, eventually, make_settings
 from tests.kits.router.stub_workers import Raw, Refuse, Reset
 

@@ -13,7 +13,7 @@ from tests.kits.router.cluster import Cluster, chat, events, eventually, make_se
 from tests.kits.router.stub_workers import Raw, Refuse, word
 
 if TYPE_CHECKING:
-    from router.settings import RouterSettings
+    from baton_serve.router.settings import RouterSettings
 
 WHOLE = "".join(map(word, range(4)))
 #: By default, of one leg.

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from core.leases.store import LeaseState
-from core.net.client.answer import HttpAnswer
-from core.net.client.http_client import STALE_S
-from core.protocol.worker import WorkerLoad
-from router import pool as workers
-from router.pool.breaker import BreakerState
-from router.pool.liveness import LOOKS
-from router.settings import RouterSettings
+from baton_serve.core.leases.store import LeaseState
+from baton_serve.core.net.client.answer import HttpAnswer
+from baton_serve.core.net.client.http_client import STALE_S
+from baton_serve.core.protocol.worker import WorkerLoad
+from baton_serve.router import pool as workers
+from baton_serve.router.pool.breaker import BreakerState
+from baton_serve.router.pool.liveness import LOOKS
+from baton_serve.router.settings import RouterSettings
 from tests.kits.router.cluster import Cluster, chat, events, eventually, make_settings, spoken
 from tests.kits.router.stub_workers import FIRST_TOKEN, Hang, Refuse, Reset, StreamThen, StubWorker, word
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from router.pool.breaker import BreakerState
-from router.settings import RouterSettings
-from router.upstream.events import END, EventCutter, EventTooLarge
+from baton_serve.router.pool.breaker import BreakerState
+from baton_serve.router.settings import RouterSettings
+from baton_serve.router.upstream.events import END, EventCutter, EventTooLarge
 from tests.kits.router.cluster import Cluster, chat, events, make_settings, spoken
 from tests.kits.router.stub_workers import Raw, word
 

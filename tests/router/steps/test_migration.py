@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from core.net.client.errors import ConnectError
-from core.process.log import FACTS
-from router.request.attempts import CLEARED_AFTER_TOKENS
-from router.request.failure_table import Failure
-from router.settings import RouterSettings
-from router.steps.failures import failure_of
+from baton_serve.core.net.client.errors import ConnectError
+from baton_serve.core.process.log import FACTS
+from baton_serve.router.request.attempts import CLEARED_AFTER_TOKENS
+from baton_serve.router.request.failure_table import Failure
+from baton_serve.router.settings import RouterSettings
+from baton_serve.router.steps.failures import failure_of
 from tests.kits.router.cluster import Cluster, chat, events, eventually, make_settings, spoken
 from tests.kits.router.stub_workers import FIRST_TOKEN, Hang, Raw, Refuse, Reset, StreamThen, StubWorker, word
 

@@ -12,8 +12,8 @@ from tests.kits.router.cluster import chat, make_settings, spoken
 from tests.kits.router.stub_workers import Refuse, Reset, StreamThen, word
 
 if TYPE_CHECKING:
-    from router.pool import Worker
-    from router.settings import RouterSettings
+    from baton_serve.router.pool import Worker
+    from baton_serve.router.settings import RouterSettings
     from tests.kits.router.cluster import Cluster
     from tests.kits.router.stub_workers import StubWorker
 

@@ -14,15 +14,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.net.client.errors import ConnectionLost
-from router.metrics.metrics import Metrics
-from router.request import reply
-from router.request.sent_tokens import SentTokens
-from router.settings import RouterSettings
-from router.steps import relay
-from router.steps.failures import StreamBroken
-from router.upstream import events as stream_events
-from router.upstream.worker_errors import error_event
+from baton_serve.core.net.client.errors import ConnectionLost
+from baton_serve.router.metrics.metrics import Metrics
+from baton_serve.router.request import reply
+from baton_serve.router.request.sent_tokens import SentTokens
+from baton_serve.router.settings import RouterSettings
+from baton_serve.router.steps import relay
+from baton_serve.router.steps.failures import StreamBroken
+from baton_serve.router.upstream import events as stream_events
+from baton_serve.router.upstream.worker_errors import error_event
 from tests.kits.router.cluster import Cluster, chat, events, eventually, make_settings, spoken
 from tests.kits.router.stub_workers import Raw, StubWorker, word
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from core.protocol.errors import ApiError
-from router.steps.failures import ClientGone
+from baton_serve.core.protocol.errors import ApiError
+from baton_serve.router.steps.failures import ClientGone
 from tests.kits.router.cluster import chat
 
 if TYPE_CHECKING:

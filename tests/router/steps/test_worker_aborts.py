@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from core.protocol.router import REFUSE_GONE_S, TELL_GONE_S
-from router.request import attempts
+from baton_serve.core.protocol.router import REFUSE_GONE_S, TELL_GONE_S
+from baton_serve.router.request import attempts
 from tests.kits.router.cluster import Cluster, chat, events, eventually, make_settings, spoken
 from tests.kits.router.stub_workers import Refuse, StreamThen, StubWorker, word
 
 if TYPE_CHECKING:
-    from router.settings import RouterSettings
+    from baton_serve.router.settings import RouterSettings
 
 WHOLE = "".join(map(word, range(4)))
 REFUSED = Refuse(499, {"error": {"message": "it was aborted", "type": "request_cancelled", "code": "aborted"}})

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from router.upstream.content import has_content
+from baton_serve.router.upstream.content import has_content
 
 
 def chunk(**choice: Any) -> bytes:

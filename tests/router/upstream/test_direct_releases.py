@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from core.protocol.leases_at_p import MAX_LEASES
-from router.upstream.direct_releases import DirectReleases
+from baton_serve.core.protocol.leases_at_p import MAX_LEASES
+from baton_serve.router.upstream.direct_releases import DirectReleases
 from tests.kits.router.cluster import eventually
 
 if TYPE_CHECKING:

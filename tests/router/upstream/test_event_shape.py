@@ -9,10 +9,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from router.request.sent_tokens import num_shown
-from router.upstream.event_shape import EventShape
-from router.upstream.events import EventCutter
-from router.upstream.worker_errors import LOOKS_FAILED
+from baton_serve.router.request.sent_tokens import num_shown
+from baton_serve.router.upstream.event_shape import EventShape
+from baton_serve.router.upstream.events import EventCutter
+from baton_serve.router.upstream.worker_errors import LOOKS_FAILED
 
 #: What an event, or something that looks like one, may be made of.
 PARTS = [

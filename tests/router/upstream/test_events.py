@@ -8,10 +8,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from router.request.sent_tokens import num_shown
-from router.upstream.content import has_content
-from router.upstream.event_shape import EventShape
-from router.upstream.events import BOM, END, EventCutter, data_of, ends_with_done, is_done, with_data
+from baton_serve.router.request.sent_tokens import num_shown
+from baton_serve.router.upstream.content import has_content
+from baton_serve.router.upstream.event_shape import EventShape
+from baton_serve.router.upstream.events import BOM, END, EventCutter, data_of, ends_with_done, is_done, with_data
 
 LINES = st.sampled_from(
     [

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from core.protocol.hello import worker_proof
-from core.protocol.token_keys import hello_key
+from baton_serve.core.protocol.hello import worker_proof
+from baton_serve.core.protocol.token_keys import hello_key
 from tests.kits.router.cluster import make_settings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from router.settings import RouterSettings
+    from baton_serve.router.settings import RouterSettings
     from tests.kits.router.cluster import Cluster
 
 TOKEN = "s3cret-internal"

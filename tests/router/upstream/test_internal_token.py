@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from router.settings import RouterSettings
+from baton_serve.router.settings import RouterSettings
 from tests.kits.router.cluster import Cluster, chat, make_settings
 from tests.kits.router.stub_workers import StubWorker
 

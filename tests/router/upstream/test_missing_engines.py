@@ -9,9 +9,9 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from core.protocol.id_syntax import MAX_ID_CHARS
-from core.protocol.leases_at_p import Held
-from router.upstream import internal_calls, missing_engines
+from baton_serve.core.protocol.id_syntax import MAX_ID_CHARS
+from baton_serve.core.protocol.leases_at_p import Held
+from baton_serve.router.upstream import internal_calls, missing_engines
 from tests.kits.router.cluster import chat, eventually
 from tests.kits.router.stub_workers import Hang
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import httpx
 
-    from router.pool import Worker
+    from baton_serve.router.pool import Worker
     from tests.kits.router.cluster import Cluster
     from tests.kits.router.stub_workers import StubWorker
 

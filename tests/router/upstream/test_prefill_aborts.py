@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from core.net.client.errors import ConnectError
-from core.protocol.hello import worker_proof
-from core.protocol.token_keys import hello_key
-from core.protocol.worker import Role
-from router.pool import Worker
-from router.settings import RouterSettings
-from router.upstream import prefill_aborts
-from router.upstream.internal_calls import InternalCalls
-from router.upstream.prefill_aborts import PrefillAborts
+from baton_serve.core.net.client.errors import ConnectError
+from baton_serve.core.protocol.hello import worker_proof
+from baton_serve.core.protocol.token_keys import hello_key
+from baton_serve.core.protocol.worker import Role
+from baton_serve.router.pool import Worker
+from baton_serve.router.settings import RouterSettings
+from baton_serve.router.upstream import prefill_aborts
+from baton_serve.router.upstream.internal_calls import InternalCalls
+from baton_serve.router.upstream.prefill_aborts import PrefillAborts
 from tests.kits.router.cluster import Cluster, chat, eventually, make_settings
 from tests.kits.router.stub_workers import HalfAnswer, Hang, StubWorker
 

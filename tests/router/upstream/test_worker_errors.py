@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from router.upstream.worker_errors import error_event, from_worker, may_try_another
+from baton_serve.router.upstream.worker_errors import error_event, from_worker, may_try_another
 
 
 def test_engines_errors_keep_their_fields() -> None:

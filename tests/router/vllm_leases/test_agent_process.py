@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from core.leases.store import LeaseState
-from router.vllm_leases.agent.messages import (
+from baton_serve.core.leases.store import LeaseState
+from baton_serve.router.vllm_leases.agent.messages import (
     AgentReady,
     Connect,
     Connected,
@@ -21,10 +21,10 @@ from router.vllm_leases.agent.messages import (
     Notify,
     Started,
 )
-from router.vllm_leases.agent_process import AgentProcess
-from router.vllm_leases.remote_engine import RemoteEngine
-from router.vllm_leases.side_channel_facts import SideChannelError, SideChannelReason
-from router.vllm_leases.vllm_leases import VllmLeases
+from baton_serve.router.vllm_leases.agent_process import AgentProcess
+from baton_serve.router.vllm_leases.remote_engine import RemoteEngine
+from baton_serve.router.vllm_leases.side_channel_facts import SideChannelError, SideChannelReason
+from baton_serve.router.vllm_leases.vllm_leases import VllmLeases
 from tests.kits.orphan import ends_with_parent
 from tests.kits.patience import PATIENCE_S
 from tests.kits.vllm.prefill_worker import prefill_worker
@@ -32,7 +32,7 @@ from tests.kits.vllm.prefill_worker import prefill_worker
 #: Starts an agent's process, says its id, and waits to be killed.
 PARENT = """
 import asyncio
-from router.vllm_leases.agent_process import AgentProcess
+from baton_serve.router.vllm_leases.agent_process import AgentProcess
 
 async def main():
     started = asyncio.Event()

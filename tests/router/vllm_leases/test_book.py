@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.vllm_leases.book import DELIVERY_MS, AlreadyHeldError, Batch, LeaseBook
+from baton_serve.router.vllm_leases.book import DELIVERY_MS, AlreadyHeldError, Batch, LeaseBook
 
 E, L = "engine", "lease"
 #: A lease of six seconds: P adds four with each renewal.

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from router.vllm_leases.agent.main import Commands
-from router.vllm_leases.agent.messages import Connect, Connected, Queried, Query
-from router.vllm_leases.remote_engine import RemoteEngine
-from router.vllm_leases.side_channel_facts import SideChannelReason
+from baton_serve.router.vllm_leases.agent.main import Commands
+from baton_serve.router.vllm_leases.agent.messages import Connect, Connected, Queried, Query
+from baton_serve.router.vllm_leases.remote_engine import RemoteEngine
+from baton_serve.router.vllm_leases.side_channel_facts import SideChannelReason
 from tests.kits.patience import PATIENCE_S
 
 if TYPE_CHECKING:
-    from router.vllm_leases.agent.messages import FromAgent, ToAgent
+    from baton_serve.router.vllm_leases.agent.messages import FromAgent, ToAgent
 
 WHERE = RemoteEngine(engine_id="e1", host="127.0.0.1", port=5600)
 
@@ -52,5 +52,5 @@ async def test_a_bug_is_an_answer() -> None:
 
 
 async def test_an_engine_whose_ranks_never_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("router.vllm_leases.agent.main.CONNECT_S", 0.01)
+    monkeypatch.setattr("baton_serve.router.vllm_leases.agent.main.CONNECT_S", 0.01)
     assert await answer(Connect(WHERE), Endless()) == Connected("e1", 0, "its ranks do not answer within 0.01 s")

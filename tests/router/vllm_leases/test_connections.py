@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from router.vllm_leases.connections import FIRST_PAUSE_MS, IDLE_MS, LONGEST_PAUSE_MS, Connections
-from router.vllm_leases.remote_engine import MAX_RANKS, RemoteEngine
+from baton_serve.router.vllm_leases.connections import FIRST_PAUSE_MS, IDLE_MS, LONGEST_PAUSE_MS, Connections
+from baton_serve.router.vllm_leases.remote_engine import MAX_RANKS, RemoteEngine
 
 A = RemoteEngine(engine_id="a", host="127.0.0.1", port=5600)
 A_OF_TWO = RemoteEngine(engine_id="a", host="127.0.0.1", port=5600, tp_size=2)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from core.protocol.id_syntax import MAX_ID_CHARS
-from router.vllm_leases.notices import MAX_NOTICE_BYTES, release, renewals
+from baton_serve.core.protocol.id_syntax import MAX_ID_CHARS
+from baton_serve.router.vllm_leases.notices import MAX_NOTICE_BYTES, release, renewals
 from tests.kits.vllm.notifications import Read, Renewed, read_notification
 
 #: What request ids of vLLM look like, and all else that a notification carries unharmed.

@@ -14,13 +14,13 @@ import zmq
 import zmq.asyncio
 from msgspec.structs import replace
 
-from core.process.task_end import end_task
-from core.protocol.token_keys import vllm_handshake_key
-from router.vllm_leases.agent.side_channel import SideChannels
-from router.vllm_leases.remote_engine import RemoteEngine
-from router.vllm_leases.side_channel_facts import SideChannelError, SideChannelReason
+from baton_serve.core.process.task_end import end_task
+from baton_serve.core.protocol.token_keys import vllm_handshake_key
+from baton_serve.router.vllm_leases.agent.side_channel import SideChannels
+from baton_serve.router.vllm_leases.remote_engine import RemoteEngine
+from baton_serve.router.vllm_leases.side_channel_facts import SideChannelError, SideChannelReason
+from baton_serve.workers.vllm.handshakes import HandshakeServer
 from tests.kits.patience import PATIENCE_S
-from workers.vllm.handshakes import HandshakeServer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator

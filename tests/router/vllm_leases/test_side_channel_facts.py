@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.vllm_leases.side_channel_facts import (
+from baton_serve.router.vllm_leases.side_channel_facts import (
     SideChannelError,
     SideChannelFacts,
     SideChannelReason,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from router.vllm_leases.remote_engine import RemoteEngine
-from router.vllm_leases.standstills import GAP_MS, READ_MS, TICK_MS, Standstills
-from router.vllm_leases.vllm_leases import VllmLeases
+from baton_serve.router.vllm_leases.remote_engine import RemoteEngine
+from baton_serve.router.vllm_leases.standstills import GAP_MS, READ_MS, TICK_MS, Standstills
+from baton_serve.router.vllm_leases.vllm_leases import VllmLeases
 
 
 def ticking(until_ms: int, standstills: Standstills | None = None, from_ms: int = 0) -> Standstills:

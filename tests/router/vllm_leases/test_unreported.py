@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from router.vllm_leases.unreported import SURE_MS, Unreported
+from baton_serve.router.vllm_leases.unreported import SURE_MS, Unreported
 
 LIMIT_MS = 5000
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from core.leases.store import LeaseState
-from router.vllm_leases.book import AlreadyHeldError
-from router.vllm_leases.vllm_leases import VllmLeases
+from baton_serve.core.leases.store import LeaseState
+from baton_serve.router.vllm_leases.book import AlreadyHeldError
+from baton_serve.router.vllm_leases.vllm_leases import VllmLeases
 from tests.kits.patience import PATIENCE_S
 from tests.kits.router.cluster import eventually
 from tests.kits.vllm.prefill_worker import PrefillWorker, prefill_worker
@@ -21,7 +21,7 @@ from tests.kits.vllm.prefill_worker import PrefillWorker, prefill_worker
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from core.leases.store import LeaseState as State
+    from baton_serve.core.leases.store import LeaseState as State
 
 #: The shortest that a setting allows: two seconds are added by each renewal, of which there are two in a second.
 SHORT_S = 3
@@ -218,7 +218,7 @@ async def test_an_agent_that_hangs_is_replaced() -> None:
 async def test_an_agent_that_hangs_before_it_is_ready_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     async with prefill_worker() as worker, leases_of(60) as leases:
         with monkeypatch.context() as brief:
-            brief.setattr("router.vllm_leases.vllm_leases.START_LIMIT_MS", 10)
+            brief.setattr("baton_serve.router.vllm_leases.vllm_leases.START_LIMIT_MS", 10)
             leases.meet(worker.where)
             await eventually(lambda: leases.agent_pid is not None)
             assert leases.agent_pid is not None
@@ -234,7 +234,7 @@ async def test_an_agent_that_hangs_before_an_engine_is_connected_is_replaced(mon
         assert leases.agent_pid is not None
         os.kill(leases.agent_pid, signal.SIGSTOP)
         with monkeypatch.context() as brief:
-            brief.setattr("router.vllm_leases.vllm_leases.ANSWER_LIMIT_MS", 10)
+            brief.setattr("baton_serve.router.vllm_leases.vllm_leases.ANSWER_LIMIT_MS", 10)
             leases.meet(worker.where)
             await asyncio.sleep(0.05)  # a turn of the event loop
         await eventually(lambda: leases.counters()["agent_restarted"] == 1)

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from router.vllm_leases.book import LeaseBook
-from router.vllm_leases.unreported import Unreported
+from baton_serve.router.vllm_leases.book import LeaseBook
+from baton_serve.router.vllm_leases.unreported import Unreported
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from router.vllm_leases.book import Batch
+    from baton_serve.router.vllm_leases.book import Batch
 
 E = "engine"
 FEW, MANY = 50, 5000

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest_asyncio
 
-from core.net.client.http_client import HttpClient
-from router.pool import WorkerPool
-from router.vllm_workers.watchers import VllmWorkers
+from baton_serve.core.net.client.http_client import HttpClient
+from baton_serve.router.pool import WorkerPool
+from baton_serve.router.vllm_workers.watchers import VllmWorkers
 from tests.kits.router.stub_vllm import ScriptedSideChannels, StubVllm
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from router.pool import Worker
+    from baton_serve.router.pool import Worker
 
 
 class Watched:

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from core.protocol.worker import Role, WorkerLoad
-from router.pool import EngineKind
-from router.pool.lost import LostWorkers
-from router.vllm_workers.announced import AnnouncedServers
+from baton_serve.core.protocol.worker import Role, WorkerLoad
+from baton_serve.router.pool import EngineKind
+from baton_serve.router.pool.lost import LostWorkers
+from baton_serve.router.vllm_workers.announced import AnnouncedServers
 from tests.kits.registry import vllm_server
 from tests.kits.router.cluster import eventually
 
 if TYPE_CHECKING:
-    from core.protocol.vllm_server import VllmStatus
-    from router.pool import Worker
+    from baton_serve.core.protocol.vllm_server import VllmStatus
+    from baton_serve.router.pool import Worker
     from tests.kits.router.stub_vllm import StubVllm
     from tests.router.vllm_workers.conftest import Watched
 

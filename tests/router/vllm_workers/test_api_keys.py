@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from pydantic import SecretStr, ValidationError
 
-from router.settings import RouterSettings
-from router.vllm_workers.api_keys import VllmKeys
+from baton_serve.router.settings import RouterSettings
+from baton_serve.router.vllm_workers.api_keys import VllmKeys
 from tests.kits.router.cluster import Cluster, chat, eventually, make_settings
 from tests.kits.router.stub_workers import Refuse
 from tests.kits.router.vllm_server import add_vllm

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.vllm_workers.load import MAX_LINE_BYTES, MAX_PAGE_BYTES, read_load
+from baton_serve.router.vllm_workers.load import MAX_LINE_BYTES, MAX_PAGE_BYTES, read_load
 from tests.kits.router.stub_vllm import Numbers
 
 

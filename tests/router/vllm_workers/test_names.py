@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from router.vllm_workers.names import of_one_family, resolve
+from baton_serve.router.vllm_workers.names import of_one_family, resolve
 from tests.kits.router.cluster import eventually
 
 if TYPE_CHECKING:

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from core.protocol.errors import ApiError
-from router.pool.health import MAX_MODELS
-from router.pool.model_card import ModelFacts
-from router.vllm_leases.remote_engine import RemoteEngine
-from router.vllm_leases.side_channel_facts import SideChannelReason
-from router.vllm_workers.watcher import ROUNDS
+from baton_serve.core.protocol.errors import ApiError
+from baton_serve.router.pool.health import MAX_MODELS
+from baton_serve.router.pool.model_card import ModelFacts
+from baton_serve.router.vllm_leases.remote_engine import RemoteEngine
+from baton_serve.router.vllm_leases.side_channel_facts import SideChannelReason
+from baton_serve.router.vllm_workers.watcher import ROUNDS
 from tests.kits.router.cluster import eventually
 
 if TYPE_CHECKING:
-    from router.pool import Worker
+    from baton_serve.router.pool import Worker
     from tests.router.vllm_workers.conftest import Watched
 
 
@@ -384,7 +384,7 @@ async def test_a_side_channel_of_another_version_is_paired_with_nothing(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its hand-offs may be of another format as well, and have no lease."""
-    monkeypatch.setattr("router.vllm_workers.side_channel.FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr("baton_serve.router.vllm_workers.side_channel.FIRST_PAUSE_S", 0.0)
     watched.channels.reason = SideChannelReason.OTHER_VERSION
     p, d = await watched.pair()
     for server in watched.servers:
@@ -406,7 +406,7 @@ async def test_a_side_channel_of_another_version_is_paired_with_nothing(
 
 
 async def test_a_side_channel_is_asked_again(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("router.vllm_workers.side_channel.FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr("baton_serve.router.vllm_workers.side_channel.FIRST_PAUSE_S", 0.0)
     server = await watched.server()
     server.models["tuned"] = ("/lora", "tiny")
     watched.channels.errors[server.port] = "it is silent"

@@ -10,10 +10,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from baton_serve.workers.engine.blocks.block_hash import NO_PARENT, first_parent, hash_blocks
+from baton_serve.workers.engine.blocks.block_pool import BlockPool
+from baton_serve.workers.engine.errors import LedgerError, OutOfBlocksError
 from tests.kits.engine.blocks import is_writable
-from workers.engine.blocks.block_hash import NO_PARENT, first_parent, hash_blocks
-from workers.engine.blocks.block_pool import BlockPool
-from workers.engine.errors import LedgerError, OutOfBlocksError
 
 SIZE = 4
 

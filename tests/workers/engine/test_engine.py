@@ -9,12 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from core.protocol.router import REFUSE_GONE_S
-from core.protocol.steps import CancelRead, RankFailed, Read, ReadResult, Step, StepResult, ToRank
-from tests.kits.engine.fake_rank import FakeRank
-from tests.kits.engine.requests import VOCAB, config, expected, params_of, remote_request, request
-from tests.kits.patience import PATIENCE_S
-from workers.engine.api import (
+from baton_serve.core.protocol.router import REFUSE_GONE_S
+from baton_serve.core.protocol.steps import CancelRead, RankFailed, Read, ReadResult, Step, StepResult, ToRank
+from baton_serve.workers.engine.api import (
     AbortedError,
     DrainingError,
     EngineDeadError,
@@ -25,15 +22,18 @@ from workers.engine.api import (
     ReadFailedError,
     TokenOutput,
 )
-from workers.engine.engine import AsyncEngine
-from workers.engine.ports import EngineHooks, PeerRead, ReadFailing
-from workers.engine.tombstones import MAX_SUFFIXES, Tombstones
+from baton_serve.workers.engine.engine import AsyncEngine
+from baton_serve.workers.engine.ports import EngineHooks, PeerRead, ReadFailing
+from baton_serve.workers.engine.tombstones import MAX_SUFFIXES, Tombstones
+from tests.kits.engine.fake_rank import FakeRank
+from tests.kits.engine.requests import VOCAB, config, expected, params_of, remote_request, request
+from tests.kits.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from core.protocol.handoff import KVTransferParams
-    from workers.engine.token_stream import QueuedTokens
+    from baton_serve.core.protocol.handoff import KVTransferParams
+    from baton_serve.workers.engine.token_stream import QueuedTokens
 
 PROMPT = [1, 2, 3, 4, 5, 6]
 STEP_TIMEOUT_S = 77.0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from workers.engine.blocks.lease_index import Grant, LeaseIndex
-from workers.engine.errors import LedgerError
+from baton_serve.workers.engine.blocks.lease_index import Grant, LeaseIndex
+from baton_serve.workers.engine.errors import LedgerError
 
 
 def granted(**requests: str) -> LeaseIndex:

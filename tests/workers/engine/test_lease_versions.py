@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workers.engine.blocks.block_pool import BlockPool
+from baton_serve.workers.engine.blocks.block_pool import BlockPool
 
 
 @pytest.mark.parametrize("is_named", [True, False])

@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from core.protocol.steps import PromptScores
+from baton_serve.core.protocol.steps import PromptScores
+from baton_serve.workers.engine.api import FinishReason, PromptOutput, TokenOutput
+from baton_serve.workers.engine.errors import RankProtocolError
 from tests.kits.engine.fake_rank import score
 from tests.kits.engine.requests import expected
 from tests.kits.engine.scheduler_bench import Bench
-from workers.engine.api import FinishReason, PromptOutput, TokenOutput
-from workers.engine.errors import RankProtocolError
 
 PROMPT = [number % 7 for number in range(30)]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from core.protocol.handoff import reader_name
+from baton_serve.core.protocol.handoff import reader_name
+from baton_serve.workers.engine.api import FinishReason, HandOff, TokenOutput
+from baton_serve.workers.engine.blocks.lease_index import Grant, LeaseIndex
 from tests.kits.engine.requests import expected
 from tests.kits.engine.scheduler_bench import Bench
-from workers.engine.api import FinishReason, HandOff, TokenOutput
-from workers.engine.blocks.lease_index import Grant, LeaseIndex
 
 PROMPT = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
 

@@ -6,10 +6,8 @@ from typing import Any
 
 import pytest
 
-from core.protocol.steps import Step
-from tests.kits.engine.fake_rank import FakeRank
-from tests.kits.engine.requests import BLOCK_SIZE, VOCAB, config, expected, params, params_of, request
-from workers.engine.api import (
+from baton_serve.core.protocol.steps import Step
+from baton_serve.workers.engine.api import (
     EngineRequest,
     FinishReason,
     HandOff,
@@ -18,7 +16,9 @@ from workers.engine.api import (
     PromptTooLongError,
     TokenOutput,
 )
-from workers.engine.scheduling.scheduler import Scheduler
+from baton_serve.workers.engine.scheduling.scheduler import Scheduler
+from tests.kits.engine.fake_rank import FakeRank
+from tests.kits.engine.requests import BLOCK_SIZE, VOCAB, config, expected, params, params_of, request
 
 PROMPT = [1, 2, 3, 4, 5, 6]
 MAX_TOKENS = 9

@@ -6,10 +6,8 @@ from typing import Any
 
 import pytest
 
-from core.protocol.steps import CancelRead, Read, ReadResult, Sampled, Step, StepResult
-from tests.kits.engine.requests import VOCAB, config, expected, params, remote_request, request
-from tests.kits.engine.scheduler_bench import Bench, rows
-from workers.engine.api import (
+from baton_serve.core.protocol.steps import CancelRead, Read, ReadResult, Sampled, Step, StepResult
+from baton_serve.workers.engine.api import (
     FinishReason,
     InvalidHandOffError,
     InvalidRequestError,
@@ -17,9 +15,11 @@ from workers.engine.api import (
     QueueFullError,
     ReadFailedError,
 )
-from workers.engine.config import EngineConfig
-from workers.engine.errors import IllegalTransitionError, RankProtocolError
-from workers.engine.sequences.sequence_state import State
+from baton_serve.workers.engine.config import EngineConfig
+from baton_serve.workers.engine.errors import IllegalTransitionError, RankProtocolError
+from baton_serve.workers.engine.sequences.sequence_state import State
+from tests.kits.engine.requests import VOCAB, config, expected, params, remote_request, request
+from tests.kits.engine.scheduler_bench import Bench, rows
 
 PROMPT = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
 

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.protocol.steps import SamplingParams
-from workers.engine.api import EngineRequest
-from workers.engine.errors import IllegalTransitionError
-from workers.engine.sequences.sequence import Sequence
-from workers.engine.sequences.sequence_state import ENDED, TABLE, Event, State, next_state
-from workers.engine.sequences.wait_queue import WaitQueue
+from baton_serve.core.protocol.steps import SamplingParams
+from baton_serve.workers.engine.api import EngineRequest
+from baton_serve.workers.engine.errors import IllegalTransitionError
+from baton_serve.workers.engine.sequences.sequence import Sequence
+from baton_serve.workers.engine.sequences.sequence_state import ENDED, TABLE, Event, State, next_state
+from baton_serve.workers.engine.sequences.wait_queue import WaitQueue
 
 
 def sequence(seq_id: int, *, prompt: list[int] | None = None, priority: int = 0) -> Sequence:

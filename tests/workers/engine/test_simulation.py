@@ -19,11 +19,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from core.protocol.handoff import KVTransferParams
-from core.protocol.steps import ReadResult, SamplingParams, Step, StepResult, TransferReport
-from tests.kits.engine.fake_rank import FakeGroup, FakeRank, next_token, remote_blocks, score, values
-from tests.kits.engine.rank_sinks import KeptPeers
-from workers.engine.api import (
+from baton_serve.core.protocol.handoff import KVTransferParams
+from baton_serve.core.protocol.steps import ReadResult, SamplingParams, Step, StepResult, TransferReport
+from baton_serve.workers.engine.api import (
     EngineRequest,
     FinishReason,
     HandOff,
@@ -33,11 +31,13 @@ from workers.engine.api import (
     ReadFailedError,
     TokenOutput,
 )
-from workers.engine.config import EngineConfig
-from workers.engine.ports import ReadFailing
-from workers.engine.scheduling.scheduler import Scheduler
-from workers.engine.sequences.sequence_state import State
-from workers.rank_group.rank_facade import RankFacade
+from baton_serve.workers.engine.config import EngineConfig
+from baton_serve.workers.engine.ports import ReadFailing
+from baton_serve.workers.engine.scheduling.scheduler import Scheduler
+from baton_serve.workers.engine.sequences.sequence_state import State
+from baton_serve.workers.rank_group.rank_facade import RankFacade
+from tests.kits.engine.fake_rank import FakeGroup, FakeRank, next_token, remote_blocks, score, values
+from tests.kits.engine.rank_sinks import KeptPeers
 
 VOCAB = 5
 #: Prompts are pieces of these two, so that prefixes are often shared and often differ late.

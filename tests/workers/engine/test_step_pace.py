@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workers.engine.step_pace import MARGIN_S, NUM_STEPS, StepPace
+from baton_serve.workers.engine.step_pace import MARGIN_S, NUM_STEPS, StepPace
 
 
 def wait_s(*taken_s: float) -> float:

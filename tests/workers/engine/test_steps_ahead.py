@@ -5,12 +5,12 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from core.protocol.steps import Sampled, StepResult
+from baton_serve.core.protocol.steps import Sampled, StepResult
+from baton_serve.workers.engine.api import FinishReason, GrammarFailedError, TokenOutput
+from baton_serve.workers.engine.errors import RankProtocolError
+from baton_serve.workers.engine.sequences.sequence_state import State
 from tests.kits.engine.requests import expected
 from tests.kits.engine.scheduler_bench import Bench, rows
-from workers.engine.api import FinishReason, GrammarFailedError, TokenOutput
-from workers.engine.errors import RankProtocolError
-from workers.engine.sequences.sequence_state import State
 
 PROMPT = [1, 2, 3, 4, 5, 6]
 

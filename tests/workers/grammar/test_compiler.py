@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from core.protocol.errors import BadRequestError, RateLimitError
-from core.protocol.openai.structured import Form
-from core.protocol.steps import CompileGrammar, ForgetGrammar, GrammarCompiled, Vocabulary
+from baton_serve.core.protocol.errors import BadRequestError, RateLimitError
+from baton_serve.core.protocol.openai.structured import Form
+from baton_serve.core.protocol.steps import CompileGrammar, ForgetGrammar, GrammarCompiled, Vocabulary
+from baton_serve.workers.grammar.compiler import GrammarCompiler
+from baton_serve.workers.grammar.notation import grammar_of
+from baton_serve.workers.grammar.rank_grammars import RankGrammars
+from baton_serve.workers.grammar.trial.messages import Limits
+from baton_serve.workers.grammar.trial.turns import Turns
 from tests.kits.repetition import some_now
 from tests.kits.whole import reference
 from tests.kits.worker.forms import DEADLY, ENDLESS
 from tests.kits.worker.watched_trial import WatchedTrial
-from workers.grammar.compiler import GrammarCompiler
-from workers.grammar.notation import grammar_of
-from workers.grammar.rank_grammars import RankGrammars
-from workers.grammar.trial.messages import Limits
-from workers.grammar.trial.turns import Turns
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from core.protocol.openai.structured import Kind
-    from core.protocol.steps import ToRank
+    from baton_serve.core.protocol.openai.structured import Kind
+    from baton_serve.core.protocol.steps import ToRank
 
 EOS = frozenset({0})
 

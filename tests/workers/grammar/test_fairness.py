@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.protocol.errors import RateLimitError
-from workers.grammar.trial.fairness import FairLock, Places
+from baton_serve.core.protocol.errors import RateLimitError
+from baton_serve.workers.grammar.trial.fairness import FairLock, Places
 
 
 def flood(places: Places, client: str) -> int:

@@ -7,9 +7,9 @@ from typing import get_args
 
 import pytest
 
-from core.protocol.openai.structured import Kind
+from baton_serve.core.protocol.openai.structured import Kind
+from baton_serve.workers.grammar.notation import NotationError, grammar_of
 from tests.kits.worker.followed import follows
-from workers.grammar.notation import NotationError, grammar_of
 
 
 @pytest.mark.parametrize(

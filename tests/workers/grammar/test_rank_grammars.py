@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from core.protocol.steps import CompileGrammar, ForgetGrammar, GrammarCompiled, ToRank
-from workers.grammar.rank_grammars import HeldGrammar, RankGrammarError, RankGrammars
+from baton_serve.core.protocol.steps import CompileGrammar, ForgetGrammar, GrammarCompiled, ToRank
+from baton_serve.workers.grammar.rank_grammars import HeldGrammar, RankGrammarError, RankGrammars
 
 
 class Ranks:

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from workers.grammar.sentences import TOO_COMPLEX, in_words
+from baton_serve.workers.grammar.sentences import TOO_COMPLEX, in_words
 
 NEVER = "no answer can ever complete it"
 

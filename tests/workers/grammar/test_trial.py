@@ -10,25 +10,25 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from core.protocol.openai.structured import Form
-from core.protocol.steps import Vocabulary
+from baton_serve.core.protocol.openai.structured import Form
+from baton_serve.core.protocol.steps import Vocabulary
+from baton_serve.workers.grammar.notation import grammar_of
+from baton_serve.workers.grammar.sentences import TOO_COMPLEX
+from baton_serve.workers.grammar.trial.attempt import TOO_LONG, TOO_MUCH
+from baton_serve.workers.grammar.trial.main import UNREADABLE
+from baton_serve.workers.grammar.trial.messages import Limits, Tried
+from baton_serve.workers.grammar.trial.process import ANSWER_S, LIMITS, TrialProcess
+from baton_serve.workers.grammar.trial.turns import Turns
 from tests.kits.orphan import ends_with_parent
 from tests.kits.repetition import some_now
 from tests.kits.whole import reference
 from tests.kits.worker.forms import DEADLY, ENDLESS
 from tests.kits.worker.watched_trial import WatchedTrial
-from workers.grammar.notation import grammar_of
-from workers.grammar.sentences import TOO_COMPLEX
-from workers.grammar.trial.attempt import TOO_LONG, TOO_MUCH
-from workers.grammar.trial.main import UNREADABLE
-from workers.grammar.trial.messages import Limits, Tried
-from workers.grammar.trial.process import ANSWER_S, LIMITS, TrialProcess
-from workers.grammar.trial.turns import Turns
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from core.protocol.openai.structured import Kind
+    from baton_serve.core.protocol.openai.structured import Kind
 
 PATIENCE_S = 60.0
 SIZE = len(reference.tokenizer())
@@ -38,9 +38,9 @@ IMPATIENT = Limits(cpu_s=0.2, memory_bytes=4 << 30)
 NARROW = Limits(cpu_s=PATIENCE_S, memory_bytes=32 << 20)
 PARENT = """
 import asyncio
-from core.protocol.openai.structured import Form
-from core.protocol.steps import Vocabulary
-from workers.grammar.trial.process import TrialProcess
+from baton_serve.core.protocol.openai.structured import Form
+from baton_serve.core.protocol.steps import Vocabulary
+from baton_serve.workers.grammar.trial.process import TrialProcess
 
 async def main():
     trial = TrialProcess(5)

@@ -20,13 +20,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from core.protocol.handoff import KVTransferParams
-from core.protocol.handshake import WIRE_VERSION, Handshake, RankMetadata, Shard
-from core.protocol.steps import Connect, Connected, Disconnect
-from tests.kits.patience import PATIENCE_S
-from workers.handshake import server as handshake_server
-from workers.handshake.fetch import MAX_ANSWER_BYTES
-from workers.handshake.peer_view import (
+from baton_serve.core.protocol.handoff import KVTransferParams
+from baton_serve.core.protocol.handshake import WIRE_VERSION, Handshake, RankMetadata, Shard
+from baton_serve.core.protocol.steps import Connect, Connected, Disconnect
+from baton_serve.workers.handshake import server as handshake_server
+from baton_serve.workers.handshake.fetch import MAX_ANSWER_BYTES
+from baton_serve.workers.handshake.peer_view import (
     MAX_TOLD_CHARS,
     MAX_TOLD_ERRORS,
     PeerEngineState,
@@ -34,9 +33,10 @@ from workers.handshake.peer_view import (
     PeerView,
     summarize,
 )
-from workers.handshake.pool import HandshakeOptions, HandshakePool
-from workers.handshake.server import handshake_bytes, handshake_router
-from workers.rank_protocol.transfer_errors import MAX_MESSAGE_CHARS, HandshakeError, HandshakeReason
+from baton_serve.workers.handshake.pool import HandshakeOptions, HandshakePool
+from baton_serve.workers.handshake.server import handshake_bytes, handshake_router
+from baton_serve.workers.rank_protocol.transfer_errors import MAX_MESSAGE_CHARS, HandshakeError, HandshakeReason
+from tests.kits.patience import PATIENCE_S
 
 TOKEN = "s3cret"
 HASH = "0" * 32

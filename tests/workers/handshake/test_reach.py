@@ -15,16 +15,16 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from core.protocol.handshake import RankMetadata
-from tests.kits.patience import PATIENCE_S
-from tests.kits.transfer.handshake_server import HASH, Server, target
-from workers.handshake.fetch import (
+from baton_serve.core.protocol.handshake import RankMetadata
+from baton_serve.workers.handshake.fetch import (
     MAX_EXTRA_CONNECTIONS,
     MAX_RANKS_AT_ONCE,
     HandshakeFetcher,
 )
-from workers.handshake.resolver import MAX_ADDRESSES, Lookup, Resolver, look_up
-from workers.rank_protocol.transfer_errors import HandshakeError, HandshakeReason
+from baton_serve.workers.handshake.resolver import MAX_ADDRESSES, Lookup, Resolver, look_up
+from baton_serve.workers.rank_protocol.transfer_errors import HandshakeError, HandshakeReason
+from tests.kits.patience import PATIENCE_S
+from tests.kits.transfer.handshake_server import HASH, Server, target
 
 ROOT = Path(__file__).parents[3]
 
@@ -108,7 +108,7 @@ def test_a_name_that_hangs_holds_up_nobody_else(new_loop: Callable[[], asyncio.A
 def test_no_exit_waits_for_a_name() -> None:
     program = """
 import asyncio, threading, uvloop
-from workers.handshake.resolver import Resolver
+from baton_serve.workers.handshake.resolver import Resolver
 asked = threading.Event()
 def hang(host):
     asked.set()

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from core.net.tls import Files, InternalTls
+from baton_serve.core.net.tls import Files, InternalTls
+from baton_serve.workers.handshake.fetch import HandshakeFetcher
+from baton_serve.workers.handshake.resolver import Resolver, look_up
+from baton_serve.workers.rank_protocol.transfer_errors import HandshakeError
 from tests.kits.transfer.handshake_server import HASH, Server, target
-from workers.handshake.fetch import HandshakeFetcher
-from workers.handshake.resolver import Resolver, look_up
-from workers.rank_protocol.transfer_errors import HandshakeError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -5,10 +5,10 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from core.leases.memory_store import MemoryLeaseStore
+from baton_serve.core.leases.memory_store import MemoryLeaseStore
+from baton_serve.workers.leases.engine_leases import EngineLeases
+from baton_serve.workers.leases.keeper import LeaseKeeper
 from tests.kits.worker.front import ScriptedEngine
-from workers.leases.engine_leases import EngineLeases
-from workers.leases.keeper import LeaseKeeper
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

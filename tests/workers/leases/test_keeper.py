@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING
 import pytest
 import redis
 
-from core.leases.holder_state import DuplicateLeaseError
-from core.leases.in_redis.store import RedisLeaseStore
-from core.leases.memory_store import MemoryLeaseStore
-from core.leases.store import LeaseState, LeaseStoreError
+from baton_serve.core.leases.holder_state import DuplicateLeaseError
+from baton_serve.core.leases.in_redis.store import RedisLeaseStore
+from baton_serve.core.leases.memory_store import MemoryLeaseStore
+from baton_serve.core.leases.store import LeaseState, LeaseStoreError
+from baton_serve.workers.leases.keeper import LeaseKeeper
 from tests.kits.patience import PATIENCE_S
-from workers.leases.keeper import LeaseKeeper
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
-    from baton.processes.embedded_redis import EmbeddedRedis
-    from core.leases.store import LeaseStatus, Wakeups
+    from baton_serve.baton.processes.embedded_redis import EmbeddedRedis
+    from baton_serve.core.leases.store import LeaseStatus, Wakeups
 
 ENGINE = "e0"
 #: For leases that no test waits to expire; a quarter of it, the time between two syncs, is longer than any wait here.
@@ -102,7 +102,9 @@ async def stored(keeper: LeaseKeeper, lease_id: str) -> None:
 
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:
     """The beginnings of what the keeper wrote into the log."""
-    return [one.getMessage().partition(":")[0] for one in caplog.records if one.name == "workers.leases.keeper"]
+    return [
+        one.getMessage().partition(":")[0] for one in caplog.records if one.name == "baton_serve.workers.leases.keeper"
+    ]
 
 
 async def test_a_lease_is_held_at_once_and_the_store_has_it_soon(redis_url: str, router: RedisLeaseStore) -> None:

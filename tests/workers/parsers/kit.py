@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from workers.parsers.message_parser import MessageParser
+    from baton_serve.workers.parsers.message_parser import MessageParser
 
 TOOLS: list[dict[str, Any]] = [
     {

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from workers.parsers.families import AUTO, NONE, reasoning_family, tool_family
-from workers.parsers.message_format import MessageFormat
+from baton_serve.workers.parsers.families import AUTO, NONE, reasoning_family, tool_family
+from baton_serve.workers.parsers.message_format import MessageFormat
 
 #: Pieces of chat templates, as the models have them.
 TEMPLATES = {

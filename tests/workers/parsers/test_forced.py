@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from workers.parsers.forced_calls import grammar_of_calls
+from baton_serve.workers.parsers.forced_calls import grammar_of_calls
 
 
 @pytest.mark.parametrize("parameters", [None, {}, {"properties": {"a": {}}}, {"type": "object"}])

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from baton_serve.workers.parsers.families import NONE, REASONING, TOOL_CALLS
+from baton_serve.workers.parsers.message_format import MessageFormat
 from tests.workers.parsers.kit import CALLS, THINKS, THOUGHTS, TOOLS, Read, read_by
-from workers.parsers.families import NONE, REASONING, TOOL_CALLS
-from workers.parsers.message_format import MessageFormat
 
 NESTED = '{"a": {"b": "x}y"}, "c": [1, 2]}'
 

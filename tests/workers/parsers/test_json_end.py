@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from baton_serve.workers.parsers.families import NONE
+from baton_serve.workers.parsers.forced_calls import forced_parser
+from baton_serve.workers.parsers.json_end import JsonEnd
+from baton_serve.workers.parsers.message_format import MessageFormat
 from tests.workers.parsers.kit import CALLS, TOOLS, Read, read_by
-from workers.parsers.families import NONE
-from workers.parsers.forced_calls import forced_parser
-from workers.parsers.json_end import JsonEnd
-from workers.parsers.message_format import MessageFormat
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=4) | st.sampled_from(['"', "\\", "}", "{[", '\\"']),

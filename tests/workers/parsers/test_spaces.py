@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from baton_serve.workers.parsers.families import TOOL_CALLS
+from baton_serve.workers.parsers.message_format import MessageFormat
+from baton_serve.workers.parsers.spaces import MAX_SPACES, bounded, load
 from tests.workers.parsers.kit import CALLS, THINKS, THOUGHTS, TOOLS, read_by
-from workers.parsers.families import TOOL_CALLS
-from workers.parsers.message_format import MessageFormat
-from workers.parsers.spaces import MAX_SPACES, bounded, load
 
 if TYPE_CHECKING:
-    from workers.parsers.message_parser import MessageParser
+    from baton_serve.workers.parsers.message_parser import MessageParser
 
 NUM_SPACES = 2_000
 #: The longest mark, with as many spaces as it may have, in each of its places.

@@ -11,13 +11,13 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
-from baton.demo import MODEL_DIR
+from baton_serve.baton.demo import MODEL_DIR
+from baton_serve.workers.rank.loading.fingerprint import fingerprint
+from baton_serve.workers.rank.loading.model import load_model
+from baton_serve.workers.rank.native.support import has_tiles
+from baton_serve.workers.rank_protocol.spec import RankSpec
 from tests.kits import tiny_models
 from tests.kits.rank.driver import load
-from workers.rank.loading.fingerprint import fingerprint
-from workers.rank.loading.model import load_model
-from workers.rank.native.support import has_tiles
-from workers.rank_protocol.spec import RankSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable

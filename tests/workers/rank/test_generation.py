@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from core.protocol.steps import NewSequence, Row, SamplingParams, Step
+from baton_serve.core.protocol.steps import NewSequence, Row, SamplingParams, Step
 from tests.kits.rank.driver import Driver, Job, prompt
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from baton_serve.workers.rank.loading.model import ModelShard
     from tests.kits.rank.driver import Reference
-    from workers.rank.loading.model import ModelShard
 
     Models = Callable[..., ModelShard]
     References = Callable[[str], Reference]

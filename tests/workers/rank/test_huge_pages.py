@@ -7,8 +7,8 @@ import mmap
 
 import pytest
 
-from workers.rank.huge_pages import zeros_in_huge_pages
-from workers.transfer.mapped.shared_file import HUGE_PAGE_BYTES
+from baton_serve.workers.rank.huge_pages import zeros_in_huge_pages
+from baton_serve.workers.transfer.mapped.shared_file import HUGE_PAGE_BYTES
 
 
 @pytest.mark.parametrize("num_bytes", [1, 4096, 3 * HUGE_PAGE_BYTES + 5])

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 import torch
 
-from core.protocol.handshake import SharedMemory
+from baton_serve.core.protocol.handshake import SharedMemory
 from tests.kits.owner import first_line, owner_of
 from tests.kits.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from workers.rank.gpu.mapped_memory import GpuMemory
+    from baton_serve.workers.rank.gpu.mapped_memory import GpuMemory
 
 pytestmark = pytest.mark.gpu
 NUM_PIECES, PIECE_BYTES = 300, 48 * 1024
@@ -39,8 +39,8 @@ def shared(owner: subprocess.Popen[str]) -> SharedMemory:
 @pytest.fixture(scope="module")
 def memory() -> GpuMemory:
     pytest.importorskip("triton")
-    from workers.rank.device import use_on_this_thread
-    from workers.rank.gpu.mapped_memory import GpuMemory
+    from baton_serve.workers.rank.device import use_on_this_thread
+    from baton_serve.workers.rank.gpu.mapped_memory import GpuMemory
 
     use_on_this_thread(0)
     return GpuMemory(torch.device("cuda", 0))

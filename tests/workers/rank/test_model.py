@@ -12,24 +12,24 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM, Gemma3TextConfig, LlamaConfig
 
+from baton_serve.workers.rank.cache.kv_cache import CacheShape, KVCache, count_blocks
+from baton_serve.workers.rank.device import assign_device, choose_device, gpu_of
+from baton_serve.workers.rank.layers.linear import PackedLinear, is_available
+from baton_serve.workers.rank.layers.positions import max_positions
+from baton_serve.workers.rank.loading.config_checks import check_config, check_split
+from baton_serve.workers.rank.loading.model import load_model
+from baton_serve.workers.rank.loading.probe import own_logits, prove_equal
+from baton_serve.workers.rank_protocol.errors import CacheError, ModelLoadError, UnsupportedModelError
+from baton_serve.workers.rank_protocol.spec import RankSpec
+from baton_serve.workers.transfer.mapped.shared_file import OtherFile
 from tests.kits import tiny_models
 from tests.kits.rank.driver import load
-from workers.rank.cache.kv_cache import CacheShape, KVCache, count_blocks
-from workers.rank.device import assign_device, choose_device, gpu_of
-from workers.rank.layers.linear import PackedLinear, is_available
-from workers.rank.layers.positions import max_positions
-from workers.rank.loading.config_checks import check_config, check_split
-from workers.rank.loading.model import load_model
-from workers.rank.loading.probe import own_logits, prove_equal
-from workers.rank_protocol.errors import CacheError, ModelLoadError, UnsupportedModelError
-from workers.rank_protocol.spec import RankSpec
-from workers.transfer.mapped.shared_file import OtherFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from workers.rank.loading.model import ModelShard
+    from baton_serve.workers.rank.loading.model import ModelShard
 
 SHAPE = CacheShape(num_kv_heads=2, num_layers=3, block_size=16, head_dim=8, dtype=torch.float32)
 
@@ -65,7 +65,7 @@ def test_models_are_refused_by_name(architecture: str, reason: str, folder_of: C
     ],
 )
 def test_configs_are_refused_by_name(model_type: str, fields: dict[str, Any], reason: str) -> None:
-    from workers.rank.loading.model import _model_class
+    from baton_serve.workers.rank.loading.model import _model_class
 
     config = AutoConfig.for_model(model_type, **fields)
     with pytest.raises(UnsupportedModelError, match=reason) as caught:
@@ -213,7 +213,7 @@ def test_each_rank_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_ranks_that_would_share_a_gpu_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workers.rank.device.choose_device", torch.device)
+    monkeypatch.setattr("baton_serve.workers.rank.device.choose_device", torch.device)
     spec = RankSpec(model="m", engine_id="e", num_ranks=2, device="cuda:0")
     with pytest.raises(ModelLoadError, match=r"^2 ranks need a GPU each, and device cuda:0 is one"):
         assign_device(spec)

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from workers.rank.sampling.noise import add_gumbel, gumbel, native_bits, random_bits, stream_key
+from baton_serve.workers.rank.sampling.noise import add_gumbel, gumbel, native_bits, random_bits, stream_key
 
 CPU = torch.device("cpu")
 
@@ -65,7 +65,7 @@ def test_noise_where_no_native_program_can_write(monkeypatch: pytest.MonkeyPatch
     spread = torch.zeros(50, 2).T
     add_gumbel(spread, keys)
     assert torch.equal(spread, wanted)
-    monkeypatch.setattr("workers.rank.sampling.noise.native_bits", lambda: None)
+    monkeypatch.setattr("baton_serve.workers.rank.sampling.noise.native_bits", lambda: None)
     scores = torch.zeros(2, 50)
     add_gumbel(scores, keys)
     assert torch.equal(scores, wanted)

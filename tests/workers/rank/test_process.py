@@ -12,8 +12,8 @@ import pytest
 #: Prints the pages that 20 results of 8 MB cost once the first is free.
 PROGRAM = """
 import resource, torch
-from core.process.allocator import MAX_PIECE_BYTES, keep_memory
-from workers.rank.main import KEPT_BYTES
+from baton_serve.core.process.allocator import MAX_PIECE_BYTES, keep_memory
+from baton_serve.workers.rank.main import KEPT_BYTES
 assert keep_memory(KEPT_BYTES, MAX_PIECE_BYTES)
 torch.ones(2_000_000)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -42,7 +42,7 @@ def test_memory_that_is_free_is_not_given_back() -> None:
 def test_no_more_threads_are_asked_for_than_openmp_gives(environ: dict[str, str], given: str, wanted: int) -> None:
     """Torch's products in bfloat16 are not numbers otherwise."""
     program = (
-        "import torch\nfrom workers.rank import process\n"
+        "import torch\nfrom baton_serve.workers.rank import process\n"
         f"process.limit_threads({given})\n"
         "product = torch.ones(300, 256).bfloat16() @ torch.ones(256, 256).bfloat16()\n"
         "print(torch.get_num_threads(), bool((product == 256).all()))"

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from core.protocol.steps import SamplingParams
+from baton_serve.core.protocol.steps import SamplingParams
+from baton_serve.workers.rank.loading.layers_once import layers_once
+from baton_serve.workers.rank.runner import Runner
+from baton_serve.workers.rank.sampling import prompt_scores
 from tests.kits.rank.driver import Driver, Job, prompt
-from workers.rank.loading.layers_once import layers_once
-from workers.rank.runner import Runner
-from workers.rank.sampling import prompt_scores
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from baton_serve.workers.rank.loading.model import ModelShard
     from tests.kits.rank.driver import Reference
-    from workers.rank.loading.model import ModelShard
 
     Models = Callable[..., ModelShard]
     References = Callable[[str], Reference]

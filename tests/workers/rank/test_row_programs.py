@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
+from baton_serve.workers.rank.cache import kv_cache
+from baton_serve.workers.rank.cache.attention import register
+from baton_serve.workers.rank.cache.kv_cache import CacheShape, KVCache
+from baton_serve.workers.rank.layers.gated import GatedMLP
+from baton_serve.workers.rank.layers.linear import is_available
+from baton_serve.workers.rank.layers.norm import FastRMSNorm
+from baton_serve.workers.rank.layers.packing import pack
+from baton_serve.workers.rank.layers.rotary import RotaryAttention
+from baton_serve.workers.rank.layers.trials import Inputs, is_close
+from baton_serve.workers.rank.native import support
 from tests.kits.rank.kernels import needs_triton
 from tests.kits.rank.small_llama import llama
-from workers.rank.cache import kv_cache
-from workers.rank.cache.attention import register
-from workers.rank.cache.kv_cache import CacheShape, KVCache
-from workers.rank.layers.gated import GatedMLP
-from workers.rank.layers.linear import is_available
-from workers.rank.layers.norm import FastRMSNorm
-from workers.rank.layers.packing import pack
-from workers.rank.layers.rotary import RotaryAttention
-from workers.rank.layers.trials import Inputs, is_close
-from workers.rank.native import support
 
 if TYPE_CHECKING:
-    from workers.rank.layers.port import RowPrograms
+    from baton_serve.workers.rank.layers.port import RowPrograms
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 #: Roundings of a type by which results may differ.
@@ -40,12 +40,12 @@ def _seed() -> None:
 def programs(request: pytest.FixtureRequest, device: str) -> RowPrograms:
     if request.param == "triton":
         needs_triton(device)
-        from workers.rank.gpu.row_programs import TritonRows
+        from baton_serve.workers.rank.gpu.row_programs import TritonRows
 
         return TritonRows()
     if device != "cpu" or support.missing():
         pytest.skip("native programs are for CPUs, and Numba compiles them")
-    from workers.rank.native.row_programs import NativeRows
+    from baton_serve.workers.rank.native.row_programs import NativeRows
 
     return NativeRows()
 
@@ -101,7 +101,7 @@ def test_gate(programs: RowPrograms, size: int, dtype: torch.dtype, device: str)
 def test_store_writes_keys_and_values_and_nothing_else(head_dim: int, dtype: torch.dtype, device: str) -> None:
     """Key and value are views of one product, as an attention module makes them."""
     needs_triton(device)
-    from workers.rank.gpu.cache_writes import store
+    from baton_serve.workers.rank.gpu.cache_writes import store
 
     kv_heads, tokens, slots = 3, 5, 40
     product = torch.randn(tokens, 2 * kv_heads + 1, head_dim).to(dtype).transpose(0, 1).to(device)

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 
-from core.protocol.steps import SamplingParams
-from workers.rank.edits.row_edits import RowEdits, row_edits
-from workers.rank.sampling.sampler import sample, truncate
+from baton_serve.core.protocol.steps import SamplingParams
+from baton_serve.workers.rank.edits.row_edits import RowEdits, row_edits
+from baton_serve.workers.rank.sampling.sampler import sample, truncate
 
 VOCAB = 50
 
@@ -194,7 +194,7 @@ PENALTIES = [
 
 
 def test_penalties_are_as_defined() -> None:
-    from workers.rank.sampling.logit_edits import edit
+    from baton_serve.workers.rank.sampling.logit_edits import edit
 
     logits = logits_of(len(PENALTIES), 7, vocab=10)
     before = logits.clone()

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from core.protocol.steps import NewSequence, Row, Step
+from baton_serve.core.protocol.steps import NewSequence, Row, Step
+from baton_serve.workers.rank_protocol.errors import StepError
 from tests.kits.rank.driver import GREEDY, Driver
-from workers.rank_protocol.errors import StepError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from workers.rank.loading.model import ModelShard
+    from baton_serve.workers.rank.loading.model import ModelShard
 
 KNOWN = NewSequence(1, [5, 6, 7], [], GREEDY, [0])
 

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from core.protocol.steps import NewSequence, Row, SamplingParams, Step
-from workers.rank.adapters.adapter_set import AdapterSet
-from workers.rank.cache.kv_cache import CacheShape, KVCache
-from workers.rank.runner import Runner
-from workers.transfer.versions import VersionTable
+from baton_serve.core.protocol.steps import NewSequence, Row, SamplingParams, Step
+from baton_serve.workers.rank.adapters.adapter_set import AdapterSet
+from baton_serve.workers.rank.cache.kv_cache import CacheShape, KVCache
+from baton_serve.workers.rank.runner import Runner
+from baton_serve.workers.transfer.versions import VersionTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

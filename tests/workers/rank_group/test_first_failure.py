@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from workers.rank_group.first_failure import FirstFailure
-from workers.rank_protocol.errors import RankDeadError
+from baton_serve.workers.rank_group.first_failure import FirstFailure
+from baton_serve.workers.rank_protocol.errors import RankDeadError
 
 
 class Ends(FirstFailure):

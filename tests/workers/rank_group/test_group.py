@@ -13,21 +13,21 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec.structs import replace
 
-from core.protocol.steps import NewSequence, Row, SamplingParams, Step
+from baton_serve.core.protocol.steps import NewSequence, Row, SamplingParams, Step
+from baton_serve.workers.rank_group import group as group_module
+from baton_serve.workers.rank_group.first_failure import FirstFailure
+from baton_serve.workers.rank_group.group import RankGroup
+from baton_serve.workers.rank_group.link import STOP_GRACE_S, RankLink
+from baton_serve.workers.rank_protocol.errors import RankStartError
 from tests.kits import tiny_adapters, tiny_models
 from tests.kits.rank.driver import Driver, Job, load, prompt
 from tests.kits.rank.group_driver import ENVIRON, GroupDriver, children, gone, spec_of
-from workers.rank_group import group as group_module
-from workers.rank_group.first_failure import FirstFailure
-from workers.rank_group.group import RankGroup
-from workers.rank_group.link import STOP_GRACE_S, RankLink
-from workers.rank_protocol.errors import RankStartError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from workers.rank_protocol.spec import RankSpec
+    from baton_serve.workers.rank_protocol.spec import RankSpec
 
     Folders = Callable[[str], Path]
 

@@ -8,10 +8,10 @@ import pytest
 import torch
 from msgspec.structs import replace
 
-from core.protocol.steps import SamplingParams
+from baton_serve.core.protocol.steps import SamplingParams
+from baton_serve.workers.rank_protocol.errors import RankStartError
 from tests.kits.rank.driver import Driver, Job, load, prompt
 from tests.kits.rank.group_driver import GroupDriver, spec_of
-from workers.rank_protocol.errors import RankStartError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

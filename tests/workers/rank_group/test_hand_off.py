@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec.structs import replace
 
-from core.protocol.steps import Connect, Connected, NewSequence, Read, Row, Step, TransferReport
+from baton_serve.core.protocol.steps import Connect, Connected, NewSequence, Read, Row, Step, TransferReport
 from tests.kits.rank.driver import GREEDY, prompt
 from tests.kits.rank.group_driver import GroupDriver, spec_of
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from core.protocol.steps import FromRank, ReadResult, ToRank
+    from baton_serve.core.protocol.steps import FromRank, ReadResult, ToRank
     from tests.kits.rank.driver import Reference
 
     Folders = Callable[[str], Path]

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from workers.rank_group.launch import run_to_completion
+from baton_serve.workers.rank_group.launch import run_to_completion
 
 
 async def test_what_must_end_ends_before_the_cancellation_does() -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from core.protocol.steps import (
+from baton_serve.core.protocol.steps import (
     Connect,
     Connected,
     FromRank,
@@ -30,11 +30,11 @@ from core.protocol.steps import (
     StepResult,
     TransferReport,
 )
-from workers.rank_group.launch import SPIN_COUNT, launch
-from workers.rank_group.link import RankLink
-from workers.rank_protocol import frames
-from workers.rank_protocol.errors import FrameError, RankDeadError, RankStartError
-from workers.rank_protocol.spec import RankSpec
+from baton_serve.workers.rank_group.launch import SPIN_COUNT, launch
+from baton_serve.workers.rank_group.link import RankLink
+from baton_serve.workers.rank_protocol import frames
+from baton_serve.workers.rank_protocol.errors import FrameError, RankDeadError, RankStartError
+from baton_serve.workers.rank_protocol.spec import RankSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -260,7 +260,7 @@ def test_a_rank_that_still_loads_leaves_too(folder_of: Callable[[str], Path]) ->
 def test_a_rank_ends_at_once_with_all_that_it_said() -> None:
     lines = (
         "import atexit, sys",
-        "from workers.rank import process",
+        "from baton_serve.workers.rank import process",
         "atexit.register(print, 'long after')",
         "print('said', end='')",
         "print('complained', end='', file=sys.stderr)",
@@ -273,7 +273,7 @@ def test_a_rank_ends_at_once_with_all_that_it_said() -> None:
 
 def test_the_link_needs_no_torch() -> None:
     heavy = {"torch", "transformers", "numpy", "nixl"}
-    code = f"import sys, workers.rank_group.group; print(sorted({heavy} & set(sys.modules)))"
+    code = f"import sys, baton_serve.workers.rank_group.group; print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
     assert done.stdout.strip() == "[]"
 
@@ -314,7 +314,7 @@ def spawn(spec: RankSpec) -> tuple[subprocess.Popen[bytes], socket.socket]:
     with theirs:
         arguments = [str(theirs.fileno()), str(os.getpid()), msgspec.json.encode(spec).decode()]
         process = subprocess.Popen(
-            [sys.executable, "-m", "workers.rank.main", *arguments],
+            [sys.executable, "-m", "baton_serve.workers.rank.main", *arguments],
             pass_fds=[theirs.fileno()],
             cwd=ROOT,
             env={**os.environ, **ENVIRON},

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from core.protocol.steps import (
+from baton_serve.core.protocol.steps import (
     CancelRead,
     Connected,
     Disconnect,
@@ -22,8 +22,8 @@ from core.protocol.steps import (
     StepResult,
     TransferReport,
 )
+from baton_serve.workers.engine.ports import PeerRead, ReadFailing
 from tests.kits.engine.rank_sinks import Desk
-from workers.engine.ports import PeerRead, ReadFailing
 
 WORST_FIRST = ("failed", "cancelled", "stale", "done")
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from core.protocol.worker import AdapterRecord
+from baton_serve.core.protocol.worker import AdapterRecord
 from tests.kits.worker.front import ADAPTER, MAX_MODEL_LEN, MODEL, chat, completion, front, tokens_of
 from tests.kits.worker.hand_off import ASK, GOOD
 

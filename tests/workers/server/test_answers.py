@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from baton_serve.workers.engine.api import EngineDeadError, EngineError, PromptTooLongError, ReadFailedError
+from baton_serve.workers.limits import with_hand_off
 from tests.kits.patience import PATIENCE_S
 from tests.kits.worker.front import EOS, MAX_MODEL_LEN, MODEL, SECRET, TEXT, chat, completion, front, text_of, tokens_of
-from workers.engine.api import EngineDeadError, EngineError, PromptTooLongError, ReadFailedError
-from workers.limits import with_hand_off
 
 HEX = "0123456789abcdef" * 2
 

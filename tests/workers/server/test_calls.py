@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pydantic import SecretStr
 
-from core.net.access.hosts import hosts_of
-from core.net.served.body import BodyBudget, BodyReader
-from core.protocol.errors import RateLimitError
+from baton_serve.core.net.access.hosts import hosts_of
+from baton_serve.core.net.served.body import BodyBudget, BodyReader
+from baton_serve.core.protocol.errors import RateLimitError
+from baton_serve.workers.server.access import Access
+from baton_serve.workers.server.calls import Asked, WorkerCalls
 from tests.kits.worker.calls import FakeConnection
 from tests.kits.worker.front import completion, front
-from workers.server.access import Access
-from workers.server.calls import Asked, WorkerCalls
 
 if TYPE_CHECKING:
-    from workers.server.client import Client
+    from baton_serve.workers.server.client import Client
 
 MOST_BYTES = 40
 JSON = b"content-type: application/json\r\n"
@@ -244,7 +244,7 @@ async def test_no_framework_sees_a_request_with_a_body_and_one_task_runs_it(monk
         await of_framework(self, scope, receive, send)
 
     def counted(task: Any, **more: Any) -> asyncio.Task[Any]:
-        tasks[task.cr_frame.f_globals["__name__"].partition(".")[0]] += 1
+        tasks[task.cr_frame.f_globals["__name__"].removeprefix("baton_serve.").partition(".")[0]] += 1
         return create_task(task, **more)
 
     monkeypatch.setattr(FastAPI, "__call__", noted)

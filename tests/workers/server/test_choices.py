@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from core.protocol.choice import Choice, choice_in
+from baton_serve.core.protocol.choice import Choice, choice_in
 from tests.kits.worker.front import EOS, Front, chat, completion, front, text_of, tokens_of
 
 CHOICE = Choice("ab" * 16, 3, 1234)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from baton_serve.workers.text.sampling_defaults import SamplingDefaults
 from tests.kits.worker.front import ADAPTER, MODEL, TEXT, chat, completion, front
-from workers.text.sampling_defaults import SamplingDefaults
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 DEFAULTS = SamplingDefaults(temperature=0.6, top_p=0.95, top_k=20, min_p=0.1, repetition_penalty=1.05, max_tokens=5)

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
+from baton_serve.workers.server.pages.internal import LeavingError
 from tests.kits.worker.front import SECRET, completion, front
-from workers.server.pages.internal import LeavingError
 
 
 async def test_a_drained_worker_refuses_until_it_is_resumed() -> None:

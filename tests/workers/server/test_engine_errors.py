@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from core.net.answers import retry_after
-from core.protocol.openai.structured import Form
-from workers.engine.api import EngineError, GrammarFailedError, QueueFullError
-from workers.server.answers.engine_errors import KINDS, to_api_error
+from baton_serve.core.net.answers import retry_after
+from baton_serve.core.protocol.openai.structured import Form
+from baton_serve.workers.engine.api import EngineError, GrammarFailedError, QueueFullError
+from baton_serve.workers.server.answers.engine_errors import KINDS, to_api_error
 
 
 def kinds_of(kind: type[EngineError]) -> list[type[EngineError]]:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from core.protocol.openai.structured import MAX_FORM_BYTES, MAX_RULE_MARKS, Form
+from baton_serve.core.protocol.openai.structured import MAX_FORM_BYTES, MAX_RULE_MARKS, Form
+from baton_serve.workers.engine.api import GrammarFailedError
+from baton_serve.workers.grammar.rank_grammars import HeldGrammar
 from tests.kits.worker.front import chat, completion, front
-from workers.engine.api import GrammarFailedError
-from workers.grammar.rank_grammars import HeldGrammar
 
 BY_REGEX = {"structured_outputs": {"regex": "a+"}}
 

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from core.protocol.openai.requests import ChatRequest, CompletionRequest
+from baton_serve.core.protocol.openai.requests import ChatRequest, CompletionRequest
+from baton_serve.workers.engine.api import EngineError, EngineRequest
+from baton_serve.workers.engine.token_stream import QueuedTokens
+from baton_serve.workers.server.access import TRUST_HEADER
+from baton_serve.workers.server.answers.job import Job
+from baton_serve.workers.server.calls import Asked, _Request
+from baton_serve.workers.server.client import Client
 from tests.kits.router.cluster import eventually
 from tests.kits.survivors import Survivors, without_collector
 from tests.kits.worker.front import Front, chat, completion, front
 from tests.kits.worker.hand_off import ASK
-from workers.engine.api import EngineError, EngineRequest
-from workers.engine.token_stream import QueuedTokens
-from workers.server.access import TRUST_HEADER
-from workers.server.answers.job import Job
-from workers.server.calls import Asked, _Request
-from workers.server.client import Client
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -142,8 +142,8 @@ async def test_what_is_nobodys_fault(worker: Front, error: Exception, monkeypatc
         raise error
 
     # The test's handlers would keep the frames of what is logged.
-    monkeypatch.setattr(logging.getLogger("workers.server.calls"), "propagate", False)
-    monkeypatch.setattr("workers.server.answers.endpoint.parse_body", fails)
+    monkeypatch.setattr(logging.getLogger("baton_serve.workers.server.calls"), "propagate", False)
+    monkeypatch.setattr("baton_serve.workers.server.answers.endpoint.parse_body", fails)
     with without_collector(KINDS) as survivors:
         answer = await worker.http.post(CHAT, json=chat())
         await check(worker, survivors)

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from core.protocol.errors import BadRequestError
-from core.protocol.openai.json_body import BodyLimits, parse_body
+from baton_serve.core.protocol.errors import BadRequestError
+from baton_serve.core.protocol.openai.json_body import BodyLimits, parse_body
+from baton_serve.workers.limits import limits_with_hand_off, with_hand_off
 from tests.kits.worker.front import EOS, MAX_MODEL_LEN, SECRET, TEXT, Front, chat, completion, front, text_of, tokens_of
 from tests.kits.worker.hand_off import ASK, GOOD
-from workers.limits import limits_with_hand_off, with_hand_off
 
 TRUST = {"x-baton-internal-token": SECRET}
 

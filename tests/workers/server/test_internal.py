@@ -7,9 +7,9 @@ import asyncio
 import httpx
 from fastapi import FastAPI
 
+from baton_serve.workers.handshake.peer_view import PeerEngineState, PeerView
+from baton_serve.workers.server.pages.internal import list_peers
 from tests.kits.worker.front import front
-from workers.handshake.peer_view import PeerEngineState, PeerView
-from workers.server.pages.internal import list_peers
 
 
 async def test_a_worker_that_has_met_nobody_lists_nobody() -> None:

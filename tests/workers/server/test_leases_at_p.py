@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from core.protocol.leases_at_p import HELD_PATH, MAX_BYTES, MAX_LEASES, RELEASE_PATH
+from baton_serve.core.protocol.leases_at_p import HELD_PATH, MAX_BYTES, MAX_LEASES, RELEASE_PATH
 from tests.kits.worker.front import SECRET, completion, front
 
 ASK = {"kv_transfer_params": {"do_remote_decode": True}, "max_tokens": 1}

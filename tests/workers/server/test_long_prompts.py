@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.protocol.openai.json_body import PARTS_PER_MESSAGE
-from core.protocol.openai.requests import ChatRequest, validate
+from baton_serve.core.protocol.openai.json_body import PARTS_PER_MESSAGE
+from baton_serve.core.protocol.openai.requests import ChatRequest, validate
+from baton_serve.workers.text.chat_template import ChatOptions, Render
+from baton_serve.workers.text.tokenizer import MAX_INLINE_CHARS, PROBE_CHARS_PER_TOKEN, Tokenizer, TooManyTokensError
 from tests.kits.worker.front import MODEL, chat, completion, fast_tokenizer, front, render, tokens_of
-from workers.text.chat_template import ChatOptions, Render
-from workers.text.tokenizer import MAX_INLINE_CHARS, PROBE_CHARS_PER_TOKEN, Tokenizer, TooManyTokensError
 
 PROSE = "the runner holds the baton until the other one has it. "
 FITS = 10**9

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from core.protocol.worker import WorkerLoad
+from baton_serve.core.protocol.worker import WorkerLoad
+from baton_serve.workers.engine.blocks.block_audit import PoolStats
+from baton_serve.workers.engine.counters import Counters, EngineStats
+from baton_serve.workers.handshake.peer_view import HandshakeStats
+from baton_serve.workers.server.metrics import WorkerMetrics
 from tests.kits.worker.front import TEXT, completion, front, tokens_of
-from workers.engine.blocks.block_audit import PoolStats
-from workers.engine.counters import Counters, EngineStats
-from workers.handshake.peer_view import HandshakeStats
-from workers.server.metrics import WorkerMetrics
 
 POOL = PoolStats(total=1, free=1, cached=0, pinned=0, leased=0, leases=0)
 EMPTY = EngineStats(Counters(), POOL, WorkerLoad())

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-from core.protocol.worker import WorkerLoad, WorkerStatus
-from core.registry.announcement import WORKERS
-from core.registry.memory_registry import MemoryRegistry
-from core.registry.store import RegistryError
+from baton_serve.core.protocol.worker import WorkerLoad, WorkerStatus
+from baton_serve.core.registry.announcement import WORKERS
+from baton_serve.core.registry.memory_registry import MemoryRegistry
+from baton_serve.core.registry.store import RegistryError
+from baton_serve.workers.server.presence import presence
 from tests.kits.registry import snapshot, worker
-from workers.server.presence import presence
 
 RECORD = worker("w").record
 

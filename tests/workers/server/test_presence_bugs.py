@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from core.protocol.worker import WorkerLoad
-from core.registry import announcer as announcers
-from core.registry.announcement import WORKERS
-from core.registry.memory_registry import MemoryRegistry
+from baton_serve.core.protocol.worker import WorkerLoad
+from baton_serve.core.registry import announcer as announcers
+from baton_serve.core.registry.announcement import WORKERS
+from baton_serve.core.registry.memory_registry import MemoryRegistry
+from baton_serve.workers.server.presence import presence
 from tests.kits.patience import PATIENCE_S
 from tests.kits.registry import worker
-from workers.server.presence import presence
 
 if TYPE_CHECKING:
     import pytest

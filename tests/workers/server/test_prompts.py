@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tokenizers.processors import TemplateProcessing
 
-from core.protocol.errors import BadRequestError
-from core.protocol.openai.requests import ChatRequest, CompletionRequest, validate
+from baton_serve.core.protocol.errors import BadRequestError
+from baton_serve.core.protocol.openai.requests import ChatRequest, CompletionRequest, validate
+from baton_serve.workers.server.answers.echo import echoed_texts
+from baton_serve.workers.server.answers.prompts import Prompts
+from baton_serve.workers.server.answers.turns import NUM_TOGETHER
+from baton_serve.workers.text.infilling import FAMILIES
+from baton_serve.workers.text.tokenizer import Tokenizer, load
 from tests.kits import tiny_models
-from workers.server.answers.echo import echoed_texts
-from workers.server.answers.prompts import Prompts
-from workers.server.answers.turns import NUM_TOGETHER
-from workers.text.infilling import FAMILIES
-from workers.text.tokenizer import Tokenizer, load
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

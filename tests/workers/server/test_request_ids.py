@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from core.protocol.request_ids import new_request_id, new_router_id
+from baton_serve.core.protocol.request_ids import new_request_id, new_router_id
 from tests.kits.worker.front import completion, front
 from tests.kits.worker.hand_off import ASK, GOOD
 

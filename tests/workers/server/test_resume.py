@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from baton_serve.workers.server.answers.turns import NUM_TOGETHER
 from tests.kits.repetition import some_now
 from tests.kits.worker.front import (
     EOS,
@@ -20,7 +21,6 @@ from tests.kits.worker.front import (
     tokens_of,
 )
 from tests.kits.worker.streams import Answer, ask, go_on_by_hand_off, go_on_plain, parts
-from workers.server.answers.turns import NUM_TOGETHER
 
 #: The script begins with a character of several tokens and has some in its middle.
 SAID = "\u4e2d" + TEXT + " and \U0001f3c3 runs"

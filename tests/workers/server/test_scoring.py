@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from baton_serve.workers.server.answers.token_ids import ASKED, HEADER
+from baton_serve.workers.text import json_list, shown_prompt
 from tests.kits.worker.front import EOS, Front, chat, completion, front, text_of, tokens_of
 from tests.kits.worker.streams import events_of
-from workers.server.answers.token_ids import ASKED, HEADER
-from workers.text import json_list, shown_prompt
 
 PROMPT = "the runner holds the baton; a team of two"
 ANSWER = [*tokens_of(" until the other one has it"), EOS]

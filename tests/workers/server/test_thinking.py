@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from baton_serve.workers.parsers.message_format import MessageFormat
 from tests.kits.worker.front import chat, front, text_of
-from workers.parsers.message_format import MessageFormat
 
 PATH = "/v1/chat/completions"
 #: Of a model that thinks, and of one that does not.

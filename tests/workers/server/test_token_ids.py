@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from baton_serve.workers.engine.api import ReadFailedError
+from baton_serve.workers.server.answers import serving
+from baton_serve.workers.server.answers.token_ids import TokenIdLines
 from tests.kits.worker.front import EOS, TEXT, chat, completion, front, tokens_of
 from tests.kits.worker.streams import IDS, Answer, ask
-from workers.engine.api import ReadFailedError
-from workers.server.answers import serving
-from workers.server.answers.token_ids import TokenIdLines
 
 SCRIPT = [*tokens_of("\u4e2d " + TEXT), EOS]
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from baton_serve.workers.server.answers.tokenizing import MAX_CONTEXTS
 from tests.kits.worker.front import MAX_MODEL_LEN, MODEL, SECRET, fast_tokenizer, front, tokens_of
-from workers.server.answers.tokenizing import MAX_CONTEXTS
 
 SIZE = fast_tokenizer().get_vocab_size()
 

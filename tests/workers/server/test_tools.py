@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from baton_serve.workers.parsers.message_format import MessageFormat
 from tests.kits.worker.front import EOS, chat, front, text_of, tokens_of
 from tests.kits.worker.streams import REQUEST_ID, Answer, ask, go_on_by_hand_off, go_on_plain, parts
-from workers.parsers.message_format import MessageFormat
 
 PATH = "/v1/chat/completions"
 SAID = (

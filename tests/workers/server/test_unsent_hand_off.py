@@ -8,25 +8,25 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from core.protocol.errors import ApiError
-from core.protocol.openai.requests import CompletionRequest
+from baton_serve.core.protocol.errors import ApiError
+from baton_serve.core.protocol.openai.requests import CompletionRequest
+from baton_serve.workers.engine.api import FinishReason, HandOff, TokenOutput
+from baton_serve.workers.engine.token_stream import QueuedTokens
+from baton_serve.workers.server.answers.job import JobFactory
+from baton_serve.workers.server.answers.serving import Serving
+from baton_serve.workers.server.client import Client
+from baton_serve.workers.server.identity import Identity
+from baton_serve.workers.server.metrics import WorkerMetrics
+from baton_serve.workers.text.tokenizer import Tokenizer
 from tests.kits.worker.calls import FakeConnection, NoCalls
 from tests.kits.worker.front import RecordingLeases, ScriptedEngine, completion, fast_tokenizer, render
 from tests.kits.worker.hand_off import ASK
-from workers.engine.api import FinishReason, HandOff, TokenOutput
-from workers.engine.token_stream import QueuedTokens
-from workers.server.answers.job import JobFactory
-from workers.server.answers.serving import Serving
-from workers.server.client import Client
-from workers.server.identity import Identity
-from workers.server.metrics import WorkerMetrics
-from workers.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from core.net.served.call import HttpCall
-    from workers.server.answers.job import Job
+    from baton_serve.core.net.served.call import HttpCall
+    from baton_serve.workers.server.answers.job import Job
 
 LEASE = "lease-x"
 TOKEN = TokenOutput(token=9, finish=FinishReason.LENGTH, hand_off=HandOff(LEASE, [1], [2]))

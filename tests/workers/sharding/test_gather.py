@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from workers.sharding.gather import Gather, GatherEvent
+from baton_serve.workers.sharding.gather import Gather, GatherEvent
 
 OVER = {GatherEvent.DONE, GatherEvent.ENDED}
 KEYS = st.integers(0, 3)

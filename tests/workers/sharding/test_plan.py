@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.protocol.handshake import RankMetadata, Shard
+from baton_serve.core.protocol.handshake import RankMetadata, Shard
+from baton_serve.workers.limits import MAX_AGENT_METADATA_BYTES, MAX_AGENT_NAME_CHARS, MAX_BLOCKS, MAX_PIECES, MAX_RANKS
+from baton_serve.workers.rank_protocol.transfer_errors import PlanError
+from baton_serve.workers.sharding.plan import RankSource, check_pair, plan
 from tests.kits.transfer.shards import ONE_RANK, Model, block_of, engine, model, shards
-from workers.limits import MAX_AGENT_METADATA_BYTES, MAX_AGENT_NAME_CHARS, MAX_BLOCKS, MAX_PIECES, MAX_RANKS
-from workers.rank_protocol.transfer_errors import PlanError
-from workers.sharding.plan import RankSource, check_pair, plan
 
 SPLITS = list(itertools.product(range(1, 9), range(1, 5)))
 

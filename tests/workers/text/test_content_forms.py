@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from core.protocol.openai.messages import Message
+from baton_serve.core.protocol.openai.messages import Message
+from baton_serve.workers.text.chat_template import ChatOptions, Render, renderer
 from tests.kits import tiny_models
-from workers.text.chat_template import ChatOptions, Render, renderer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,8 +8,8 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from core.protocol.openai.messages import Message
-from workers.text.tokenizer import load
+from baton_serve.core.protocol.openai.messages import Message
+from baton_serve.workers.text.tokenizer import load
 
 if TYPE_CHECKING:
     from pathlib import Path

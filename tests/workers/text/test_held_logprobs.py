@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from baton_serve.workers.text.transcript import MAX_WAITING
 from tests.kits.worker.front import EOS, chat, completion, front, text_of, tokens_of
 from tests.kits.worker.streams import Answer, Event, ask
-from workers.text.transcript import MAX_WAITING
 
 HELD = "zyxwvu" * 12
 MUTE = 0

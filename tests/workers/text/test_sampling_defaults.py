@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from workers.settings import WorkerSettings
-from workers.text.sampling_defaults import SamplingDefaultsError, load
+from baton_serve.workers.settings import WorkerSettings
+from baton_serve.workers.text.sampling_defaults import SamplingDefaultsError, load
 
 if TYPE_CHECKING:
     from pathlib import Path

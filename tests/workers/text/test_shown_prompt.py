@@ -5,12 +5,12 @@ from __future__ import annotations
 import orjson
 import pytest
 
-from core.protocol.steps import PromptScores
-from router.upstream.events import MAX_EVENT_BYTES
-from workers.text.json_list import NUM_TOGETHER, JsonList
-from workers.text.logprobs import CompletionLogprobs
-from workers.text.prompt_logprobs import PromptLogprobs
-from workers.text.shown_prompt import ShownPrompt
+from baton_serve.core.protocol.steps import PromptScores
+from baton_serve.router.upstream.events import MAX_EVENT_BYTES
+from baton_serve.workers.text.json_list import NUM_TOGETHER, JsonList
+from baton_serve.workers.text.logprobs import CompletionLogprobs
+from baton_serve.workers.text.prompt_logprobs import PromptLogprobs
+from baton_serve.workers.text.shown_prompt import ShownPrompt
 
 
 @pytest.mark.parametrize("length", [0, 1, NUM_TOGETHER - 1, NUM_TOGETHER, NUM_TOGETHER + 1, 3 * NUM_TOGETHER + 7])

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from workers.text.detokenizer import CONTEXT_TOKENS, MAX_PENDING, Detokenizer
-from workers.text.stop_strings import StopStrings
-from workers.text.text_stream import TextStream
-from workers.text.token_bytes import byte_level_bytes, sentencepiece_bytes
+from baton_serve.workers.text.detokenizer import CONTEXT_TOKENS, MAX_PENDING, Detokenizer
+from baton_serve.workers.text.stop_strings import StopStrings
+from baton_serve.workers.text.text_stream import TextStream
+from baton_serve.workers.text.token_bytes import byte_level_bytes, sentencepiece_bytes
 
 SPECIAL = "<|x|>"
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from baton_serve.workers.text.tokenizer import TokenizerError, load
 from tests.kits import tiny_models
-from workers.text.tokenizer import TokenizerError, load
 
 if TYPE_CHECKING:
     from pathlib import Path

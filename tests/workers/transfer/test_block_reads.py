@@ -9,15 +9,15 @@ from typing import Any
 import msgspec
 import pytest
 
+from baton_serve.core.protocol.steps import CancelRead, Connected, Disconnect, RankFailed, Sent
+from baton_serve.workers.rank_protocol.transfer_errors import BackendFailedError, PeerLostError, PeerUnknownError
+from baton_serve.workers.rank_protocol.transfer_options import TransferOptions
+from baton_serve.workers.transfer.mapped.host_memory import HostMemory
+from baton_serve.workers.transfer.mapped.mapped_agent import MappedAgent
+from baton_serve.workers.transfer.nixl.nixl_port import NixlAgent, TransferHandle, TransferState
 from bench.block_reads.memory import can_read
-from core.protocol.steps import CancelRead, Connected, Disconnect, RankFailed, Sent
 from tests.kits.patience import PATIENCE_S
 from tests.kits.transfer.pair import BLOCK_BYTES, NUM_BLOCKS, DecodeRank, PeerProcess
-from workers.rank_protocol.transfer_errors import BackendFailedError, PeerLostError, PeerUnknownError
-from workers.rank_protocol.transfer_options import TransferOptions
-from workers.transfer.mapped.host_memory import HostMemory
-from workers.transfer.mapped.mapped_agent import MappedAgent
-from workers.transfer.nixl.nixl_port import NixlAgent, TransferHandle, TransferState
 
 
 @pytest.fixture(scope="module")

@@ -13,11 +13,17 @@ import msgspec
 import numpy as np
 import pytest
 
-from core.protocol.handshake import SharedMemory
+from baton_serve.core.protocol.handshake import SharedMemory
+from baton_serve.workers.transfer.mapped import host_memory
+from baton_serve.workers.transfer.mapped.host_memory import FEW_PIECES, HostMemory
+from baton_serve.workers.transfer.mapped.shared_file import (
+    HUGE_PAGE_BYTES,
+    Mapping,
+    OtherFile,
+    SharedFile,
+    SharedFileError,
+)
 from tests.kits.owner import first_line, owner_of
-from workers.transfer.mapped import host_memory
-from workers.transfer.mapped.host_memory import FEW_PIECES, HostMemory
-from workers.transfer.mapped.shared_file import HUGE_PAGE_BYTES, Mapping, OtherFile, SharedFile, SharedFileError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +33,7 @@ NUM_BYTES = NUM_PIECES * PIECE_BYTES
 OWNER = f"""
 import ctypes, sys
 import numpy as np
-from workers.transfer.mapped.shared_file import SharedFile
+from baton_serve.workers.transfer.mapped.shared_file import SharedFile
 shared = SharedFile({NUM_BYTES})
 content = (np.arange({NUM_BYTES}) % 251).astype(np.uint8)
 ctypes.memmove(shared.address, content.ctypes.data, {NUM_BYTES})

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from core.protocol.steps import CancelRead
+from baton_serve.core.protocol.steps import CancelRead
+from baton_serve.workers.rank_protocol.transfer_errors import NixlError
+from baton_serve.workers.transfer.nixl.nixl_port import NixlAgent, PieceList, TransferHandle, TransferState
 from tests.kits.transfer.pair import PATIENCE_S, DecodeRank, PeerProcess
-from workers.rank_protocol.transfer_errors import NixlError
-from workers.transfer.nixl.nixl_port import NixlAgent, PieceList, TransferHandle, TransferState
 
 
 class Watching(NixlAgent):

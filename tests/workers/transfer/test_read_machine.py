@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workers.transfer.reads import read_machine
-from workers.transfer.reads.read_machine import (
+from baton_serve.workers.transfer.reads import read_machine
+from baton_serve.workers.transfer.reads.read_machine import (
     ENDS,
     TABLE,
     IllegalReadEventError,

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from core.protocol.steps import Sent
+from baton_serve.core.protocol.steps import Sent
+from baton_serve.workers.rank_protocol.transfer_errors import BackendFailedError
+from baton_serve.workers.transfer.nixl.nixl_port import ERRORS, NixlAgent
+from baton_serve.workers.transfer.notices.notice_codec import ReadNotice
+from baton_serve.workers.transfer.notices.read_notices import MAX_OPEN, ReadNotices
 from tests.kits.patience import PATIENCE_S
-from workers.rank_protocol.transfer_errors import BackendFailedError
-from workers.transfer.nixl.nixl_port import ERRORS, NixlAgent
-from workers.transfer.notices.notice_codec import ReadNotice
-from workers.transfer.notices.read_notices import MAX_OPEN, ReadNotices
 
 
 @pytest.fixture

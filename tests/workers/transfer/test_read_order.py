@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
+from baton_serve.workers.rank_protocol.transfer_options import TransferOptions
+from baton_serve.workers.transfer.nixl.nixl_port import NixlAgent, PieceList, TransferHandle
 from tests.kits.patience import PATIENCE_S
 from tests.kits.transfer.pair import BLOCK_BYTES, NUM_BLOCKS, DecodeRank, PeerProcess
-from workers.rank_protocol.transfer_options import TransferOptions
-from workers.transfer.nixl.nixl_port import NixlAgent, PieceList, TransferHandle
 
 if TYPE_CHECKING:
     import numpy as np

@@ -12,16 +12,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.protocol.id_syntax import LEASE_ID_PATTERN, MAX_ID_CHARS
-from core.ucx import environment as ucx
-from core.ucx.environment import apply_ucx_environment, ucx_environment
-from core.ucx.network import addresses, interface_of, rdma_ports
-from workers.limits import MAX_RANKS
-from workers.rank_protocol.transfer_errors import BackendFailedError, NixlError, PeerLostError
-from workers.transfer.nixl import nixl_port
-from workers.transfer.nixl.nixl_port import ERRORS, TransferState
-from workers.transfer.notices.notice_codec import MAX_NOTIFICATION_BYTES, ReadNotice, encode_read, parse_read, reader_of
-from workers.transfer.reads.fence import VERSION, expected_versions, stale_positions
+from baton_serve.core.protocol.id_syntax import LEASE_ID_PATTERN, MAX_ID_CHARS
+from baton_serve.core.ucx import environment as ucx
+from baton_serve.core.ucx.environment import apply_ucx_environment, ucx_environment
+from baton_serve.core.ucx.network import addresses, interface_of, rdma_ports
+from baton_serve.workers.limits import MAX_RANKS
+from baton_serve.workers.rank_protocol.transfer_errors import BackendFailedError, NixlError, PeerLostError
+from baton_serve.workers.transfer.nixl import nixl_port
+from baton_serve.workers.transfer.nixl.nixl_port import ERRORS, TransferState
+from baton_serve.workers.transfer.notices.notice_codec import (
+    MAX_NOTIFICATION_BYTES,
+    ReadNotice,
+    encode_read,
+    parse_read,
+    reader_of,
+)
+from baton_serve.workers.transfer.reads.fence import VERSION, expected_versions, stale_positions
 
 
 @given(st.lists(st.integers(0, 2**64 - 1), max_size=20), st.data())

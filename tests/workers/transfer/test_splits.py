@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 import msgspec
 import pytest
 
-from core.protocol.steps import Sent
+from baton_serve.core.protocol.steps import Sent
+from baton_serve.workers.rank_protocol.transfer_options import TransferOptions
 from tests.kits.transfer.groups import CELL_BYTES, FIRST_FREE, NUM_HEADS, NUM_LAYERS, Group, Ledger
-from workers.rank_protocol.transfer_options import TransferOptions
 
 SPLITS = [(1, 1), (2, 1), (3, 1), (4, 1), (1, 2), (2, 2)]
 REMOTE, LOCAL = [5, 0, 3], [FIRST_FREE + 4, FIRST_FREE, FIRST_FREE + 7]

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from baton_serve.workers.rank_protocol.transfer_errors import BackendFailedError
+from baton_serve.workers.transfer.memory.version_tables import PAGE_VERSIONS, ScratchTables, versions_of
 from tests.kits.transfer.shards import engine, shards
-from workers.rank_protocol.transfer_errors import BackendFailedError
-from workers.transfer.memory.version_tables import PAGE_VERSIONS, ScratchTables, versions_of
 
 if TYPE_CHECKING:
-    from workers.transfer.nixl.nixl_port import PieceList, Pieces, Region, TransferAgent
+    from baton_serve.workers.transfer.nixl.nixl_port import PieceList, Pieces, Region, TransferAgent
 
 
 class Lists:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from baton_serve.workers.transfer.nixl.nixl_port import NixlAgent, PieceList, TransferHandle
 from tests.kits.transfer.pair import DecodeRank, PeerProcess
-from workers.transfer.nixl.nixl_port import NixlAgent, PieceList, TransferHandle
 
 if TYPE_CHECKING:
     import numpy as np

@@ -14,12 +14,20 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from core.net.vllm_handshakes import Handshake, HandshakeFailedError, HandshakeReason, ask
-from core.protocol.token_keys import hello_key, vllm_handshake_key
-from core.protocol.vllm_handshake import NotProvenError, RankFacts, ask_proof, authorization, new_nonce, seal, unseal
-from workers.vllm.handshakes import HandshakeServer
-from workers.vllm.peers import MAX_ENGINES, ClosedSideChannelError, Peers, handshake_port
-from workers.vllm.replay import replaying, with_names
+from baton_serve.core.net.vllm_handshakes import Handshake, HandshakeFailedError, HandshakeReason, ask
+from baton_serve.core.protocol.token_keys import hello_key, vllm_handshake_key
+from baton_serve.core.protocol.vllm_handshake import (
+    NotProvenError,
+    RankFacts,
+    ask_proof,
+    authorization,
+    new_nonce,
+    seal,
+    unseal,
+)
+from baton_serve.workers.vllm.handshakes import HandshakeServer
+from baton_serve.workers.vllm.peers import MAX_ENGINES, ClosedSideChannelError, Peers, handshake_port
+from baton_serve.workers.vllm.replay import replaying, with_names
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -205,7 +213,7 @@ def test_after_the_stop_the_port_is_closed_and_no_thread_is_left() -> None:
 def test_what_vllms_environment_lacks_is_not_needed() -> None:
     """The router's packages are not in it."""
     lacking = "orjson", "xxhash", "jinja2", "yaml", "rich"
-    modules = "workers.vllm.handshakes, workers.vllm.peers, workers.vllm.replay"
+    modules = "baton_serve.workers.vllm.handshakes, baton_serve.workers.vllm.peers, baton_serve.workers.vllm.replay"
     code = f"import sys; sys.modules.update(dict.fromkeys({lacking}, None)); import {modules}"
     subprocess.run([sys.executable, "-c", code], check=True)
 

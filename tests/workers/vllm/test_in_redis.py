@@ -12,18 +12,18 @@ from typing import Any
 
 import pytest
 
-from core.leases.memory_store import MemoryLeaseStore
-from core.protocol.token_keys import announcement_key
-from core.protocol.vllm_server import VllmStatus
-from core.protocol.worker import Role, WorkerLoad
-from core.registry.announcement import VLLM_SERVERS
-from core.registry.redis_registry import RedisRegistry
+from baton_serve.core.leases.memory_store import MemoryLeaseStore
+from baton_serve.core.protocol.token_keys import announcement_key
+from baton_serve.core.protocol.vllm_server import VllmStatus
+from baton_serve.core.protocol.worker import Role, WorkerLoad
+from baton_serve.core.registry.announcement import VLLM_SERVERS
+from baton_serve.core.registry.redis_registry import RedisRegistry
+from baton_serve.workers.vllm import presence
+from baton_serve.workers.vllm.in_redis import InRedis
+from baton_serve.workers.vllm.loop_thread import STOP_TIMEOUT_S
+from baton_serve.workers.vllm.settings import ConnectorSettings
 from tests.kits.patience import PATIENCE_S
 from tests.kits.registry import snapshot
-from workers.vllm import presence
-from workers.vllm.in_redis import InRedis
-from workers.vllm.loop_thread import STOP_TIMEOUT_S
-from workers.vllm.settings import ConnectorSettings
 
 URL = "http://10.0.0.5:8000"
 ENGINE = "5f3c0b1e-0e3a-4a53-9c55-5f0a9f6f4a10"
@@ -109,7 +109,7 @@ class Slow(RedisRegistry[VllmStatus]):
 async def test_a_server_that_stops_amid_its_first_announcement_is_withdrawn(
     redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workers.vllm.in_redis.RedisRegistry", Slow)
+    monkeypatch.setattr("baton_serve.workers.vllm.in_redis.RedisRegistry", Slow)
     server, seen = made(redis_url), Seen(redis_url)
     server.start(lambda: 40)
     await seen.until(bool)
@@ -120,7 +120,7 @@ async def test_a_server_that_stops_amid_its_first_announcement_is_withdrawn(
 async def test_a_redis_that_never_answers_is_not_waited_for(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workers.vllm.in_redis.RedisLeaseStore", lambda _: MemoryLeaseStore())
+    monkeypatch.setattr("baton_serve.workers.vllm.in_redis.RedisLeaseStore", lambda _: MemoryLeaseStore())
     with socket.create_server(("127.0.0.1", 0)) as silent:
         server = made(f"redis://127.0.0.1:{silent.getsockname()[1]}/0")
         server.start(lambda: 40)
@@ -184,7 +184,7 @@ async def test_what_is_not_announced_says_why(
 async def test_a_redis_that_is_away_holds_up_neither_start_nor_end(
     free_port: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workers.vllm.in_redis.RedisLeaseStore", lambda _: MemoryLeaseStore())
+    monkeypatch.setattr("baton_serve.workers.vllm.in_redis.RedisLeaseStore", lambda _: MemoryLeaseStore())
     server = made(f"redis://127.0.0.1:{free_port}/0")
     begun_s = time.monotonic()
     server.start(lambda: 40)

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from core.leases.in_redis.store import RedisLeaseStore
-from core.leases.memory_store import MemoryLeaseStore
-from core.leases.store import LeaseState, LeaseStore
+from baton_serve.core.leases.in_redis.store import RedisLeaseStore
+from baton_serve.core.leases.memory_store import MemoryLeaseStore
+from baton_serve.core.leases.store import LeaseState, LeaseStore
+from baton_serve.workers.vllm.leases import SchedulerLeases
+from baton_serve.workers.vllm.loop_thread import LoopThread
 from tests.kits.patience import PATIENCE_S
-from workers.vllm.leases import SchedulerLeases
-from workers.vllm.loop_thread import LoopThread
 
 ENGINE = "5f3c0b1e-0e3a-4a53-9c55-5f0a9f6f4a10_dp0"
 DURATION_MS = 60_000

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from core.protocol.token_keys import announcement_key, vllm_handshake_key
-from workers.vllm.settings import ConnectorSettings
-from workers.vllm.versions import UnknownVersionError, check_version
+from baton_serve.core.protocol.token_keys import announcement_key, vllm_handshake_key
+from baton_serve.workers.vllm.settings import ConnectorSettings
+from baton_serve.workers.vllm.versions import UnknownVersionError, check_version
 
 
 def login(monkeypatch: pytest.MonkeyPatch, **environ: str) -> str:

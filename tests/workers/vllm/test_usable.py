@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from core.protocol.handoff import NULL_BLOCK
-from workers.vllm.usable import why_unusable, without_null
+from baton_serve.core.protocol.handoff import NULL_BLOCK
+from baton_serve.workers.vllm.usable import why_unusable, without_null
 
 GOOD: dict[str, Any] = {
     "do_remote_prefill": True,

@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from typing import TYPE_CHECKING
 
-from workers.engine.blocks.block_audit import PoolStats, audit
-from workers.engine.errors import LedgerError, OutOfBlocksError
+from baton_serve.workers.engine.blocks.block_audit import PoolStats, audit
+from baton_serve.workers.engine.errors import LedgerError, OutOfBlocksError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from core.protocol.handoff import lease_of_reader
-from workers.engine.errors import LedgerError
+from baton_serve.core.protocol.handoff import lease_of_reader
+from baton_serve.workers.engine.errors import LedgerError
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from workers.engine.sequences.sequence_state import Event
+from baton_serve.workers.engine.sequences.sequence_state import Event
 
 if TYPE_CHECKING:
-    from workers.engine.scheduling.scheduler_state import SchedulerState
-    from workers.engine.sequences.sequence import Sequence
+    from baton_serve.workers.engine.scheduling.scheduler_state import SchedulerState
+    from baton_serve.workers.engine.sequences.sequence import Sequence
 
 
 class LocalHandoff:

@@ -9,28 +9,28 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING
 
-from core.protocol.steps import CancelRead, Read, Step
-from core.protocol.worker import WorkerLoad
-from workers.engine.api import QueueFullError, ReadFailedError
-from workers.engine.blocks.block_pool import BlockPool
-from workers.engine.scheduling.block_reads import BlockReads
-from workers.engine.scheduling.local_handoff import LocalHandoff
-from workers.engine.scheduling.scheduler_state import SchedulerState
-from workers.engine.scheduling.step_outcome import Output, apply_rows, match, match_scores
-from workers.engine.scheduling.step_plan import StepPlan, continue_running
-from workers.engine.scheduling.steps_ahead import can_go_ahead
-from workers.engine.scheduling.under_way import StepsUnderWay
-from workers.engine.scheduling.validation import check_request
-from workers.engine.sequences.sequence import Sequence
-from workers.engine.sequences.sequence_state import WAITING, Event, State
+from baton_serve.core.protocol.steps import CancelRead, Read, Step
+from baton_serve.core.protocol.worker import WorkerLoad
+from baton_serve.workers.engine.api import QueueFullError, ReadFailedError
+from baton_serve.workers.engine.blocks.block_pool import BlockPool
+from baton_serve.workers.engine.scheduling.block_reads import BlockReads
+from baton_serve.workers.engine.scheduling.local_handoff import LocalHandoff
+from baton_serve.workers.engine.scheduling.scheduler_state import SchedulerState
+from baton_serve.workers.engine.scheduling.step_outcome import Output, apply_rows, match, match_scores
+from baton_serve.workers.engine.scheduling.step_plan import StepPlan, continue_running
+from baton_serve.workers.engine.scheduling.steps_ahead import can_go_ahead
+from baton_serve.workers.engine.scheduling.under_way import StepsUnderWay
+from baton_serve.workers.engine.scheduling.validation import check_request
+from baton_serve.workers.engine.sequences.sequence import Sequence
+from baton_serve.workers.engine.sequences.sequence_state import WAITING, Event, State
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from core.protocol.handoff import KVTransferParams
-    from core.protocol.steps import ReadResult, StepResult
-    from workers.engine.api import EngineRequest
-    from workers.engine.config import EngineConfig
+    from baton_serve.core.protocol.handoff import KVTransferParams
+    from baton_serve.core.protocol.steps import ReadResult, StepResult
+    from baton_serve.workers.engine.api import EngineRequest
+    from baton_serve.workers.engine.config import EngineConfig
 
 Command = CancelRead | Read | Step
 

@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from workers.engine.api import HandOff
-from workers.engine.blocks.lease_index import Grant, LeaseIndex
-from workers.engine.counters import Counters
-from workers.engine.sequences.sequence_index import SequenceIndex
-from workers.engine.sequences.sequence_state import Event
+from baton_serve.workers.engine.api import HandOff
+from baton_serve.workers.engine.blocks.lease_index import Grant, LeaseIndex
+from baton_serve.workers.engine.counters import Counters
+from baton_serve.workers.engine.sequences.sequence_index import SequenceIndex
+from baton_serve.workers.engine.sequences.sequence_state import Event
 
 if TYPE_CHECKING:
-    from workers.engine.blocks.block_pool import BlockPool
-    from workers.engine.config import EngineConfig
-    from workers.engine.sequences.sequence import Sequence
+    from baton_serve.workers.engine.blocks.block_pool import BlockPool
+    from baton_serve.workers.engine.config import EngineConfig
+    from baton_serve.workers.engine.sequences.sequence import Sequence
 
 
 class SchedulerState:

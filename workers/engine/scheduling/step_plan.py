@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.protocol.steps import NewSequence, Row, Step
-from workers.engine.sequences.sequence_state import State
+from baton_serve.core.protocol.steps import NewSequence, Row, Step
+from baton_serve.workers.engine.sequences.sequence_state import State
 
 if TYPE_CHECKING:
-    from workers.engine.scheduling.scheduler_state import SchedulerState
-    from workers.engine.sequences.sequence import Sequence
+    from baton_serve.workers.engine.scheduling.scheduler_state import SchedulerState
+    from baton_serve.workers.engine.sequences.sequence import Sequence
 
 
 class StepPlan:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from workers.engine.errors import RankProtocolError
+from baton_serve.workers.engine.errors import RankProtocolError
 
 if TYPE_CHECKING:
-    from core.protocol.steps import Step
-    from workers.engine.scheduling.step_plan import StepPlan
+    from baton_serve.core.protocol.steps import Step
+    from baton_serve.workers.engine.scheduling.step_plan import StepPlan
 
 
 class StepsUnderWay:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from workers.engine.api import InvalidHandOffError, InvalidRequestError, OtherAdapterError, PromptTooLongError
+from baton_serve.workers.engine.api import (
+    InvalidHandOffError,
+    InvalidRequestError,
+    OtherAdapterError,
+    PromptTooLongError,
+)
 
 if TYPE_CHECKING:
-    from core.protocol.handoff import KVTransferParams
-    from workers.engine.api import EngineRequest
-    from workers.engine.config import EngineConfig
+    from baton_serve.core.protocol.handoff import KVTransferParams
+    from baton_serve.workers.engine.api import EngineRequest
+    from baton_serve.workers.engine.config import EngineConfig
 
 
 def check_request(request: EngineRequest, config: EngineConfig) -> None:

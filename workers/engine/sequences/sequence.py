@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from workers.engine.blocks.block_hash import first_parent, hash_blocks
-from workers.engine.sequences.sequence_state import Event, State, next_state
+from baton_serve.workers.engine.blocks.block_hash import first_parent, hash_blocks
+from baton_serve.workers.engine.sequences.sequence_state import Event, State, next_state
 
 if TYPE_CHECKING:
-    from workers.engine.api import EngineRequest
+    from baton_serve.workers.engine.api import EngineRequest
 
 
 class Sequence:

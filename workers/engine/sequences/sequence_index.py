@@ -6,12 +6,12 @@ from bisect import bisect_left, insort
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from workers.engine.errors import LedgerError
-from workers.engine.sequences.sequence_state import ENDED, QUEUED, State
-from workers.engine.sequences.wait_queue import WaitQueue
+from baton_serve.workers.engine.errors import LedgerError
+from baton_serve.workers.engine.sequences.sequence_state import ENDED, QUEUED, State
+from baton_serve.workers.engine.sequences.wait_queue import WaitQueue
 
 if TYPE_CHECKING:
-    from workers.engine.sequences.sequence import Sequence
+    from baton_serve.workers.engine.sequences.sequence import Sequence
 
 _KEY = attrgetter("key")
 

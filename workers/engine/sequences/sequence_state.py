@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from workers.engine.errors import IllegalTransitionError
+from baton_serve.workers.engine.errors import IllegalTransitionError
 
 
 class State(StrEnum):

@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from workers.engine.sequences.sequence import Sequence
+    from baton_serve.workers.engine.sequences.sequence import Sequence
 
 _KEY = attrgetter("key")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, OrderedDict, deque
 
-from core.protocol.errors import RateLimitError
+from baton_serve.core.protocol.errors import RateLimitError
 
 
 class Places:

@@ -1,4 +1,4 @@
-"""The process that tries forms: ``python -m workers.grammar.trial.main FD PARENT_PID``.
+"""The process that tries forms: ``python -m baton_serve.workers.grammar.trial.main FD PARENT_PID``.
 
 FD is the inherited end of a stream socket for the messages of ``messages.py``. The process ends when the worker's main
 process closes the socket, and when that dies.
@@ -10,11 +10,11 @@ import socket
 import sys
 from typing import TYPE_CHECKING
 
-from core.process.frames import encode, receive
-from core.process.parent_death import end_with
-from workers.grammar.matchers import tokenizer_of
-from workers.grammar.trial.attempt import attempt
-from workers.grammar.trial.messages import BEGIN, TRY, Tried
+from baton_serve.core.process.frames import encode, receive
+from baton_serve.core.process.parent_death import end_with
+from baton_serve.workers.grammar.matchers import tokenizer_of
+from baton_serve.workers.grammar.trial.attempt import attempt
+from baton_serve.workers.grammar.trial.messages import BEGIN, TRY, Tried
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

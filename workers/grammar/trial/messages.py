@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import msgspec
 
-from core.protocol.openai.structured import Kind
-from core.protocol.steps import Vocabulary
+from baton_serve.core.protocol.openai.structured import Kind
+from baton_serve.core.protocol.steps import Vocabulary
 
 
 class Limits(msgspec.Struct, frozen=True):

@@ -8,19 +8,19 @@ import os
 import signal
 from typing import TYPE_CHECKING
 
-from core.process.child_secrets import environ_for
-from core.process.frames import encode, read
-from core.process.parent_death import die_with_parent
-from core.process.socket_child import start_with_socket
-from workers.grammar.trial.fairness import FairLock
-from workers.grammar.trial.messages import TRIED, Begin, Limits, Tried, Try
+from baton_serve.core.process.child_secrets import environ_for
+from baton_serve.core.process.frames import encode, read
+from baton_serve.core.process.parent_death import die_with_parent
+from baton_serve.core.process.socket_child import start_with_socket
+from baton_serve.workers.grammar.trial.fairness import FairLock
+from baton_serve.workers.grammar.trial.messages import TRIED, Begin, Limits, Tried, Try
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
 
-    from core.process.socket_child import Streams
-    from core.protocol.openai.structured import Form
-    from core.protocol.steps import Vocabulary
+    from baton_serve.core.process.socket_child import Streams
+    from baton_serve.core.protocol.openai.structured import Form
+    from baton_serve.core.protocol.steps import Vocabulary
 
 #: What one form may take. Schemas of 64 KiB take some 0.3 s and 20 MB.
 LIMITS = Limits(cpu_s=2.0, memory_bytes=128 << 20)
@@ -96,7 +96,7 @@ class TrialProcess:
 
     async def _start(self, vocabulary: Vocabulary) -> Streams:
         self._process, self._streams = await start_with_socket(
-            "workers.grammar.trial.main",
+            "baton_serve.workers.grammar.trial.main",
             environ=environ_for("helper", os.environ),
             before_exec=die_with_parent(),
             new_session=True,  # Ctrl-C goes to the whole process group, and requests may still wait for their forms

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from workers.grammar.trial.attempt import TOO_LONG
-from workers.grammar.trial.fairness import Places
-from workers.grammar.trial.process import LIMITS, TrialProcess
+from baton_serve.workers.grammar.trial.attempt import TOO_LONG
+from baton_serve.workers.grammar.trial.fairness import Places
+from baton_serve.workers.grammar.trial.process import LIMITS, TrialProcess
 
 if TYPE_CHECKING:
-    from core.protocol.openai.structured import Form
-    from core.protocol.steps import Vocabulary
-    from workers.grammar.trial.messages import Limits, Tried
+    from baton_serve.core.protocol.openai.structured import Form
+    from baton_serve.core.protocol.steps import Vocabulary
+    from baton_serve.workers.grammar.trial.messages import Limits, Tried
 
 #: Seconds of a processor after which a form is a slow one. Most schemas take a few milliseconds.
 QUICK_S = 0.1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from workers.parsers.formats.parts import call, everything_else, nothing, template, thought
+from baton_serve.workers.parsers.formats.parts import call, everything_else, nothing, template, thought
 
 _CALL = r"\s*<｜tool▁call▁begin｜>"
 _END = r"\s*<｜tool▁call▁end｜>\s*"

@@ -5,7 +5,7 @@ The strings of JSON have no line ends, so no argument can look like the end of a
 
 from __future__ import annotations
 
-from workers.parsers.formats.parts import many_texts, template
+from baton_serve.workers.parsers.formats.parts import many_texts, template
 
 BEGINS = '<tool_call>\n{"name": "'
 BETWEEN = '", "arguments": '

@@ -5,7 +5,7 @@ A message of ``commentary`` with a recipient is a call. What lies between messag
 
 from __future__ import annotations
 
-from workers.parsers.formats.parts import call, template, text
+from baton_serve.workers.parsers.formats.parts import call, template, text
 
 _BEGIN = r"(?:<\|start\|>assistant)?"
 #: Such as ``json``.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from workers.parsers.formats.parts import everything_else, many_texts, template, thought
+from baton_serve.workers.parsers.formats.parts import everything_else, many_texts, template, thought
 
 _NAME = r'<tool_call>\s*\{\s*"name"\s*:\s*"'
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from workers.parsers.formats.parts import NAME, everything_else, json_calls, template
+from baton_serve.workers.parsers.formats.parts import NAME, everything_else, json_calls, template
 
 LLAMA = template(
     content=everything_else(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from workers.parsers.formats.parts import call, everything_else, json_calls, template, text
+from baton_serve.workers.parsers.formats.parts import call, everything_else, json_calls, template, text
 
 MISTRAL = template(
     content=everything_else(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from workers.parsers.formats.parts import NAME, everything_else, template, thought
+from baton_serve.workers.parsers.formats.parts import NAME, everything_else, template, thought
 
 QWEN_CODER = template(
     content=everything_else(),

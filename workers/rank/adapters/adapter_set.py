@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from workers.rank.adapters.low_rank import LowRank, Selection, attach
+from baton_serve.workers.rank.adapters.low_rank import LowRank, Selection, attach
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import torch
 
-    from workers.rank.adapters.factors import Factors
+    from baton_serve.workers.rank.adapters.factors import Factors
 
 
 class AdapterSet:

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from peft import LoraConfig
 
-from workers.rank_protocol.errors import ModelLoadError, UnsupportedModelError, one_line
+from baton_serve.workers.rank_protocol.errors import ModelLoadError, UnsupportedModelError, one_line
 
 CONFIG_FILE = "adapter_config.json"
 #: Fields that make an adapter something else if they are set, with what that is.

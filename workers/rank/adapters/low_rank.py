@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from workers.rank import distributed
-from workers.rank.adapters.factors import Factors, Piece
+from baton_serve.workers.rank import distributed
+from baton_serve.workers.rank.adapters.factors import Factors, Piece
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from workers.rank.adapters.native_parts import NativeParts
-    from workers.rank.cache.batch import AdapterRun, Batch
+    from baton_serve.workers.rank.adapters.native_parts import NativeParts
+    from baton_serve.workers.rank.cache.batch import AdapterRun, Batch
 
 _ATTRIBUTE = "low_rank"
 
@@ -77,7 +77,7 @@ class LowRank:
 
     def lay_out(self) -> None:
         """Have a native program compute it, if there is one for it. All adapters are there by then."""
-        from workers.rank.adapters.native_parts import NativeParts, takes  # brings Numba
+        from baton_serve.workers.rank.adapters.native_parts import NativeParts, takes  # brings Numba
 
         if self._program is None and takes(self.factors):
             self._program, self._numbers = NativeParts(self.factors), frozenset(self.factors)

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from workers.rank.adapters.factors import Piece
-from workers.rank.native import weights
-from workers.rank.native.low_rank import MAX_HIDDEN, adapt
-from workers.rank.native.sums import width_of
-from workers.rank.native.tiles import LANES
+from baton_serve.workers.rank.adapters.factors import Piece
+from baton_serve.workers.rank.native import weights
+from baton_serve.workers.rank.native.low_rank import MAX_HIDDEN, adapt
+from baton_serve.workers.rank.native.sums import width_of
+from baton_serve.workers.rank.native.tiles import LANES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from workers.rank.adapters.factors import Factors
+    from baton_serve.workers.rank.adapters.factors import Factors
 
 logger = logging.getLogger(__name__)
 

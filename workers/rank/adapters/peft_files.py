@@ -22,10 +22,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch.distributed.tensor import DTensor
 
-from workers.rank import distributed
-from workers.rank.adapters.config_checks import read_config, refuse
-from workers.rank.adapters.factors import Factors
-from workers.rank_protocol.errors import ModelLoadError, RankError, one_line
+from baton_serve.workers.rank import distributed
+from baton_serve.workers.rank.adapters.config_checks import read_config, refuse
+from baton_serve.workers.rank.adapters.factors import Factors
+from baton_serve.workers.rank_protocol.errors import ModelLoadError, RankError, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -15,13 +15,13 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 
-from workers.rank.native.support import is_available
+from baton_serve.workers.rank.native.support import is_available
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from workers.rank.cache.batch import Batch, Group
-    from workers.rank.cache.kv_cache import KVCache
+    from baton_serve.workers.rank.cache.batch import Batch, Group
+    from baton_serve.workers.rank.cache.kv_cache import KVCache
 
 NAME = "baton_paged"
 
@@ -176,7 +176,7 @@ def attend_to_itself(
     """
     if query.device.type == "cpu" and is_available(query.dtype):
         # Programs are compiled when they are first needed.
-        from workers.rank.native.attention.causal import attend_causally
+        from baton_serve.workers.rank.native.attention.causal import attend_causally
 
         scale = query.shape[-1] ** -0.5 if scaling is None else scaling
         attend_causally(query[0, :, tokens], key[0, :, tokens], value[0, :, tokens], scale, None, out)

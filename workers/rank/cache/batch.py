@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from workers.rank.cache.kv_cache import CacheShape
+    from baton_serve.workers.rank.cache.kv_cache import CacheShape
 
 #: Rows with at most this many blocks share one group: their padding costs less than one more call per layer.
 SMALL_GROUP_BLOCKS = 8

@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from workers.rank.gpu import support as gpu
-from workers.rank.huge_pages import zeros_in_huge_pages
-from workers.rank.native.support import is_available
-from workers.rank_protocol.errors import CacheError
-from workers.transfer.mapped.addresses import bytes_at
-from workers.transfer.mapped.shared_file import SharedFile
+from baton_serve.workers.rank.gpu import support as gpu
+from baton_serve.workers.rank.huge_pages import zeros_in_huge_pages
+from baton_serve.workers.rank.native.support import is_available
+from baton_serve.workers.rank_protocol.errors import CacheError
+from baton_serve.workers.transfer.mapped.addresses import bytes_at
+from baton_serve.workers.transfer.mapped.shared_file import SharedFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from workers.rank_protocol.spec import RankSpec
+    from baton_serve.workers.rank_protocol.spec import RankSpec
 
 logger = logging.getLogger(__name__)
 
@@ -159,11 +159,11 @@ def _zeros(sizes: tuple[int, ...], dtype: torch.dtype, device: torch.device, fil
 def _program(dtype: torch.dtype, device: torch.device) -> Callable[..., None] | None:
     """The program that writes to a cache, see ``workers.rank.gpu.cache_writes``; None: torch writes."""
     if device.type == "cpu" and is_available(dtype):
-        from workers.rank.native.cache_writes import store as store_natively
+        from baton_serve.workers.rank.native.cache_writes import store as store_natively
 
         return store_natively
     if not gpu.missing(device):
-        from workers.rank.gpu.cache_writes import store as store_on_gpu
+        from baton_serve.workers.rank.gpu.cache_writes import store as store_on_gpu
 
         return store_on_gpu
     return None

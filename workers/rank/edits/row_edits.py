@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from workers.rank.edits.bad_words import BadWords
+from baton_serve.workers.rank.edits.bad_words import BadWords
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from core.protocol.steps import SamplingParams
+    from baton_serve.core.protocol.steps import SamplingParams
 
 
 class RowEdits:

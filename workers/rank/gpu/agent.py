@@ -5,15 +5,15 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from workers.rank.gpu import support
-from workers.rank_protocol.errors import one_line
-from workers.transfer.mapped.mapped_agent import MappedAgent
-from workers.transfer.nixl.nixl_port import NixlAgent
+from baton_serve.workers.rank.gpu import support
+from baton_serve.workers.rank_protocol.errors import one_line
+from baton_serve.workers.transfer.mapped.mapped_agent import MappedAgent
+from baton_serve.workers.transfer.nixl.nixl_port import NixlAgent
 
 if TYPE_CHECKING:
     import torch
 
-    from workers.transfer.nixl.nixl_port import TransferAgent
+    from baton_serve.workers.transfer.nixl.nixl_port import TransferAgent
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ def new_agent(device: torch.device, name: str) -> TransferAgent:
         logger.info("NIXL reads all blocks: %s", reason)
         return agent
     try:
-        from workers.rank.gpu.mapped_memory import GpuMemory
+        from baton_serve.workers.rank.gpu.mapped_memory import GpuMemory
 
         return MappedAgent(agent, GpuMemory(device))
     # A compiler, or a driver, may raise anything.

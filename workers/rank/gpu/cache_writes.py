@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import triton
 
-from workers.rank.gpu.programs import store_program
+from baton_serve.workers.rank.gpu.programs import store_program
 
 if TYPE_CHECKING:
     import torch

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from core.protocol.handshake import SharedMemory
-from workers.rank.gpu import cuda_ipc
-from workers.rank.gpu.piece_copies import copy_pieces
-from workers.transfer.mapped.host_memory import boot_id
-from workers.transfer.mapped.port import ALIGNMENT
+from baton_serve.core.protocol.handshake import SharedMemory
+from baton_serve.workers.rank.gpu import cuda_ipc
+from baton_serve.workers.rank.gpu.piece_copies import copy_pieces
+from baton_serve.workers.transfer.mapped.host_memory import boot_id
+from baton_serve.workers.transfer.mapped.port import ALIGNMENT
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

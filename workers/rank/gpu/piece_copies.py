@@ -8,8 +8,8 @@ import numpy as np
 import torch
 import triton
 
-from workers.rank.gpu.programs import copy_program
-from workers.transfer.mapped.port import ALIGNMENT
+from baton_serve.workers.rank.gpu.programs import copy_program
+from baton_serve.workers.transfer.mapped.port import ALIGNMENT
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

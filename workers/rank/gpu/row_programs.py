@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 import triton
 
-from workers.rank.gpu.programs import gate_program, rms_norm_program, rotate_program
+from baton_serve.workers.rank.gpu.programs import gate_program, rms_norm_program, rotate_program
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 #: Numbers of one program where a row may be split.

@@ -8,7 +8,7 @@ from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from workers.rank_protocol.errors import one_line
+from baton_serve.workers.rank_protocol.errors import one_line
 
 if TYPE_CHECKING:
     import torch
@@ -39,7 +39,7 @@ def missing_triton(device: torch.device) -> str:
 def _try(device: torch.device) -> None:
     import torch
 
-    from workers.rank.gpu.row_programs import TritonRows
+    from baton_serve.workers.rank.gpu.row_programs import TritonRows
 
     numbers = torch.ones((1, 16), device=device)
     TritonRows().rms_norm(numbers, numbers[0], torch.empty_like(numbers), 1e-6)

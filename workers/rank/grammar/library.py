@@ -12,10 +12,10 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from core.protocol.steps import CompileGrammar, ForgetGrammar, GrammarCompiled, Vocabulary
-from workers.grammar.matchers import error_at_start, matcher_of, tokenizer_of
-from workers.rank.grammar.constraint import Constraint
-from workers.rank.grammar.masks import native_ban
+from baton_serve.core.protocol.steps import CompileGrammar, ForgetGrammar, GrammarCompiled, Vocabulary
+from baton_serve.workers.grammar.matchers import error_at_start, matcher_of, tokenizer_of
+from baton_serve.workers.rank.grammar.constraint import Constraint
+from baton_serve.workers.rank.grammar.masks import native_ban
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

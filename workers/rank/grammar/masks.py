@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import torch
 from llguidance import LLExecutor
 
-from workers.rank.native.support import is_available
+from baton_serve.workers.rank.native.support import is_available
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from llguidance import LLMatcher
 
-    from workers.rank.grammar.constraint import Constraint
+    from baton_serve.workers.rank.grammar.constraint import Constraint
 
 #: A word of a mask in which every token may come next.
 _ALL = -1
@@ -154,7 +154,7 @@ def native_ban() -> Callable[..., None] | None:
     """The program that does it on this processor, if there is one. The first call compiles it."""
     if not is_available(torch.float32):
         return None
-    from workers.rank.native.masks import ban
+    from baton_serve.workers.rank.native.masks import ban
 
     program: Callable[..., None] = ban(torch.float32)
     return program

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from workers.rank.cache.batch import NO_ADAPTER, BatchRow, head_slots
-from workers.rank.graphs.decode_inputs import DecodeInputs
-from workers.rank.graphs.port import RecordError
-from workers.rank.graphs.sizes import fitting
-from workers.rank.in_place.attention import EqualRows, InPlaceAttention
+from baton_serve.workers.rank.cache.batch import NO_ADAPTER, BatchRow, head_slots
+from baton_serve.workers.rank.graphs.decode_inputs import DecodeInputs
+from baton_serve.workers.rank.graphs.port import RecordError
+from baton_serve.workers.rank.graphs.sizes import fitting
+from baton_serve.workers.rank.in_place.attention import EqualRows, InPlaceAttention
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from workers.rank.cache.kv_cache import KVCache
-    from workers.rank.graphs.port import Recorder, Replay
-    from workers.rank.in_place.port import Kernel
-    from workers.rank.loading.model import ModelShard
+    from baton_serve.workers.rank.cache.kv_cache import KVCache
+    from baton_serve.workers.rank.graphs.port import Recorder, Replay
+    from baton_serve.workers.rank.in_place.port import Kernel
+    from baton_serve.workers.rank.loading.model import ModelShard
 
 #: With a quick recorder, so many sizes are recorded and tried at the start, and more for so long, as small models have
 #: steps so short that recordings would show.

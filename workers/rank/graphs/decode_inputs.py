@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from workers.rank.cache.batch import NO_ADAPTER
-from workers.rank.graphs.mirror import Mirror
-from workers.rank.in_place.port import PagedRows
-from workers.rank.in_place.rows import fill_tables
+from baton_serve.workers.rank.cache.batch import NO_ADAPTER
+from baton_serve.workers.rank.graphs.mirror import Mirror
+from baton_serve.workers.rank.in_place.port import PagedRows
+from baton_serve.workers.rank.in_place.rows import fill_tables
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from workers.rank.cache.batch import BatchRow
-    from workers.rank.cache.kv_cache import KVCache
+    from baton_serve.workers.rank.cache.batch import BatchRow
+    from baton_serve.workers.rank.cache.kv_cache import KVCache
 
 
 @dataclass(frozen=True)

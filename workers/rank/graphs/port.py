@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from workers.rank.cache.batch import BatchRow
+    from baton_serve.workers.rank.cache.batch import BatchRow
 
 #: Does on the device what it did when it was recorded, with what is in the same tensors now.
 Replay = Callable[[], None]

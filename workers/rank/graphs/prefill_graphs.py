@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from workers.rank import distributed
-from workers.rank.cache.batch import NO_ADAPTER, Batch, BatchRow, head_slots
-from workers.rank.graphs.port import RecordError
-from workers.rank.graphs.prefill_inputs import PrefillInputs
-from workers.rank.graphs.sizes import fitting
-from workers.rank.graphs.trial import ComparedRows, StepTime, is_bound_by_host, largest_worth_it
-from workers.rank.in_place.attention import AnyRows, EqualRows, InPlaceAttention
-from workers.rank.in_place.rows import paged_rows
+from baton_serve.workers.rank import distributed
+from baton_serve.workers.rank.cache.batch import NO_ADAPTER, Batch, BatchRow, head_slots
+from baton_serve.workers.rank.graphs.port import RecordError
+from baton_serve.workers.rank.graphs.prefill_inputs import PrefillInputs
+from baton_serve.workers.rank.graphs.sizes import fitting
+from baton_serve.workers.rank.graphs.trial import ComparedRows, StepTime, is_bound_by_host, largest_worth_it
+from baton_serve.workers.rank.in_place.attention import AnyRows, EqualRows, InPlaceAttention
+from baton_serve.workers.rank.in_place.rows import paged_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from workers.rank.cache.kv_cache import KVCache
-    from workers.rank.graphs.port import Recorder
-    from workers.rank.in_place.attention import Rows
-    from workers.rank.in_place.port import RaggedKernel
-    from workers.rank.loading.model import ModelShard
+    from baton_serve.workers.rank.cache.kv_cache import KVCache
+    from baton_serve.workers.rank.graphs.port import Recorder
+    from baton_serve.workers.rank.in_place.attention import Rows
+    from baton_serve.workers.rank.in_place.port import RaggedKernel
+    from baton_serve.workers.rank.loading.model import ModelShard
 
 #: Sizes that are tried, beside the largest, and how often each of them is.
 TRIED = frozenset({128, 256, 512, 1024, 2048})

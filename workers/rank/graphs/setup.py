@@ -8,24 +8,24 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from workers.rank.graphs.decode_graphs import DecodeGraphs
-from workers.rank.graphs.port import RecordError
-from workers.rank.graphs.prefill_graphs import PrefillGraphs
-from workers.rank.graphs.recorders.cpu_recorder import CpuRecorder
-from workers.rank.graphs.recorders.cuda_recorder import CudaRecorder
-from workers.rank.graphs.sizes import MAX_ROWS, graph_sizes, prefill_sizes
-from workers.rank.in_place.port import RaggedKernel
-from workers.rank_protocol.errors import ModelLoadError, one_line
+from baton_serve.workers.rank.graphs.decode_graphs import DecodeGraphs
+from baton_serve.workers.rank.graphs.port import RecordError
+from baton_serve.workers.rank.graphs.prefill_graphs import PrefillGraphs
+from baton_serve.workers.rank.graphs.recorders.cpu_recorder import CpuRecorder
+from baton_serve.workers.rank.graphs.recorders.cuda_recorder import CudaRecorder
+from baton_serve.workers.rank.graphs.sizes import MAX_ROWS, graph_sizes, prefill_sizes
+from baton_serve.workers.rank.in_place.port import RaggedKernel
+from baton_serve.workers.rank_protocol.errors import ModelLoadError, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from workers.rank.cache.kv_cache import KVCache
-    from workers.rank.device import RankDevice
-    from workers.rank.graphs.port import Recorder, StepGraphs
-    from workers.rank.in_place.port import Kernel
-    from workers.rank.loading.model import ModelShard
-    from workers.rank_protocol.spec import RankSpec
+    from baton_serve.workers.rank.cache.kv_cache import KVCache
+    from baton_serve.workers.rank.device import RankDevice
+    from baton_serve.workers.rank.graphs.port import Recorder, StepGraphs
+    from baton_serve.workers.rank.in_place.port import Kernel
+    from baton_serve.workers.rank.loading.model import ModelShard
+    from baton_serve.workers.rank_protocol.spec import RankSpec
 
 
 def wants_graphs(spec: RankSpec, rank_device: RankDevice, kernel: Kernel | None) -> bool:

@@ -10,7 +10,7 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from workers.rank.in_place.attention import Layer, Rows
+    from baton_serve.workers.rank.in_place.attention import Layer, Rows
 
 #: By how much numbers may differ, relative to the largest one. Kernels round, and sum in another order: numbers of 16
 #: bits differ by less than a hundredth. Those of another token differ by as much as they are.

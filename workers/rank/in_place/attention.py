@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
 
-from workers.rank.cache.attention import attend_to_itself, layer_index
+from baton_serve.workers.rank.cache.attention import attend_to_itself, layer_index
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from workers.rank.cache.kv_cache import KVCache
-    from workers.rank.in_place.port import Kernel, PagedRows, RaggedKernel, RaggedRows
+    from baton_serve.workers.rank.cache.kv_cache import KVCache
+    from baton_serve.workers.rank.in_place.port import Kernel, PagedRows, RaggedKernel, RaggedRows
 
 
 class Layer(NamedTuple):

@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from workers.rank.cache.attention import PagedAttention
-from workers.rank.gpu import support as gpu
-from workers.rank.in_place.attention import EqualRows, InPlaceAttention
-from workers.rank.in_place.rows import paged_rows
-from workers.rank.native.support import is_available
-from workers.rank_protocol.errors import ModelLoadError
+from baton_serve.workers.rank.cache.attention import PagedAttention
+from baton_serve.workers.rank.gpu import support as gpu
+from baton_serve.workers.rank.in_place.attention import EqualRows, InPlaceAttention
+from baton_serve.workers.rank.in_place.rows import paged_rows
+from baton_serve.workers.rank.native.support import is_available
+from baton_serve.workers.rank_protocol.errors import ModelLoadError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from workers.rank.cache.attention import Attend
-    from workers.rank.cache.batch import Batch
-    from workers.rank.cache.kv_cache import KVCache
-    from workers.rank.in_place.port import Kernel
+    from baton_serve.workers.rank.cache.attention import Attend
+    from baton_serve.workers.rank.cache.batch import Batch
+    from baton_serve.workers.rank.cache.kv_cache import KVCache
+    from baton_serve.workers.rank.in_place.port import Kernel
 
 
 def choose_kernel(wanted: str, device: torch.device, progress: Callable[[str], None]) -> Kernel | None:
@@ -34,7 +34,7 @@ def choose_kernel(wanted: str, device: torch.device, progress: Callable[[str], N
         progress(f"attention gathers keys and values, because {missing}")
     if wanted == "gather" or missing:
         return None
-    from workers.rank.in_place.triton_kernel import TritonKernel
+    from baton_serve.workers.rank.in_place.triton_kernel import TritonKernel
 
     return TritonKernel(torch.cuda.get_device_properties(device).multi_processor_count)
 
@@ -43,7 +43,7 @@ def native_kernel(wanted: str, device: torch.device, dtype: torch.dtype) -> Kern
     """The kernel for ``RankSpec.attention`` and numbers of this type on a CPU; None: keys and values are gathered."""
     if wanted == "gather" or device.type != "cpu" or not is_available(dtype):
         return None
-    from workers.rank.in_place.native_kernel import NativeKernel
+    from baton_serve.workers.rank.in_place.native_kernel import NativeKernel
 
     return NativeKernel()
 

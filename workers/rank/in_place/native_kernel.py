@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from workers.rank.native.attention.causal import attend_in_blocks
-from workers.rank.native.attention.decode import attend_one_token
+from baton_serve.workers.rank.native.attention.causal import attend_in_blocks
+from baton_serve.workers.rank.native.attention.decode import attend_one_token
 
 if TYPE_CHECKING:
     import torch
 
-    from workers.rank.in_place.port import PagedRows
+    from baton_serve.workers.rank.in_place.port import PagedRows
 
 
 class NativeKernel:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from workers.rank.in_place.port import PagedRows
+from baton_serve.workers.rank.in_place.port import PagedRows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from workers.rank.cache.batch import Batch, BatchRow
+    from baton_serve.workers.rank.cache.batch import Batch, BatchRow
 
 
 def paged_rows(batch: Batch, device: torch.device) -> list[PagedRows]:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 import triton
 
-from workers.rank.in_place.port import TILE_NUMBERS, TOKENS_PER_TILE
-from workers.rank.in_place.programs import attend_program, attend_ragged_program, merge_program
-from workers.rank.in_place.splits import few_splits, num_splits
+from baton_serve.workers.rank.in_place.port import TILE_NUMBERS, TOKENS_PER_TILE
+from baton_serve.workers.rank.in_place.programs import attend_program, attend_ragged_program, merge_program
+from baton_serve.workers.rank.in_place.splits import few_splits, num_splits
 
 if TYPE_CHECKING:
-    from workers.rank.in_place.port import PagedRows, RaggedRows
+    from baton_serve.workers.rank.in_place.port import PagedRows, RaggedRows
 
 #: The sizes of Triton's products are no less.
 MIN_SIDE = 16

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from workers.rank.gpu import support as gpu
-from workers.rank.native import support as native
+from baton_serve.workers.rank.gpu import support as gpu
+from baton_serve.workers.rank.native import support as native
 
 if TYPE_CHECKING:
     import torch
 
-    from workers.rank.layers.port import RowPrograms
+    from baton_serve.workers.rank.layers.port import RowPrograms
 
 
 def programs_for(device: torch.device) -> RowPrograms | None:
     """The programs for tensors of this device, whose compiler is imported now; None: nothing compiles them here."""
     if device.type == "cpu" and not native.missing():
-        from workers.rank.native.row_programs import NativeRows
+        from baton_serve.workers.rank.native.row_programs import NativeRows
 
         return NativeRows()
     if device.type == "cuda" and not gpu.missing(device):
-        from workers.rank.gpu.row_programs import TritonRows
+        from baton_serve.workers.rank.gpu.row_programs import TritonRows
 
         return TritonRows()
     return None

@@ -21,14 +21,14 @@ from weakref import ref
 
 import torch
 
-from workers.rank.adapters import low_rank
-from workers.rank.native import support
+from baton_serve.workers.rank.adapters import low_rank
+from baton_serve.workers.rank.native import support
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from workers.rank.adapters.low_rank import LowRank
-    from workers.rank.native.weights import NativeWeight
+    from baton_serve.workers.rank.adapters.low_rank import LowRank
+    from baton_serve.workers.rank.native.weights import NativeWeight
 
 
 _CPU = torch.device("cpu")
@@ -50,7 +50,7 @@ def _native(weight: torch.Tensor, bias: torch.Tensor | None) -> NativeWeight | N
     """The weight for native programs; None if there are none that are faster than oneDNN's."""
     if weight.device.type != "cpu" or not support.is_available(weight.dtype):
         return None
-    from workers.rank.native.weights import NativeWeight, takes  # brings Numba
+    from baton_serve.workers.rank.native.weights import NativeWeight, takes  # brings Numba
 
     return NativeWeight(weight, bias) if takes(weight.dtype, weight.shape[1]) else None
 

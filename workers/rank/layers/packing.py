@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from workers.rank.adapters.low_rank import part_of
-from workers.rank.layers import gated, rotary
-from workers.rank.layers.gated import GatedMLP
-from workers.rank.layers.linear import LinearPart, PackedLinear, SharedProduct, is_available, joined
-from workers.rank.layers.norm import replace_norms
-from workers.rank.layers.rotary import RotaryAttention
-from workers.rank.layers.trials import inputs_of, is_close
+from baton_serve.workers.rank.adapters.low_rank import part_of
+from baton_serve.workers.rank.layers import gated, rotary
+from baton_serve.workers.rank.layers.gated import GatedMLP
+from baton_serve.workers.rank.layers.linear import LinearPart, PackedLinear, SharedProduct, is_available, joined
+from baton_serve.workers.rank.layers.norm import replace_norms
+from baton_serve.workers.rank.layers.rotary import RotaryAttention
+from baton_serve.workers.rank.layers.trials import inputs_of, is_close
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from workers.rank.layers.port import RowPrograms
-    from workers.rank.layers.trials import AttentionCall, Inputs
+    from baton_serve.workers.rank.layers.port import RowPrograms
+    from baton_serve.workers.rank.layers.trials import AttentionCall, Inputs
 
 #: Names under which models have layers that are called with the same input, in the order of the calls. A layer that is
 #: called with another input computes the products of all of them and keeps its own, so a wrong name costs time, not

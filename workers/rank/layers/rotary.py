@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from workers.rank.cache.attention import call_active
+from baton_serve.workers.rank.cache.attention import call_active
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from workers.rank.layers.linear import PackedLinear
-    from workers.rank.layers.port import RowPrograms
-    from workers.rank.layers.trials import AttentionCall
+    from baton_serve.workers.rank.layers.linear import PackedLinear
+    from baton_serve.workers.rank.layers.port import RowPrograms
+    from baton_serve.workers.rank.layers.trials import AttentionCall
 
 #: The layers of such a module, by their names.
 NAMES = ("q_proj", "k_proj", "v_proj", "o_proj")

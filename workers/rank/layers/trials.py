@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from workers.rank.cache.attention import attending
-from workers.rank.layers.positions import max_positions
+from baton_serve.workers.rank.cache.attention import attending
+from baton_serve.workers.rank.layers.positions import max_positions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

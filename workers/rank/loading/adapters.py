@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workers.rank.adapters.adapter_set import AdapterSet
-from workers.rank.cache.batch import NO_ADAPTER
-from workers.rank.loading.probe import compare, own_logits, paged_logits
-from workers.rank_protocol.errors import UnsupportedModelError
+from baton_serve.workers.rank.adapters.adapter_set import AdapterSet
+from baton_serve.workers.rank.cache.batch import NO_ADAPTER
+from baton_serve.workers.rank.loading.probe import compare, own_logits, paged_logits
+from baton_serve.workers.rank_protocol.errors import UnsupportedModelError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel
 
-    from workers.rank.cache.kv_cache import CacheShape
-    from workers.rank.in_place.port import Kernel
+    from baton_serve.workers.rank.cache.kv_cache import CacheShape
+    from baton_serve.workers.rank.in_place.port import Kernel
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def load_adapters(
     if not folders:
         return loaded
     # Peft is not needed where there are no adapters.
-    from workers.rank.adapters.peft_files import read_adapter
+    from baton_serve.workers.rank.adapters.peft_files import read_adapter
 
     for name, folder in folders.items():
         began_s = time.monotonic()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from workers.rank_protocol.errors import UnsupportedModelError
+from baton_serve.workers.rank_protocol.errors import UnsupportedModelError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from workers.rank import distributed
+from baton_serve.workers.rank import distributed
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

@@ -13,31 +13,31 @@ from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, Pre
 from transformers.distributed.configuration_utils import DistributedConfig
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
-from workers.rank import distributed
-from workers.rank.cache.attention import NAME, attending, register
-from workers.rank.device import RankDevice, assign_device
-from workers.rank.in_place.choice import attention_of, choose_kernel, native_kernel
-from workers.rank.layers.choice import programs_for
-from workers.rank.layers.packing import pack
-from workers.rank.layers.positions import max_positions
-from workers.rank.loading.adapters import load_adapters, prove_adapters
-from workers.rank.loading.config_checks import check_config, check_split
-from workers.rank.loading.fingerprint import fingerprint
-from workers.rank.loading.layers_once import layers_once
-from workers.rank.loading.probe import own_logits, probe_layers, prove_equal
-from workers.rank.native.support import has_tiles
-from workers.rank_protocol.errors import ModelLoadError, one_line
+from baton_serve.workers.rank import distributed
+from baton_serve.workers.rank.cache.attention import NAME, attending, register
+from baton_serve.workers.rank.device import RankDevice, assign_device
+from baton_serve.workers.rank.in_place.choice import attention_of, choose_kernel, native_kernel
+from baton_serve.workers.rank.layers.choice import programs_for
+from baton_serve.workers.rank.layers.packing import pack
+from baton_serve.workers.rank.layers.positions import max_positions
+from baton_serve.workers.rank.loading.adapters import load_adapters, prove_adapters
+from baton_serve.workers.rank.loading.config_checks import check_config, check_split
+from baton_serve.workers.rank.loading.fingerprint import fingerprint
+from baton_serve.workers.rank.loading.layers_once import layers_once
+from baton_serve.workers.rank.loading.probe import own_logits, probe_layers, prove_equal
+from baton_serve.workers.rank.native.support import has_tiles
+from baton_serve.workers.rank_protocol.errors import ModelLoadError, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
-    from workers.rank.adapters.adapter_set import AdapterSet
-    from workers.rank.cache.attention import Attend
-    from workers.rank.cache.batch import Batch
-    from workers.rank.cache.kv_cache import CacheShape, KVCache
-    from workers.rank.in_place.port import Kernel
-    from workers.rank_protocol.spec import RankSpec
+    from baton_serve.workers.rank.adapters.adapter_set import AdapterSet
+    from baton_serve.workers.rank.cache.attention import Attend
+    from baton_serve.workers.rank.cache.batch import Batch
+    from baton_serve.workers.rank.cache.kv_cache import CacheShape, KVCache
+    from baton_serve.workers.rank.in_place.port import Kernel
+    from baton_serve.workers.rank_protocol.spec import RankSpec
 
 T = TypeVar("T")
 

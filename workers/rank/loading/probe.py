@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from workers.rank.cache.attention import NAME, attending
-from workers.rank.cache.batch import NO_ADAPTER, Batch, BatchRow
-from workers.rank.cache.kv_cache import CacheShape, KVCache
-from workers.rank.in_place.choice import attention_of
-from workers.rank.loading.config_checks import refuse
-from workers.rank_protocol.errors import UnsupportedModelError
+from baton_serve.workers.rank.cache.attention import NAME, attending
+from baton_serve.workers.rank.cache.batch import NO_ADAPTER, Batch, BatchRow
+from baton_serve.workers.rank.cache.kv_cache import CacheShape, KVCache
+from baton_serve.workers.rank.in_place.choice import attention_of
+from baton_serve.workers.rank.loading.config_checks import refuse
+from baton_serve.workers.rank_protocol.errors import UnsupportedModelError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from workers.rank.adapters.low_rank import Selection
-    from workers.rank.in_place.port import Kernel
+    from baton_serve.workers.rank.adapters.low_rank import Selection
+    from baton_serve.workers.rank.in_place.port import Kernel
 
 #: Arguments without effect here: dropout is off in evaluation, positions are applied to the queries already, and the
 #: others control what transformers itself caches or returns.

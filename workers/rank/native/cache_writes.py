@@ -6,9 +6,9 @@ from functools import lru_cache
 
 import torch
 
-from workers.rank.native.compiled import as_written, compiled
-from workers.rank.native.numbers import ELEMENTS
-from workers.rank.native.team import as_team, team_for
+from baton_serve.workers.rank.native.compiled import as_written, compiled
+from baton_serve.workers.rank.native.numbers import ELEMENTS
+from baton_serve.workers.rank.native.team import as_team, team_for
 
 #: With fewer numbers of keys than these, one thread is done before a second one has begun.
 LEAST_FOR_TWO = 1 << 16

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from numba import cfunc, njit, types
 
-from workers.rank.native.processor import multiplies_pairs
-from workers.rank.native.program import Program
-from workers.rank.native.team import has_team
+from baton_serve.workers.rank.native.processor import multiplies_pairs
+from baton_serve.workers.rank.native.program import Program
+from baton_serve.workers.rank.native.team import has_team
 
 if TYPE_CHECKING:
     from collections.abc import Callable

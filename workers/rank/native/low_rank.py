@@ -11,12 +11,12 @@ from functools import lru_cache
 
 import numpy as np
 
-from workers.rank.native.addresses import address_at, ahead, float_room_of, room_of
-from workers.rank.native.compiled import as_written, compiled
-from workers.rank.native.numbers import ELEMENTS, read, write
-from workers.rank.native.sums import add, width_of
-from workers.rank.native.team import as_team, team_for
-from workers.rank.native.tiles import WIDTH
+from baton_serve.workers.rank.native.addresses import address_at, ahead, float_room_of, room_of
+from baton_serve.workers.rank.native.compiled import as_written, compiled
+from baton_serve.workers.rank.native.numbers import ELEMENTS, read, write
+from baton_serve.workers.rank.native.sums import add, width_of
+from baton_serve.workers.rank.native.team import as_team, team_for
+from baton_serve.workers.rank.native.tiles import WIDTH
 
 #: The most numbers of ``hidden``, as those of a tile's tokens lie on the stack of a thread. An adapter that has more is
 #: computed as several groups of pieces, one after the other.

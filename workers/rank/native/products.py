@@ -14,14 +14,14 @@ import numpy as np
 from numba import njit, types
 from numba.extending import overload
 
-from workers.rank.native.addresses import ahead, float_room_of, room_of
-from workers.rank.native.compiled import compiled
-from workers.rank.native.numbers import ELEMENTS, together
-from workers.rank.native.processor import multiplies_pairs
-from workers.rank.native.sums import put_block
-from workers.rank.native.team import as_team, team_for
-from workers.rank.native.tiles import FETCH_AHEAD_BYTES, MAX_ROWS, WIDTH
-from workers.rank.native.wide_products import wide_columns
+from baton_serve.workers.rank.native.addresses import ahead, float_room_of, room_of
+from baton_serve.workers.rank.native.compiled import compiled
+from baton_serve.workers.rank.native.numbers import ELEMENTS, together
+from baton_serve.workers.rank.native.processor import multiplies_pairs
+from baton_serve.workers.rank.native.sums import put_block
+from baton_serve.workers.rank.native.team import as_team, team_for
+from baton_serve.workers.rank.native.tiles import FETCH_AHEAD_BYTES, MAX_ROWS, WIDTH
+from baton_serve.workers.rank.native.wide_products import wide_columns
 
 #: Inputs after which a block's weights are too many to stay in the nearer caches (1 MiB) while all rows take their
 #: turn: these times as many as are multiplied at a time.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from workers.rank.native.rows import gate, rms_norm, rotate
-from workers.rank.native.support import is_available
+from baton_serve.workers.rank.native.rows import gate, rms_norm, rotate
+from baton_serve.workers.rank.native.support import is_available
 
 
 class NativeRows:

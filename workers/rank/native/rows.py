@@ -6,11 +6,11 @@ from functools import lru_cache
 
 import numpy as np
 
-from workers.rank.native.addresses import ahead
-from workers.rank.native.compiled import as_written, compiled
-from workers.rank.native.numbers import ELEMENTS, exponential, fused, read, write
-from workers.rank.native.team import as_team, team_for
-from workers.rank.native.tiles import WIDTH, squares
+from baton_serve.workers.rank.native.addresses import ahead
+from baton_serve.workers.rank.native.compiled import as_written, compiled
+from baton_serve.workers.rank.native.numbers import ELEMENTS, exponential, fused, read, write
+from baton_serve.workers.rank.native.team import as_team, team_for
+from baton_serve.workers.rank.native.tiles import WIDTH, squares
 
 #: With fewer numbers than these, one thread is done before a second one has begun.
 LEAST_FOR_TWO = 1 << 16

@@ -5,8 +5,8 @@ from __future__ import annotations
 from numba import njit
 from numba.extending import register_jitable
 
-from workers.rank.native.addresses import ahead
-from workers.rank.native.tiles import LANES, MAX_ROWS, WIDTH, sums_of, tile_of
+from baton_serve.workers.rank.native.addresses import ahead
+from baton_serve.workers.rank.native.tiles import LANES, MAX_ROWS, WIDTH, sums_of, tile_of
 
 #: Tiles of rows and vectors. A few sizes, as each takes a tenth of a second to compile; but 8 rows of two vectors, as
 #: additions to fewer sums wait for each other.

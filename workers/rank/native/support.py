@@ -35,7 +35,7 @@ def _can_have_tiles(dtype: torch.dtype) -> bool:
     from llvmlite import binding
     from numba import config
 
-    from workers.rank.native.team import has_team
+    from baton_serve.workers.rank.native.team import has_team
 
     is_for_host = config.CPU_NAME is None and config.CPU_FEATURES is None and bool(config.ENABLE_AVX)
     has = {name for name, is_there in binding.get_host_cpu_features().items() if is_there}
@@ -57,8 +57,8 @@ def tiles_error(dtype: torch.dtype) -> str:
     if not is_available(dtype) or not _can_have_tiles(dtype):
         return ""
     try:
-        from workers.rank.native import products
-        from workers.rank.native.attention import one_token, tiled
+        from baton_serve.workers.rank.native import products
+        from baton_serve.workers.rank.native.attention import one_token, tiled
 
         for program in (products.product, tiled.attend, one_token.attend):
             program(dtype)
@@ -74,7 +74,7 @@ def missing() -> str:
     if find_spec("numba") is None:
         return "Numba is not installed"
     try:
-        from workers.rank.native.rows import rms_norm
+        from baton_serve.workers.rank.native.rows import rms_norm
 
         rms_norm(torch.float32)
     # A compiler that does not fit this machine, or these packages, may raise anything.

@@ -14,8 +14,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from workers.rank.native.addresses import NEAREST, SECOND, prefetch
-from workers.rank.native.processor import is_of_intel, multiplies_pairs
+from baton_serve.workers.rank.native.addresses import NEAREST, SECOND, prefetch
+from baton_serve.workers.rank.native.processor import is_of_intel, multiplies_pairs
 
 #: Float32 of a vector; and outputs and rows of the tile that is used most.
 LANES, WIDTH = 16, 64

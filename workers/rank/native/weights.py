@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from workers.rank.huge_pages import zeros_in_huge_pages
-from workers.rank.native.numbers import per_word
-from workers.rank.native.products import product
-from workers.rank.native.support import has_tiles
-from workers.rank.native.tiles import WIDTH
-from workers.transfer.mapped.shared_file import HUGE_PAGE_BYTES
+from baton_serve.workers.rank.huge_pages import zeros_in_huge_pages
+from baton_serve.workers.rank.native.numbers import per_word
+from baton_serve.workers.rank.native.products import product
+from baton_serve.workers.rank.native.support import has_tiles
+from baton_serve.workers.rank.native.tiles import WIDTH
+from baton_serve.workers.transfer.mapped.shared_file import HUGE_PAGE_BYTES
 
 if TYPE_CHECKING:
-    from workers.rank.native.program import Program
+    from baton_serve.workers.rank.native.program import Program
 
 
 def takes(dtype: torch.dtype, in_features: int) -> bool:

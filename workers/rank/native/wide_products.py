@@ -11,10 +11,10 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from workers.rank.native.addresses import ahead, float_room_of, room_of
-from workers.rank.native.numbers import read
-from workers.rank.native.sums import put_block
-from workers.rank.native.tiles import FETCH_AHEAD_BYTES, LANES, MAX_ROWS, WIDTH, widen, widen_inputs
+from baton_serve.workers.rank.native.addresses import ahead, float_room_of, room_of
+from baton_serve.workers.rank.native.numbers import read
+from baton_serve.workers.rank.native.sums import put_block
+from baton_serve.workers.rank.native.tiles import FETCH_AHEAD_BYTES, LANES, MAX_ROWS, WIDTH, widen, widen_inputs
 
 #: Measured on Emerald Rapids: with 16 rows both ways take about as long.
 FEW_ROWS = 16

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from array import array
     from collections.abc import Sequence
 
-    from core.protocol.steps import SamplingParams
-    from workers.rank.edits.row_edits import RowEdits
+    from baton_serve.core.protocol.steps import SamplingParams
+    from baton_serve.workers.rank.edits.row_edits import RowEdits
 
 
 class SamplingRow(Protocol):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from workers.rank.native.support import is_available
+from baton_serve.workers.rank.native.support import is_available
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -76,7 +76,7 @@ def native_bits() -> Callable[..., None] | None:
     """The program that finds bits on this processor, if there is one. The first call compiles it."""
     if not is_available(torch.float32):
         return None
-    from workers.rank.native.noise import bits
+    from baton_serve.workers.rank.native.noise import bits
 
     program: Callable[..., None] = bits(torch.float32)
     return program

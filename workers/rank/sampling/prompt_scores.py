@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Protocol
 
 import torch
 
-from core.protocol.steps import PromptScores
-from workers.rank.sampling.logprobs import logprobs_of
+from baton_serve.core.protocol.steps import PromptScores
+from baton_serve.workers.rank.sampling.logprobs import logprobs_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from core.protocol.steps import Row, SamplingParams
+    from baton_serve.core.protocol.steps import Row, SamplingParams
 
 #: Numbers in the logits that are in memory at a time: 64 MiB as float32, of which the computation needs three copies.
 #: With a vocabulary of 150,000 tokens these are the logits of 111 tokens.

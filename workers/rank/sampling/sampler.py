@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from workers.rank.sampling.logit_edits import SamplingRow, edit
-from workers.rank.sampling.logprobs import logprobs_of
-from workers.rank.sampling.noise import add_gumbel, stream_key
+from baton_serve.workers.rank.sampling.logit_edits import SamplingRow, edit
+from baton_serve.workers.rank.sampling.logprobs import logprobs_of
+from baton_serve.workers.rank.sampling.noise import add_gumbel, stream_key
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from core.protocol.steps import SamplingParams
-    from workers.rank.grammar.masks import Masks
+    from baton_serve.core.protocol.steps import SamplingParams
+    from baton_serve.workers.rank.grammar.masks import Masks
 
 #: Below this temperature sampling is greedy, because logits divided by the temperature overflow float32 (vLLM's bound).
 GREEDY_BELOW = 1e-5

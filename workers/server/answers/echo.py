@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.protocol.openai.requests import CompletionRequest
-from workers.server.answers.turns import in_turns
-from workers.text.detokenizer import REPLACEMENT, Detokenizer
-from workers.text.logprobs import CompletionLogprobs
-from workers.text.prompt_logprobs import PromptLogprobs
-from workers.text.shown_prompt import ShownPrompt
+from baton_serve.core.protocol.openai.requests import CompletionRequest
+from baton_serve.workers.server.answers.turns import in_turns
+from baton_serve.workers.text.detokenizer import REPLACEMENT, Detokenizer
+from baton_serve.workers.text.logprobs import CompletionLogprobs
+from baton_serve.workers.text.prompt_logprobs import PromptLogprobs
+from baton_serve.workers.text.shown_prompt import ShownPrompt
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from core.protocol.openai.requests import Request
-    from workers.text.logprobs import Logprobs
-    from workers.text.tokenizer import Tokenizer
+    from baton_serve.core.protocol.openai.requests import Request
+    from baton_serve.workers.text.logprobs import Logprobs
+    from baton_serve.workers.text.tokenizer import Tokenizer
 
 
 async def echoed_texts(tokenizer: Tokenizer, request: Request, tokens: list[int]) -> list[str]:

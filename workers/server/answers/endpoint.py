@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from core.protocol.openai.json_body import parse_body
-from core.protocol.openai.requests import R
-from workers.server.answers.token_ids import ASKED, HEADER
+from baton_serve.core.protocol.openai.json_body import parse_body
+from baton_serve.core.protocol.openai.requests import R
+from baton_serve.workers.server.answers.token_ids import ASKED, HEADER
 
 if TYPE_CHECKING:
-    from core.protocol.openai.json_body import BodyLimits
-    from workers.server.answers.job import JobFactory
-    from workers.server.answers.serving import Serving
-    from workers.server.calls import Asked
-    from workers.server.client import Client
+    from baton_serve.core.protocol.openai.json_body import BodyLimits
+    from baton_serve.workers.server.answers.job import JobFactory
+    from baton_serve.workers.server.answers.serving import Serving
+    from baton_serve.workers.server.calls import Asked
+    from baton_serve.workers.server.client import Client
 
 
 class GenerateEndpoint(Generic[R]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.protocol.errors import (
+from baton_serve.core.protocol.errors import (
     ApiError,
     BadRequestError,
     CancelledByAdminError,
@@ -13,12 +13,12 @@ from core.protocol.errors import (
     UnavailableError,
     UpstreamError,
 )
-from workers.engine.api import GrammarFailedError
-from workers.grammar.sentences import in_words
+from baton_serve.workers.engine.api import GrammarFailedError
+from baton_serve.workers.grammar.sentences import in_words
 
 if TYPE_CHECKING:
-    from core.protocol.openai.structured import Form
-    from workers.engine.api import EngineError
+    from baton_serve.core.protocol.openai.structured import Form
+    from baton_serve.workers.engine.api import EngineError
 
 #: The HTTP error for each ``EngineError.code``, which the answer has too. A code that is missing here becomes a 500.
 KINDS: dict[str, type[ApiError]] = {

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from core.protocol.choice import Choice
-from core.protocol.errors import BadRequestError, no_such_model
-from core.protocol.openai.requests import (
+from baton_serve.core.protocol.choice import Choice
+from baton_serve.core.protocol.errors import BadRequestError, no_such_model
+from baton_serve.core.protocol.openai.requests import (
     COMPLETION_MAX_TOKENS,
     ChatRequest,
     CompletionRequest,
@@ -19,34 +19,40 @@ from core.protocol.openai.requests import (
     Request,
     validate,
 )
-from core.protocol.openai.structured import Form, bounded
-from core.protocol.request_ids import is_request_id
-from workers.engine.api import EngineRequest
-from workers.grammar.schemas import Room, TooLongError, in_known_words
-from workers.parsers.deltas import MessageDelta
-from workers.parsers.forced_calls import forced_parser, grammar_of_calls
-from workers.server.answers import transfer_params
-from workers.server.answers.echo import echoed_texts, shown_prompt
-from workers.server.answers.prompts import Prompts
-from workers.server.answers.request_leg import leg_of
-from workers.server.answers.sampling import check_prompt_tokens, sampling_params
-from workers.server.answers.token_ids import TokenIdLines
-from workers.server.answers.turns import in_turns
-from workers.text.detokenizer import Detokenizer
-from workers.text.logprobs import ChatLogprobs, CompletionLogprobs, Logprobs
-from workers.text.message_reader import MessageReader
-from workers.text.response_builder import ChatResponseBuilder, CompletionResponseBuilder, ResponseBuilder, Shown, Usage
-from workers.text.text_stream import TextStream
-from workers.text.transcript import Transcript
+from baton_serve.core.protocol.openai.structured import Form, bounded
+from baton_serve.core.protocol.request_ids import is_request_id
+from baton_serve.workers.engine.api import EngineRequest
+from baton_serve.workers.grammar.schemas import Room, TooLongError, in_known_words
+from baton_serve.workers.parsers.deltas import MessageDelta
+from baton_serve.workers.parsers.forced_calls import forced_parser, grammar_of_calls
+from baton_serve.workers.server.answers import transfer_params
+from baton_serve.workers.server.answers.echo import echoed_texts, shown_prompt
+from baton_serve.workers.server.answers.prompts import Prompts
+from baton_serve.workers.server.answers.request_leg import leg_of
+from baton_serve.workers.server.answers.sampling import check_prompt_tokens, sampling_params
+from baton_serve.workers.server.answers.token_ids import TokenIdLines
+from baton_serve.workers.server.answers.turns import in_turns
+from baton_serve.workers.text.detokenizer import Detokenizer
+from baton_serve.workers.text.logprobs import ChatLogprobs, CompletionLogprobs, Logprobs
+from baton_serve.workers.text.message_reader import MessageReader
+from baton_serve.workers.text.response_builder import (
+    ChatResponseBuilder,
+    CompletionResponseBuilder,
+    ResponseBuilder,
+    Shown,
+    Usage,
+)
+from baton_serve.workers.text.text_stream import TextStream
+from baton_serve.workers.text.transcript import Transcript
 
 if TYPE_CHECKING:
-    from core.protocol.handoff import KVTransferParams
-    from workers.grammar.rank_grammars import HeldGrammar
-    from workers.server.answers.request_leg import RequestLeg
-    from workers.server.identity import Identity
-    from workers.server.ports import Grammars
-    from workers.text.shown_prompt import ShownPrompt
-    from workers.text.tokenizer import Tokenizer
+    from baton_serve.core.protocol.handoff import KVTransferParams
+    from baton_serve.workers.grammar.rank_grammars import HeldGrammar
+    from baton_serve.workers.server.answers.request_leg import RequestLeg
+    from baton_serve.workers.server.identity import Identity
+    from baton_serve.workers.server.ports import Grammars
+    from baton_serve.workers.text.shown_prompt import ShownPrompt
+    from baton_serve.workers.text.tokenizer import Tokenizer
 
 
 @dataclass

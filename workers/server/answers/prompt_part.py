@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from workers.server.answers.token_ids import NONE
-from workers.server.answers.turns import in_turns
+from baton_serve.workers.server.answers.token_ids import NONE
+from baton_serve.workers.server.answers.turns import in_turns
 
 if TYPE_CHECKING:
-    from workers.engine.api import PromptOutput
-    from workers.server.answers.job import Job
+    from baton_serve.workers.engine.api import PromptOutput
+    from baton_serve.workers.server.answers.job import Job
 
 
 async def add_prompt(job: Job, output: PromptOutput) -> None:

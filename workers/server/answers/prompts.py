@@ -5,15 +5,15 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from core.protocol.errors import BadRequestError
-from core.protocol.openai.requests import COMPLETION_MAX_TOKENS, ChatRequest
-from workers.text.chat_template import PLAIN, ChatOptions
-from workers.text.tokenizer import TooManyTokensError
+from baton_serve.core.protocol.errors import BadRequestError
+from baton_serve.core.protocol.openai.requests import COMPLETION_MAX_TOKENS, ChatRequest
+from baton_serve.workers.text.chat_template import PLAIN, ChatOptions
+from baton_serve.workers.text.tokenizer import TooManyTokensError
 
 if TYPE_CHECKING:
-    from core.protocol.openai.requests import CompletionRequest, Request
-    from core.protocol.openai.templates import TemplateFields
-    from workers.text.tokenizer import Tokenizer
+    from baton_serve.core.protocol.openai.requests import CompletionRequest, Request
+    from baton_serve.core.protocol.openai.templates import TemplateFields
+    from baton_serve.workers.text.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
 

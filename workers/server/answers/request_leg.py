@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from core.protocol.errors import BadRequestError, UpstreamError
-from core.protocol.handoff import KVTransferParams
-from workers.server.answers import transfer_params
+from baton_serve.core.protocol.errors import BadRequestError, UpstreamError
+from baton_serve.core.protocol.handoff import KVTransferParams
+from baton_serve.workers.server.answers import transfer_params
 
 if TYPE_CHECKING:
-    from core.protocol.handoff import Resume
-    from workers.engine.api import EngineRequest
-    from workers.server.identity import Identity
+    from baton_serve.core.protocol.handoff import Resume
+    from baton_serve.workers.engine.api import EngineRequest
+    from baton_serve.workers.server.identity import Identity
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.protocol.errors import BadRequestError
-from core.protocol.steps import SamplingParams
-from workers.text.sampling_defaults import SamplingDefaults
+from baton_serve.core.protocol.errors import BadRequestError
+from baton_serve.core.protocol.steps import SamplingParams
+from baton_serve.workers.text.sampling_defaults import SamplingDefaults
 
 if TYPE_CHECKING:
-    from core.protocol.openai.requests import Request
+    from baton_serve.core.protocol.openai.requests import Request
 
 
 NO_DEFAULTS = SamplingDefaults()

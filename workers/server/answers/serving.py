@@ -18,24 +18,24 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from core.process.failpoints import hit
-from core.protocol.handoff import KVTransferParams
-from workers.engine.api import AbortedError, EngineError, PromptOutput, TokenOutput
-from workers.parsers.deltas import joined
-from workers.server.answers.engine_errors import to_api_error
-from workers.server.answers.prompt_part import add_prompt, prompt_chunks
-from workers.server.answers.token_ids import END, KEEP_ALIVE, MAX_SILENCE_S
+from baton_serve.core.process.failpoints import hit
+from baton_serve.core.protocol.handoff import KVTransferParams
+from baton_serve.workers.engine.api import AbortedError, EngineError, PromptOutput, TokenOutput
+from baton_serve.workers.parsers.deltas import joined
+from baton_serve.workers.server.answers.engine_errors import to_api_error
+from baton_serve.workers.server.answers.prompt_part import add_prompt, prompt_chunks
+from baton_serve.workers.server.answers.token_ids import END, KEEP_ALIVE, MAX_SILENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from workers.engine.api import Engine, HandOff, TokenStream
-    from workers.parsers.deltas import MessageDelta
-    from workers.server.answers.job import Job
-    from workers.server.client import Client
-    from workers.server.identity import Identity
-    from workers.server.metrics import WorkerMetrics
-    from workers.server.ports import LeaseControl
+    from baton_serve.workers.engine.api import Engine, HandOff, TokenStream
+    from baton_serve.workers.parsers.deltas import MessageDelta
+    from baton_serve.workers.server.answers.job import Job
+    from baton_serve.workers.server.client import Client
+    from baton_serve.workers.server.identity import Identity
+    from baton_serve.workers.server.metrics import WorkerMetrics
+    from baton_serve.workers.server.ports import LeaseControl
 
 
 class Serving:

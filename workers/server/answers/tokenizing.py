@@ -6,9 +6,9 @@ import asyncio
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from core.protocol.errors import BadRequestError, no_such_model
-from core.protocol.openai.json_body import parse_body
-from core.protocol.openai.tokenize import (
+from baton_serve.core.protocol.errors import BadRequestError, no_such_model
+from baton_serve.core.protocol.openai.json_body import parse_body
+from baton_serve.core.protocol.openai.tokenize import (
     Detokenize,
     Detokenized,
     TokenizeChat,
@@ -16,19 +16,19 @@ from core.protocol.openai.tokenize import (
     Tokens,
     validate_tokenizing,
 )
-from workers.text.tokenizer import TooManyTokensError
+from baton_serve.workers.text.tokenizer import TooManyTokensError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
     from pydantic import BaseModel
 
-    from core.protocol.openai.json_body import BodyLimits
-    from workers.server.answers.prompts import Prompts
-    from workers.server.calls import Asked
-    from workers.server.client import Client
-    from workers.server.identity import Identity
-    from workers.text.tokenizer import Tokenizer
+    from baton_serve.core.protocol.openai.json_body import BodyLimits
+    from baton_serve.workers.server.answers.prompts import Prompts
+    from baton_serve.workers.server.calls import Asked
+    from baton_serve.workers.server.client import Client
+    from baton_serve.workers.server.identity import Identity
+    from baton_serve.workers.text.tokenizer import Tokenizer
 
 #: The most tokens, in contexts of the model: a client may want to know by how much a text is too long. Millions of
 #: tokens would keep a thread busy for many seconds.

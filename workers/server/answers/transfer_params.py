@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from core.protocol.errors import BadRequestError
-from core.protocol.excerpts import excerpt
-from core.protocol.handoff import MAX_READERS, KVTransferParams, Resume
-from core.protocol.id_syntax import HAND_OFF_ID, LEASE_ID_PATTERN
-from workers.limits import MAX_RANKS
-from workers.text.first_logprobs import complaints_about
+from baton_serve.core.protocol.errors import BadRequestError
+from baton_serve.core.protocol.excerpts import excerpt
+from baton_serve.core.protocol.handoff import MAX_READERS, KVTransferParams, Resume
+from baton_serve.core.protocol.id_syntax import HAND_OFF_ID, LEASE_ID_PATTERN
+from baton_serve.workers.limits import MAX_RANKS
+from baton_serve.workers.text.first_logprobs import complaints_about
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 from fastapi import APIRouter, Path, Response
 
-from core.protocol.hello import HELLO_PATH, NONCE, worker_proof
-from core.protocol.token_keys import hello_key
+from baton_serve.core.protocol.hello import HELLO_PATH, NONCE, worker_proof
+from baton_serve.core.protocol.token_keys import hello_key
 
 if TYPE_CHECKING:
-    from core.protocol.hello import WorkerIdentity
+    from baton_serve.core.protocol.hello import WorkerIdentity
 
 
 def hello_pages(worker: WorkerIdentity, token: str) -> APIRouter:

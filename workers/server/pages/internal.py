@@ -10,19 +10,19 @@ import msgspec
 import orjson
 from fastapi import APIRouter, Depends, Path, Request, Response
 
-from core.protocol import leases_at_p
-from core.protocol.errors import ApiError, BadRequestError, PayloadTooLargeError
-from workers.engine.errors import EngineFault
+from baton_serve.core.protocol import leases_at_p
+from baton_serve.core.protocol.errors import ApiError, BadRequestError, PayloadTooLargeError
+from baton_serve.workers.engine.errors import EngineFault
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from core.protocol.worker import WorkerLoad
-    from workers.engine.counters import EngineStats
-    from workers.handshake.peer_view import PeerView
-    from workers.server.access import Access
-    from workers.server.pages.public import WorkerHealth
-    from workers.server.ports import LeaseControl, ServedEngine
+    from baton_serve.core.protocol.worker import WorkerLoad
+    from baton_serve.workers.engine.counters import EngineStats
+    from baton_serve.workers.handshake.peer_view import PeerView
+    from baton_serve.workers.server.access import Access
+    from baton_serve.workers.server.pages.public import WorkerHealth
+    from baton_serve.workers.server.ports import LeaseControl, ServedEngine
 
     PeerLook = Callable[[], Mapping[str, PeerView]]
 

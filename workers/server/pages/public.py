@@ -8,15 +8,15 @@ import msgspec
 import orjson
 from fastapi import APIRouter, Response
 
-from core.net.error_pages import error_response
-from core.protocol.errors import UnavailableError, no_such_model
-from workers.server.metrics import CONTENT_TYPE, WorkerMetrics
+from baton_serve.core.net.error_pages import error_response
+from baton_serve.core.protocol.errors import UnavailableError, no_such_model
+from baton_serve.workers.server.metrics import CONTENT_TYPE, WorkerMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from core.protocol.worker import WorkerLoad
-    from workers.server.identity import Identity
+    from baton_serve.core.protocol.worker import WorkerLoad
+    from baton_serve.workers.server.identity import Identity
 
 _JSON = "application/json"
 

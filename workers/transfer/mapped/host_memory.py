@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from core.protocol.handshake import SharedMemory
-from workers.transfer.mapped.addresses import bytes_at
-from workers.transfer.mapped.shared_file import OtherFile, SharedFile, SharedFileError
+from baton_serve.core.protocol.handshake import SharedMemory
+from baton_serve.workers.transfer.mapped.addresses import bytes_at
+from baton_serve.workers.transfer.mapped.shared_file import OtherFile, SharedFile, SharedFileError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -8,13 +8,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from workers.transfer.mapped.port import ALIGNMENT, Copy, MappedMemory
-from workers.transfer.nixl.nixl_port import PieceList, Pieces, Region, TransferAgent, TransferHandle, TransferState
+from baton_serve.workers.transfer.mapped.port import ALIGNMENT, Copy, MappedMemory
+from baton_serve.workers.transfer.nixl.nixl_port import (
+    PieceList,
+    Pieces,
+    Region,
+    TransferAgent,
+    TransferHandle,
+    TransferState,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from core.protocol.handshake import SharedMemory
+    from baton_serve.core.protocol.handshake import SharedMemory
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from core.protocol.handshake import SharedMemory
+    from baton_serve.core.protocol.handshake import SharedMemory
 
 #: Addresses and lengths of pieces are multiples of it, in bytes: the widest load that GPUs have.
 ALIGNMENT = 16

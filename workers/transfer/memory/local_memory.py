@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from workers.transfer.memory.version_tables import ScratchTables
-from workers.transfer.nixl.nixl_port import PieceList, PieceRow, Pieces, Region, TransferAgent
+from baton_serve.workers.transfer.memory.version_tables import ScratchTables
+from baton_serve.workers.transfer.nixl.nixl_port import PieceList, PieceRow, Pieces, Region, TransferAgent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from core.protocol.handshake import RankMetadata
+    from baton_serve.core.protocol.handshake import RankMetadata
 
 #: Byte ranges of one block: (offset, length).
 Spans = tuple[tuple[int, int], ...]

@@ -6,16 +6,16 @@ import logging
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from workers.rank_protocol.transfer_errors import PeerBusyError, PlanError
-from workers.sharding.plan import plan
-from workers.transfer.memory.remote_ranks import RemoteRank, RemoteRanks
+from baton_serve.workers.rank_protocol.transfer_errors import PeerBusyError, PlanError
+from baton_serve.workers.sharding.plan import plan
+from baton_serve.workers.transfer.memory.remote_ranks import RemoteRank, RemoteRanks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from core.protocol.handshake import RankMetadata
-    from workers.transfer.memory.local_memory import LocalMemory
-    from workers.transfer.nixl.nixl_port import TransferAgent
+    from baton_serve.core.protocol.handshake import RankMetadata
+    from baton_serve.workers.transfer.memory.local_memory import LocalMemory
+    from baton_serve.workers.transfer.nixl.nixl_port import TransferAgent
 
 logger = logging.getLogger(__name__)
 

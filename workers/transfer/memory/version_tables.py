@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from workers.transfer.nixl.nixl_port import PieceList, PieceRow, Pieces, Region, TransferAgent
-from workers.transfer.versions import VERSION
+from baton_serve.workers.transfer.nixl.nixl_port import PieceList, PieceRow, Pieces, Region, TransferAgent
+from baton_serve.workers.transfer.versions import VERSION
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from core.protocol.handshake import RankMetadata
+    from baton_serve.core.protocol.handshake import RankMetadata
 
 #: Versions that one descriptor reads: 4 KiB.
 PAGE_VERSIONS = 512

@@ -25,7 +25,7 @@ import msgspec
 import nixl._api as nixl
 import numpy as np
 
-from workers.rank_protocol.transfer_errors import (
+from baton_serve.workers.rank_protocol.transfer_errors import (
     BackendFailedError,
     MisuseError,
     NixlError,
@@ -37,7 +37,7 @@ from workers.rank_protocol.transfer_errors import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from core.protocol.handshake import SharedMemory
+    from baton_serve.core.protocol.handshake import SharedMemory
 
 logger = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ import re
 
 import msgspec
 
-from core.protocol.id_syntax import LEASE_ID_PATTERN, MAX_ID_CHARS
-from workers.limits import MAX_RANKS
+from baton_serve.core.protocol.id_syntax import LEASE_ID_PATTERN, MAX_ID_CHARS
+from baton_serve.workers.limits import MAX_RANKS
 
 #: The pattern of lease ids, and of engine ids, which Baton makes of the same characters.
 _ID = LEASE_ID_PATTERN.encode()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from core.protocol.steps import Sent
-from workers.rank_protocol.transfer_errors import NixlError
-from workers.sharding.gather import Gather, GatherEvent
-from workers.transfer.notices.notice_codec import ReadNotice, encode_read, parse_read
+from baton_serve.core.protocol.steps import Sent
+from baton_serve.workers.rank_protocol.transfer_errors import NixlError
+from baton_serve.workers.sharding.gather import Gather, GatherEvent
+from baton_serve.workers.transfer.notices.notice_codec import ReadNotice, encode_read, parse_read
 
 if TYPE_CHECKING:
-    from workers.transfer.nixl.nixl_port import TransferAgent
+    from baton_serve.workers.transfer.nixl.nixl_port import TransferAgent
 
 logger = logging.getLogger(__name__)
 

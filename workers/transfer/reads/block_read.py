@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from core.process.failpoints import hit
-from core.protocol.steps import ReadResult
-from workers.rank_protocol.transfer_errors import BackendFailedError, NixlError, PeerLostError
-from workers.transfer.nixl.nixl_port import TransferAgent, TransferHandle, TransferState
-from workers.transfer.reads.fence import expected_versions, stale_positions
-from workers.transfer.reads.read_machine import Post, PostKind, ReadMachine, ReadState
-from workers.transfer.reads.read_parts import ReadPart, interleaved
+from baton_serve.core.process.failpoints import hit
+from baton_serve.core.protocol.steps import ReadResult
+from baton_serve.workers.rank_protocol.transfer_errors import BackendFailedError, NixlError, PeerLostError
+from baton_serve.workers.transfer.nixl.nixl_port import TransferAgent, TransferHandle, TransferState
+from baton_serve.workers.transfer.reads.fence import expected_versions, stale_positions
+from baton_serve.workers.transfer.reads.read_machine import Post, PostKind, ReadMachine, ReadState
+from baton_serve.workers.transfer.reads.read_parts import ReadPart, interleaved
 
 if TYPE_CHECKING:
-    from core.protocol.steps import Read
-    from workers.rank_protocol.transfer_options import TransferOptions
-    from workers.transfer.memory.local_memory import LocalMemory
-    from workers.transfer.memory.remote_engines import RemoteEngine
-    from workers.transfer.memory.version_tables import ScratchTable
+    from baton_serve.core.protocol.steps import Read
+    from baton_serve.workers.rank_protocol.transfer_options import TransferOptions
+    from baton_serve.workers.transfer.memory.local_memory import LocalMemory
+    from baton_serve.workers.transfer.memory.remote_engines import RemoteEngine
+    from baton_serve.workers.transfer.memory.version_tables import ScratchTable
 
 logger = logging.getLogger(__name__)
 

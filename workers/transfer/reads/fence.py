@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from workers.transfer.versions import VERSION
+from baton_serve.workers.transfer.versions import VERSION
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from workers.rank_protocol.transfer_errors import TransferError
+from baton_serve.workers.rank_protocol.transfer_errors import TransferError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from core.protocol.steps import Read
+    from baton_serve.core.protocol.steps import Read
 
 _NUM_VERSIONS = 2**64
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 from enum import Enum, StrEnum, auto
 from typing import NamedTuple
 
-from workers.rank_protocol.transfer_errors import TransferError
+from baton_serve.workers.rank_protocol.transfer_errors import TransferError
 
 
 class ReadState(StrEnum):

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from workers.transfer.memory.remote_ranks import RemoteRank
-    from workers.transfer.nixl.nixl_port import TransferAgent, TransferHandle
+    from baton_serve.workers.transfer.memory.remote_ranks import RemoteRank
+    from baton_serve.workers.transfer.nixl.nixl_port import TransferAgent, TransferHandle
 
     _Ids = NDArray[np.int32]
 

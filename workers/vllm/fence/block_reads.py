@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from workers.vllm.fence.tables import MEMORY, descriptors
-from workers.vllm.fence.transfer import Transfer
-from workers.vllm.fence.words import WORD
+from baton_serve.workers.vllm.fence.tables import MEMORY, descriptors
+from baton_serve.workers.vllm.fence.transfer import Transfer
+from baton_serve.workers.vllm.fence.words import WORD
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from workers.vllm.fence.block_words import BlockWords
-    from workers.vllm.fence.tables import Agent, BlockTable
+    from baton_serve.workers.vllm.fence.block_words import BlockWords
+    from baton_serve.workers.vllm.fence.tables import Agent, BlockTable
 
 logger = logging.getLogger(f"vllm.{__name__}")  # vLLM shows its own loggers only
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from workers.vllm.fence.words import WORD
+from baton_serve.workers.vllm.fence.words import WORD
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

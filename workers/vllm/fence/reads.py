@@ -8,19 +8,19 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from workers.vllm.fence.block_reads import BlockReads, Source
-from workers.vllm.fence.tables import OWN_SIDE, prepare
-from workers.vllm.fence.transfer import Transfer
-from workers.vllm.fence.words import ENDED
+from baton_serve.workers.vllm.fence.block_reads import BlockReads, Source
+from baton_serve.workers.vllm.fence.tables import OWN_SIDE, prepare
+from baton_serve.workers.vllm.fence.transfer import Transfer
+from baton_serve.workers.vllm.fence.words import ENDED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from workers.vllm.fence.block_reads import ReadBlocks
-    from workers.vllm.fence.block_words import BlockWords
-    from workers.vllm.fence.promises import Promise
-    from workers.vllm.fence.tables import Agent, Tables
-    from workers.vllm.fence.words import Words
+    from baton_serve.workers.vllm.fence.block_reads import ReadBlocks
+    from baton_serve.workers.vllm.fence.block_words import BlockWords
+    from baton_serve.workers.vllm.fence.promises import Promise
+    from baton_serve.workers.vllm.fence.tables import Agent, Tables
+    from baton_serve.workers.vllm.fence.words import Words
 
 logger = logging.getLogger(f"vllm.{__name__}")  # vLLM shows its own loggers only
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import msgspec
 import numpy as np
 
-from workers.vllm.fence.words import SLOT_BYTES
+from baton_serve.workers.vllm.fence.words import SLOT_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -7,7 +7,7 @@ import logging
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from workers.vllm.fence.tables import Agent
+    from baton_serve.workers.vllm.fence.tables import Agent
 
 logger = logging.getLogger(f"vllm.{__name__}")  # vLLM shows its own loggers only
 

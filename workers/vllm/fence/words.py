@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from workers.vllm.fence.promises import NO_WORD, WORD_BITS
+from baton_serve.workers.vllm.fence.promises import NO_WORD, WORD_BITS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from numpy.typing import NDArray
 
-    from workers.vllm.fence.promises import Told
+    from baton_serve.workers.vllm.fence.promises import Told
 
 #: The type of a word in memory, little-endian on every machine.
 WORD = np.dtype("<u8")

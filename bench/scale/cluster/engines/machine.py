@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from baton_serve.core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
+from baton_serve.router.placement.prompt import BYTES_PER_TOKEN
 from bench.placement import Cache
 from bench.scale.load.job import MODEL
-from core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
-from router.placement.prompt import BYTES_PER_TOKEN
 
 if TYPE_CHECKING:
     from bench.scale.clock import SimulatedLoop

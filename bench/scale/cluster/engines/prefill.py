@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from baton_serve.core.protocol.worker import Role, WorkerLoad
+from baton_serve.router.placement.chunks import NUM_BYTES
+from baton_serve.router.placement.prompt import BYTES_PER_TOKEN
 from bench.scale.cluster.engines.machine import Machine, blocks_of
-from core.protocol.worker import Role, WorkerLoad
-from router.placement.chunks import NUM_BYTES
-from router.placement.prompt import BYTES_PER_TOKEN
 
 if TYPE_CHECKING:
     from bench.scale.cluster.engines.ports import Asker

@@ -5,20 +5,20 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from router.metrics.metrics import Metrics
-from router.placement import DECODE_POLICIES, PREFILL_POLICIES
-from router.placement.two_choices import TwoChoices
-from router.pool import WorkerPool
-from router.queue.lease_limit import LeaseLimit
-from router.queue.retry_budget import RetryBudget
-from router.queue.worker_queue import WorkerQueue
-from router.request.attempts import Attempts, Limits
+from baton_serve.router.metrics.metrics import Metrics
+from baton_serve.router.placement import DECODE_POLICIES, PREFILL_POLICIES
+from baton_serve.router.placement.two_choices import TwoChoices
+from baton_serve.router.pool import WorkerPool
+from baton_serve.router.queue.lease_limit import LeaseLimit
+from baton_serve.router.queue.retry_budget import RetryBudget
+from baton_serve.router.queue.worker_queue import WorkerQueue
+from baton_serve.router.request.attempts import Attempts, Limits
 
 if TYPE_CHECKING:
+    from baton_serve.router.placement import PickDecode, PickPrefill
+    from baton_serve.router.settings import RouterSettings
     from bench.scale.clock import SimulatedLoop
     from bench.scale.cluster.request import Request
-    from router.placement import PickDecode, PickPrefill
-    from router.settings import RouterSettings
 
 
 class LiveRequests(dict[int, "Request"]):

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from baton_serve.core.protocol.errors import UpstreamError
+from baton_serve.router.request.attempts import Situation
+from baton_serve.router.request.failure_table import Failure, Leg, Next
 from bench.scale.cluster.request import End
-from core.protocol.errors import UpstreamError
-from router.request.attempts import Situation
-from router.request.failure_table import Failure, Leg, Next
 
 if TYPE_CHECKING:
+    from baton_serve.router.pool import Worker
     from bench.scale.cluster.request import Request
     from bench.scale.cluster.router.first_leg import FirstLeg
     from bench.scale.cluster.router.parts import Parts
     from bench.scale.cluster.router.places import Places
     from bench.scale.cluster.router.second_leg import SecondLeg
-    from router.pool import Worker
 
 
 class Failures:

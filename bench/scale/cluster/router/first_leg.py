@@ -5,21 +5,21 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from baton_serve.router.placement import Need, Prefilled, choose, in_question
+from baton_serve.router.request.failure_table import Failure, Leg
 from bench.scale.cluster.request import End
 from bench.scale.load.job import MODEL
-from router.placement import Need, Prefilled, choose, in_question
-from router.request.failure_table import Failure, Leg
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
+    from baton_serve.router.placement import Ahead
+    from baton_serve.router.pool import Reservation, Route, Worker
     from bench.scale.cluster.engines.prefill import PrefillEngine
     from bench.scale.cluster.request import Request
     from bench.scale.cluster.router.parts import Owner, Parts
     from bench.scale.cluster.router.places import Places
     from bench.scale.cluster.router.second_leg import SecondLeg
-    from router.placement import Ahead
-    from router.pool import Reservation, Route, Worker
 
 
 class FirstLeg:

@@ -11,6 +11,8 @@ from bench.scale.cluster.router.cpu import Cpu
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from baton_serve.router.pool import Worker
+    from baton_serve.router.request.failure_table import Failure, Leg
     from bench.scale.clock import SimulatedLoop
     from bench.scale.cluster.engines.decode import DecodeEngine
     from bench.scale.cluster.engines.prefill import PrefillEngine
@@ -19,8 +21,6 @@ if TYPE_CHECKING:
     from bench.scale.cluster.request import Request
     from bench.scale.cluster.router.decisions import Decisions
     from bench.scale.costs import Costs
-    from router.pool import Worker
-    from router.request.failure_table import Failure, Leg
 
 
 @dataclass(frozen=True)

@@ -5,19 +5,19 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from baton_serve.core.protocol.errors import UnavailableError
+from baton_serve.router.placement import Ahead
 from bench.scale.cluster.request import End
-from core.protocol.errors import UnavailableError
-from router.placement import Ahead
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Hashable
 
+    from baton_serve.router.placement import Need
+    from baton_serve.router.pool import Reservation, Worker
+    from baton_serve.router.queue.worker_queue import Pick, WorkerQueue
     from bench.scale.cluster.request import Request
     from bench.scale.cluster.router.parts import Parts
-    from router.placement import Need
-    from router.pool import Reservation, Worker
-    from router.queue.worker_queue import Pick, WorkerQueue
 
 
 class Places:

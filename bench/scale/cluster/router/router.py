@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+from baton_serve.core.protocol.errors import ApiError
+from baton_serve.router.steps.admission import check_requests, make_room
 from bench.scale.cluster.request import End, Request
 from bench.scale.cluster.router.failures import Failures
 from bench.scale.cluster.router.first_leg import FirstLeg
 from bench.scale.cluster.router.places import Places
 from bench.scale.cluster.router.second_leg import SecondLeg
 from bench.scale.load.job import MODEL
-from core.protocol.errors import ApiError
-from router.steps.admission import check_requests, make_room
 
 if TYPE_CHECKING:
+    from baton_serve.router.pool import Worker
+    from baton_serve.router.request.failure_table import Failure, Leg
+    from baton_serve.router.services import Services
     from bench.scale.cluster.engines.prefill import PrefillEngine
     from bench.scale.cluster.router.parts import Parts
     from bench.scale.load.job import Job
-    from router.pool import Worker
-    from router.request.failure_table import Failure, Leg
-    from router.services import Services
 
 
 class SimulatedRouter:

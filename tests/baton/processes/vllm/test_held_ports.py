@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from baton.processes.vllm.held_ports import HeldPorts
+from baton_serve.baton.processes.vllm.held_ports import HeldPorts
 
 
 def test_a_server_may_listen_again_and_again_and_nobody_else() -> None:

@@ -14,14 +14,14 @@ from typing import Any
 import httpx
 import pytest
 
-from baton.cluster.process import send
-from baton.processes.child import Child, ChildDiedError
-from baton.processes.vllm.held_ports import HeldPorts
-from baton.processes.vllm.launcher import PARENT_ENDED
-from baton.processes.vllm.program import find_vllm
-from baton.processes.vllm.server import ServerPlace, ServerShare, VllmModel, server_spec
-from core.process.interpreter import ROOT
-from core.protocol.status import Progress, Status
+from baton_serve.baton.cluster.process import send
+from baton_serve.baton.processes.child import Child, ChildDiedError
+from baton_serve.baton.processes.vllm.held_ports import HeldPorts
+from baton_serve.baton.processes.vllm.launcher import PARENT_ENDED
+from baton_serve.baton.processes.vllm.program import find_vllm
+from baton_serve.baton.processes.vllm.server import ServerPlace, ServerShare, VllmModel, server_spec
+from baton_serve.core.process.interpreter import ROOT
+from baton_serve.core.protocol.status import Progress, Status
 from tests.kits.baton.fake_vllm import is_alive
 from tests.kits.baton.up_process import wait_for_end
 

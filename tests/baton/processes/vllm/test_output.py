@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from baton.processes.vllm.output import Output
+from baton_serve.baton.processes.vllm.output import Output
 
 LINES = b"""\
 (APIServer pid=3304) INFO 11-23 03:37:34 [model.py:733] Resolved architecture: LlamaForCausalLM

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from baton.processes.vllm.connectors import BATON, STOCK
-from baton.processes.vllm.program import VllmError, find_vllm
+from baton_serve.baton.processes.vllm.connectors import BATON, STOCK
+from baton_serve.baton.processes.vllm.program import VllmError, find_vllm
 from tests.kits.baton.fake_vllm import make_environment, make_wrapper
 
 

@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from baton.processes.vllm.connectors import BATON, STOCK, UNFENCED, Connector
-from baton.processes.vllm.extra_args import OURS, ExtraArgs
-from baton.processes.vllm.launcher import Launch
-from baton.processes.vllm.program import VllmProgram
-from baton.processes.vllm.server import ServerPlace, ServerShare, VllmModel, server_spec
+from baton_serve.baton.processes.vllm.connectors import BATON, STOCK, UNFENCED, Connector
+from baton_serve.baton.processes.vllm.extra_args import OURS, ExtraArgs
+from baton_serve.baton.processes.vllm.launcher import Launch
+from baton_serve.baton.processes.vllm.program import VllmProgram
+from baton_serve.baton.processes.vllm.server import ServerPlace, ServerShare, VllmModel, server_spec
 
 GPU = VllmProgram(("vllm", "serve"), "0.32.0", on_cpu=False)
 CPU = VllmProgram(("python", "-m", "server"), "0.32.0", on_cpu=True, model_flag=("--model",))
@@ -69,7 +69,7 @@ def test_a_server_with_batons_connector(connector: Connector, extra: dict[str, b
     argv, _ = started(connector=connector)
     assert kv_config(argv) == {
         "kv_connector": "BatonConnector",
-        "kv_connector_module_path": "workers.vllm.connector",
+        "kv_connector_module_path": "baton_serve.workers.vllm.connector",
         "kv_role": "kv_producer",
         "kv_connector_extra_config": {"kv_lease_duration": 30, **extra},
     }

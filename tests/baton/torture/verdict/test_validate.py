@@ -11,15 +11,15 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from prometheus_client.samples import Sample
 
-from baton.torture.clients.client import Manner, ask_once, make_client, take
-from baton.torture.clients.one_stream import SAME, OneStream
-from baton.torture.clients.questions import make_questions
-from baton.torture.records import AnswerError, Attempt, ClientAnswer, Ending, Fault, Question, TokenLogprob
-from baton.torture.report import rows, timeline
-from baton.torture.run import RunOutcome, RunPlan
-from baton.torture.shape import Shape
-from baton.torture.verdict.router_log import note_deaths
-from baton.torture.verdict.settle import (
+from baton_serve.baton.torture.clients.client import Manner, ask_once, make_client, take
+from baton_serve.baton.torture.clients.one_stream import SAME, OneStream
+from baton_serve.baton.torture.clients.questions import make_questions
+from baton_serve.baton.torture.records import AnswerError, Attempt, ClientAnswer, Ending, Fault, Question, TokenLogprob
+from baton_serve.baton.torture.report import rows, timeline
+from baton_serve.baton.torture.run import RunOutcome, RunPlan
+from baton_serve.baton.torture.shape import Shape
+from baton_serve.baton.torture.verdict.router_log import note_deaths
+from baton_serve.baton.torture.verdict.settle import (
     VLLM_HOLDS,
     Resources,
     grown,
@@ -27,8 +27,8 @@ from baton.torture.verdict.settle import (
     what_is_held,
     what_vllm_holds,
 )
-from baton.torture.verdict.validate import VLLM_ENGINE_DEAD, Verdict, judge
-from workers.worker import PORT_GRACE_S
+from baton_serve.baton.torture.verdict.validate import VLLM_ENGINE_DEAD, Verdict, judge
+from baton_serve.workers.worker import PORT_GRACE_S
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,17 +13,17 @@ import pytest
 import redis
 from redis import exceptions
 
-from core.leases.ids import MAX_DURATION_MS
-from core.leases.in_redis.errors import REFUSED, UNREACHABLE, lease_store_errors
-from core.leases.in_redis.keys import MAX_BATCH, leases_key, outcome_keys
-from core.leases.in_redis.store import RedisLeaseStore
-from core.leases.model import DEAD_ENGINE_MARGIN_MS, OUTCOME_MEMORY_MS
-from core.leases.store import LeaseState, LeaseStatus, LeaseStoreError, LeaseStoreUnreachableError
+from baton_serve.core.leases.ids import MAX_DURATION_MS
+from baton_serve.core.leases.in_redis.errors import REFUSED, UNREACHABLE, lease_store_errors
+from baton_serve.core.leases.in_redis.keys import MAX_BATCH, leases_key, outcome_keys
+from baton_serve.core.leases.in_redis.store import RedisLeaseStore
+from baton_serve.core.leases.model import DEAD_ENGINE_MARGIN_MS, OUTCOME_MEMORY_MS
+from baton_serve.core.leases.store import LeaseState, LeaseStatus, LeaseStoreError, LeaseStoreUnreachableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from baton.processes.embedded_redis import EmbeddedRedis
+    from baton_serve.baton.processes.embedded_redis import EmbeddedRedis
 
 ENGINE = "e0"
 VERBS: dict[str, Callable[[RedisLeaseStore], object]] = {

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from core.net.access.hosts import Hosts, hosts_of, is_loopback, name_in
-from core.net.access.sites import is_from_other_site
-from core.protocol.errors import PermissionDeniedError
+from baton_serve.core.net.access.hosts import Hosts, hosts_of, is_loopback, name_in
+from baton_serve.core.net.access.sites import is_from_other_site
+from baton_serve.core.protocol.errors import PermissionDeniedError
 
 LOOPBACK = [
     b"localhost",

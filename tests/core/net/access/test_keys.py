@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import SecretStr
 
-from core.net.access.keys import Keys
+from baton_serve.core.net.access.keys import Keys
 
 KEYS = Keys([SecretStr("first"), None, SecretStr("second")])
 

@@ -8,4 +8,4 @@ import pytest
 @pytest.fixture
 def socketless(monkeypatch: pytest.MonkeyPatch) -> None:
     """``Pipe`` has no socket whose options could be set."""
-    monkeypatch.setattr("core.net.client.connection.set_tcp_options", lambda *_: None)
+    monkeypatch.setattr("baton_serve.core.net.client.connection.set_tcp_options", lambda *_: None)

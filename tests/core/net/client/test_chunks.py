@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.net.client.chunks import whole_chunks
+from baton_serve.core.net.client.chunks import whole_chunks
 
 HEAD = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 BODIES = st.lists(

@@ -11,16 +11,16 @@ import pytest
 import pytest_asyncio
 import uvloop
 
-from core.net.client import http_client
-from core.net.client.answer import HttpAnswer
-from core.net.client.errors import AnswerTooLarge, CallTimeout, ConnectError, ConnectionLost
-from core.net.client.http_client import MAX_IDLE_S, HttpClient
+from baton_serve.core.net.client import http_client
+from baton_serve.core.net.client.answer import HttpAnswer
+from baton_serve.core.net.client.errors import AnswerTooLarge, CallTimeout, ConnectError, ConnectionLost
+from baton_serve.core.net.client.http_client import MAX_IDLE_S, HttpClient
 from tests.kits.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from core.net.deadlines import Timeout
+    from baton_serve.core.net.deadlines import Timeout
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-type: a/b\r\ncontent-length: 2\r\n\r\nhi"
 

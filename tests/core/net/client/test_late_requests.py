@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from core.net.client.connection import Connection
-from core.net.client.errors import ConnectionLost
-from core.net.deadlines import Timeouts
+from baton_serve.core.net.client.connection import Connection
+from baton_serve.core.net.client.errors import ConnectionLost
+from baton_serve.core.net.deadlines import Timeouts
 from tests.kits.burst import in_a_burst
 from tests.kits.pipe import Pipe
 

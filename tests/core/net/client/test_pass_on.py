@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import pytest_asyncio
 
-from core.net.client.answer import HttpAnswer
-from core.net.client.connection import Connection
-from core.net.client.errors import CallTimeout, ConnectionLost, NotHttp
-from core.net.deadlines import Timeouts
+from baton_serve.core.net.client.answer import HttpAnswer
+from baton_serve.core.net.client.connection import Connection
+from baton_serve.core.net.client.errors import CallTimeout, ConnectionLost, NotHttp
+from baton_serve.core.net.deadlines import Timeouts
 from tests.kits.pipe import Pipe
 
 if TYPE_CHECKING:

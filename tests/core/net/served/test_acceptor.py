@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import pytest
 import uvloop
 
-from core.net.served.acceptor import MOST_IN_A_TURN, Acceptor
-from core.net.served.config import PortConfig
-from core.net.served.connections import Connections
-from core.net.served.notices import CANNOT_ACCEPT, NOT_SERVED
+from baton_serve.core.net.served.acceptor import MOST_IN_A_TURN, Acceptor
+from baton_serve.core.net.served.config import PortConfig
+from baton_serve.core.net.served.connections import Connections
+from baton_serve.core.net.served.notices import CANNOT_ACCEPT, NOT_SERVED
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from core.net.served.config import HeadLimits, PortConfig, internal_port, public_port
-from core.net.served.notices import MADE_ROOM, NO_DESCRIPTORS, SLOW_HEAD, STUCK, TURNED_AWAY
-from core.process.settings import ProcessSettings
+from baton_serve.core.net.served.config import HeadLimits, PortConfig, internal_port, public_port
+from baton_serve.core.net.served.notices import MADE_ROOM, NO_DESCRIPTORS, SLOW_HEAD, STUCK, TURNED_AWAY
+from baton_serve.core.process.settings import ProcessSettings
 from tests.kits.patience import PATIENCE_S
 from tests.kits.port import GET, HEAD, Caller, serving
 
@@ -124,7 +124,7 @@ async def test_who_asked_for_something_makes_room_for_nobody() -> None:
 
 
 async def test_unfinished_heads_are_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("core.net.served.connections.MAX_HEADS_BYTES", 100_000)
+    monkeypatch.setattr("baton_serve.core.net.served.connections.MAX_HEADS_BYTES", 100_000)
     async with serving() as served:
         callers = []
         for number in range(4):
@@ -170,9 +170,9 @@ PROGRAM = """
 import asyncio, logging, resource, sys
 sys.path.insert(0, {tests!r})
 from tests.kits.port import App
-from core.net.served.config import PortConfig
-from core.net.served.port import HttpPort
-from core.net.sockets import bind, port_of
+from baton_serve.core.net.served.config import PortConfig
+from baton_serve.core.net.served.port import HttpPort
+from baton_serve.core.net.sockets import bind, port_of
 
 async def main():
     resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
@@ -221,7 +221,7 @@ async def _crowd(number: int) -> None:
 
 def test_a_process_shares_its_descriptors_out(monkeypatch: pytest.MonkeyPatch) -> None:
     for soft, public, internal in ((64, 16, 16), (1024, 416, 128), (65_536, 20_000, 8192)):
-        monkeypatch.setattr("core.net.served.config.resource.getrlimit", lambda _, soft=soft: (soft, soft))
+        monkeypatch.setattr("baton_serve.core.net.served.config.resource.getrlimit", lambda _, soft=soft: (soft, soft))
         settings = ProcessSettings()
         ports = public_port(settings, 60), internal_port(settings, 60)
         assert [port.max_connections for port in ports] == [public, internal]

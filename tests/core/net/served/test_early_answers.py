@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from core.net.served.config import PortConfig
-from core.net.served.connection import LINGER_BYTES
+from baton_serve.core.net.served.config import PortConfig
+from baton_serve.core.net.served.connection import LINGER_BYTES
 from tests.kits.port import GET, serving
 
 EARLY = b"POST /early HTTP/1.1\r\nhost: x\r\n"

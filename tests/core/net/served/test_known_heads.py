@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from core.net.known_head import KnownHead
-from core.net.served.config import HeadLimits, PortConfig
+from baton_serve.core.net.known_head import KnownHead
+from baton_serve.core.net.served.config import HeadLimits, PortConfig
 from tests.kits.port import GET, HEAD, Caller, Served, all_said, as_calls, serving
 
 if TYPE_CHECKING:

@@ -11,17 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from uvicorn.server import ServerState
 
-from core.net.known_head import KnownHead
-from core.net.served.config import HeadLimits, PortConfig
-from core.net.served.connection import MAX_PIPELINED, Connection
-from core.net.served.connections import Connections
+from baton_serve.core.net.known_head import KnownHead
+from baton_serve.core.net.served.config import HeadLimits, PortConfig
+from baton_serve.core.net.served.connection import MAX_PIPELINED, Connection
+from baton_serve.core.net.served.connections import Connections
 from tests.kits.pipe import Pipe
 from tests.kits.port import GET, as_calls
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
-    from core.net.served.call import HttpCall
+    from baton_serve.core.net.served.call import HttpCall
 
 #: So small that bodies are larger.
 MAX_HEAD_BYTES = 100

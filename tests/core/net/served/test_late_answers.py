@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING
 import pytest
 import uvloop
 
-from core.net.late_writes import LateWrites
-from core.protocol.errors import NotFoundError
-from router.dialects.reply import reply_to
+from baton_serve.core.net.late_writes import LateWrites
+from baton_serve.core.protocol.errors import NotFoundError
+from baton_serve.router.dialects.reply import reply_to
+from baton_serve.workers.server.client import Client
 from tests.kits.burst import in_a_burst
 from tests.kits.patience import PATIENCE_S
 from tests.kits.port import HEAD, Caller, Served, as_calls, serving
 from tests.kits.worker.calls import FakeConnection, NoCalls
-from workers.server.client import Client
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from core.net.late_writes import Writer
-    from core.net.served.call import HttpCall
+    from baton_serve.core.net.late_writes import Writer
+    from baton_serve.core.net.served.call import HttpCall
     from tests.kits.clock import Turns
 
 BODY = HEAD + b"content-length: 4\r\n\r\n"

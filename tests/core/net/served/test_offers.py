@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from core.net.served.config import HeadLimits, PortConfig
+from baton_serve.core.net.served.config import HeadLimits, PortConfig
 from tests.kits.port import GET, HEAD, serving
 
 OFFERS = {

@@ -8,9 +8,9 @@ import logging
 
 import pytest
 
-from core.net.served.config import HeadLimits, PortConfig
-from core.net.served.connection import MAX_PIPELINED
-from core.net.served.notices import BAD_REQUEST
+from baton_serve.core.net.served.config import HeadLimits, PortConfig
+from baton_serve.core.net.served.connection import MAX_PIPELINED
+from baton_serve.core.net.served.notices import BAD_REQUEST
 from tests.kits.port import GET, HEAD, serving
 
 CHUNKED = HEAD + b"transfer-encoding: chunked\r\n\r\n"

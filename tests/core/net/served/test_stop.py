@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import uvloop
 
-from core.net.served.config import PortConfig
-from core.net.served.port import HttpPort
-from core.net.sockets import bind
+from baton_serve.core.net.served.config import PortConfig
+from baton_serve.core.net.served.port import HttpPort
+from baton_serve.core.net.sockets import bind
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from core.net.served.config import PortConfig
-from core.net.served.notices import MADE_ROOM, TURNED_AWAY, UNREAD
-from core.net.served.unread import LOOK_S, Unread
+from baton_serve.core.net.served.config import PortConfig
+from baton_serve.core.net.served.notices import MADE_ROOM, TURNED_AWAY, UNREAD
+from baton_serve.core.net.served.unread import LOOK_S, Unread
 from tests.kits.clock import Clock
 from tests.kits.port import GET, as_calls, serving
 
 if TYPE_CHECKING:
-    from core.net.served.connection import Connection
+    from baton_serve.core.net.served.connection import Connection
     from tests.kits.port import Caller, Served
 
 LONG = b"GET /long HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -44,7 +44,7 @@ async def test_an_answer_with_a_deadline_of_its_own_is_left_to_that() -> None:
 
 
 async def test_who_takes_nothing_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("core.net.served.unread.LOOK_S", 0.02)
+    monkeypatch.setattr("baton_serve.core.net.served.unread.LOOK_S", 0.02)
     async with serving(FEW) as served:
         for _ in range(4):
             await unread(served, LONG)

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from core.protocol.errors import BadRequestError
-from core.protocol.openai.plain import plain
-from core.protocol.openai.requests import ChatRequest, CompletionRequest, validate
+from baton_serve.core.protocol.errors import BadRequestError
+from baton_serve.core.protocol.openai.plain import plain
+from baton_serve.core.protocol.openai.requests import ChatRequest, CompletionRequest, validate
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "x"}]}
 TEXT = {"model": "m", "prompt": "x"}

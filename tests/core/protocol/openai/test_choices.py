@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from core.protocol.errors import BadRequestError
-from core.protocol.openai.choices import MAX_BEST_OF, MAX_N, Choices, take_choices
-from core.protocol.openai.requests import ChatRequest, CompletionRequest, validate
+from baton_serve.core.protocol.errors import BadRequestError
+from baton_serve.core.protocol.openai.choices import MAX_BEST_OF, MAX_N, Choices, take_choices
+from baton_serve.core.protocol.openai.requests import ChatRequest, CompletionRequest, validate
 
 CHAT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "x"}]}
 TEXT: dict[str, Any] = {"model": "m", "prompt": "x"}

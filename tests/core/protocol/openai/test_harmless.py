@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from core.protocol.errors import BadRequestError
-from core.protocol.openai.requests import ChatRequest, validate
+from baton_serve.core.protocol.errors import BadRequestError
+from baton_serve.core.protocol.openai.requests import ChatRequest, validate
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "x"}]}
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.protocol.errors import BadRequestError
-from core.protocol.openai.json_body import BodyLimits, parse_body
+from baton_serve.core.protocol.errors import BadRequestError
+from baton_serve.core.protocol.openai.json_body import BodyLimits, parse_body
 
 LIMITS = BodyLimits(max_messages=100, max_values=10_000)
 #: Text that looks like JSON, and all ways to end a string too early or too late.
@@ -95,7 +95,7 @@ def test_a_body_for_which_there_is_no_memory_is_not_called_wrong() -> None:
     """In a process of its own, whose memory is bounded."""
     program = """
 import resource, sys
-from core.protocol.openai.json_body import BodyLimits, parse_body
+from baton_serve.core.protocol.openai.json_body import BodyLimits, parse_body
 raw = b'{"prompt": "%b"}' % (b"x" * (16 << 20))
 limits = BodyLimits(10, 10)
 assert parse_body(raw, limits)

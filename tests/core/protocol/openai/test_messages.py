@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from core.protocol.errors import BadRequestError
-from core.protocol.openai.requests import ChatRequest, CompletionRequest, simplify, validate
+from baton_serve.core.protocol.errors import BadRequestError
+from baton_serve.core.protocol.openai.requests import ChatRequest, CompletionRequest, simplify, validate
 
 USER = {"role": "user", "content": "hi"}
 #: Every field of an answer of OpenAI's.

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.protocol.openai.plain import plain
-from core.protocol.openai.requests import (
+from baton_serve.core.protocol.openai.plain import plain
+from baton_serve.core.protocol.openai.requests import (
     MAX_PRIORITY,
     MAX_STOP_CHARS,
     ChatRequest,

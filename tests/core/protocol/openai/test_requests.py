@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from core.protocol.errors import BadRequestError
-from core.protocol.openai.objects import MAX_KEYS
-from core.protocol.openai.plain import plain
-from core.protocol.openai.requests import MAX_STOP_CHARS, ChatRequest, CompletionRequest, simplify, validate
+from baton_serve.core.protocol.errors import BadRequestError
+from baton_serve.core.protocol.openai.objects import MAX_KEYS
+from baton_serve.core.protocol.openai.plain import plain
+from baton_serve.core.protocol.openai.requests import MAX_STOP_CHARS, ChatRequest, CompletionRequest, simplify, validate
 
 MANY = 10_000
 #: A union complains once for each of its branches.

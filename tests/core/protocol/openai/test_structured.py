@@ -7,9 +7,15 @@ from typing import Any
 
 import pytest
 
-from core.protocol.errors import BadRequestError
-from core.protocol.openai.requests import CompletionRequest, validate
-from core.protocol.openai.structured import MAX_CHOICES, MAX_FORM_BYTES, MAX_REFERENCES, MAX_RULE_MARKS, Form
+from baton_serve.core.protocol.errors import BadRequestError
+from baton_serve.core.protocol.openai.requests import CompletionRequest, validate
+from baton_serve.core.protocol.openai.structured import (
+    MAX_CHOICES,
+    MAX_FORM_BYTES,
+    MAX_REFERENCES,
+    MAX_RULE_MARKS,
+    Form,
+)
 
 SCHEMA = {"type": "object", "properties": {"b": {"type": "string"}, "a": {"type": "integer"}}}
 TEXT = json.dumps(SCHEMA, separators=(",", ":"))

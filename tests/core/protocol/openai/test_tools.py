@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from core.protocol.errors import BadRequestError
-from core.protocol.openai.requests import ChatRequest, simplify, validate
-from core.protocol.openai.tokenize import TokenizeChat, validate_tokenizing
-from core.protocol.openai.tools import MAX_TOOLS
+from baton_serve.core.protocol.errors import BadRequestError
+from baton_serve.core.protocol.openai.requests import ChatRequest, simplify, validate
+from baton_serve.core.protocol.openai.tokenize import TokenizeChat, validate_tokenizing
+from baton_serve.core.protocol.openai.tools import MAX_TOOLS
 
 TOOL = {"type": "function", "function": {"name": "get", "parameters": {"type": "object"}, "strict": True}}
 CALL = {"id": "call_1", "type": "function", "function": {"name": "get", "arguments": '{"a": 1}'}}

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.protocol.choice import Choice
-from core.protocol.errors import UpstreamError
-from core.protocol.openai.choices import Choices
-from router.request.choices.merging import ChoiceEvents, last_events, merged, merged_usage, parsed
-from router.upstream.events import DONE_EVENT
+from baton_serve.core.protocol.choice import Choice
+from baton_serve.core.protocol.errors import UpstreamError
+from baton_serve.core.protocol.openai.choices import Choices
+from baton_serve.router.request.choices.merging import ChoiceEvents, last_events, merged, merged_usage, parsed
+from baton_serve.router.upstream.events import DONE_EVENT
 
 CHOICE = Choice("a", 2, 7)
 

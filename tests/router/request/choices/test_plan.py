@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from core.protocol.openai.choices import Choices
-from core.protocol.request_ids import is_request_id, new_request_id, new_router_id, owner_of
-from router.request.choices.plan import choice_id, planned
+from baton_serve.core.protocol.openai.choices import Choices
+from baton_serve.core.protocol.request_ids import is_request_id, new_request_id, new_router_id, owner_of
+from baton_serve.router.request.choices.plan import choice_id, planned
 
 TEXT: dict[str, Any] = {"model": "m", "prompt": "x"}
 

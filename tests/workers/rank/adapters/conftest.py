@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from workers.rank.loading.model import ModelShard
+    from baton_serve.workers.rank.loading.model import ModelShard
 
 #: The second one has another rank, another scaling, and leaves most layers as they are.
 CONFIGS: dict[str, dict[str, object]] = {

@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from core.protocol.steps import NewSequence, SamplingParams, Step
+from baton_serve.core.protocol.steps import NewSequence, SamplingParams, Step
+from baton_serve.workers.rank.adapters import native_parts
+from baton_serve.workers.rank.adapters.factors import Factors
+from baton_serve.workers.rank.adapters.low_rank import LowRank, Selection
+from baton_serve.workers.rank.graphs.recorders.cpu_recorder import CpuRecorder
+from baton_serve.workers.rank.native.support import has_tiles, is_available
+from baton_serve.workers.rank_protocol.errors import StepError
 from tests.kits import tiny_adapters
 from tests.kits.rank.driver import GREEDY, Driver, Job, load, prompt
 from tests.kits.rank.recorders import CountingRecorder, PlainRecorder
-from workers.rank.adapters import native_parts
-from workers.rank.adapters.factors import Factors
-from workers.rank.adapters.low_rank import LowRank, Selection
-from workers.rank.graphs.recorders.cpu_recorder import CpuRecorder
-from workers.rank.native.support import has_tiles, is_available
-from workers.rank_protocol.errors import StepError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from baton_serve.workers.rank.loading.model import ModelShard
     from tests.kits.rank.driver import Reference
-    from workers.rank.loading.model import ModelShard
 
     Adapted = Callable[..., ModelShard]
     Folders = Callable[[str], Path]

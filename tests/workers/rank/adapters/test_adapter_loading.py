@@ -10,18 +10,18 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from baton_serve.workers.rank.adapters.low_rank import LowRank
+from baton_serve.workers.rank.layers import linear
+from baton_serve.workers.rank.layers.linear import is_available
+from baton_serve.workers.rank_protocol.errors import ModelLoadError, UnsupportedModelError
 from tests.kits import tiny_adapters, tiny_models
 from tests.kits.rank.driver import Driver, Job, Reference, load, prompt
-from workers.rank.adapters.low_rank import LowRank
-from workers.rank.layers import linear
-from workers.rank.layers.linear import is_available
-from workers.rank_protocol.errors import ModelLoadError, UnsupportedModelError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from workers.rank.loading.model import ModelShard
+    from baton_serve.workers.rank.loading.model import ModelShard
 
     Folders = Callable[[str], Path]
     Adapters = Callable[[str], dict[str, Path]]

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from workers.rank.adapters.factors import Factors
-from workers.rank.adapters.low_rank import LowRank, Selection, attach, joined, part_of
-from workers.rank.cache.batch import NO_ADAPTER, AdapterRun, Batch, BatchRow
-from workers.rank.cache.kv_cache import CacheShape
-from workers.rank.layers.linear import PackedLinear, is_available
-from workers.rank.layers.linear import joined as packed
+from baton_serve.workers.rank.adapters.factors import Factors
+from baton_serve.workers.rank.adapters.low_rank import LowRank, Selection, attach, joined, part_of
+from baton_serve.workers.rank.cache.batch import NO_ADAPTER, AdapterRun, Batch, BatchRow
+from baton_serve.workers.rank.cache.kv_cache import CacheShape
+from baton_serve.workers.rank.layers.linear import PackedLinear, is_available
+from baton_serve.workers.rank.layers.linear import joined as packed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from workers.rank.adapters.factors import Factors, Piece
-from workers.rank.native.support import has_tiles
+from baton_serve.workers.rank.adapters.factors import Factors, Piece
+from baton_serve.workers.rank.native.support import has_tiles
 
 pytestmark = pytest.mark.skipif(not has_tiles(torch.float32), reason="this processor has no instructions for tiles")
 
@@ -38,7 +38,7 @@ def factors(dtype: torch.dtype, rank: int, layers: tuple[Piece, ...] = ()) -> Fa
 def added(
     adapters: dict[int, Factors], inputs: torch.Tensor, product: torch.Tensor, numbers: list[int]
 ) -> torch.Tensor:
-    from workers.rank.adapters.native_parts import NativeParts, takes
+    from baton_serve.workers.rank.adapters.native_parts import NativeParts, takes
 
     assert takes(adapters)
     result = product.clone()
@@ -69,7 +69,7 @@ def test_each_token_gets_what_its_adapter_makes_of_it(dtype: torch.dtype) -> Non
 
 @pytest.mark.parametrize("rank", [1, 16, 33, 200])
 def test_a_token_has_the_same_bits_among_any_others(dtype: torch.dtype, rank: int) -> None:
-    from workers.rank.native.low_rank import LEAST_FOR_TWO
+    from baton_serve.workers.rank.native.low_rank import LEAST_FOR_TWO
 
     adapters, count = {0: factors(dtype, rank), 1: factors(dtype, 16)}, 301
     inputs, product = (torch.randn(count, size).to(dtype) for size in (INPUTS, OUTPUTS))
@@ -86,7 +86,7 @@ def test_a_token_has_the_same_bits_among_any_others(dtype: torch.dtype, rank: in
 
 
 def test_what_there_is_no_program_for_is_not_taken(dtype: torch.dtype) -> None:
-    from workers.rank.adapters.native_parts import takes
+    from baton_serve.workers.rank.adapters.native_parts import takes
 
     fits = factors(dtype, 4)
     assert takes({0: fits})
@@ -100,8 +100,8 @@ def test_what_there_is_no_program_for_is_not_taken(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("ranks", [[1], [16, 16], [400, 1100, 700], [1024], [1025], [3000, 1]])
 def test_groups_have_all_of_an_adapter_and_fit(ranks: list[int]) -> None:
-    from workers.rank.adapters.native_parts import groups_of, padded
-    from workers.rank.native.low_rank import MAX_HIDDEN
+    from baton_serve.workers.rank.adapters.native_parts import groups_of, padded
+    from baton_serve.workers.rank.native.low_rank import MAX_HIDDEN
 
     pieces = [Piece(sum(ranks[:i]), rank, 10 * i, 10) for i, rank in enumerate(ranks)]
     groups = groups_of(pieces)

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from core.protocol.steps import NewSequence, SamplingParams
-from workers.rank.sampling.sampler import sample
-from workers.rank.sequences import SequenceTable
+from baton_serve.core.protocol.steps import NewSequence, SamplingParams
+from baton_serve.workers.rank.sampling.sampler import sample
+from baton_serve.workers.rank.sequences import SequenceTable
 
 if TYPE_CHECKING:
     from types import FrameType
 
-    from workers.rank.sequences import RankSequence
+    from baton_serve.workers.rank.sequences import RankSequence
 
 VOCAB = 20_000
 

@@ -9,15 +9,15 @@ import pytest
 import torch
 from llguidance import LLExecutor, LLMatcher, LLParserLimits, LLTokenizer
 
-from core.protocol.steps import CompileGrammar, ForgetGrammar, GrammarCompiled, SamplingParams, Vocabulary
+from baton_serve.core.protocol.steps import CompileGrammar, ForgetGrammar, GrammarCompiled, SamplingParams, Vocabulary
+from baton_serve.workers.grammar.matchers import matcher_of
+from baton_serve.workers.grammar.notation import grammar_of
+from baton_serve.workers.rank.edits.row_edits import RowEdits, row_edits
+from baton_serve.workers.rank.grammar.constraint import Constraint
+from baton_serve.workers.rank.grammar.library import GrammarLibrary
+from baton_serve.workers.rank.grammar.masks import MaskWriter, banned, native_ban
+from baton_serve.workers.rank.sampling.sampler import sample
 from tests.kits.whole import reference
-from workers.grammar.matchers import matcher_of
-from workers.grammar.notation import grammar_of
-from workers.rank.edits.row_edits import RowEdits, row_edits
-from workers.rank.grammar.constraint import Constraint
-from workers.rank.grammar.library import GrammarLibrary
-from workers.rank.grammar.masks import MaskWriter, banned, native_ban
-from workers.rank.sampling.sampler import sample
 
 EOS = 0
 PADDING = 37
@@ -176,7 +176,7 @@ def test_the_thread_outlives_what_the_library_raises(monkeypatch: pytest.MonkeyP
             case real:
                 return real(tokenizer, grammar)
 
-    monkeypatch.setattr("workers.rank.grammar.library.matcher_of", once)
+    monkeypatch.setattr("baton_serve.workers.rank.grammar.library.matcher_of", once)
     for compile_id in (2, 3):
         library.submit(CompileGrammar(compile_id, of_regex("a")))
     assert answers.get(timeout=PATIENCE_S) == GrammarCompiled(2, "of a kind that none expects")
@@ -198,7 +198,7 @@ def test_the_step_gets_what_the_library_raises_over_a_mask(known: Known, monkeyp
             case real:
                 return real(num_threads=num_threads)
 
-    monkeypatch.setattr("workers.rank.grammar.masks.LLExecutor", once)
+    monkeypatch.setattr("baton_serve.workers.rank.grammar.masks.LLExecutor", once)
     writer, scores = MaskWriter(), torch.zeros(1, known.vocab_size)
 
     def masked() -> torch.Tensor:
@@ -228,7 +228,7 @@ def test_the_native_program_bans_what_torch_bans(size: int, monkeypatch: pytest.
     scores[:, ::7] = float("-inf")
     assert native_ban() is not None
     native = banned(scores, words)
-    monkeypatch.setattr("workers.rank.grammar.masks.native_ban", lambda: None)
+    monkeypatch.setattr("baton_serve.workers.rank.grammar.masks.native_ban", lambda: None)
     assert torch.equal(native, banned(scores, words))
     assert native[0].isneginf().all() and torch.equal(native[1], scores[1])
 

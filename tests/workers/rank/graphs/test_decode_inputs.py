@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from workers.rank.cache.batch import Batch, BatchRow
-from workers.rank.cache.kv_cache import CacheShape, KVCache
-from workers.rank.graphs.decode_inputs import DecodeInputs
+from baton_serve.workers.rank.cache.batch import Batch, BatchRow
+from baton_serve.workers.rank.cache.kv_cache import CacheShape, KVCache
+from baton_serve.workers.rank.graphs.decode_inputs import DecodeInputs
 
 SHAPE = CacheShape(num_kv_heads=2, num_layers=3, block_size=4, head_dim=8, dtype=torch.float32)
 ROWS = [BatchRow(5, 1, [7, 3]), BatchRow(0, 1, [1]), BatchRow(11, 1, [4, 6, 2])]

@@ -7,10 +7,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workers.rank.cache.batch import Batch, BatchRow
-from workers.rank.cache.kv_cache import CacheShape, KVCache
-from workers.rank.graphs.prefill_inputs import PrefillInputs
-from workers.rank.in_place.port import TOKENS_PER_TILE
+from baton_serve.workers.rank.cache.batch import Batch, BatchRow
+from baton_serve.workers.rank.cache.kv_cache import CacheShape, KVCache
+from baton_serve.workers.rank.graphs.prefill_inputs import PrefillInputs
+from baton_serve.workers.rank.in_place.port import TOKENS_PER_TILE
 
 SHAPE = CacheShape(num_kv_heads=2, num_layers=3, block_size=4, head_dim=8, dtype=torch.float32)
 SPARE, MAX_MODEL_LEN, MAX_TOKENS, MAX_ROWS = 40, 100, 64, 6

@@ -15,7 +15,7 @@ from tests.kits.rank.recorders import StrictRecorder, WaitedError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from workers.rank.loading.model import ModelShard
+    from baton_serve.workers.rank.loading.model import ModelShard
 
 
 class QuietKernel(PlainKernel):

@@ -9,22 +9,22 @@ import pytest
 import torch
 from msgspec.structs import replace as with_fields
 
+from baton_serve.workers.rank.cache.kv_cache import KVCache
+from baton_serve.workers.rank.device import RankDevice
+from baton_serve.workers.rank.graphs.decode_graphs import DecodeGraphs
+from baton_serve.workers.rank.graphs.prefill_graphs import PrefillGraphs
+from baton_serve.workers.rank.graphs.setup import record_graphs
+from baton_serve.workers.rank_protocol.errors import ModelLoadError
+from baton_serve.workers.rank_protocol.spec import RankSpec
 from tests.kits.rank.kernels import PlainKernel
 from tests.kits.rank.recorders import PlainRecorder
-from workers.rank.cache.kv_cache import KVCache
-from workers.rank.device import RankDevice
-from workers.rank.graphs.decode_graphs import DecodeGraphs
-from workers.rank.graphs.prefill_graphs import PrefillGraphs
-from workers.rank.graphs.setup import record_graphs
-from workers.rank_protocol.errors import ModelLoadError
-from workers.rank_protocol.spec import RankSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from workers.rank.graphs.port import Recorder, Replay
-    from workers.rank.in_place.port import RaggedRows
-    from workers.rank.loading.model import ModelShard
+    from baton_serve.workers.rank.graphs.port import Recorder, Replay
+    from baton_serve.workers.rank.in_place.port import RaggedRows
+    from baton_serve.workers.rank.loading.model import ModelShard
 
 SPEC = RankSpec(model="m", engine_id="e", max_num_seqs=3, max_num_batched_tokens=40)
 

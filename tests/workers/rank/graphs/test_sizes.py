@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workers.rank.graphs.sizes import fitting, graph_sizes, prefill_sizes
+from baton_serve.workers.rank.graphs.sizes import fitting, graph_sizes, prefill_sizes
 
 
 @pytest.mark.parametrize(

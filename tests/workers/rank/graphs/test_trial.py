@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from workers.rank.graphs.trial import ComparedRows, StepTime, is_bound_by_host, largest_worth_it
-from workers.rank.in_place.attention import Layer
+from baton_serve.workers.rank.graphs.trial import ComparedRows, StepTime, is_bound_by_host, largest_worth_it
+from baton_serve.workers.rank.in_place.attention import Layer
 
 SIZES = [16, 32, 64, 128, 192, 256, 320, 512, 640]
 

@@ -8,14 +8,14 @@ import pytest
 import torch
 from msgspec.structs import replace as with_fields
 
+from baton_serve.workers.rank.device import RankDevice
+from baton_serve.workers.rank.gpu import support
+from baton_serve.workers.rank.graphs.setup import wants_graphs
+from baton_serve.workers.rank.in_place.choice import choose_kernel
+from baton_serve.workers.rank.layers.choice import programs_for
+from baton_serve.workers.rank_protocol.errors import ModelLoadError
+from baton_serve.workers.rank_protocol.spec import RankSpec
 from tests.kits.rank.kernels import PlainKernel
-from workers.rank.device import RankDevice
-from workers.rank.gpu import support
-from workers.rank.graphs.setup import wants_graphs
-from workers.rank.in_place.choice import choose_kernel
-from workers.rank.layers.choice import programs_for
-from workers.rank_protocol.errors import ModelLoadError
-from workers.rank_protocol.spec import RankSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from core.protocol.steps import SamplingParams
+from baton_serve.core.protocol.steps import SamplingParams
+from baton_serve.workers.rank.graphs.recorders.cpu_recorder import CpuRecorder
+from baton_serve.workers.rank.native.support import is_available
 from tests.kits.rank.driver import PREFILL_ROWS, Driver, Job, prompt
 from tests.kits.rank.kernels import PlainKernel, triton_kernel
 from tests.kits.rank.recorders import PlainRecorder, recorder_for
-from workers.rank.graphs.recorders.cpu_recorder import CpuRecorder
-from workers.rank.native.support import is_available
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from baton_serve.workers.rank.graphs.port import Recorder
+    from baton_serve.workers.rank.in_place.port import Kernel
+    from baton_serve.workers.rank.loading.model import ModelShard
     from tests.kits.rank.driver import Reference
-    from workers.rank.graphs.port import Recorder
-    from workers.rank.in_place.port import Kernel
-    from workers.rank.loading.model import ModelShard
 
     Models = Callable[..., ModelShard]
     References = Callable[[str], Reference]
@@ -68,7 +68,7 @@ def way(request: pytest.FixtureRequest, device: str, model_of: Models) -> Way:
     if request.param == "calls":
         if device != "cpu" or not is_available(torch.float32):
             pytest.skip("needs a CPU and Numba")
-        from workers.rank.in_place.native_kernel import NativeKernel
+        from baton_serve.workers.rank.in_place.native_kernel import NativeKernel
 
         return Way(NativeKernel(), CpuRecorder(), device, model_of)
     kernel = PlainKernel() if device == "cpu" else triton_kernel(132, device)

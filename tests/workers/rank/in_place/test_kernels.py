@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from baton_serve.workers.rank.in_place.port import TOKENS_PER_TILE, PagedRows, RaggedRows
 from tests.kits.rank.kernels import PlainKernel, triton_kernel
-from workers.rank.in_place.port import TOKENS_PER_TILE, PagedRows, RaggedRows
 
 NUM_BLOCKS, LAYER, NUM_LAYERS = 60, 1, 3
 

@@ -7,11 +7,11 @@ from itertools import product
 import pytest
 import torch
 
+from baton_serve.workers.rank.in_place.choice import native_kernel
+from baton_serve.workers.rank.in_place.port import PagedRows
+from baton_serve.workers.rank.native.support import is_available
 from tests.kits.rank.kernels import PlainKernel
 from tests.kits.repetition import some_now
-from workers.rank.in_place.choice import native_kernel
-from workers.rank.in_place.port import PagedRows
-from workers.rank.native.support import is_available
 
 pytestmark = pytest.mark.skipif(not is_available(torch.float32), reason="needs Numba")
 

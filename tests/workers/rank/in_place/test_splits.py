@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workers.rank.in_place.splits import few_splits, num_splits
+from baton_serve.workers.rank.in_place.splits import few_splits, num_splits
 
 
 @pytest.mark.parametrize(

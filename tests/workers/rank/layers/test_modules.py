@@ -9,16 +9,16 @@ import pytest
 import torch
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
+from baton_serve.workers.rank.cache.attention import NAME, register
+from baton_serve.workers.rank.layers import packing
+from baton_serve.workers.rank.layers.choice import programs_for
+from baton_serve.workers.rank.layers.gated import GatedMLP
+from baton_serve.workers.rank.layers.linear import is_available
+from baton_serve.workers.rank.layers.packing import pack
+from baton_serve.workers.rank.layers.rotary import RotaryAttention
+from baton_serve.workers.rank.layers.trials import CallRecorder, Inputs, is_close
+from baton_serve.workers.rank.native import support
 from tests.kits.rank.small_llama import llama
-from workers.rank.cache.attention import NAME, register
-from workers.rank.layers import packing
-from workers.rank.layers.choice import programs_for
-from workers.rank.layers.gated import GatedMLP
-from workers.rank.layers.linear import is_available
-from workers.rank.layers.packing import pack
-from workers.rank.layers.rotary import RotaryAttention
-from workers.rank.layers.trials import CallRecorder, Inputs, is_close
-from workers.rank.native import support
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,10 +12,10 @@ from transformers import AutoModelForCausalLM
 from transformers.models.gemma.modeling_gemma import GemmaRMSNorm
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
-from workers.rank.layers.choice import programs_for
-from workers.rank.layers.linear import LinearPart, PackedLinear, SharedProduct, is_available
-from workers.rank.layers.norm import FastRMSNorm, replace_norms
-from workers.rank.layers.packing import pack
+from baton_serve.workers.rank.layers.choice import programs_for
+from baton_serve.workers.rank.layers.linear import LinearPart, PackedLinear, SharedProduct, is_available
+from baton_serve.workers.rank.layers.norm import FastRMSNorm, replace_norms
+from baton_serve.workers.rank.layers.packing import pack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

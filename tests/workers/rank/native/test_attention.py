@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from workers.rank.native.support import has_tiles, is_available
+from baton_serve.workers.rank.native.support import has_tiles, is_available
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 if not is_available(torch.float32):
     pytest.skip("needs Numba", allow_module_level=True)
 
-from workers.rank.native.attention.causal import attend_by_products, attend_causally, attend_in_blocks
-from workers.rank.native.attention.decode import attend_one_token, attend_without_tiles
-from workers.rank.native.attention.tiled import CHUNK, MAX_TOKENS
+from baton_serve.workers.rank.native.attention.causal import attend_by_products, attend_causally, attend_in_blocks
+from baton_serve.workers.rank.native.attention.decode import attend_one_token, attend_without_tiles
+from baton_serve.workers.rank.native.attention.tiled import CHUNK, MAX_TOKENS
 
 pytestmark = pytest.mark.usefixtures("tiles")
 

@@ -10,21 +10,21 @@ import sys
 import pytest
 import torch
 
-from workers.rank.native.support import has_tiles, is_available
+from baton_serve.workers.rank.native.support import has_tiles, is_available
 
 if not is_available(torch.float32) or not sys.platform.startswith("linux"):
     pytest.skip("needs Numba and Linux", allow_module_level=True)
 
-from workers.rank.adapters.factors import Factors, Piece
-from workers.rank.adapters.native_parts import NativeParts
-from workers.rank.native.attention.causal import attend_in_blocks
-from workers.rank.native.attention.decode import attend_one_token, attend_without_tiles
-from workers.rank.native.cache_writes import store
-from workers.rank.native.products import CHUNK_WORDS, product
-from workers.rank.native.row_programs import NativeRows
-from workers.rank.native.tiles import WIDTH
-from workers.rank.native.weights import laid_out, takes
-from workers.rank.native.wide_products import BLOCKS, FEW_ROWS, ROWS
+from baton_serve.workers.rank.adapters.factors import Factors, Piece
+from baton_serve.workers.rank.adapters.native_parts import NativeParts
+from baton_serve.workers.rank.native.attention.causal import attend_in_blocks
+from baton_serve.workers.rank.native.attention.decode import attend_one_token, attend_without_tiles
+from baton_serve.workers.rank.native.cache_writes import store
+from baton_serve.workers.rank.native.products import CHUNK_WORDS, product
+from baton_serve.workers.rank.native.row_programs import NativeRows
+from baton_serve.workers.rank.native.tiles import WIDTH
+from baton_serve.workers.rank.native.weights import laid_out, takes
+from baton_serve.workers.rank.native.wide_products import BLOCKS, FEW_ROWS, ROWS
 
 NUM_CASES = 40
 #: As far as a program may miss a tensor and still be seen.
@@ -65,7 +65,7 @@ class Guarded:
 def guarded(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Guarded:
     made = Guarded(request.param)
     for module in ("causal", "decode"):
-        monkeypatch.setattr(f"workers.rank.native.attention.{module}.torch", _Torch(made))
+        monkeypatch.setattr(f"baton_serve.workers.rank.native.attention.{module}.torch", _Torch(made))
     return made
 
 

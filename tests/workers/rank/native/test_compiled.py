@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 import torch
 
-import workers
-from workers.rank.native.support import is_available
+import baton_serve
+from baton_serve.workers.rank.native.support import is_available
 
 pytestmark = pytest.mark.skipif(not is_available(torch.float32), reason="needs Numba")
 
 #: Prints the norm of ones by weights of one.
 PROGRAM = """
 import torch
-from workers.rank.native.rows import rms_norm
+from baton_serve.workers.rank.native.rows import rms_norm
 
 ones, out = torch.ones(8), torch.empty(8)
 rms_norm(torch.float32)(ones.data_ptr(), ones.data_ptr(), out.data_ptr(), 1, 8, 0.0, 1)
@@ -50,7 +50,7 @@ def norm(folder: Path, **environment: str) -> float:
 
 
 def test_each_value_of_a_constant_has_a_program_of_its_own() -> None:
-    from workers.rank.native.compiled import compiled
+    from baton_serve.workers.rank.native.compiled import compiled
 
     for _ in range(2):
         for size in (3, 5):
@@ -61,7 +61,7 @@ def test_each_value_of_a_constant_has_a_program_of_its_own() -> None:
 
 def test_each_way_to_multiply_bfloat16_has_programs_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """The two need scratch of other sizes."""
-    from workers.rank.native import compiled
+    from baton_serve.workers.rank.native import compiled
 
     names = set()
     for are_pairs in (False, True):
@@ -72,13 +72,13 @@ def test_each_way_to_multiply_bfloat16_has_programs_of_its_own(monkeypatch: pyte
 
 @pytest.mark.slow
 def test_a_program_is_compiled_again_when_what_it_calls_has_changed(tmp_path: Path) -> None:
-    ours = Path(workers.__file__).parent
-    shutil.copytree(ours, tmp_path / "workers", ignore=shutil.ignore_patterns("__pycache__"))
+    ours = Path(baton_serve.__file__).parent
+    shutil.copytree(ours, tmp_path / "baton_serve", ignore=shutil.ignore_patterns("__pycache__"))
     cache = {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
     assert norm(tmp_path, **cache) == pytest.approx(1.0)
     kept = {path.name for path in (tmp_path / "cache").rglob("*.nbi")}
     assert len(kept) == 1
-    numbers = tmp_path / "workers" / "rank" / "native" / "numbers.py"
+    numbers = tmp_path / "baton_serve" / "workers" / "rank" / "native" / "numbers.py"
     source = numbers.read_text()
     plain = "return lambda numbers, index: numbers[index]\n"
     assert plain in source

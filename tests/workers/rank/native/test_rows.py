@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from workers.rank.native.support import is_available
+from baton_serve.workers.rank.native.support import is_available
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +20,7 @@ TOKENS, HEADS, HEAD_DIM = 301, 6, 48
 
 
 def normed(dtype: torch.dtype) -> torch.Tensor:
-    from workers.rank.native.row_programs import NativeRows
+    from baton_serve.workers.rank.native.row_programs import NativeRows
 
     inputs, weight = torch.randn(TOKENS, 300).to(dtype), torch.randn(300).to(dtype)
     outputs = torch.empty_like(inputs)
@@ -29,7 +29,7 @@ def normed(dtype: torch.dtype) -> torch.Tensor:
 
 
 def gated(dtype: torch.dtype) -> torch.Tensor:
-    from workers.rank.native.row_programs import NativeRows
+    from baton_serve.workers.rank.native.row_programs import NativeRows
 
     outputs = torch.empty(TOKENS, 300, dtype=dtype)
     NativeRows().gate(torch.randn(TOKENS, 600).to(dtype), outputs)
@@ -37,7 +37,7 @@ def gated(dtype: torch.dtype) -> torch.Tensor:
 
 
 def rotated(dtype: torch.dtype) -> torch.Tensor:
-    from workers.rank.native.row_programs import NativeRows
+    from baton_serve.workers.rank.native.row_programs import NativeRows
 
     product = torch.randn(TOKENS, HEADS * HEAD_DIM).to(dtype)
     cosines, sines = (torch.randn(TOKENS, HEAD_DIM).to(dtype) for _ in range(2))
@@ -46,7 +46,7 @@ def rotated(dtype: torch.dtype) -> torch.Tensor:
 
 
 def stored(dtype: torch.dtype) -> torch.Tensor:
-    from workers.rank.native.cache_writes import store
+    from baton_serve.workers.rank.native.cache_writes import store
 
     num_slots = TOKENS * HEADS
     key, value = (torch.randn(HEADS, TOKENS, HEAD_DIM).to(dtype) for _ in range(2))
@@ -74,7 +74,7 @@ def test_without_threads_of_torch_the_caller_computes_all(monkeypatch: pytest.Mo
     """Another OpenMP than GNU's may not have its functions."""
     from numba import config
 
-    from workers.rank.native import compiled, row_programs, rows, team
+    from baton_serve.workers.rank.native import compiled, row_programs, rows, team
 
     def fail(*_: object) -> None:
         raise AssertionError("there are no threads to start")

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from core.protocol.steps import SamplingParams
+from baton_serve.core.protocol.steps import SamplingParams
+from baton_serve.workers.rank.native.support import has_tiles
 from tests.kits.rank.driver import Driver, Job, prompt
-from workers.rank.native.support import has_tiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from workers.rank.loading.model import ModelShard
+    from baton_serve.workers.rank.loading.model import ModelShard
 
 NUM_TOKENS = 30
 GREEDY = SamplingParams(temperature=0.0, num_logprobs=3)
@@ -29,9 +29,9 @@ import sys
 
 import torch
 
-from workers.rank.native.attention.causal import attend_in_blocks
-from workers.rank.native.attention.decode import attend_one_token
-from workers.rank.native.row_programs import NativeRows
+from baton_serve.workers.rank.native.attention.causal import attend_in_blocks
+from baton_serve.workers.rank.native.attention.decode import attend_one_token
+from baton_serve.workers.rank.native.row_programs import NativeRows
 
 dtype = getattr(torch, sys.argv[1])
 torch.manual_seed(0)

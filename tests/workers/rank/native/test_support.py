@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
+from baton_serve.workers.rank import main
+from baton_serve.workers.rank.native import support
 from tests.kits.rank.driver import Driver, Job, load, prompt
-from workers.rank import main
-from workers.rank.native import support
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,7 +34,7 @@ def no_numba(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture
 def bad_numba(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """As if Numba could not be imported."""
-    monkeypatch.setitem(sys.modules, "workers.rank.native.rows", None)
+    monkeypatch.setitem(sys.modules, "baton_serve.workers.rank.native.rows", None)
     support.missing.cache_clear()
     yield
     support.missing.cache_clear()
@@ -74,7 +74,7 @@ def test_products_that_do_not_compile_are_said_and_done_without(
     def fail(dtype: torch.dtype) -> None:
         raise TypeError(dtype)
 
-    monkeypatch.setattr("workers.rank.native.attention.tiled.attend", fail)
+    monkeypatch.setattr("baton_serve.workers.rank.native.attention.tiled.attend", fail)
     support.tiles_error.cache_clear()
     try:
         why = main.without_programs("float32", torch.device("cpu"))

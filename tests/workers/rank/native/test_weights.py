@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from workers.rank.native import support
-from workers.rank.native.support import has_tiles, is_available
+from baton_serve.workers.rank.native import support
+from baton_serve.workers.rank.native.support import has_tiles, is_available
 
 if not is_available(torch.float32):
     pytest.skip("needs Numba", allow_module_level=True)
 
-from workers.rank.native import wide_products
-from workers.rank.native.products import CHUNK_WORDS, LEAST_FOR_TWO, ROWS
-from workers.rank.native.tiles import WIDTH
-from workers.rank.native.weights import NativeWeight, laid_out, takes
-from workers.rank.native.wide_products import BLOCKS, FEW_ROWS
+from baton_serve.workers.rank.native import wide_products
+from baton_serve.workers.rank.native.products import CHUNK_WORDS, LEAST_FOR_TWO, ROWS
+from baton_serve.workers.rank.native.tiles import WIDTH
+from baton_serve.workers.rank.native.weights import NativeWeight, laid_out, takes
+from baton_serve.workers.rank.native.wide_products import BLOCKS, FEW_ROWS
 
 DTYPES = (torch.float32, torch.bfloat16)
 #: Roundings of a type, of which a result has one more than its float32 sum.
@@ -122,8 +122,8 @@ def test_inputs_of_another_size_are_refused(dtype: torch.dtype, given: tuple[int
 #: Prints how far products and attention with what is in the environment are from those with one thread.
 WITH_FEWER = """
 import torch
-from workers.rank.native.attention.causal import attend_causally
-from workers.rank.native.weights import NativeWeight
+from baton_serve.workers.rank.native.attention.causal import attend_causally
+from baton_serve.workers.rank.native.weights import NativeWeight
 
 torch.set_num_threads(2)
 native, given = NativeWeight(torch.randn(300, 512), None), torch.randn(70, 512)
@@ -145,13 +145,13 @@ import sys
 
 import torch
 
-from workers.rank.native import processor
+from baton_serve.workers.rank.native import processor
 
 processor.multiplies_pairs = lambda: sys.argv[1] == "pairs"
 
-from workers.rank.native.attention.causal import attend_in_blocks
-from workers.rank.native.attention.decode import attend_one_token
-from workers.rank.native.weights import NativeWeight
+from baton_serve.workers.rank.native.attention.causal import attend_in_blocks
+from baton_serve.workers.rank.native.attention.decode import attend_one_token
+from baton_serve.workers.rank.native.weights import NativeWeight
 
 torch.manual_seed(0)
 weight, bias, given = (torch.randn(*size).bfloat16() for size in ((330, 1100), (330,), (515, 1100)))
@@ -210,7 +210,9 @@ def test_openmp_may_give_fewer_threads_than_torch_has(limit: dict[str, str]) -> 
 def test_there_are_no_tiles_where_numba_compiles_for_less_than_this_processor_or_none_are_wanted(
     target: dict[str, str],
 ) -> None:
-    program = "import torch; from workers.rank.native.support import has_tiles; print(has_tiles(torch.bfloat16))"
+    program = (
+        "import torch; from baton_serve.workers.rank.native.support import has_tiles; print(has_tiles(torch.bfloat16))"
+    )
     assert run(program, **target) == "False"
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workers.vllm.fence.promises import FIELD, NO_WORD, WORD_BITS, Promise, Promises, Told, promise_of
-from workers.vllm.fence.words import ENDED, Words
+from baton_serve.workers.vllm.fence.promises import FIELD, NO_WORD, WORD_BITS, Promise, Promises, Told, promise_of
+from baton_serve.workers.vllm.fence.words import ENDED, Words
 
 NUM_SLOTS = 4
 

@@ -10,14 +10,14 @@ from typing import Any
 import nixl._api as nixl
 import pytest
 
-from workers.vllm.agent import LateNotices, nixl_errors
-from workers.vllm.fence.allocations import Allocations
-from workers.vllm.fence.block_reads import ReadBlocks, read_blocks
-from workers.vllm.fence.block_words import BlockWords
-from workers.vllm.fence.promises import NO_WORD, Promise, Promises
-from workers.vllm.fence.reads import FenceReads, Finding, Verdict
-from workers.vllm.fence.tables import MEMORY, Table, Tables
-from workers.vllm.fence.words import Words
+from baton_serve.workers.vllm.agent import LateNotices, nixl_errors
+from baton_serve.workers.vllm.fence.allocations import Allocations
+from baton_serve.workers.vllm.fence.block_reads import ReadBlocks, read_blocks
+from baton_serve.workers.vllm.fence.block_words import BlockWords
+from baton_serve.workers.vllm.fence.promises import NO_WORD, Promise, Promises
+from baton_serve.workers.vllm.fence.reads import FenceReads, Finding, Verdict
+from baton_serve.workers.vllm.fence.tables import MEMORY, Table, Tables
+from baton_serve.workers.vllm.fence.words import Words
 
 NUM_SLOTS = 16
 NUM_BLOCKS = 12

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from workers.rank.graphs.port import RecordError
-from workers.rank.graphs.recorders.straight_line import function_of
-from workers.rank.graphs.recorders.tape import Tape
-from workers.rank.native.program import listening
+from baton_serve.workers.rank.graphs.port import RecordError
+from baton_serve.workers.rank.graphs.recorders.straight_line import function_of
+from baton_serve.workers.rank.graphs.recorders.tape import Tape
+from baton_serve.workers.rank.native.program import listening
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from workers.rank.graphs.port import Replay
+    from baton_serve.workers.rank.graphs.port import Replay
 
 
 class CpuRecorder:

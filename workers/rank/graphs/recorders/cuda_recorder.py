@@ -9,7 +9,7 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from workers.rank.graphs.port import Replay
+    from baton_serve.workers.rank.graphs.port import Replay
 
 #: Before the recording: the first time libraries allocate, and Triton compiles, which a recording does not allow.
 NUM_WARM_UPS = 2

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from workers.rank.graphs.recorders.tape import Address, Made, View
+from baton_serve.workers.rank.graphs.recorders.tape import Address, Made, View
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from workers.rank.graphs.recorders.tape import Call
+    from baton_serve.workers.rank.graphs.recorders.tape import Call
 
 _NAME = "replay"
 

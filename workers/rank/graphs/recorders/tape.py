@@ -11,12 +11,12 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from workers.rank.graphs.port import RecordError
+from baton_serve.workers.rank.graphs.port import RecordError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from workers.rank.native.program import Program
+    from baton_serve.workers.rank.native.program import Program
 
 
 class Made(NamedTuple):

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import torch
 
-from workers.rank.native.attention import tiled
-from workers.rank.native.attention.layout import laid_per_word
-from workers.rank.native.attention.scores import causal_softmax
-from workers.rank.native.support import has_tiles
-from workers.rank.native.tiles import LANES
+from baton_serve.workers.rank.native.attention import tiled
+from baton_serve.workers.rank.native.attention.layout import laid_per_word
+from baton_serve.workers.rank.native.attention.scores import causal_softmax
+from baton_serve.workers.rank.native.support import has_tiles
+from baton_serve.workers.rank.native.tiles import LANES
 
 #: Queries whose scores are computed together.
 BLOCK = 128

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from workers.rank.native.attention import one_token, paged
-from workers.rank.native.attention.causal import NO_WINDOW, tiles_take
-from workers.rank.native.attention.layout import laid_per_word
+from baton_serve.workers.rank.native.attention import one_token, paged
+from baton_serve.workers.rank.native.attention.causal import NO_WINDOW, tiles_take
+from baton_serve.workers.rank.native.attention.layout import laid_per_word
 
 
 def attend_one_token(

@@ -14,11 +14,11 @@ from numba import njit, types
 from numba.extending import intrinsic, overload
 from numpy import int64
 
-from workers.rank.native.addresses import ahead
-from workers.rank.native.numbers import per_word, read, together
-from workers.rank.native.processor import multiplies_pairs
-from workers.rank.native.sums import width_of
-from workers.rank.native.tiles import LANES, WIDTH, floats_from, load_as, paired, widen_inputs, widened
+from baton_serve.workers.rank.native.addresses import ahead
+from baton_serve.workers.rank.native.numbers import per_word, read, together
+from baton_serve.workers.rank.native.processor import multiplies_pairs
+from baton_serve.workers.rank.native.sums import width_of
+from baton_serve.workers.rank.native.tiles import LANES, WIDTH, floats_from, load_as, paired, widen_inputs, widened
 
 _WORDS = ir.VectorType(ir.IntType(32), LANES)
 _SHORTS = ir.VectorType(ir.IntType(16), LANES)

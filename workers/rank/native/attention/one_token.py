@@ -13,14 +13,14 @@ from numba import njit
 from numba.extending import register_jitable
 from numpy import int64
 
-from workers.rank.native.addresses import ahead, as_longs, as_type_of
-from workers.rank.native.attention.layout import as_laid, find, lay_out_some_keys
-from workers.rank.native.attention.softmax import put_rows, softmax, whole_tiles
-from workers.rank.native.compiled import compiled
-from workers.rank.native.numbers import ELEMENTS, together
-from workers.rank.native.sums import width_of
-from workers.rank.native.team import as_team, team_for
-from workers.rank.native.tiles import LANES, WIDTH, fetching_sums_of, placed_sums_of
+from baton_serve.workers.rank.native.addresses import ahead, as_longs, as_type_of
+from baton_serve.workers.rank.native.attention.layout import as_laid, find, lay_out_some_keys
+from baton_serve.workers.rank.native.attention.softmax import put_rows, softmax, whole_tiles
+from baton_serve.workers.rank.native.compiled import compiled
+from baton_serve.workers.rank.native.numbers import ELEMENTS, together
+from baton_serve.workers.rank.native.sums import width_of
+from baton_serve.workers.rank.native.team import as_team, team_for
+from baton_serve.workers.rank.native.tiles import LANES, WIDTH, fetching_sums_of, placed_sums_of
 
 #: Fewer numbers of keys than these a thread has read before another one has begun.
 LEAST_FOR_TWO = 1 << 16

@@ -7,9 +7,9 @@ from functools import lru_cache
 import numpy as np
 from numba import njit
 
-from workers.rank.native.addresses import fetch
-from workers.rank.native.compiled import compiled
-from workers.rank.native.numbers import ELEMENTS, read, weigh, write
+from baton_serve.workers.rank.native.addresses import fetch
+from baton_serve.workers.rank.native.compiled import compiled
+from baton_serve.workers.rank.native.numbers import ELEMENTS, read, weigh, write
 
 #: Constants of ``_decode``, for which ``decode`` has values: the numbers of a head, or 0 if that is no constant, and
 #: those of a line of the processor's cache.

@@ -6,8 +6,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from workers.rank.native.compiled import compiled
-from workers.rank.native.numbers import ELEMENTS, weigh, write
+from baton_serve.workers.rank.native.compiled import compiled
+from baton_serve.workers.rank.native.numbers import ELEMENTS, weigh, write
 
 
 @lru_cache(maxsize=4)

@@ -13,9 +13,9 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic, register_jitable
 
-from workers.rank.native.addresses import ahead
-from workers.rank.native.numbers import ordered, together, unordered, write
-from workers.rank.native.tiles import LANES, WIDTH, load, put, spread, sum_of
+from baton_serve.workers.rank.native.addresses import ahead
+from baton_serve.workers.rank.native.numbers import ordered, together, unordered, write
+from baton_serve.workers.rank.native.tiles import LANES, WIDTH, load, put, spread, sum_of
 
 _FLOAT, _INT, _LONG = ir.FloatType(), ir.IntType(32), ir.IntType(64)
 _FLOATS, _INTS = ir.VectorType(_FLOAT, LANES), ir.VectorType(_INT, LANES)

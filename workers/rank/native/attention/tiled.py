@@ -12,14 +12,20 @@ from numba import njit
 from numba.extending import register_jitable
 from numpy import int64
 
-from workers.rank.native.addresses import ahead, as_type_of, long_room_of
-from workers.rank.native.attention.layout import as_laid, find, lay_out_keys, lay_out_queries, lay_out_values
-from workers.rank.native.attention.softmax import put_rows, softmax, whole_tiles
-from workers.rank.native.compiled import compiled
-from workers.rank.native.numbers import ELEMENTS, together
-from workers.rank.native.sums import add, height_of, width_of
-from workers.rank.native.team import as_team, wait_for_team
-from workers.rank.native.tiles import LANES, MAX_ROWS, WIDTH
+from baton_serve.workers.rank.native.addresses import ahead, as_type_of, long_room_of
+from baton_serve.workers.rank.native.attention.layout import (
+    as_laid,
+    find,
+    lay_out_keys,
+    lay_out_queries,
+    lay_out_values,
+)
+from baton_serve.workers.rank.native.attention.softmax import put_rows, softmax, whole_tiles
+from baton_serve.workers.rank.native.compiled import compiled
+from baton_serve.workers.rank.native.numbers import ELEMENTS, together
+from baton_serve.workers.rank.native.sums import add, height_of, width_of
+from baton_serve.workers.rank.native.team import as_team, wait_for_team
+from baton_serve.workers.rank.native.tiles import LANES, MAX_ROWS, WIDTH
 
 #: Tokens whose scores are computed together, if there are so few keys that these fit into ``SCORE_BYTES``.
 MAX_TOKENS = 64

@@ -10,25 +10,25 @@ import pytest
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from baton_serve.workers.rank.cache.kv_cache import KVCache
+from baton_serve.workers.rank.graphs import decode_graphs
+from baton_serve.workers.rank.graphs.decode_graphs import DecodeGraphs
+from baton_serve.workers.rank.graphs.port import RecordError
+from baton_serve.workers.rank.graphs.recorders.cpu_recorder import CpuRecorder
+from baton_serve.workers.rank.graphs.recorders.straight_line import function_of
+from baton_serve.workers.rank.graphs.recorders.tape import Tape
+from baton_serve.workers.rank.graphs.setup import record_graphs
+from baton_serve.workers.rank.native.support import is_available
+from baton_serve.workers.rank_protocol.spec import RankSpec
 from tests.kits.rank.driver import Driver, Job, prompt
 from tests.kits.rank.kernels import PlainKernel
 from tests.kits.rank.recorders import CountingRecorder
-from workers.rank.cache.kv_cache import KVCache
-from workers.rank.graphs import decode_graphs
-from workers.rank.graphs.decode_graphs import DecodeGraphs
-from workers.rank.graphs.port import RecordError
-from workers.rank.graphs.recorders.cpu_recorder import CpuRecorder
-from workers.rank.graphs.recorders.straight_line import function_of
-from workers.rank.graphs.recorders.tape import Tape
-from workers.rank.graphs.setup import record_graphs
-from workers.rank.native.support import is_available
-from workers.rank_protocol.spec import RankSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from workers.rank.graphs.port import Replay
-    from workers.rank.loading.model import ModelShard
+    from baton_serve.workers.rank.graphs.port import Replay
+    from baton_serve.workers.rank.loading.model import ModelShard
 
 needs_programs = pytest.mark.skipif(not is_available(torch.float32), reason="needs Numba")
 CPU = torch.device("cpu")
@@ -74,7 +74,7 @@ def test_a_replay_computes_what_the_work_does(work: Callable[[torch.Tensor], tor
 
 @needs_programs
 def test_native_programs_find_what_is_made_anew() -> None:
-    from workers.rank.native.rows import gate, rms_norm
+    from baton_serve.workers.rank.native.rows import gate, rms_norm
 
     weight = torch.linspace(1, 2, 4)
 
@@ -138,7 +138,7 @@ def test_a_recording_keeps_no_tensor_alive() -> None:
 @needs_programs
 def test_memory_that_is_used_again_is_that_of_who_has_it_now() -> None:
     """A program is given the address of a tensor that lies where another one lay."""
-    from workers.rank.native.rows import gate
+    from baton_serve.workers.rank.native.rows import gate
 
     def work(numbers: torch.Tensor) -> torch.Tensor:
         results = []

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
+from baton_serve.workers.rank.graphs.recorders.cpu_recorder import CpuRecorder
 from tests.kits.rank.recorders import recorder_for
-from workers.rank.graphs.recorders.cpu_recorder import CpuRecorder
 
 if TYPE_CHECKING:
-    from workers.rank.graphs.port import Recorder
+    from baton_serve.workers.rank.graphs.port import Recorder
 
 
 @pytest.fixture(params=["of the device", "of CPUs"])

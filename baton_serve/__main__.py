@@ -1,9 +1,9 @@
-"""``python -m baton``, and the command ``baton``."""
+"""``python -m baton_serve``, and the command ``baton``."""
 
 import importlib.util
 import sys
 
-from baton.safe_path import forget_current_directory
+from baton_serve.baton.safe_path import forget_current_directory
 
 #: A package of the extra ``router``. The wheel alone does not bring it: vLLM's environment has the connector only.
 PACKAGE = "click"
@@ -16,7 +16,7 @@ def main() -> int:
         missing = "the command line needs packages that are not installed"
         print(f"baton: {missing}: pip install 'baton-serve[router]'", file=sys.stderr)
         return 1
-    from baton import cli
+    from baton_serve.baton import cli
 
     return cli.main()
 
