@@ -12,17 +12,17 @@ from baton_serve.core.net.late_writes import LateWrites
 from baton_serve.core.net.served.body import BodyBudget
 from baton_serve.core.protocol.request_ids import new_router_id
 from baton_serve.core.protocol.token_keys import vllm_handshake_key
-from baton_serve.core.protocol.worker import Role
+from baton_serve.core.protocol.vllm_keys import VllmKeys
 from baton_serve.router.engines.baton.engine import BatonEngine
 from baton_serve.router.engines.engines import Engines
 from baton_serve.router.engines.plain import PlainEngine
-from baton_serve.router.engines.vllm.engine import StoredLeases, VllmEngine
 from baton_serve.router.metrics.metrics import Metrics
 from baton_serve.router.peers.cleanup import Cleanup
 from baton_serve.router.peers.port import NoPeers
 from baton_serve.router.placement import DECODE_POLICIES, PREFILL_POLICIES, SkipPrefillRule
 from baton_serve.router.placement.affinity import Affinity
-from baton_serve.router.pool import EngineKind, WorkerPool
+from baton_serve.router.pool import WorkerPool
+from baton_serve.router.pool.kind import EngineKind
 from baton_serve.router.pool.liveness import Liveness
 from baton_serve.router.pool.lost import LostWorkers
 from baton_serve.router.pool.readiness import Readiness
@@ -38,8 +38,9 @@ from baton_serve.router.upstream.direct_releases import DirectReleases
 from baton_serve.router.upstream.internal_calls import InternalCalls
 from baton_serve.router.upstream.missing_engines import MissingEngines
 from baton_serve.router.upstream.prefill_aborts import PrefillAborts
-from baton_serve.router.vllm_leases.vllm_leases import VllmLeases
-from baton_serve.router.vllm_workers.api_keys import VllmKeys
+from baton_serve.router.vllm.engine.engine import StoredLeases, VllmEngine
+from baton_serve.router.vllm.kind import VLLM, all_have_fence
+from baton_serve.router.vllm.leases.vllm_leases import VllmLeases
 
 if TYPE_CHECKING:
     from baton_serve.core.net.tls import InternalTls
@@ -56,7 +57,7 @@ def build_services(
     settings: RouterSettings, leases: LeaseRenewer, peers: PeerRouters | None = None, tls: InternalTls | None = None
 ) -> Services:
     """Build the parts that one router's requests share. Needs a running loop. ``peers`` None: no other routers."""
-    pool = WorkerPool(settings.default_max_in_flight, breaker_failures=settings.breaker_failures)
+    pool = WorkerPool(settings.default_max_in_flight, breaker_failures=settings.breaker_failures, vllm=VLLM)
     prefill_queue, held_queue = WorkerQueue(pool.leave), WorkerQueue(pool.leave)
     token = None if settings.internal_token is None else settings.internal_token.get_secret_value()
     loop = asyncio.get_running_loop()
@@ -71,7 +72,7 @@ def build_services(
         settings.vllm_lease_duration_s, handshake_key=None if token is None else vllm_handshake_key(token)
     )
     # Without Redis no vLLM server shares the store.
-    stored = StoredLeases(leases, lambda: _all_have_fence(pool)) if settings.redis_url else None
+    stored = StoredLeases(leases, lambda: all_have_fence(pool)) if settings.redis_url else None
     metrics = Metrics()
     lost = LostWorkers(metrics.workers_lost)
     services = Services(
@@ -142,20 +143,15 @@ def build_services(
 
 
 def _check_as_foreign(settings: RouterSettings, upstream: HttpClient, worker: Worker) -> None:
-    if worker.kind is EngineKind.VLLM or not settings.trust_static_workers:
+    if not worker.kind.may_be_ours or not settings.trust_static_workers:
         upstream.foreign.add(worker.url)
 
 
 def _use_key(upstream: HttpClient, worker: Worker, keys: VllmKeys) -> None:
-    if worker.kind is EngineKind.VLLM:
-        upstream.use_key(worker.url, keys.of(worker))
+    if worker.kind is VLLM:
+        upstream.use_key(worker.url, keys.of(worker.url, "" if worker.given is None else worker.given.url))
 
 
 def _forget_server(upstream: HttpClient, worker: Worker) -> None:
     upstream.foreign.discard(worker.url)
     upstream.use_key(worker.url, "")
-
-
-def _all_have_fence(pool: WorkerPool) -> bool:
-    """Whether every vLLM that may be a D notices a read that comes too late."""
-    return all(one.has_fence for one in pool if one.kind is EngineKind.VLLM and one.role is not Role.PREFILL)

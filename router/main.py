@@ -42,8 +42,8 @@ from baton_serve.router.renewal.lease_client import LeaseClient
 from baton_serve.router.server import RouterServer
 from baton_serve.router.tls import OnlyTls, RouterTls, load_tls
 from baton_serve.router.upstream.hello import WorkerHello
-from baton_serve.router.vllm_workers.announced import AnnouncedServers
-from baton_serve.router.vllm_workers.watchers import VllmWorkers
+from baton_serve.router.vllm.servers.announced import AnnouncedServers
+from baton_serve.router.vllm.servers.watchers import VllmWorkers
 
 if TYPE_CHECKING:
     import socket

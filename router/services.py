@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from baton_serve.router.pool import EngineKind
 from baton_serve.router.request.ended import EndedRequests
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from baton_serve.router.upstream.missing_engines import MissingEngines
     from baton_serve.router.upstream.port import Upstream
     from baton_serve.router.upstream.prefill_aborts import PrefillAborts
-    from baton_serve.router.vllm_leases.vllm_leases import VllmLeases
+    from baton_serve.router.vllm.leases.vllm_leases import VllmLeases
 
 
 class Services:
@@ -136,8 +135,8 @@ class Services:
         """The headers that prove to a worker that one of its own routers is calling.
 
         A worker that is not in the registry gets none: the engine at an address from the command line may not be
-        Baton's, and must not learn the internal token. A vLLM server never is.
+        Baton's, and must not learn the internal token. A vLLM server's never is.
         """
-        if worker.kind is EngineKind.VLLM:
+        if not worker.kind.may_be_ours:
             return ()
         return self.worker_headers if worker.engine_id or self._trusts_static_workers else ()

@@ -10,10 +10,10 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 
 from baton_serve.core.process.settings import LOOPBACK, ProcessSettings, whole_path
 from baton_serve.core.protocol.addresses import is_host, page_origin
+from baton_serve.core.protocol.vllm_keys import VllmKeys
 from baton_serve.core.protocol.worker_address import WorkerAddress, check_once, worker_address
 from baton_serve.router.queue.priorities import PriorityClasses
 from baton_serve.router.upstream.events import MAX_EVENT_BYTES
-from baton_serve.router.vllm_workers.api_keys import VllmKeys
 
 _ANY_ADDRESS = frozenset({"0.0.0.0", "::", ""})
 

@@ -15,7 +15,7 @@ from baton_serve.baton.processes.vllm.server import ServerPlace, ServerShare, Vl
 from baton_serve.baton.torture.clients.questions import make_questions
 from baton_serve.baton.torture.clients.reference import answer_all
 from baton_serve.baton.torture.records import Question
-from baton_serve.router.engines.vllm.continuing import can_continue
+from baton_serve.router.vllm.engine.continuing import can_continue
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

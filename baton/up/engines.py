@@ -18,8 +18,8 @@ from baton_serve.baton.up.machine_shares import Machine
 from baton_serve.baton.up.plan import ProcessPlan, ServedModel, make_plan
 from baton_serve.baton.up.preflight import PreflightError, check_worker_packages
 from baton_serve.baton.up.vllm_plan import VllmServers, connector_of, make_vllm_plan, take_places
+from baton_serve.core.protocol.vllm_keys import VllmKeys
 from baton_serve.router.settings import RouterSettings
-from baton_serve.router.vllm_workers.api_keys import VllmKeys
 
 
 @dataclass(frozen=True)

@@ -21,5 +21,6 @@ Rules:
 ``ids``        how ids are shown to people, and found by their beginning
 ``addresses``  which addresses are valid in messages and settings
 ``excerpts``   how much of a client's text errors and log lines repeat
+``vllm_keys``  which vLLM server has which API key
 ``token_keys`` keys made of the internal token, which sign hellos and announcements
 """

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pydantic import BaseModel, Field
 
 from baton_serve.core.protocol.worker import Role
-from baton_serve.router.pool import EngineKind, Worker
+from baton_serve.router.pool import Worker
 from baton_serve.router.pool.breaker import BreakerState
+from baton_serve.router.pool.kind import EngineKind
 
 #: The problem of a worker that announces itself and has not done so of late.
 OLD_NUMBERS = "It has announced nothing for some seconds, so its numbers are old. Can it and this router reach Redis?"
@@ -75,7 +76,7 @@ def view_worker(worker: Worker) -> WorkerView:
         name=worker.name,
         url=worker.url,
         role=worker.role,
-        kind=worker.kind,
+        kind=worker.kind.name,
         version=worker.version,
         problem=worker.problem or (OLD_NUMBERS if worker.load_is_old and worker.given is None else ""),
         side_channel="" if worker.side_channel is None else "{}:{}".format(*worker.side_channel),
@@ -83,7 +84,7 @@ def view_worker(worker: Worker) -> WorkerView:
         models=None if worker.models is None else list(worker.models),
         tp=worker.tp,
         compatibility_hash=worker.compatibility_hash,
-        has_fence=worker.kind is EngineKind.BATON or worker.has_fence,
+        has_fence=worker.has_fence,
         unreadable_hand_offs=worker.num_unreadable,
         healthy=worker.healthy,
         draining=worker.draining,

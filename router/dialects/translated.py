@@ -39,4 +39,4 @@ def translated(
 def _has_own_workers(pool: WorkerPool, model: Any) -> bool:
     """Whether not only vLLM servers serve the model; False if there is no such model."""
     route = pool.candidates(model) if isinstance(model, str) else None
-    return route is not None and not route.is_vllm
+    return route is not None and not route.judges_bodies

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from baton_serve.router.pool import EngineKind
+from baton_serve.router.pool.kind import EngineKind, WorkerKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,4 +21,8 @@ class Engines:
 
     def of(self, worker: Worker) -> Engine:
         """The engine of this worker."""
-        return self._by_kind[worker.kind]
+        return self._by_kind[worker.kind.name]
+
+    def of_kind(self, kind: WorkerKind) -> Engine:
+        """The engine of all workers of a kind."""
+        return self._by_kind[kind.name]

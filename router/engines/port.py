@@ -14,12 +14,17 @@ if TYPE_CHECKING:
     from baton_serve.router.engines.prefill_answer import PrefillAnswer
     from baton_serve.router.pool import Worker
     from baton_serve.router.renewal.port import HeldLease
+    from baton_serve.router.request.bodies import ClientBody
     from baton_serve.router.request.client_request import ClientRequest
     from baton_serve.router.request.exchange import Exchange
+    from baton_serve.router.request.sent_tokens import SentTokens
 
 
 class Engine(Protocol):
     """One kind of engine. Stateless but for the leases, so one object serves all workers of the kind."""
+
+    def sent_tokens(self, body: ClientBody, max_event_bytes: int) -> SentTokens:
+        """What notes the tokens that a client is sent, as streams of these workers name them."""
 
     def hands_off(self, asked: ClientRequest) -> bool:
         """Whether P is asked to keep the blocks for a D."""

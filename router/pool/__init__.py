@@ -1,7 +1,7 @@
 """The workers that this router knows: its requests on each, their room and their health.
 
 ``pool``            all workers, and the listeners that are notified of changes
-``worker``          one worker; ``engine_kind``: what it may be; ``reservation``: a place on it
+``worker``          one worker; ``kind``: what it may be; ``reservation``: a place on it
 ``static_worker``   makes a worker from its address, or from the announcement of a vLLM server
 ``route``           which workers may serve a model; ``pairing``: which of them can read from which
 ``candidates``      the workers that may serve a leg; ``ranking`` has many of them in the order of their load
@@ -15,11 +15,10 @@
 """
 
 from baton_serve.router.pool.candidates import Candidates
-from baton_serve.router.pool.engine_kind import EngineKind
 from baton_serve.router.pool.pool import LOAD_TTL_S, WorkerPool
 from baton_serve.router.pool.ranking import Ranking
 from baton_serve.router.pool.reservation import Reservation
 from baton_serve.router.pool.route import Route
 from baton_serve.router.pool.worker import Worker
 
-__all__ = ["LOAD_TTL_S", "Candidates", "EngineKind", "Ranking", "Reservation", "Route", "Worker", "WorkerPool"]
+__all__ = ["LOAD_TTL_S", "Candidates", "Ranking", "Reservation", "Route", "Worker", "WorkerPool"]

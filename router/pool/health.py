@@ -1,7 +1,7 @@
 """Probes workers that could not be reached or whose breaker is open; asks static workers which models they serve.
 
 A healthy worker is not probed: its failures show in requests, its load in the registry. vLLM servers are not probed
-here, since they are asked all the time (``router/vllm_workers``).
+here, since they are asked all the time (``router/vllm/servers``).
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import msgspec
 from baton_serve.core.net.client.errors import CallError
 from baton_serve.core.protocol.worker import Role
 from baton_serve.router.pool.breaker import BreakerState
-from baton_serve.router.pool.engine_kind import EngineKind
 from baton_serve.router.pool.model_card import ModelFacts
 
 if TYPE_CHECKING:
@@ -112,7 +111,7 @@ class HealthProbes:
         self._spawn(worker, 0.0)
 
     def _start(self, worker: Worker, why: str) -> None:
-        if worker.kind is EngineKind.VLLM:  # who watches it says what is wrong
+        if worker.kind.is_watched:  # its watcher says what is wrong
             return
         log.warning("worker %s %s", worker.worker_id, why)
         self._spawn(worker, FIRST_PROBE_S)
@@ -122,7 +121,7 @@ class HealthProbes:
         self._spawn(worker, self._pool.probe_wait_s(worker))
 
     def _spawn(self, worker: Worker, delay_s: float) -> None:
-        if worker not in self._tasks and worker.kind is not EngineKind.VLLM:
+        if worker not in self._tasks and not worker.kind.is_watched:
             self._tasks[worker] = asyncio.get_running_loop().create_task(self._probe(worker, delay_s))
 
     async def _probe(self, worker: Worker, delay_s: float) -> None:

@@ -105,7 +105,7 @@ def _as_it_was(worker: Worker, gone_at: float) -> LostWorker:
         name=worker.name,
         url=worker.url,
         role=str(worker.role),
-        kind=str(worker.kind),
+        kind=str(worker.kind.name),
         models=worker.models,
         in_flight=worker.in_flight,
         running=worker.load.running,

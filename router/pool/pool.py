@@ -1,7 +1,7 @@
 """All workers that this router knows.
 
 Membership comes from the registry and from static lists; of vLLM servers that announce themselves, from
-``router/vllm_workers/announced``. Health is passive: a worker to which no connection can be
+``router/vllm/servers/announced``. Health is passive: a worker to which no connection can be
 made is excluded until a probe of ``/health`` succeeds (``router/pool/health.py``). Everything runs on one event loop.
 
 A load report counts for ``LOAD_TTL_S``. If there is no newer one, the registry or the worker is unreachable. What this
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from baton_serve.core.protocol.worker import Role
 from baton_serve.core.protocol.worker_address import worker_address
 from baton_serve.router.pool.breaker import Breaker, BreakerState
-from baton_serve.router.pool.engine_kind import EngineKind
+from baton_serve.router.pool.kind import BATON, PLAIN
 from baton_serve.router.pool.model_card import ModelFacts, announced, any_defaults, merged
 from baton_serve.router.pool.reservation import Reservation
 from baton_serve.router.pool.route import Routes
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from baton_serve.core.protocol.vllm_server import VllmRecord
     from baton_serve.core.protocol.worker import WorkerLoad, WorkerStatus
     from baton_serve.core.protocol.worker_address import WorkerAddress
+    from baton_serve.router.pool.kind import WorkerKind
     from baton_serve.router.pool.route import Route
 
 #: Seconds that a load report counts: twelve announcements, and as long as a silent worker stays in the registry.
@@ -51,9 +52,12 @@ class WorkerPool:
         default_limit: int,
         clock: Callable[[], float] = time.monotonic,
         breaker_failures: int = BREAKER_FAILURES,
+        vllm: WorkerKind = PLAIN,
     ) -> None:
+        """``vllm``: the kind of the servers that announce themselves, or have an address that says vLLM."""
         self._default_limit = default_limit
         self._breaker_failures = breaker_failures
+        self._vllm = vllm
         self._clock = clock
         self._sweep: asyncio.TimerHandle | None = None
         self._workers: dict[str, Worker] = {}
@@ -93,7 +97,7 @@ class WorkerPool:
     def add_addresses(self, roles: Mapping[WorkerAddress, Role], given: WorkerAddress | None = None) -> list[Worker]:
         """Add the workers at these addresses. ``given``: the address with a host name that stands for all of them."""
         added = [
-            static_worker(address, role, self._default_limit, self._breaker_failures, given)
+            static_worker(address, role, self._default_limit, self._breaker_failures, self._vllm, given)
             for address, role in roles.items()
         ]
         self._add(added)
@@ -101,7 +105,7 @@ class WorkerPool:
 
     def add_announced(self, record: VllmRecord) -> Worker:
         """Add a vLLM server that announces itself, until ``remove_static``. There must be no worker at its URL."""
-        worker = announced_vllm(record, self._default_limit, self._breaker_failures)
+        worker = announced_vllm(record, self._default_limit, self._breaker_failures, self._vllm)
         self._add([worker])
         return worker
 
@@ -370,13 +374,15 @@ class WorkerPool:
         is_new = worker is None
         if worker is None:
             factor, facts = queue_factor(record.role), announced(record)
+            kind = BATON if record.compatibility_hash else PLAIN
             worker = Worker(
                 worker_id=record.worker_id,
                 url=record.url,
                 role=record.role,
                 limit=record.max_num_seqs * factor if record.max_num_seqs > 0 else self._default_limit,
                 engine_id=record.engine_id,
-                kind=EngineKind.BATON if record.compatibility_hash else EngineKind.PLAIN,
+                kind=kind,
+                has_fence=kind is BATON,
                 models=tuple(facts),
                 facts=facts,
                 compatibility_hash=record.compatibility_hash,

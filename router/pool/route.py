@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Final
 from baton_serve.core.protocol.errors import ApiError, UnavailableError, no_such_model
 from baton_serve.core.protocol.worker import Role
 from baton_serve.router.pool.candidates import Candidates
-from baton_serve.router.pool.engine_kind import EngineKind
 from baton_serve.router.pool.pairing import difference
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
+    from baton_serve.router.pool.kind import WorkerKind
     from baton_serve.router.pool.worker import Worker
 
 #: Most routes remembered, one per model name asked for.
@@ -33,15 +33,20 @@ class Route:
     decode: Candidates
     single: bool
     model: str = ""
-    #: Whether all of its workers are vLLM servers: a body is then theirs to judge. A worker's kind never changes.
-    is_vllm: bool = field(init=False, compare=False)
+    #: The kind that all of its workers are; None: they are of several. A worker's kind never changes.
+    kind: WorkerKind | None = field(init=False, compare=False)
     #: By what sources are read alike; equal ones are one object.
     _by_source: dict[Hashable, Candidates] = field(default_factory=dict, init=False, compare=False, repr=False)
     _by_weights: dict[str, Route | None] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        workers = chain(self.prefill, self.decode)
-        object.__setattr__(self, "is_vllm", all(worker.kind is EngineKind.VLLM for worker in workers))
+        kinds = {worker.kind for worker in chain(self.prefill, self.decode)}
+        object.__setattr__(self, "kind", kinds.pop() if len(kinds) == 1 else None)
+
+    @property
+    def judges_bodies(self) -> bool:
+        """Whether a body is for its workers to judge."""
+        return self.kind is not None and self.kind.judges_bodies
 
     @property
     def can_prefill(self) -> bool:
@@ -55,8 +60,7 @@ class Route:
 
     def readers(self, source: Worker) -> Candidates:
         """The decode workers that can read ``source``'s blocks."""
-        # ``difference`` looks at nothing else of a worker that is not vLLM's.
-        key = source if source.kind is EngineKind.VLLM else source.layout_of(self.model)
+        key = source.kind.same_readers(source, self.model)
         readers = self._by_source.get(key)
         if readers is None:
             found = Candidates(worker for worker in self.decode if not difference(source, worker, self.model))
@@ -72,9 +76,7 @@ class Route:
         """
         if weights not in self._by_weights:
             prefill, decode = (
-                Candidates(
-                    one for one in some if one.kind is not EngineKind.PLAIN and one.weights_of(self.model) == weights
-                )
+                Candidates(one for one in some if one.kind.has_weights and one.weights_of(self.model) == weights)
                 for some in (self.prefill, self.decode)
             )
             self._by_weights[weights] = Route(prefill, decode, self.single, self.model) if decode else None

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 from baton_serve.core.protocol.worker import Role
 from baton_serve.router.pool.breaker import Breaker
-from baton_serve.router.pool.engine_kind import EngineKind
+from baton_serve.router.pool.kind import PLAIN
 from baton_serve.router.pool.worker import Worker
 
 if TYPE_CHECKING:
     from baton_serve.core.protocol.vllm_server import VllmRecord
     from baton_serve.core.protocol.worker_address import WorkerAddress
+    from baton_serve.router.pool.kind import WorkerKind
 
 #: A prefill worker is sent up to this many times the requests it runs at once, so that it never waits for the router.
 PREFILL_QUEUE_FACTOR = 2
@@ -27,15 +28,19 @@ def static_worker(
     role: Role,
     default_limit: int,
     breaker_failures: int,
+    vllm: WorkerKind,
     given: WorkerAddress | None = None,
 ) -> Worker:
-    """The worker at ``address``. ``given``: the address as people gave it, with a host name that means several."""
+    """The worker at ``address``. ``vllm``: its kind, if its address says that it is a vLLM server.
+
+    ``given``: the address as people gave it, with a host name that means several.
+    """
     return Worker(
         worker_id=address.worker_id,
         url=address.url,
         role=role,
         limit=address.max_num_seqs * queue_factor(role) or default_limit,
-        kind=EngineKind.VLLM if address.is_vllm else EngineKind.PLAIN,
+        kind=vllm if address.is_vllm else PLAIN,
         given=given or address,
         side_channel=address.side_channel if address.is_vllm else None,
         handshake_port=address.handshake_port,
@@ -45,14 +50,14 @@ def static_worker(
     )
 
 
-def announced_vllm(record: VllmRecord, default_limit: int, breaker_failures: int) -> Worker:
+def announced_vllm(record: VllmRecord, default_limit: int, breaker_failures: int, kind: WorkerKind) -> Worker:
     """The worker of a vLLM server that announces itself. Its id is that of the same server with an address."""
     return Worker(
         worker_id=f"vllm+{record.url}",
         url=record.url,
         role=record.role,
         limit=record.max_num_seqs * queue_factor(record.role) or default_limit,
-        kind=EngineKind.VLLM,
+        kind=kind,
         version=record.version,
         side_channel=(record.side_channel_host, record.side_channel_port),
         handshake_port=record.handshake_port,

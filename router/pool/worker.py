@@ -8,7 +8,7 @@ from typing import Final
 from baton_serve.core.protocol.worker import Role, WorkerLoad
 from baton_serve.core.protocol.worker_address import WorkerAddress
 from baton_serve.router.pool.breaker import Breaker
-from baton_serve.router.pool.engine_kind import EngineKind
+from baton_serve.router.pool.kind import BATON, WorkerKind
 from baton_serve.router.pool.model_card import ModelFacts
 
 #: Failures in a row that open a worker's breaker, unless the settings say otherwise.
@@ -36,7 +36,7 @@ class Worker:
     #: Of its model, without adapters: see ``weights_of``. Empty: unknown.
     weights_fingerprint: str = ""
     internal_url: str = ""
-    kind: EngineKind = EngineKind.BATON
+    kind: WorkerKind = BATON
     #: Version of its engine, for people; empty: unknown.
     version: str = ""
     #: What people may call it by, beside its id; empty: nothing.
@@ -150,10 +150,10 @@ class Worker:
 
     @property
     def takes_work(self) -> bool:
-        """Whether it can be reached and does not drain. A vLLM server has to be known first."""
+        """Whether it can be reached and does not drain. One that is watched has to be known first."""
         if not self.healthy or self.left_out or self.load.draining:
             return False
-        return self.models is not None or self.kind is not EngineKind.VLLM
+        return self.models is not None or not self.kind.is_watched
 
     @property
     def draining(self) -> bool:
@@ -185,21 +185,15 @@ class Worker:
         return tuple([f"{base}{_RANK}{rank}" for rank in range(max(1, self.num_engines))])
 
     def layout_of(self, model: str) -> str:
-        """Workers that have equal ones for a model can be read by the same workers. A vLLM server's hash does not say
-        everything, and one without a hash is alone in its layout.
-        """
-        if self.kind is not EngineKind.VLLM:
-            adapter = self.adapter_of(model)
-            return f"{self.compatibility_hash} {adapter}" if adapter else self.compatibility_hash
-        parts = (self.version, self.block_size, self.hands_off, self.other_format)
-        return " ".join(map(str, (self.compatibility_hash or self.worker_id, *parts)))
+        """Workers of a kind that have equal ones for a model can be read by the same workers."""
+        return self.kind.layout(self, model)
 
     def serves(self, model: str) -> bool:
         """Whether it serves the model, or may do so: Baton's tries any worker that has not reported its models.
 
-        A vLLM server that has not is not known yet: whether it is one, and with which workers it can be paired.
+        One that is watched and has not is not known yet: what it is, and with which workers it can be paired.
         """
-        return self.kind is not EngineKind.VLLM if self.models is None else model in self.models
+        return not self.kind.is_watched if self.models is None else model in self.models
 
     def report(self, load: WorkerLoad, now_s: float, num_ours: int | None = None) -> None:
         """Take over a new load report. ``num_ours``: how many of its requests this router may have sent; None: those

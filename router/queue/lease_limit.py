@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from baton_serve.router.pool import EngineKind
-
 if TYPE_CHECKING:
     from baton_serve.core.protocol.worker import WorkerLoad
     from baton_serve.router.pool import Worker, WorkerPool
@@ -73,7 +71,7 @@ class LeaseLimit:
         if not self._pool.knows(worker):
             return 0
         ours = self._ours(worker)
-        if worker.load_is_old or worker.kind is EngineKind.VLLM:  # vLLM does not say how many of its blocks are leased
+        if worker.load_is_old or not worker.kind.reports_leases:
             return ours.num_held
         return max(0, worker.load.leased_blocks + ours.num_held - ours.num_held_at_load)
 

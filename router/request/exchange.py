@@ -13,7 +13,6 @@ from baton_serve.core.leases.store import LeaseState
 from baton_serve.core.protocol.client_key import HEADER as CLIENT_HEADER
 from baton_serve.core.protocol.errors import DeadlineError
 from baton_serve.router.placement import Prompt
-from baton_serve.router.pool.engine_kind import EngineKind
 from baton_serve.router.request.progress import RequestProgress
 from baton_serve.router.request.states import RETRIES, Event, State
 
@@ -266,7 +265,7 @@ class Exchange:
     def tokens_come_from(self, worker: Worker) -> None:
         """Note that the client's next tokens come from the worker."""
         if self.choice is not None:
-            self.choice.is_named = worker.kind is EngineKind.BATON
+            self.choice.is_named = worker.kind.names_choices
         adapter = worker.adapter_of(self.asked.model)
         self.sent_tokens.come_from(worker.weights_with(adapter), adapter)
 

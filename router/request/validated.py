@@ -44,7 +44,7 @@ def validated(pool: WorkerPool, path: str, raw: bytes, body: dict[str, Any]) -> 
         return _at(endpoint, pool, raw, body)
     model = body.get("model")
     route = pool.candidates(model) if isinstance(model, str) else None
-    if route is not None and route.is_vllm:
+    if route is not None and route.judges_bodies:
         return _for_vllm(path, raw, body)
     chat = path == CHAT_PATH
     found = plain(body, chat=chat)
@@ -109,7 +109,7 @@ def _at(endpoint: Endpoint, pool: WorkerPool, raw: bytes, body: dict[str, Any]) 
     asked = _asked(validate_passed_on(endpoint.body, body), endpoint.path)
     if not asked.model:
         asked.model = _the_model(pool, endpoint)
-    if not (pool.route(asked.model).is_vllm or endpoint.is_everywhere):
+    if not (pool.route(asked.model).judges_bodies or endpoint.is_everywhere):
         raise NotFoundError(
             f"'{endpoint.path}' is for models that only vLLM servers serve, and '{excerpt(asked.model)}' is none.",
             param="model",
@@ -142,7 +142,7 @@ def _the_model(pool: WorkerPool, endpoint: Endpoint) -> str:
     names: dict[str, str] = {}
     for model in pool.models():
         route, facts = pool.candidates(model), pool.facts(model)
-        if route is not None and (route.is_vllm or endpoint.is_everywhere) and not facts.parent:
+        if route is not None and (route.judges_bodies or endpoint.is_everywhere) and not facts.parent:
             names.setdefault(facts.root or model, model)  # one model may be served under several names
     if len(names) != 1:
         raise BadRequestError("Missing required parameter: 'model'.", param="model", code="missing_required_parameter")

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from baton_serve.core.protocol.errors import ApiError, BadRequestError, RateLimitError, UnavailableError
 from baton_serve.core.protocol.openai.requests import MAX_PRIORITY
-from baton_serve.router.pool.engine_kind import EngineKind
 from baton_serve.router.queue.drain_rate import MAX_WAIT_S
 from baton_serve.router.queue.priorities import granted
 
@@ -77,7 +76,7 @@ def _each_is_prefilled(asked: ClientRequest, route: Route) -> bool:
     """Whether P may be asked once for each answer to a prompt. Blocks of other engines than ours have one reader."""
     if not asked.splits:
         return asked.is_about_prompt
-    return asked.max_new_tokens == 1 or any(worker.kind is not EngineKind.BATON for worker in route.prefill)
+    return asked.max_new_tokens == 1 or any(not worker.kind.shares_blocks for worker in route.prefill)
 
 
 def _share(workers: Iterable[Worker]) -> int:

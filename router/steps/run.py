@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from baton_serve.core.protocol.errors import UpstreamError
-from baton_serve.router.engines.vllm.tokens import VllmTokens
 from baton_serve.router.placement import Prefilled
 from baton_serve.router.request.attempts import Attempts
 from baton_serve.router.request.exchange import Exchange
@@ -48,11 +47,11 @@ def new_request(
 
 def _sent_tokens(services: Services, asked: ClientRequest, body: ClientBody) -> SentTokens:
     """What notes the tokens of the answer: vLLM's servers name them in another way than Baton's workers."""
-    max_event_bytes = services.settings.max_event_bytes
     route = services.pool.candidates(asked.model) if asked.stream else None
-    if route is not None and route.is_vllm:
-        return VllmTokens(max_event_bytes, wants_ids=bool(body.fields.get("return_token_ids")))
-    return SentTokens(max_event_bytes)
+    max_event_bytes = services.settings.max_event_bytes
+    if route is None or route.kind is None:  # nothing is streamed, or nobody could go on
+        return SentTokens(max_event_bytes)
+    return services.engines.of_kind(route.kind).sent_tokens(body, max_event_bytes)
 
 
 async def run(services: Services, request: Exchange) -> None:

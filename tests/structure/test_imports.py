@@ -33,8 +33,8 @@ HEAVY_ALLOWED = (
     "workers/vllm/side_channel.py",
     "workers/vllm/stats.py",
     "workers/vllm/worker.py",
-    "router/vllm_leases/agent/nixl_port.py",
-    "router/vllm_leases/agent/side_channel.py",
+    "router/vllm/leases/agent/nixl_port.py",
+    "router/vllm/leases/agent/side_channel.py",
     "baton/demo/",
 )
 #: What must start without a heavy library.

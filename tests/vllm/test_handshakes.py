@@ -20,8 +20,8 @@ from baton_serve.baton.processes.vllm.program import find_vllm
 from baton_serve.baton.processes.vllm.server import LOOPBACK, ServerPlace
 from baton_serve.core.net.vllm_handshakes import HandshakeFailedError, HandshakeReason, ask
 from baton_serve.core.protocol.token_keys import vllm_handshake_key
-from baton_serve.router.vllm_leases.agent.side_channel import SideChannels
-from baton_serve.router.vllm_leases.remote_engine import RemoteEngine
+from baton_serve.router.vllm.leases.agent.side_channel import SideChannels
+from baton_serve.router.vllm.leases.remote_engine import RemoteEngine
 from bench.connector.pair import Pair, PairShape, pair, prompts
 from bench.vllm.servers import READS
 from tests.vllm.conftest import VARIABLE

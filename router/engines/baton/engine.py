@@ -9,7 +9,7 @@ from baton_serve.router.engines.baton.bodies import decode_body, prefill_body
 from baton_serve.router.engines.leg_body import whole
 from baton_serve.router.engines.legs import DecodeLeg, PrefillLeg
 from baton_serve.router.engines.stored_lease import hold, may_have_read
-from baton_serve.router.request.sent_tokens import ASK_NAMES
+from baton_serve.router.request.sent_tokens import ASK_NAMES, SentTokens
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from baton_serve.router.pool import Worker
     from baton_serve.router.queue.lease_limit import LeaseLimit
     from baton_serve.router.renewal.port import HeldLease, LeaseRenewer
+    from baton_serve.router.request.bodies import ClientBody
     from baton_serve.router.request.client_request import ClientRequest
     from baton_serve.router.request.exchange import Exchange
 
@@ -31,6 +32,10 @@ class BatonEngine:
     def __init__(self, leases: LeaseRenewer, lease_limit: LeaseLimit) -> None:
         self._leases = leases
         self._lease_limit = lease_limit
+
+    def sent_tokens(self, _body: ClientBody, max_event_bytes: int) -> SentTokens:
+        """Baton's workers name the tokens in comments beside the events."""
+        return SentTokens(max_event_bytes)
 
     def hands_off(self, asked: ClientRequest) -> bool:
         """An answer of one token needs no D, so P need not keep the blocks."""

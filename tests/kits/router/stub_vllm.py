@@ -12,8 +12,8 @@ from typing import Any
 
 from aiohttp import web
 
-from baton_serve.router.vllm_leases.remote_engine import RemoteEngine
-from baton_serve.router.vllm_leases.side_channel_facts import SideChannelError, SideChannelFacts, SideChannelReason
+from baton_serve.router.vllm.leases.remote_engine import RemoteEngine
+from baton_serve.router.vllm.leases.side_channel_facts import SideChannelError, SideChannelFacts, SideChannelReason
 
 _PAGE = (Path(__file__).parent / "vllm_metrics.txt").read_text()
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from baton_serve.core.process.interpreter import ROOT
 from baton_serve.core.ucx.environment import ucx_environment
-from baton_serve.router.vllm_leases.remote_engine import RemoteEngine
+from baton_serve.router.vllm.leases.remote_engine import RemoteEngine
 from tests.kits.patience import PATIENCE_S
 
 if TYPE_CHECKING:

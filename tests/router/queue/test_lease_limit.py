@@ -113,20 +113,6 @@ async def test_a_worker_that_does_not_say_how_large_it_is_may_always_be_sent_pro
     assert (blocks.allows(worker), len(blocks)) == (True, 0)
 
 
-async def test_a_vllm_server_does_not_say_what_is_leased() -> None:
-    """Then this router's own hand-offs count, also those from before the last report."""
-    pool = WorkerPool(4)
-    blocks = LeaseLimit(0.5, pool)
-    (worker,) = pool.add_static(["vllm+http://x"], [])
-    worker.num_blocks, worker.block_size = 10, 16
-    blocks.hold("a", worker, 6 * 16)
-    for _ in range(2):
-        pool.reported(worker, WorkerLoad(pinned_blocks=6), None, 0)
-        assert (blocks.count(worker), blocks.allows(worker), blocks.since_report(worker)) == (6, False, 0)
-    blocks.end("a")
-    assert blocks.allows(worker)
-
-
 async def until_leased(cluster: Cluster, num: int) -> None:
     await eventually(lambda: len(cluster.leases.tracked) == num)
 

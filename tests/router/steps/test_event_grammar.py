@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from baton_serve.router.engines.vllm.tokens import VllmTokens
 from baton_serve.router.upstream.events import DONE_EVENT, EventCutter
+from baton_serve.router.vllm.engine.tokens import VllmTokens
 from tests.kits.router.cluster import Cluster, chat, events, spoken
 from tests.kits.router.stub_workers import Raw, word
 

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from baton_serve.router.engines.vllm.tokens import VllmTokens
 from baton_serve.router.request.sent_tokens import MAX_IDS_BYTES
+from baton_serve.router.vllm.engine.tokens import VllmTokens
 from tests.kits.router.cluster import Cluster, chat, spoken
 from tests.kits.router.stub_workers import Raw, word
 

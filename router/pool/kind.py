@@ -1,0 +1,121 @@
+"""What kind of engine a worker is, and all that the router has to know of it outside of ``engines`` and ``vllm``."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from baton_serve.router.pool.model_card import ModelFacts
+
+
+class EngineKind(StrEnum):
+    """What people call it."""
+
+    BATON = "baton"
+    VLLM = "vllm"
+    #: It speaks OpenAI's API, and no more is known.
+    PLAIN = "plain"
+
+
+class Difference(NamedTuple):
+    """In ``what`` two workers differ, so that one cannot read the other's blocks, and what to do about it."""
+
+    what: str
+    change: str
+
+
+class Described(Protocol):
+    """What a worker has told of itself that says whose blocks it can read; see ``Worker``."""
+
+    worker_id: str
+    engine_id: str
+    version: str
+    facts: dict[str, ModelFacts]
+    compatibility_hash: str
+    block_size: int
+    hands_off: bool
+    other_format: bool
+    has_fence: bool
+
+    def adapter_of(self, model: str) -> str:
+        """See ``Worker``."""
+
+
+class WorkerKind:
+    """The answers for one kind. Every worker of the kind has the same object, which never changes.
+
+    ``hand_off``: how blocks are handed over: only workers that do it in one way can be a pair.
+    ``may_be_ours``: the router proves who it is to such a worker, with its internal token.
+    ``is_watched``: a task of its own asks such a worker what it serves and whether it lives; before the first answer
+    the worker is sent nothing.
+    ``judges_bodies``: such a worker checks bodies itself, and takes more of them than this router knows.
+    ``names_choices``: told that it computes one choice of several, such a worker gives it its number.
+    ``reports_leases``: such a worker says how many of its blocks are leased.
+    ``has_weights``: equal fingerprints say that two workers compute the same tokens.
+    ``shares_blocks``: several requests may read the blocks of one prefill.
+    """
+
+    def __init__(
+        self,
+        name: EngineKind,
+        hand_off: str,
+        *,
+        may_be_ours: bool = False,
+        is_watched: bool = False,
+        judges_bodies: bool = False,
+        names_choices: bool = False,
+        reports_leases: bool = False,
+        has_weights: bool = False,
+        shares_blocks: bool = False,
+    ) -> None:
+        self.name = name
+        self.hand_off = hand_off
+        self.may_be_ours = may_be_ours
+        self.is_watched = is_watched
+        self.judges_bodies = judges_bodies
+        self.names_choices = names_choices
+        self.reports_leases = reports_leases
+        self.has_weights = has_weights
+        self.shares_blocks = shares_blocks
+
+    def __repr__(self) -> str:
+        return f"<WorkerKind {self.name}>"
+
+    def layout(self, worker: Described, model: str) -> str:
+        """Workers of the kind with equal layouts for a model can be read by the same workers."""
+        adapter = worker.adapter_of(model)
+        return f"{worker.compatibility_hash} {adapter}" if adapter else worker.compatibility_hash
+
+    def same_readers(self, worker: Described, model: str) -> Hashable:
+        """Workers of the kind for which this is equal are read by the same workers as long as a route lasts."""
+        return self.layout(worker, model)
+
+    def difference(self, source: Described, reader: Described, model: str) -> Difference | None:
+        """In what two workers of the kind differ, so that ``reader`` cannot read ``source``'s blocks. None: it can.
+
+        Baton's workers have a hash of everything that matters, and one of each adapter.
+        """
+        if source.compatibility_hash != reader.compatibility_hash:
+            return Difference("models, dtypes or block sizes", "start both alike")
+        if source.adapter_of(model) != reader.adapter_of(model):
+            return Difference(
+                "what is behind the name of the model: another adapter", "start both with the same --lora"
+            )
+        return None
+
+
+#: Baton's own workers, from the registry.
+BATON = WorkerKind(
+    EngineKind.BATON,
+    "baton",
+    may_be_ours=True,
+    names_choices=True,
+    reports_leases=True,
+    has_weights=True,
+    shares_blocks=True,
+)
+#: Added by URL. It may be one of Baton's workers.
+PLAIN = WorkerKind(EngineKind.PLAIN, "baton", may_be_ours=True, reports_leases=True)

@@ -1,0 +1,423 @@
+"""The leases on vLLM's prefill workers, for the rest of the router: all methods are called on one event loop.
+
+Nothing here waits for a vLLM server: a lease is held from the moment of the call, and renewed as soon as the NIXL agent
+is connected to its engine. An agent that cannot be had means only that leases end by themselves, and say so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from baton_serve.core.leases.store import LeaseState
+from baton_serve.core.process.clock import boottime_ms
+from baton_serve.router.vllm.leases.agent.messages import (
+    CONNECT_S,
+    AgentReady,
+    Connect,
+    Connected,
+    Forget,
+    Notified,
+    Notify,
+    Queried,
+    Query,
+    Started,
+    UseKey,
+)
+from baton_serve.router.vllm.leases.agent_process import AgentProcess
+from baton_serve.router.vllm.leases.book import LeaseBook
+from baton_serve.router.vllm.leases.connections import Connections
+from baton_serve.router.vllm.leases.notices import release, renewals
+from baton_serve.router.vllm.leases.queries import Queries
+from baton_serve.router.vllm.leases.remote_engine import check_address
+from baton_serve.router.vllm.leases.standstills import TICK_MS, Standstills
+from baton_serve.router.vllm.leases.unreported import Unreported
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from baton_serve.router.vllm.leases.agent.messages import FromAgent
+    from baton_serve.router.vllm.leases.book import Batch
+    from baton_serve.router.vllm.leases.remote_engine import RemoteEngine
+    from baton_serve.router.vllm.leases.side_channel_facts import SideChannelFacts
+
+logger = logging.getLogger(__name__)
+
+#: Most engines for which the log says that they cannot be connected.
+MAX_COMPLAINTS = 100
+#: ms until an agent hangs that has not become ready since its process ended or was first started: libraries are loaded,
+#: and there may be a pause before.
+START_LIMIT_MS = 120_000
+#: ms until an agent hangs that has answered neither with a connection nor with a failure.
+ANSWER_LIMIT_MS = round(1.5 * CONNECT_S * 1000)
+_HOW_TO = "install it with: pip install 'baton-serve[vllm]'"
+
+
+class VllmLeases:
+    """Renews, releases and gives up the leases of one router. Nothing runs before it is needed."""
+
+    def __init__(
+        self, duration_s: int, *, handshake_key: bytes | None = None, clock: Callable[[], int] = boottime_ms
+    ) -> None:
+        """``duration_s``: at most the ``kv_lease_duration`` of every prefill worker, seconds.
+
+        ``handshake_key``: of the proofs in handshakes over HTTP; None: this router has no token.
+        """
+        self._handshake_key = handshake_key
+        self._clock = clock
+        self._book = LeaseBook(duration_s)
+        self._connections = Connections()
+        self._process = AgentProcess(self._handle, self._process_ended)
+        self._queries = Queries(self._send_query)
+        #: What the agent has to answer: messages' names, with their number or engine.
+        self._unreported = Unreported()
+        #: What it was told to send and has not reported, by number.
+        self._batches: dict[int, Batch] = {}
+        self._num_batches = 0
+        self._has_agent = False
+        self._on_over: dict[tuple[str, str], Callable[[LeaseState], None]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._standstills = Standstills()
+        #: None until something of vLLM is used.
+        self._ticker: asyncio.TimerHandle | None = None
+        self._closed = False
+        #: Engines that the log has said cannot be connected.
+        self._complained: set[str] = set()
+        self._complained_of_agent = False
+        self._counts = dict.fromkeys(
+            (
+                "held",
+                "read",
+                "lost",
+                "abandoned",
+                "release_asked",
+                "release_sent",
+                "renewal_sent",
+                "send_failed",
+                "connect_failed",
+                "agent_restarted",
+            ),
+            0,
+        )
+
+    def __repr__(self) -> str:
+        connected = len(self._connections.connected)
+        return f"<VllmLeases held={len(self)} connected={connected} {self._process!r}>"
+
+    def __len__(self) -> int:
+        """The number of leases that are held."""
+        return len(self._book)
+
+    @property
+    def agent_pid(self) -> int | None:
+        """The id of the process with the NIXL agent; None while none runs."""
+        return self._process.pid
+
+    def now_ms(self) -> int:
+        """The clock that leases are counted with, ms."""
+        return self._clock()
+
+    def hold(
+        self,
+        where: RemoteEngine,
+        lease_id: str,
+        on_over: Callable[[LeaseState], None],
+        *,
+        asked_ms: int | None = None,
+    ) -> VllmLease:
+        """Renew a lease from now on. The prefill worker's answer must have been read just now.
+
+        ``asked_ms``: a time before the prefill worker was asked, by ``now_ms``; None: that is not known.
+        ``on_over`` is called once when the deadline may have passed, with EXPIRED; not after ``confirmed`` or
+        ``release``. Raises AlreadyHeldError, and ValueError for an id that notifications cannot carry.
+        """
+        now_ms = self._clock()
+        self._book.hold(where.engine_id, lease_id, self._standstills.unread_since_ms(now_ms), asked_ms)
+        self._connections.want(where, now_ms)
+        self._on_over[where.engine_id, lease_id] = on_over
+        self._counts["held"] += 1
+        self._use(where.host)
+        self._turn_soon()
+        return VllmLease(self, where.engine_id, lease_id)
+
+    def tracks(self, engine_id: str, lease_id: str) -> bool:
+        """Whether the lease is held already, so that ``hold`` would refuse it."""
+        return self._book.holds(engine_id, lease_id)
+
+    def meet(self, where: RemoteEngine) -> None:
+        """Connect to the engine of a prefill worker before the first lease, and stay connected until ``forget``."""
+        self._connections.meet(where, self._clock())
+        self._use(where.host)
+        self._turn_soon()
+
+    async def query(self, host: str, port: int, handshake_port: int = 0) -> SideChannelFacts:
+        """Ask the side channel at ``host:port`` which engine it belongs to, and what that is compatible with.
+
+        With a ``handshake_port``, the server is asked there instead, over HTTP.
+
+        Raises SideChannelError with a sentence for people, and ValueError for what is no address.
+        """
+        check_address(host, port, handshake_port)
+        self._use(host)
+        return await self._queries.ask(host, port, handshake_port)
+
+    def counters(self) -> Mapping[str, int]:
+        """Counts so far: of leases ``held``, ``read``, ``lost`` (the deadline may have passed), ``abandoned`` (given to
+        a D that never confirmed), ``release_asked``; of what was sent to an engine with all its ranks:
+        ``release_sent`` and ``renewal_sent``, each lease by itself; of failures.
+        """
+        return dict(self._counts)
+
+    def use_expected(self, engine_id: str, num_seen: int, *, late: bool = False) -> int:
+        """How many of the leases that this engine says it expired, or was told of too late, were expected; see
+        ``LeaseBook``.
+        """
+        return self._book.use_expected(engine_id, num_seen, late=late)
+
+    def forget(self, engine_id: str) -> None:
+        """Drop what was counted about an engine that is gone, and disconnect it unless leases on it are held still."""
+        self._book.forget(engine_id)
+        if engine_id in self._book:
+            self._connections.left(engine_id)
+        elif engine_id in self._connections:
+            self._disconnect(engine_id)
+
+    async def close(self) -> None:
+        """Send the releases that are left, once, and end the process. Leases that are still held expire."""
+        if self._has_agent:
+            self._send_all(self._clock())
+        self._closed = True
+        for timer in (self._timer, self._ticker):
+            if timer is not None:
+                timer.cancel()
+        self._on_over.clear()
+        self._queries.close()
+        await self._process.close()
+
+    # What a held lease asks for.
+
+    def remaining_ms(self, engine_id: str, lease_id: str) -> int:
+        """Milliseconds for which the prefill worker surely keeps the blocks; 0 once the lease is over."""
+        return self._book.remaining_ms(engine_id, lease_id, self._clock())
+
+    def give(self, engine_id: str, lease_id: str) -> None:
+        """Note that a D may know of the lease from now on."""
+        self._book.give(engine_id, lease_id)
+
+    def confirm(self, engine_id: str, lease_id: str) -> None:
+        """Stop renewing: D has read the blocks."""
+        if self._on_over.pop((engine_id, lease_id), None) is not None:
+            self._counts["read"] += 1
+        self._book.confirm(engine_id, lease_id)
+
+    def release(self, engine_id: str, lease_id: str) -> None:
+        """Stop renewing, and have the blocks freed if no D may be reading them."""
+        if self._on_over.pop((engine_id, lease_id), None) is None:
+            return
+        is_given = self._book.is_given(engine_id, lease_id)
+        self._counts["abandoned" if is_given else "release_asked"] += 1
+        self._book.release(engine_id, lease_id, self._clock())
+        self._turn_soon()
+
+    # What has to be done now, and when next.
+
+    def _use(self, host: str) -> None:
+        """Have everything run that is needed for an engine on ``host``."""
+        self._process.start(host)
+        if self._ticker is None and not self._closed:
+            self._tick()
+            self._await_agent()
+
+    def _await_agent(self) -> None:
+        self._unreported.add("ready", self._clock() + START_LIMIT_MS)
+        self._turn_soon()
+
+    def _tick(self) -> None:
+        self._standstills.tick(self._clock())
+        self._ticker = asyncio.get_running_loop().call_later(TICK_MS / 1000, self._tick)
+
+    def _turn_soon(self) -> None:
+        if not self._closed:
+            self._set_timer(0.0)
+
+    def _set_timer(self, delay_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._turn)
+
+    def _turn(self) -> None:
+        now_ms = self._clock()
+        self._end_overdue(now_ms)
+        if self._unreported.hangs(now_ms):
+            self._has_agent = False  # until another one is ready
+            self._unreported.clear()
+            self._process.kill("does not answer")
+        if self._has_agent:
+            for where in self._connections.take_due(self._book, now_ms):
+                self._unreported.add(("connect", where.engine_id), now_ms + ANSWER_LIMIT_MS)
+                self._process.send(Connect(where))
+            self._send_all(now_ms)
+            for engine_id in self._connections.take_idle(self._book, now_ms):
+                self._disconnect(engine_id)
+        else:
+            self._connections.drop_unneeded(self._book)
+        next_ms = [self._book.next_ms(self._connections.connected), self._unreported.next_ms()]
+        if self._has_agent:
+            next_ms.append(self._connections.next_ms())
+        times = [at_ms for at_ms in next_ms if at_ms is not None]
+        if times and not self._closed:
+            self._set_timer(max(0, min(times) - now_ms) / 1000)
+
+    def _end_overdue(self, now_ms: int) -> None:
+        for engine_id, lease_id in self._book.take_over(now_ms):
+            self._counts["lost"] += 1
+            logger.info("the lease %s of vLLM engine %s may have expired", lease_id, engine_id)
+            on_over = self._on_over.pop((engine_id, lease_id), None)
+            if on_over is not None:
+                on_over(LeaseState.EXPIRED)
+
+    def _send_all(self, now_ms: int) -> None:
+        for engine_id in list(self._connections.connected):
+            if (batch := self._book.take(engine_id, now_ms)) is not None:
+                self._send(batch)
+
+    def _send(self, batch: Batch) -> None:
+        payloads = [release(lease_id) for lease_id in batch.release] + renewals(batch.renew)
+        self._num_batches += 1
+        self._batches[self._num_batches] = batch
+        self._unreported.add(("notify", self._num_batches), batch.began_ms + self._book.interval_ms)
+        num_ranks = self._connections.num_ranks(batch.engine_id)
+        self._process.send(Notify(self._num_batches, batch.engine_id, num_ranks, payloads))
+
+    def _send_query(self, query: Query) -> None:
+        self._unreported.add(("query", query.number), self._clock() + ANSWER_LIMIT_MS)
+        self._turn_soon()
+        self._process.send(query)
+
+    def _disconnect(self, engine_id: str) -> None:
+        self._connections.forget(engine_id)
+        self._complained.discard(engine_id)
+        self._process.send(Forget(engine_id))
+
+    # What the process says.
+
+    def _handle(self, event: FromAgent) -> None:
+        match event:
+            case Started():
+                self._note_started(event.error)
+            case AgentReady():
+                self._note_agent(event.error)
+            case Connected():
+                self._note_connected(event)
+            case Notified():
+                self._note_sent(event.number, event.error)
+            case Queried():
+                self._unreported.discard(("query", event.number))
+                self._queries.answered(event)
+
+    def _note_started(self, error: str) -> None:
+        if self._handshake_key is not None:
+            self._process.send(UseKey(self._handshake_key))
+        self._queries.started(f"{error}; {_HOW_TO}" if error else "")
+        if error:
+            self._complain_of_agent(error)
+
+    def _note_agent(self, error: str) -> None:
+        self._unreported.discard("ready")
+        if error:
+            self._complain_of_agent(error)
+        else:
+            self._has_agent = self._queries.is_able
+            self._turn_soon()
+
+    def _complain_of_agent(self, error: str) -> None:
+        """Log one line in the life of this router."""
+        if not self._complained_of_agent:
+            self._complained_of_agent = True
+            logger.warning(
+                "leases of vLLM workers are neither renewed nor released early, so requests that wait for a decode "
+                "worker longer than a lease lasts are prefilled again: %s; %s",
+                error,
+                _HOW_TO,
+            )
+
+    def _note_connected(self, event: Connected) -> None:
+        engine_id, now_ms = event.engine_id, self._clock()
+        self._unreported.discard(("connect", engine_id))
+        if event.error:
+            self._lose(engine_id, f"cannot be connected: {event.error}", now_ms)
+            self._counts["connect_failed"] += 1
+        elif self._connections.made(engine_id, event.num_ranks, now_ms):
+            self._complained.discard(engine_id)
+        else:  # it was forgotten meanwhile
+            self._process.send(Forget(engine_id))
+        self._turn_soon()
+
+    def _note_sent(self, number: int, error: str) -> None:
+        self._unreported.discard(("notify", number))
+        batch = self._batches.pop(number)
+        now_ms = self._clock()
+        if error:
+            self._book.not_sent(batch, now_ms)
+            self._lose(batch.engine_id, f"is disconnected: {error}", now_ms)
+            self._counts["send_failed"] += 1
+        else:
+            self._book.sent(batch, now_ms)
+            self._counts["release_sent"] += len(batch.release)
+            self._counts["renewal_sent"] += len(batch.renew)
+        self._turn_soon()
+
+    def _lose(self, engine_id: str, why: str, now_ms: int) -> None:
+        self._connections.lost(engine_id, now_ms)
+        if len(self._complained) >= MAX_COMPLAINTS:  # else engines that are gone would keep others out for ever
+            self._complained = {known for known in self._complained if known in self._book}
+        if engine_id not in self._complained and len(self._complained) < MAX_COMPLAINTS:
+            self._complained.add(engine_id)
+            logger.warning("leases of vLLM engine %s are not renewed, because it %s", engine_id, why)
+
+    def _process_ended(self) -> None:
+        now_ms = self._clock()
+        self._has_agent = False
+        self._queries.ended()
+        self._counts["agent_restarted"] += 1
+        for batch in self._batches.values():
+            self._book.not_sent(batch, now_ms)
+        self._batches.clear()
+        self._connections.all_lost(now_ms)
+        self._unreported.clear()
+        self._await_agent()
+
+
+class VllmLease:
+    """``HeldLease`` (``router/renewal/port.py``) of a vLLM engine."""
+
+    __slots__ = ("_leases", "engine_id", "lease_id")
+
+    is_shared = False
+
+    def __init__(self, leases: VllmLeases, engine_id: str, lease_id: str) -> None:
+        self._leases = leases
+        self.engine_id = engine_id
+        self.lease_id = lease_id
+
+    def __repr__(self) -> str:
+        return f"<VllmLease {self.lease_id} of {self.engine_id}, {self.remaining_ms()} ms left>"
+
+    def remaining_ms(self) -> int | None:
+        """Milliseconds for which the prefill worker surely keeps the blocks; 0 once the lease is over."""
+        return self._leases.remaining_ms(self.engine_id, self.lease_id)
+
+    def given(self) -> None:
+        """Note that a D is about to be sent the parameters. Renewing goes on, because D may wait before it reads."""
+        self._leases.give(self.engine_id, self.lease_id)
+
+    def confirmed(self) -> bool:
+        """Stop renewing: D has answered, so it has read the blocks."""
+        self._leases.confirm(self.engine_id, self.lease_id)
+        return True
+
+    def release(self) -> bool:
+        """Stop renewing. Blocks that no D was given are freed at once; D tells the prefill worker about the others."""
+        self._leases.release(self.engine_id, self.lease_id)
+        return True

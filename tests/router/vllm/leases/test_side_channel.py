@@ -1,0 +1,206 @@
+"""Side channels that answer, that are silent, and that are none."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+import zmq
+import zmq.asyncio
+from msgspec.structs import replace
+
+from baton_serve.core.process.task_end import end_task
+from baton_serve.core.protocol.token_keys import vllm_handshake_key
+from baton_serve.router.vllm.leases.agent.side_channel import SideChannels
+from baton_serve.router.vllm.leases.remote_engine import RemoteEngine
+from baton_serve.router.vllm.leases.side_channel_facts import SideChannelError, SideChannelReason
+from baton_serve.workers.vllm.handshakes import HandshakeServer
+from tests.kits.patience import PATIENCE_S
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Iterator
+
+HOST = "127.0.0.1"
+#: Seconds that a test waits in vain.
+BRIEF_S = 1.0
+
+
+class Server:
+    """What vLLM's listener is asked, and what it answers."""
+
+    def __init__(self, engine_id: str, answers: bool) -> None:
+        self._socket = zmq.asyncio.Context.instance().socket(zmq.ROUTER)
+        self.port = self._socket.bind_to_random_port(f"tcp://{HOST}")
+        self.asked: list[tuple[int, int]] = []
+        self._engine_id = engine_id
+        self._answers = answers
+
+    async def serve(self) -> None:
+        while True:
+            identity, empty, question = await self._socket.recv_multipart()
+            message, *rank = msgspec.msgpack.decode(question)
+            assert (empty, message) == (b"", b"get_meta_msg")
+            self.asked.append((rank[0], rank[1]))
+            if self._answers:
+                await self._socket.send_multipart([identity, b"", self._payload(rank), msgspec.msgpack.encode(1.5)])
+
+    def _payload(self, rank: list[int]) -> bytes:
+        metadata = {"engine_id": self._engine_id, "agent_metadata": bytes(rank)}
+        packed = msgspec.msgpack.encode(metadata)
+        return msgspec.msgpack.encode({"compatibility_hash": "c0ffee", "agent_metadata_bytes": packed})
+
+    def close(self) -> None:
+        self._socket.close(linger=0)
+
+
+@asynccontextmanager
+async def server(engine_id: str = "e1", *, answers: bool = True) -> AsyncIterator[Server]:
+    made = Server(engine_id, answers)
+    serving = asyncio.create_task(made.serve())
+    try:
+        yield made
+    finally:
+        await end_task(serving)
+        made.close()
+
+
+@pytest.fixture
+def patient() -> Iterator[SideChannels]:
+    channels = SideChannels(PATIENCE_S)
+    yield channels
+    channels.close()
+
+
+@pytest.fixture
+def brief() -> Iterator[SideChannels]:
+    channels = SideChannels(BRIEF_S)
+    yield channels
+    channels.close()
+
+
+async def failure(channels: SideChannels, port: int, host: str = HOST) -> SideChannelError:
+    with pytest.raises(SideChannelError) as caught:
+        await channels.ask_first(host, port)
+    return caught.value
+
+
+@pytest.mark.parametrize("host", [HOST, "localhost"])
+async def test_the_first_rank_speaks_for_its_engine(patient: SideChannels, host: str) -> None:
+    async with server() as one:
+        facts = await patient.ask_first(host, one.port)
+        assert (facts.compatibility_hash, facts.engine_id, one.asked) == ("c0ffee", "e1", [(0, 0)])
+
+
+async def test_all_ranks_are_asked_and_no_others(patient: SideChannels) -> None:
+    async with server() as one:
+        where = RemoteEngine(engine_id="e1", host=HOST, port=one.port, tp_size=2, pp_size=2)
+        ranks = [(0, 0), (0, 1), (1, 0), (1, 1)]
+        assert await patient.ask_all(where) == [bytes(rank) for rank in ranks]
+        assert one.asked == ranks
+
+
+async def test_another_engine_is_not_asked_for_ranks_that_it_may_lack(patient: SideChannels) -> None:
+    async with server("other") as one:
+        where = RemoteEngine(engine_id="e1", host=HOST, port=one.port, tp_size=2)
+        with pytest.raises(SideChannelError, match="e1 is gone: another one answers") as caught:
+            await patient.ask_all(where)
+        assert (caught.value.reason, one.asked) == (SideChannelReason.OTHER_ENGINE, [(0, 0)])
+
+
+async def test_a_silent_side_channel_is_told_from_one_that_is_not_there(brief: SideChannels, free_port: int) -> None:
+    nothing = await failure(brief, free_port)
+    assert nothing.reason is SideChannelReason.NO_ANSWER
+    assert str(nothing).startswith(f"nothing answers on {HOST}:{free_port} within 1 s")
+    async with server(answers=False) as one:
+        silent = await failure(brief, one.port)
+        assert "takes questions and does not answer" in str(silent)
+
+
+async def test_a_port_of_something_else_is_named(brief: SideChannels) -> None:
+    with socket.create_server((HOST, 0)) as other:
+        error = await failure(brief, other.getsockname()[1])
+        assert "does not speak ZMQ" in str(error)
+
+
+async def test_a_host_without_an_address_is_named(patient: SideChannels) -> None:
+    error = await failure(patient, 5600, "no-such-host.invalid")
+    assert str(error).startswith("the host no-such-host.invalid of a side channel has no address")
+
+
+async def test_a_silent_side_channel_delays_no_other(patient: SideChannels) -> None:
+    async with server(answers=False) as silent, server() as one:
+        waiting = [asyncio.create_task(patient.ask_first(HOST, silent.port)) for _ in range(20)]
+        assert (await patient.ask_first(HOST, one.port)).engine_id == "e1"
+        assert not any(task.done() for task in waiting)
+        for task in waiting:
+            await end_task(task)
+
+
+async def test_a_process_without_room_for_a_socket_says_so(
+    patient: SideChannels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(*_arguments: object) -> None:
+        raise zmq.ZMQError(errno.EMFILE)
+
+    monkeypatch.setattr(zmq.asyncio.Context, "socket", no_room)
+    error = await failure(patient, 5600)
+    assert (error.reason, str(error)) == (
+        SideChannelReason.NO_ANSWER,
+        f"{HOST}:5600 cannot be asked: Too many open files",
+    )
+
+
+# Handshakes over HTTP.
+
+TOKEN_KEY = vllm_handshake_key("sesame")
+
+
+@contextmanager
+def over_http(ranks: Iterable[tuple[int, int]], engine_id: str = "e1") -> Iterator[int]:
+    """A server with Baton's connector, whose side channel is closed; its port."""
+    server = HandshakeServer(HOST, 0, TOKEN_KEY)
+    payloads = {}
+    for rank in ranks:
+        metadata = msgspec.msgpack.encode({"engine_id": engine_id, "agent_metadata": bytes(rank)})
+        payload = {"compatibility_hash": "c0ffee", "agent_metadata_bytes": metadata, "fence": {"checks": True}}
+        payloads[rank] = msgspec.msgpack.encode(payload)
+    server.start(payloads)
+    try:
+        yield server.port
+    finally:
+        server.stop()
+
+
+async def test_with_the_token_a_closed_side_channel_is_not_needed(patient: SideChannels, free_port: int) -> None:
+    ranks = [(0, 0), (0, 1)]
+    patient.use_key(TOKEN_KEY)
+    with over_http(ranks) as port:
+        facts = await patient.ask_first(HOST, free_port, port)
+        assert (facts.compatibility_hash, facts.engine_id, facts.has_fence) == ("c0ffee", "e1", True)
+        where = RemoteEngine(engine_id="e1", host=HOST, port=free_port, handshake_port=port, tp_size=2)
+        assert await patient.ask_all(where) == [bytes(rank) for rank in ranks]
+        with pytest.raises(SideChannelError, match="e2 is gone: another one answers"):
+            await patient.ask_all(replace(where, engine_id="e2"))
+
+
+async def test_a_router_without_the_token_says_so_or_asks_the_side_channel(patient: SideChannels) -> None:
+    with over_http([(0, 0)]) as port:
+        async with server() as one:
+            with pytest.raises(SideChannelError, match="this router has none") as caught:
+                await patient.ask_first(HOST, one.port, port)
+            assert caught.value.reason is SideChannelReason.CANNOT_ASK
+            where = RemoteEngine(engine_id="e1", host=HOST, port=one.port, handshake_port=port)
+            assert await patient.ask_all(where) == [bytes(2)]
+            assert one.asked == [(0, 0)]
+
+
+async def test_a_router_with_another_token_is_told_nothing(patient: SideChannels, free_port: int) -> None:
+    patient.use_key(vllm_handshake_key("other"))
+    with over_http([(0, 0)]) as port, pytest.raises(SideChannelError, match="another internal token") as caught:
+        await patient.ask_first(HOST, free_port, port)
+    assert caught.value.reason is SideChannelReason.NO_ANSWER
