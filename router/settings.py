@@ -22,6 +22,26 @@ class RouterSettings(ProcessSettings):
     """One router process. Times are seconds unless a name ends in ``_ms``; sizes are bytes."""
 
     section: ClassVar[str] = "router"
+    #: Constants, as those of ``ProcessSettings``.
+    #: Seconds between two look-ups of the host names of vLLM addresses: a name with several addresses is a worker for
+    #: each.
+    dns_interval_s: ClassVar[float] = 5.0
+    #: Milliseconds between two questions to a vLLM server about its load; it reports nothing by itself.
+    vllm_poll_interval_ms: ClassVar[int] = 500
+    #: Bodies of requests that wait for a worker with room, bytes; the next one is answered 429.
+    max_queued_bytes: ClassVar[int] = 512 << 20
+    #: How long ``/ready`` waits for a first prefill worker while others could serve, seconds. A worker that does both
+    #: is one. Once there has been one, ``/ready`` does not wait again.
+    ready_prefill_wait_s: ClassVar[float] = 120.0
+    #: Prefill workers tried for one request, and decode workers tried for one prefill.
+    max_prefill_attempts: ClassVar[int] = 3
+    max_decode_attempts: ClassVar[int] = 3
+    #: Retries a second that are allowed beside ``retry_budget_fraction``, however few requests come: what moves the
+    #: streams of a worker that died.
+    retry_budget_floor_per_s: ClassVar[float] = 50.0
+    #: Failures in a row after which a worker is given no requests while there are others, until it has answered a probe
+    #: and a request.
+    breaker_failures: ClassVar[int] = 5
 
     redis_url: str = Field(
         "redis://127.0.0.1:6379/0",
@@ -77,18 +97,6 @@ class RouterSettings(ProcessSettings):
     decode: tuple[str, ...] = Field(
         (),
         description="Addresses of decode workers that are not in the registry. One in both lists does both legs.",
-    )
-    dns_interval_s: float = Field(
-        5.0,
-        ge=0.1,
-        description="How often the host names of vLLM addresses are looked up again, seconds: a name with several "
-        "addresses is a worker for each.",
-    )
-    vllm_poll_interval_ms: int = Field(
-        500,
-        ge=50,
-        le=2000,
-        description="Milliseconds between two questions to a vLLM server about its load; it reports nothing by itself.",
     )
     vllm_api_keys: tuple[SecretStr, ...] = Field(
         (),
@@ -150,14 +158,6 @@ class RouterSettings(ProcessSettings):
             "that is not streamed is computed, what counts is that the worker announces itself or answers /health."
         ),
     )
-    ready_prefill_wait_s: float = Field(
-        120.0,
-        ge=0,
-        description=(
-            "How long /ready waits for a first prefill worker while others could serve, seconds; 0 where there shall "
-            "be none. A worker that does both is one. Once there has been one, /ready does not wait again."
-        ),
-    )
     drain_timeout_s: float = Field(
         30.0, ge=0, description="On SIGTERM, how long running requests may go on before they are aborted, seconds."
     )
@@ -178,11 +178,6 @@ class RouterSettings(ProcessSettings):
     )
     max_queue_length: int = Field(
         4096, ge=1, description="Requests that may wait for a worker with room; the next one is answered 429."
-    )
-    max_queued_bytes: int = Field(
-        512 << 20,
-        gt=0,
-        description="Bodies of requests that wait for a worker with room, bytes; the next one is answered 429.",
     )
     priority_classes: tuple[str, ...] = Field(
         ("high=-10", "normal=0", "low=10"),
@@ -211,16 +206,6 @@ class RouterSettings(ProcessSettings):
     default_max_in_flight: int = Field(
         1024, ge=1, description="Requests at once on a worker that does not report how many it runs."
     )
-    breaker_failures: int = Field(
-        5,
-        ge=1,
-        description=(
-            "Failures in a row after which a worker is given no requests while there are others, until it has "
-            "answered a probe and a request."
-        ),
-    )
-    max_prefill_attempts: int = Field(3, ge=1, le=16, description="Prefill workers tried for one request.")
-    max_decode_attempts: int = Field(3, ge=1, le=16, description="Decode workers tried for one prefill.")
     max_resumes: int = Field(
         3, ge=0, le=16, description="Times that another worker continues a stream that broke; 0: never."
     )
@@ -238,15 +223,7 @@ class RouterSettings(ProcessSettings):
         ge=0,
         description=(
             "Of the requests that came in the last ten seconds, how many may be tried again in that time, all requests "
-            "together; beyond it, and retry_budget_floor_per_s, a request fails with the error it met."
-        ),
-    )
-    retry_budget_floor_per_s: float = Field(
-        50.0,
-        ge=0,
-        description=(
-            "Retries a second that are allowed besides, however few requests come: what moves the streams of a worker "
-            "that died."
+            "together, beside 50 a second; beyond that a request fails with the error it met."
         ),
     )
     max_leased_fraction: float = Field(

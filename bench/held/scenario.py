@@ -103,7 +103,6 @@ async def measure(load: Load) -> Outcome:
         "lease-renew-interval-ms": RENEW_INTERVAL_MS,
         "held-timeout-s": 600,
         "token-timeout-s": 600,
-        "unread-timeout-s": 600,
     }
     num_routers = num_processes(2 * load.num_requests)  # at the end each has a connection to its client and one to D
     if num_routers > 1:

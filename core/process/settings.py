@@ -48,10 +48,7 @@ SHARED = frozenset(
         "lease_duration_ms",
         "redis_grace_ms",
         "max_body_bytes",
-        "max_head_bytes",
-        "unread_timeout_s",
         "max_messages",
-        "max_json_values",
         "max_stop_strings",
         "log_level",
         "log_format",
@@ -114,6 +111,16 @@ class ProcessSettings(Settings):
     """The settings that routers and workers have in common."""
 
     works_without_redis: ClassVar[bool] = True
+    #: Constants: no installation has needed another value.
+    #: Values in one body: a prompt of token ids has one for each token.
+    max_json_values: ClassVar[int] = 2**20
+    #: Longest wait for the whole body of a request, seconds; then it is answered 408.
+    body_timeout_s: ClassVar[float] = 60.0
+    #: Bytes of a request's largest head, the URL and the headers; a larger one is answered 431.
+    max_head_bytes: ClassVar[int] = 64 * 2**10
+    #: Longest time that a client may take nothing of its answer, seconds; then the connection is closed, and its
+    #: request ends. A worker's answer to a router ends by the router's ``request_timeout_s`` instead.
+    unread_timeout_s: ClassVar[float] = 60.0
 
     redis_url: str = Field(
         "redis://127.0.0.1:6379/0",
@@ -162,9 +169,6 @@ class ProcessSettings(Settings):
         description="Messages of one chat; four times as many text parts, all messages together. The whole body may "
         f"have {NODES_PER_MESSAGE} times as many objects, arrays and keys, and {MORE_NODES} more.",
     )
-    max_json_values: int = Field(
-        2**20, ge=MORE_NODES, description="Values in one body: a prompt of token ids has one for each token."
-    )
     max_stop_strings: int = Field(
         MAX_STOP_STRINGS,
         ge=1,
@@ -176,21 +180,6 @@ class ProcessSettings(Settings):
         ge=1024,
         description="Bytes of all request bodies that the process holds, each from its arrival to the end of its "
         "request; what comes on top is answered 429.",
-    )
-    body_timeout_s: float = Field(
-        60.0, gt=0, description="Longest wait for the whole body of a request, seconds; then it is answered 408."
-    )
-    max_head_bytes: int = Field(
-        64 * 2**10,
-        ge=1024,
-        le=2**20,
-        description="Bytes of a request's largest head, the URL and the headers; a larger one is answered 431.",
-    )
-    unread_timeout_s: float = Field(
-        60.0,
-        gt=0,
-        description="Longest time that a client may take nothing of its answer, seconds; then the connection is "
-        "closed, and its request ends. A worker's answer to a router ends by request_timeout_s of the router instead.",
     )
     max_connections: int | None = Field(
         None,

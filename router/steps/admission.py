@@ -1,6 +1,6 @@
 """Which requests are admitted, which are refused, and which are displaced by more urgent ones.
 
-Waiting requests are bounded in number (``max_queue_length``) and in bytes of bodies (``max_queued_bytes``). At a bound
+Waiting requests are bounded in number (``max_queue_length``) and in bytes of bodies (a constant). At a bound
 a new request displaces waiting ones that are less urgent and whose clients have been sent nothing yet: the least urgent
 first, among equals the youngest, until there is room. If they are too few, it is refused and none is displaced.
 """

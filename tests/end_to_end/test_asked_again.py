@@ -45,7 +45,7 @@ async def test_the_only_d_is_asked_again(tmp_path: Path) -> None:
 
 async def test_the_only_p_is_asked_again(tmp_path: Path) -> None:
     """It stands still in the middle of a step, with the first request in its engine and the second in its socket."""
-    router = {"prefill-timeout-s": 1, "max-prefill-attempts": 6}
+    router = {"prefill-timeout-s": 2}
     async with Stack(tmp_path, worker_flags=WORKERS, router_flags=router) as stack:
         prompt = reference.prompt_of(150, seed=7)
         with stopped(*stack.ranks("prefill-0")) as rank_goes_on:

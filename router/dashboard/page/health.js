@@ -17,7 +17,7 @@ const MANY_WRONG_KEYS = 20;
 //: Statuses of requests that were refused before they began: what each says, and what to do.
 const REFUSALS = {
   401: ["a wrong key", "A client may still use a key that was replaced, or somebody guesses: see BATON_API_KEYS and the admin token."],
-  429: ["too much at once", "Add workers, or let more wait: max_queue_length, max_queued_bytes and max_requests."],
+  429: ["too much at once", "Add workers, or let more wait: max_queue_length and max_requests."],
   503: ["no worker to take it, or the router was stopping", "Look at the workers and their models."],
 };
 //: Problems named one by one, of one kind.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import httpx
 
@@ -256,4 +256,8 @@ def spoken(text: str) -> str:
 
 
 def make_settings(**kwargs: Any) -> RouterSettings:
-    return RouterSettings.model_validate({"drain_timeout_s": 0.0, **kwargs})
+    """The settings. Where ``kwargs`` names one of their constants, it has another value than it has for people."""
+    constants = {name: kwargs.pop(name) for name in kwargs.keys() & RouterSettings.__class_vars__}
+    annotations = {"__annotations__": dict.fromkeys(constants, ClassVar), "__module__": __name__}
+    model = type("SettingsOfATest", (RouterSettings,), annotations | constants) if constants else RouterSettings
+    return model.model_validate({"drain_timeout_s": 0.0, **kwargs})

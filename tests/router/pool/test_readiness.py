@@ -123,9 +123,8 @@ async def test_the_wait_for_a_p_has_an_end() -> None:
         ({"prefill": ["http://d"]}, ReadyStatus.OK),
         ({"prefill": ["http://p"]}, ReadyStatus.NO_PREFILL),
         ({}, ReadyStatus.NO_PREFILL),
-        ({"ready_prefill_wait_s": 0}, ReadyStatus.OK),
     ],
-    ids=["it does both", "P has not answered yet", "none is named", "none is wanted"],
+    ids=["it does both", "P has not answered yet", "none is named"],
 )
 async def test_workers_that_are_named(given: dict[str, Any], state: ReadyStatus) -> None:
     services = build_services(make_settings(decode=["http://d"], **given), DirectLeases(MemoryLeaseStore()))

@@ -46,9 +46,7 @@ async def until(client: httpx.AsyncClient, path: str, holds: Callable[[httpx.Res
 
 
 async def test_a_router_finds_two_vllm_servers_without_redis(servers: Servers) -> None:
-    router = await RouterProcess().start(
-        prefill=[servers.prefill], decode=[servers.decode], vllm_poll_interval_ms=50, log_format="json"
-    )
+    router = await RouterProcess().start(prefill=[servers.prefill], decode=[servers.decode], log_format="json")
     async with httpx.AsyncClient(base_url=router.url, timeout=PATIENCE_S) as client:
         await until(client, "/ready", lambda answer: answer.status_code == 200)
         shown = (await client.get("/admin/workers")).json()["workers"]
@@ -79,7 +77,7 @@ async def test_a_router_finds_two_vllm_servers_without_redis(servers: Servers) -
 
 
 async def test_servers_are_added_and_deleted_while_a_router_serves(servers: Servers) -> None:
-    router = await RouterProcess().start(prefill=[servers.prefill], decode=[servers.prefill], vllm_poll_interval_ms=50)
+    router = await RouterProcess().start(prefill=[servers.prefill], decode=[servers.prefill])
     async with httpx.AsyncClient(base_url=router.url, timeout=PATIENCE_S) as client:
         await until(client, "/ready", lambda answer: answer.status_code == 200)
         answer = await client.post("/admin/workers", json={"url": servers.decode, "role": "both"})
