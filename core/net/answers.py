@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from http.client import responses
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -12,6 +13,16 @@ if TYPE_CHECKING:
     from baton_serve.core.protocol.errors import ApiError
 
 Header = tuple[bytes, bytes]
+
+#: The first line of an answer, by its status: a worker may answer with one that has no name.
+STATUS_LINES: Final = {
+    status: f"HTTP/1.1 {status} {responses.get(status, '')}\r\n".encode() for status in range(100, 600)
+}
+CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+#: The line of an answer that is the last one of its connection.
+CLOSE: Final = b"connection: close\r\n"
+CHUNKED: Final = b"transfer-encoding: chunked\r\n"
+LAST_CHUNK: Final = b"0\r\n\r\n"
 
 JSON: Final = b"application/json"
 #: Headers of a stream of events. The last one keeps nginx from buffering events, which would reach clients late.

@@ -1,37 +1,40 @@
-"""Requests that are answered by ASGI: uvicorn's cycle runs the application."""
+"""Requests that are answered by ASGI: a task of each runs the application."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Final, cast
+import re
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 import httptools
-from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
-from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from baton_serve.core.net.served.old_clients import without_chunks
+from baton_serve.core.net.answers import CHUNKED, CLOSE, CONTINUE, LAST_CHUNK, STATUS_LINES
+from baton_serve.core.net.served.flow import MAX_UNREAD_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from starlette.types import ASGIApp
-    from uvicorn._types import ASGI3Application, HTTPScope
+    from starlette.types import ASGIApp, Message, Scope
 
     from baton_serve.core.net.served.flow import Flow
 
-_LOGGER: Final = logging.getLogger("uvicorn.error")
+_LOGGER: Final = logging.getLogger("baton.net")
+#: What a name and a value of a header may not have: RFC 9110, 5.1 and 5.5.
+_NOT_IN_NAMES: Final = re.compile(rb"[^!#$%&'*+\-.^_`|~0-9A-Za-z]|^$")
+_NOT_IN_VALUES: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+_FAILED: Final = b"Internal Server Error"
 
 
-class AsgiCycle(RequestResponseCycle):
+class AsgiCycle:
     """One request and its answer. The connection calls it as it calls an ``HttpCall``."""
 
     def __init__(
         self,
         app: ASGIApp,
         tasks: set[asyncio.Task[None]],
-        scope: HTTPScope,
+        scope: Scope,
         transport: asyncio.Transport,
         flow: Flow,
         on_response: Callable[[], None],
@@ -42,26 +45,29 @@ class AsgiCycle(RequestResponseCycle):
         """``tasks`` has the task that runs ``app``, until it ends. ``on_response`` is called when the answer is
         complete.
         """
-        super().__init__(
-            scope=scope,
-            transport=transport,
-            flow=flow,  # type: ignore[arg-type]  # it has all that is used of uvicorn's
-            logger=_LOGGER,
-            access_logger=_LOGGER,
-            access_log=False,
-            default_headers=[],
-            message_event=asyncio.Event(),
-            expect_100_continue=waits_for_100,
-            keep_alive=keep_alive,
-            on_response=on_response,
-        )
-        self._app = cast("ASGI3Application", app)  # the same, with messages as uvicorn types them
+        self._app = app
         self._tasks = tasks
+        self._scope = scope
+        #: The connection changes it while the body comes.
+        self.transport = transport
+        self._flow = flow
+        self._on_response = on_response
+        self.keep_alive = keep_alive
+        self._waits_for_100 = waits_for_100
+        self._disconnected = False
+        self._body = bytearray()
+        self._more_body = True
+        #: Set when ``receive`` may have something new.
+        self._news = asyncio.Event()
+        self.response_started = False
+        self.response_complete = False
+        self._is_chunked = False
+        #: Bytes of the answer that are still to be sent; None: its length is not known.
+        self._left: int | None = None
 
     def begin(self) -> None:
         """The requests before it on its connection are answered."""
-        app = without_chunks(self._app, self) if self.scope["http_version"] < "1.1" else self._app
-        task = asyncio.get_running_loop().create_task(self.run_asgi(app))
+        task = asyncio.get_running_loop().create_task(self._run())
         task.add_done_callback(self._tasks.discard)
         self._tasks.add(task)
 
@@ -69,16 +75,16 @@ class AsgiCycle(RequestResponseCycle):
         """A piece of the body. No more is read while the application has too much of it."""
         if self.response_complete:
             return
-        self.body += part
-        if len(self.body) > HIGH_WATER_LIMIT:
-            self.flow.pause_reading()
-        self.message_event.set()
+        self._body += part
+        if len(self._body) > MAX_UNREAD_BYTES:
+            self._flow.pause_reading()
+        self._news.set()
 
     def complete(self) -> None:
         """The body is complete."""
         if not self.response_complete:
-            self.more_body = False
-            self.message_event.set()
+            self._more_body = False
+            self._news.set()
 
     def wait(self) -> None:
         """More of the body is to come. Nothing is to be done: the application reads it when it wants it."""
@@ -86,8 +92,109 @@ class AsgiCycle(RequestResponseCycle):
     def gone(self) -> None:
         """The connection is lost, or what follows on it is not HTTP."""
         if not self.response_complete:
-            self.disconnected = True
-        self.message_event.set()
+            self._disconnected = True
+        self._news.set()
+
+    async def _run(self) -> None:
+        try:
+            await self._app(self._scope, self._receive, self._send)
+        except asyncio.CancelledError:  # the port closes
+            self._fail()
+            raise
+        except Exception:
+            _LOGGER.exception("an application met a bug")
+            self._fail()
+        else:
+            if not (self.response_complete or self._disconnected):
+                _LOGGER.error("an application has not completed its answer to %s", self._scope["path"])
+                self._fail()
+        finally:
+            self._on_response = _nothing
+
+    def _fail(self) -> None:
+        """End an answer that will not be complete."""
+        if self.response_started:
+            self.transport.close()
+        elif not self._disconnected:
+            self.keep_alive = False
+            self._start(500, [(b"content-type", b"text/plain"), (b"content-length", b"%d" % len(_FAILED))])
+            self._put(_FAILED, is_last=True)
+
+    async def _receive(self) -> Message:
+        if self._waits_for_100 and not self.transport.is_closing():
+            self.transport.write(CONTINUE)
+        self._waits_for_100 = False
+        if not (self._disconnected or self.response_complete):
+            self._flow.resume_reading()
+            await self._news.wait()
+            self._news.clear()
+        if self._disconnected or self.response_complete:
+            return {"type": "http.disconnect"}
+        body, self._body = bytes(self._body), bytearray()
+        return {"type": "http.request", "body": body, "more_body": self._more_body}
+
+    async def _send(self, message: Message) -> None:
+        """Raises RuntimeError for what is no answer."""
+        if not self._disconnected:
+            await self._flow.drain()
+        if self._disconnected:
+            return
+        expected = "http.response.body" if self.response_started else "http.response.start"
+        if self.response_complete or message["type"] != expected:
+            raise RuntimeError(f"the application has sent {message['type']} at the wrong time")
+        if self.response_started:
+            self._put(message.get("body", b""), is_last=not message.get("more_body", False))
+        else:
+            self._start(message["status"], message.get("headers", ()))
+
+    def _start(self, status: int, headers: Any) -> None:
+        self._waits_for_100 = False
+        head = [STATUS_LINES[status]]
+        for name, value in headers:
+            if _NOT_IN_NAMES.search(name) or _NOT_IN_VALUES.search(value):
+                raise RuntimeError(f"a header of an answer has characters that it may not have: {name!r}")
+            lower = name.lower()
+            if lower == b"connection":
+                self.keep_alive = self.keep_alive and b"close" not in value.lower()
+                continue
+            if lower == b"content-length":
+                self._left = int(value)
+            head += (lower, b": ", value, b"\r\n")
+        is_without_body = self._scope["method"] == "HEAD" or status in (204, 304)
+        # Clients of HTTP/1.0 know no chunks: a stream ends with its connection.
+        if self._left is None and not is_without_body and self._scope["http_version"] != "1.0":
+            self._is_chunked = True
+            head.append(CHUNKED)
+        if is_without_body:
+            self._left = None
+        if not self.keep_alive:
+            head.append(CLOSE)
+        head.append(b"\r\n")
+        self.response_started = True
+        self.transport.write(b"".join(head))
+
+    def _put(self, body: bytes, *, is_last: bool) -> None:
+        if self._scope["method"] == "HEAD":
+            body = b""
+        if self._left is not None:
+            self._left -= len(body)
+            if self._left < 0 or (is_last and self._left):
+                raise RuntimeError("an answer has not as many bytes as it has said")
+        if self._is_chunked:
+            body = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
+            self.transport.write(body + LAST_CHUNK if is_last else body)
+        else:
+            self.transport.write(body)
+        if is_last:
+            self.response_complete = True
+            self._news.set()
+            if not self.keep_alive:
+                self.transport.close()
+            self._on_response()
+
+
+def _nothing() -> None:
+    """After the end of a request its connection is not kept by it."""
 
 
 def new_scope(
@@ -98,7 +205,7 @@ def new_scope(
     scheme: str,
     server: tuple[str, int | None] | None,
     client: tuple[str, int] | None,
-) -> HTTPScope:
+) -> Scope:
     """ASGI's scope of a request. Raises httptools.HttpParserInvalidURLError, and UnicodeDecodeError for a path that is
     not ASCII.
     """

@@ -1,17 +1,16 @@
 """A request that a port answers without ASGI, for the routes where the framework's share would be the largest part.
 
-There is no scope, no message and no task until the whole body is here. It differs from uvicorn's cycle of a request in
-the interface to whoever answers. What the connection asks of either is the same, so it keeps both in the same places.
+There is no scope, no message and no task until the whole body is here. It differs from ``AsgiCycle`` in the interface
+to whoever answers. What the connection asks of either is the same, so it keeps both in the same places.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
-from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE
-
+from baton_serve.core.net.answers import CHUNKED, CLOSE, CONTINUE, LAST_CHUNK, STATUS_LINES
 from baton_serve.core.net.late_writes import Writer, write
+from baton_serve.core.net.served.flow import MAX_UNREAD_BYTES
 
 if TYPE_CHECKING:
     import asyncio
@@ -21,13 +20,10 @@ if TYPE_CHECKING:
     from baton_serve.core.net.served.flow import Flow
 
 
-_CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
-#: The line of an answer that is the last one of its connection.
-CLOSE: Final = b"connection: close\r\n"
-_CHUNKED: Final = b"transfer-encoding: chunked\r\n\r\n"
+#: The end of the head of a stream.
+_CHUNKED: Final = CHUNKED + b"\r\n"
 #: What stands before a chunk of so many bytes. A token's event is seldom larger.
 _SIZE_LINES: Final = [b"%x\r\n" % size for size in range(4096)]
-_LAST_CHUNK: Final = b"0\r\n\r\n"
 
 
 class Calls(Protocol):
@@ -161,7 +157,7 @@ class HttpCall(Writer):
         self.num_bytes += len(part)
         if self._has_begun:
             self._calls.took(self, len(part))
-        elif self.num_bytes > HIGH_WATER_LIMIT and not self._is_next:  # reading goes on after the one before it
+        elif self.num_bytes > MAX_UNREAD_BYTES and not self._is_next:  # reading goes on after the one before it
             self._flow.pause_reading()
 
     def complete(self) -> None:
@@ -199,7 +195,7 @@ class HttpCall(Writer):
             calls.serve(self)
             return
         if self._waits_for_100 and not self.num_bytes:
-            self.transport.write(_CONTINUE)
+            self.transport.write(CONTINUE)
         calls.wait(self)
 
     def gone(self) -> None:
@@ -256,7 +252,7 @@ class HttpCall(Writer):
             return
         self.response_started = self.answered = True
         answer = b"%b%b%bcontent-length: %d\r\n%b\r\n%b" % (
-            STATUS_LINE[status],
+            STATUS_LINES[status],
             head,
             self.more_headers,
             len(body),
@@ -287,7 +283,7 @@ class HttpCall(Writer):
         self.transport.write(
             b"%b%b%b%b%b%b"
             % (
-                STATUS_LINE[200],
+                STATUS_LINES[200],
                 head,
                 self.more_headers,
                 b"" if self.keep_alive else CLOSE,
@@ -312,7 +308,7 @@ class HttpCall(Writer):
         """Complete the stream."""
         if not self.disconnected:
             self.answered = True
-            self._write(_LAST_CHUNK)
+            self._write(LAST_CHUNK)
 
     def _write(self, data: bytes) -> None:
         if self._unsent:

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import unquote_to_bytes
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE
-from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_ssl
 
+from baton_serve.core.net.answers import STATUS_LINES
 from baton_serve.core.net.known_head import KnownHead
 from baton_serve.core.net.served.asgi import AsgiCycle, new_scope
 from baton_serve.core.net.served.call import HttpCall, KeptOfHead
@@ -500,9 +499,9 @@ class Connection:
             self._url,
             version,
             self._headers,
-            "https" if is_ssl(transport) else "http",
-            get_local_addr(transport),
-            get_remote_addr(transport),
+            "http" if transport.get_extra_info("sslcontext") is None else "https",
+            _address(transport, "sockname"),
+            _address(transport, "peername"),
         )
         scope["state"][DROP] = transport.abort
         return AsgiCycle(
@@ -705,11 +704,17 @@ class Connection:
     def _answer(self, error: ApiError) -> None:
         body = error.to_json()
         head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body)
-        self.transport.write(STATUS_LINE[error.status] + head + body)
+        self.transport.write(STATUS_LINES[error.status] + head + body)
         self.leave()
 
     def _too_large(self) -> HeadTooLargeError:
         return HeadTooLargeError(f"The head of a request may have {self._max_bytes} bytes in {self._max_lines} lines.")
+
+
+def _address(transport: asyncio.Transport, which: str) -> tuple[str, int] | None:
+    """Host and port; None where the system does not tell them."""
+    found = transport.get_extra_info(which)
+    return (str(found[0]), int(found[1])) if found else None
 
 
 def _not_http() -> BadRequestError:

@@ -1,19 +1,19 @@
-"""Backpressure of one connection, as uvicorn expects it. What waits is made only when something does."""
+"""Backpressure of one connection. What waits is made only when something does."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from asyncio import Transport
 
+#: Bytes of a body that whoever answers has not taken, above which no more is read.
+MAX_UNREAD_BYTES: Final = 65536
+
 
 class Flow:
-    """Whether a connection's reading and writing are paused. Most clients read as fast as they are written to.
-
-    In the place of uvicorn's ``FlowControl``, but no subclass of it: mypyc makes no native class of one.
-    """
+    """Whether a connection's reading and writing are paused. Most clients read as fast as they are written to."""
 
     __slots__ = ("_goes_on", "_transport", "read_paused", "write_paused")
 
