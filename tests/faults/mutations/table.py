@@ -398,9 +398,9 @@ ADAPTERS = (
         "the router has a D read the blocks of another adapter that has the same name",
         (
             Change(
-                "router/pool/pairing.py",
-                "    if source.adapter_of(model) != reader.adapter_of(model):\n",
-                "    if False:\n",
+                "router/pool/kind.py",
+                "        if source.adapter_of(model) != reader.adapter_of(model):\n",
+                "        if False:\n",
             ),
         ),
         ("tests/router/pool/test_adapters.py::test_p_and_d_need_the_same_adapter_under_the_name",),
