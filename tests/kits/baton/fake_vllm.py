@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from baton_serve.baton.processes.vllm.connectors import BATON
+
 SERVER = Path(__file__).parent / "fake_vllm_server.py"
 
 
@@ -40,8 +42,9 @@ def make_environment(
     if has_nixl:
         (packages / "nixl.py").touch()
     if has_connector:
-        (packages / "workers" / "vllm").mkdir(parents=True)
-        (packages / "workers" / "vllm" / "connector.py").touch()
+        connector = packages / f"{BATON.module.replace('.', '/')}.py"
+        connector.parent.mkdir(parents=True)
+        connector.touch()
     _make_script(folder / "bin" / "vllm", f"#!{folder}/bin/python\n")
     return folder
 

@@ -170,7 +170,7 @@ def test_the_model_is_as_without_adapters(
     assert {type(layer).__module__.partition(".")[0] for layer in model.module.modules()} <= {
         "transformers",
         "torch",
-        "workers",
+        "baton_serve",
     }
 
 
