@@ -1,8 +1,8 @@
 """Puts off what one turn of an event loop has to write, while there is much of it.
 
-A write may have to wake the process that reads, and whoever reads many small things one by one does more than who reads
-them together. So in a burst the loop first looks what else has come, and then writes everything in one go. While there
-is little to do, nothing is put off.
+A write may have to wake the process that reads, and a process that reads many small pieces one by one does more work
+than one that reads them together. So in a burst the loop first looks what else has come, and then writes everything in
+one go. While there is little to do, nothing is put off.
 """
 
 from __future__ import annotations

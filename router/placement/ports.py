@@ -33,7 +33,7 @@ class PickDecode(Protocol):
 class PickRanked(Protocol):
     """What a policy may have besides ``pick``, to choose among many workers without looking at all of them.
 
-    It has to choose the worker that ``pick`` would choose of those that are offered. ``choose`` calls it for routes of
+    It has to choose the worker that ``pick`` would choose among those on offer. ``choose`` calls it for routes of
     which a ranking is kept; a policy without it is offered a sequence, whose length it then costs.
     """
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class PrefixHolders:
-    """The keys of the workers that hold each chunk. Whoever holds a chunk holds all chunks before it."""
+    """The keys of the workers that hold each chunk. A worker that holds a chunk holds all chunks before it."""
 
     def __init__(self) -> None:
         #: Most chunks have one holder, whose key takes no more memory here; a set takes 216 bytes.

@@ -27,7 +27,7 @@ class Ranking:
     def __init__(self, workers: Sequence[Worker]) -> None:
         self._workers = workers
         self._positions = {worker: position for position, worker in enumerate(workers)}
-        #: Of those that are sent requests and have room, in order; and the same by position.
+        #: The ranks of the workers that take requests and have room: in order, and by the worker's position.
         self._order: list[Rank] = []
         self._ranks: list[Rank | None] = [None] * len(workers)
         self._keys = [""] * len(workers)

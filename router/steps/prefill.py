@@ -199,7 +199,7 @@ def _share(services: Services, request: Exchange, worker: Worker, answer: Prefil
 
 
 def _ignore(_end: LeaseState) -> None:
-    """Nobody waits for what is only kept for others."""
+    """A lease that is only kept for other choices: its end wakes no request."""
 
 
 def _count(services: Services, lease: HeldLease | None, worker: Worker, answer: PrefillAnswer) -> None:

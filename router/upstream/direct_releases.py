@@ -53,7 +53,7 @@ class DirectReleases:
     def start(self, engine_id: str, lease_ids: Iterable[str]) -> None:
         """Release the leases, in the background. Never raises.
 
-        If a call fails, those that wait are dropped: whoever renews leases asks again after its next attempt.
+        If a call fails, the leases that wait are dropped: the thread that renews leases asks again later.
         """
         if self._closed or (worker := self._worker_of(engine_id)) is None:
             return

@@ -44,7 +44,7 @@ class EventShape:
     def fits(self, data: bytes) -> bool:
         """Whether ``data`` is one whole event of a single line, neither a comment nor an error.
 
-        Other data may be that as well; whoever asked has to look.
+        False says nothing: the caller has to look into the data then.
         """
         if self._middle:
             data = self._with_one_text(data)

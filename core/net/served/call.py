@@ -1,7 +1,7 @@
 """A request that a port answers without ASGI, for the routes where the framework's share would be the largest part.
 
 There is no scope, no message and no task until the whole body is here. It differs from ``AsgiCycle`` in the interface
-to whoever answers. What the connection asks of either is the same, so it keeps both in the same places.
+to the application. What the connection asks of either is the same, so it keeps both in the same places.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class KeptOfHead:
     def __init__(self, path: str, headers: dict[bytes, bytes]) -> None:
         self.path = path
         self.headers = headers
-        #: What whoever answers has found in the head, other than the length; None: nothing yet.
+        #: What ``Calls`` found in the head when it came first, other than the length; None: nothing yet.
         self.found: object = None
 
 
@@ -209,7 +209,7 @@ class HttpCall(Writer):
         """Whether something is put off."""
         return bool(self._unsent)
 
-    # --- from whoever answers
+    # --- from the application
 
     def body(self) -> bytes:
         """The body; only once."""

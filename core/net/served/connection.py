@@ -40,7 +40,7 @@ DROP: Final = "drop"
 MAX_PIPELINED: Final = 16
 #: Bytes of an answered request that are read and thrown away; then the connection is closed.
 LINGER_BYTES: Final = 4 << 20
-#: Headers with a key. Who checks a request before it comes here might take another one of two.
+#: Headers with a key. A request has one of each: of two, a proxy in front might check one and this port the other.
 _KEYS: Final = frozenset({b"authorization", b"x-api-key"})
 #: Headers that are looked at as they come.
 _LOOKED_AT: Final = frozenset({b"host", b"expect", b"transfer-encoding"}) | _KEYS
@@ -197,7 +197,7 @@ class Connection:
         self._port.owe(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop all timeouts, and tell whoever works on the request."""
+        """Stop all timeouts, and tell the application that works on the request."""
         self._port.forget(self)
         self._state.connections.discard(self)
         self._tell_gone()
@@ -632,7 +632,7 @@ class Connection:
             self._answer(BodyTimeoutError("The request's head did not come in time.", code="request_head_timeout"))
 
     def _tell_gone(self) -> None:
-        """Tell whoever works on the request under way. Those behind it have not begun, so nobody knows of them."""
+        """Tell the application about the request under way. It knows of none behind that one: they have not begun."""
         request, self._under_way = self._under_way, None
         if request is not None:
             request.gone()

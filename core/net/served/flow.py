@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from asyncio import Transport
 
-#: Bytes of a body that whoever answers has not taken, above which no more is read.
+#: Bytes of a body that the application has not taken, above which the port reads no more.
 MAX_UNREAD_BYTES: Final = 65536
 
 

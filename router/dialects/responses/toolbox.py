@@ -43,7 +43,7 @@ class Toolbox:
         }
 
     def called(self, name: str) -> Offered:
-        """The tool that has been called. A name that none has is given to the client as that of a function."""
+        """The tool that has been called. A name that no tool has is told to the client as the name of a function."""
         return self._offered.get(name) or Offered(FUNCTION, name, None, {})
 
     def _add(self, tool: Offered) -> None:

@@ -35,7 +35,7 @@ class SharedLease:
         return share
 
     def leave(self, share: LeaseShare) -> bool:
-        """A holder needs the blocks no more. The last one ends the lease, whoever has read: returns True for it."""
+        """A holder needs the blocks no more. Returns True for the last holder, which ends the lease."""
         if self._holders.pop(share, None) is None or self._holders:
             return False
         assert self.lease is not None

@@ -155,4 +155,4 @@ class VllmEngine:
 
 
 def _ignore(_end: LeaseState) -> None:
-    """Nobody waits for this lease."""
+    """No request waits for this lease."""
