@@ -9,7 +9,7 @@ from baton_serve.router.request.endpoints import ENDPOINTS
 
 if TYPE_CHECKING:
     from baton_serve.core.protocol.openai.choices import Choices
-    from baton_serve.core.protocol.openai.plain import MoreChat, MoreCompletion, Plain
+    from baton_serve.core.protocol.openai.plain import Plain
     from baton_serve.core.protocol.openai.requests import ChatRequest, CompletionRequest
 
     Validated = ChatRequest | CompletionRequest | Plain
@@ -125,7 +125,7 @@ class ClientRequest:
             path=CHAT_PATH if chat else COMPLETIONS_PATH,
         )
 
-    def show(self, request: ChatRequest | CompletionRequest | MoreChat | MoreCompletion) -> None:
+    def show(self, request: Validated) -> None:
         """Note what a stream of ``request`` shows beside its text."""
         self.usage_in_chunks = request.usage_in_chunks
         self.token_ids = request.return_token_ids

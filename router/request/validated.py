@@ -17,7 +17,7 @@ from baton_serve.core.protocol.openai.passed_on import (
     strip,
     validate_passed_on,
 )
-from baton_serve.core.protocol.openai.plain import MoreChat, MoreCompletion, plain
+from baton_serve.core.protocol.openai.plain import plain
 from baton_serve.core.protocol.openai.requests import ChatRequest, CompletionRequest, simplify, validate
 from baton_serve.router.queue.priorities import granted
 from baton_serve.router.request.client_request import CHAT_PATH, COMPLETIONS_PATH, ClientRequest
@@ -50,8 +50,7 @@ def validated(pool: WorkerPool, path: str, raw: bytes, body: dict[str, Any]) -> 
     found = plain(body, chat=chat)
     if found is not None:
         asked = ClientRequest.of(found, chat=chat)
-        if isinstance(found, MoreChat | MoreCompletion):
-            asked.show(found)
+        asked.show(found)
         return asked
     # A client's parameters are dropped, not refused: some clients send back what another router answered.
     body.pop("kv_transfer_params", None)

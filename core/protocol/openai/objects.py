@@ -63,8 +63,10 @@ def _is_whole(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < INTEGERS_END else value
 
 
-#: An integer; some clients have but one type of number, and write 64.0.
-Whole = Annotated[StrictInt, BeforeValidator(_is_whole)]
+#: Some clients have but one type of number, and write 64.0.
+AS_WHOLE = BeforeValidator(_is_whole)
+#: An integer.
+Whole = Annotated[StrictInt, AS_WHOLE]
 #: A field that is accepted with a value that has no effect, and refused by name with any other.
 Unsupported = Annotated[Any, AfterValidator(_is_nothing)]
 

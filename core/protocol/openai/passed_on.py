@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr, Valida
 
 from baton_serve.core.protocol.errors import BadRequestError
 from baton_serve.core.protocol.openai.objects import Whole
-from baton_serve.core.protocol.openai.requests import COMPLETION_MAX_TOKENS, MAX_PRIORITY, blame
+from baton_serve.core.protocol.openai.requests import COMPLETION_MAX_TOKENS, Priority, UserName, blame
 
 #: Fields that are taken out of every body. The first two name blocks to read and the host to read them from; the others
 #: choose the id of the request inside vLLM, which others' requests may have, and the engine that computes it.
@@ -31,9 +31,9 @@ class PassedOn(BaseModel):
 
     model: StrictStr | None = Field(None, description="May be missing if all vLLM servers serve the same one.")
     stream: StrictBool = False
-    priority: Annotated[Whole, Field(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] = 0
-    user: Annotated[StrictStr, Field(max_length=512)] | None = None
-    safety_identifier: Annotated[StrictStr, Field(max_length=512)] | None = None
+    priority: Priority = 0
+    user: UserName | None = None
+    safety_identifier: UserName | None = None
 
     @property
     def include_usage(self) -> bool:

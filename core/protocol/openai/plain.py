@@ -1,41 +1,55 @@
 """The bodies that most clients send, checked in a hundredth of the time that ``requests`` takes.
 
 Whatever passes here would pass there, and means the same; what does not pass is checked there, which also finds the
-words for what is wrong. So this knows only plain texts, and only the fields that clients use every day.
+words for what is wrong. So this knows only plain texts, and only the fields that clients use every day. ``requests``
+alone declares the fields: ``_quick`` makes msgspec's declaration of each from pydantic's.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeVar
+from types import UnionType
+from typing import Annotated, Any, Literal, Protocol, Union, cast, get_args, get_origin
 
 import msgspec
+from annotated_types import Ge, Gt, Le, Lt, MaxLen, MinLen
 from msgspec import Meta
+from pydantic import BaseModel, FailFast, Strict
+from pydantic.fields import FieldInfo
 
-from baton_serve.core.protocol.openai.hints import (
-    MAX_CACHE_KEY_CHARS,
-    MAX_METADATA,
-    MAX_METADATA_CHARS,
-    MAX_METADATA_KEY_CHARS,
-    ServiceTier,
-    Verbosity,
-)
-from baton_serve.core.protocol.openai.requests import (
-    MAX_ALLOWED_TOKENS,
-    MAX_BAD_WORD_CHARS,
-    MAX_BAD_WORDS,
-    MAX_COMPLETION_LOGPROBS,
-    MAX_PRIORITY,
-    MAX_SALT_CHARS,
-    MAX_STOP_CHARS,
-    MAX_STOP_TOKENS,
-)
-from baton_serve.core.protocol.openai.templates import MAX_DOCUMENTS
+from baton_serve.core.protocol.openai.objects import AS_WHOLE
+from baton_serve.core.protocol.openai.requests import MAX_STOP_CHARS, ChatRequest, CompletionRequest
 
-_Penalty = Annotated[float, Meta(ge=-2, le=2)]
-_Limit = Annotated[int, Meta(ge=1)]
-_Token = Annotated[int, Meta(ge=0)]
-_Name = Annotated[str, Meta(max_length=512)]
 _Stop = Annotated[str, Meta(min_length=1, max_length=MAX_STOP_CHARS)]
+#: The fields that are looked for first, and those that fewer clients send.
+_EVERYDAY = (
+    *("model", "stream", "max_tokens", "temperature", "top_p", "presence_penalty", "frequency_penalty", "seed"),
+    *("user", "safety_identifier", "top_k", "min_p", "ignore_eos", "priority", "return_token_ids"),
+)
+_MORE = (
+    *("repetition_penalty", "stop_token_ids", "include_stop_str_in_output", "bad_words", "allowed_token_ids"),
+    *("skip_special_tokens", "spaces_between_special_tokens", "return_tokens_as_token_ids"),
+    *("add_special_tokens", "cache_salt", "metadata", "service_tier", "verbosity", "prompt_cache_key"),
+)
+#: Bounds by pydantic's name and msgspec's.
+_BOUNDS = {Ge: "ge", Gt: "gt", Le: "le", Lt: "lt", MinLen: "min_length", MaxLen: "max_length"}
+
+
+class Plain(Protocol):
+    """What a router reads of a plain body, as of a validated one; see ``requests``."""
+
+    model: str
+    stream: bool
+    priority: int
+    user: str | None
+    safety_identifier: str | None
+    return_token_ids: bool
+
+    @property
+    def include_usage(self) -> bool: ...
+    @property
+    def usage_in_chunks(self) -> bool: ...
+    @property
+    def max_new_tokens(self) -> int | None: ...
 
 
 class _Message(msgspec.Struct, forbid_unknown_fields=True):
@@ -48,54 +62,6 @@ class _StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
     include_usage: bool = False
 
 
-class _Plain(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    model: str
-    stream: bool = False
-    stream_options: _StreamOptions | None = None
-    max_tokens: _Limit | None = None
-    temperature: Annotated[float, Meta(ge=0)] | None = None
-    top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
-    stop: _Stop | list[_Stop] | None = None
-    presence_penalty: _Penalty | None = None
-    frequency_penalty: _Penalty | None = None
-    seed: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None
-    n: Literal[1] | None = None
-    user: _Name | None = None
-    safety_identifier: _Name | None = None
-    top_k: Annotated[int, Meta(ge=-1)] | None = None
-    min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
-    ignore_eos: bool = False
-    priority: Annotated[int, Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] = 0
-
-    @property
-    def include_usage(self) -> bool:
-        """Whether a stream ends with a usage chunk."""
-        return self.stream_options is not None and self.stream_options.include_usage
-
-
-class PlainChat(_Plain):
-    """Body of ``POST /v1/chat/completions``: texts only."""
-
-    messages: Annotated[list[_Message], Meta(min_length=1)]
-    max_completion_tokens: _Limit | None = None
-
-    @property
-    def max_new_tokens(self) -> int | None:
-        """The most tokens that the client wants; None: as many as fit."""
-        return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
-
-
-class PlainCompletion(_Plain):
-    """Body of ``POST /v1/completions``: one prompt."""
-
-    prompt: str | Annotated[list[_Token], Meta(min_length=1)]
-
-    @property
-    def max_new_tokens(self) -> int | None:
-        """The most tokens that the client wants; None: it has not said."""
-        return self.max_tokens
-
-
 class _MoreStreamOptions(_StreamOptions):
     continuous_usage_stats: bool = False
 
@@ -104,88 +70,115 @@ class _MoreStreamOptions(_StreamOptions):
             raise ValueError("needs include_usage")  # pydantic finds the words
 
 
-class _More(_Plain):
-    """The fields that fewer clients send. They are looked for only where a body has something else than ``_Plain``."""
+class _Body(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """The fields of which less is plain than ``requests`` allows."""
 
-    stream_options: _MoreStreamOptions | None = None
-    repetition_penalty: Annotated[float, Meta(ge=0.01, le=10)] | None = None
-    stop_token_ids: Annotated[list[_Token], Meta(max_length=MAX_STOP_TOKENS)] | None = None
-    include_stop_str_in_output: bool = False
-    bad_words: (
-        Annotated[
-            list[Annotated[str, Meta(min_length=1, max_length=MAX_BAD_WORD_CHARS)]], Meta(max_length=MAX_BAD_WORDS)
-        ]
-        | None
-    ) = None
-    allowed_token_ids: Annotated[list[_Token], Meta(min_length=1, max_length=MAX_ALLOWED_TOKENS)] | None = None
-    skip_special_tokens: bool = True
-    spaces_between_special_tokens: bool = True
-    return_token_ids: bool = False
-    return_tokens_as_token_ids: bool = False
-    add_special_tokens: bool | None = None
-    cache_salt: Annotated[str, Meta(min_length=1, max_length=MAX_SALT_CHARS)] | None = None
-    metadata: (
-        Annotated[
-            dict[
-                Annotated[str, Meta(max_length=MAX_METADATA_KEY_CHARS)],
-                Annotated[str, Meta(max_length=MAX_METADATA_CHARS)],
-            ],
-            Meta(max_length=MAX_METADATA),
-        ]
-        | None
-    ) = None
-    service_tier: ServiceTier | None = None
-    verbosity: Verbosity | None = None
-    prompt_cache_key: Annotated[str, Meta(max_length=MAX_CACHE_KEY_CHARS)] | None = None
+    stream_options: _StreamOptions | None = None
+    stop: _Stop | list[_Stop] | None = None
+    n: Literal[1] | None = None
+
+    @property
+    def include_usage(self) -> bool:
+        """Whether a stream ends with a usage chunk."""
+        return self.stream_options is not None and self.stream_options.include_usage
 
     @property
     def usage_in_chunks(self) -> bool:
         """Whether every chunk of a stream has the usage so far."""
         options = self.stream_options
-        return options is not None and options.include_usage and options.continuous_usage_stats
+        return isinstance(options, _MoreStreamOptions) and options.include_usage and options.continuous_usage_stats
+
+    @property
+    def max_new_tokens(self) -> int | None:
+        """The most tokens that the client wants; None: it has not said."""
+        body: Any = self
+        limit: int | None = getattr(body, "max_completion_tokens", None)
+        return body.max_tokens if limit is None else limit
 
 
-class MoreChat(_More, kw_only=True):
-    """A chat with more fields."""
-
+class _Chat(_Body, kw_only=True):
     messages: Annotated[list[_Message], Meta(min_length=1)]
-    max_completion_tokens: _Limit | None = None
-    add_generation_prompt: bool = True
-    documents: Annotated[list[dict[str, str]], Meta(max_length=MAX_DOCUMENTS)] | None = None
-    logprobs: bool = False
-
-    @property
-    def max_new_tokens(self) -> int | None:
-        """As of ``PlainChat``."""
-        return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
-
-
-class MoreCompletion(_More, kw_only=True):
-    """A completion with more fields."""
-
-    prompt: str | Annotated[list[_Token], Meta(min_length=1)]
-    logprobs: Annotated[int, Meta(ge=0, le=MAX_COMPLETION_LOGPROBS)] | None = None
-
-    @property
-    def max_new_tokens(self) -> int | None:
-        """As of ``PlainCompletion``."""
-        return self.max_tokens
-
-
-Plain = PlainChat | PlainCompletion | MoreChat | MoreCompletion
-_P = TypeVar("_P", bound=_Plain)
 
 
 def plain(body: dict[str, Any], *, chat: bool) -> Plain | None:
     """The body if it is a plain one; None: it is not, or not a valid one. ``body`` is sent to workers as it is."""
-    found: Plain | None = _converted(body, PlainChat) if chat else _converted(body, PlainCompletion)
-    if found is None:
-        found = _converted(body, MoreChat) if chat else _converted(body, MoreCompletion)
-    return found if found is None or found.stream or found.stream_options is None else None
+    for kind in _CHATS if chat else _COMPLETIONS:
+        try:
+            found = msgspec.convert(body, kind)
+        except msgspec.ValidationError:
+            continue
+        return cast("Plain", found) if found.stream or found.stream_options is None else None
+    return None
 
 
-def _converted(body: dict[str, Any], kind: type[_P]) -> _P | None:
-    try:
-        return msgspec.convert(body, kind)
-    except msgspec.ValidationError:
-        return None
+def _kinds(of: type[BaseModel], base: type[_Body], everyday: tuple[str, ...], more: tuple[str, ...]) -> list[Any]:
+    """The structs for a body: with the everyday fields, and with more."""
+    first = msgspec.defstruct(
+        f"Plain{of.__name__}",
+        [_field(of, name) for name in everyday],
+        bases=(base,),
+        forbid_unknown_fields=True,
+        kw_only=True,
+    )
+    options = ("stream_options", _MoreStreamOptions | None, None)
+    fields = [options, *(_field(of, name) for name in more)]
+    return [
+        first,
+        msgspec.defstruct(f"More{of.__name__}", fields, bases=(first,), forbid_unknown_fields=True, kw_only=True),
+    ]
+
+
+def _field(of: type[BaseModel], name: str) -> Any:
+    declared = of.model_fields[name]
+    # A completion may have no new tokens, if its answer is about its prompt: which is not plain.
+    given = ChatRequest.model_fields[name] if name == "max_tokens" else declared
+    hint = _quick(given.annotation, tuple(given.metadata))
+    return (name, hint) if declared.is_required() else (name, hint, declared.default)
+
+
+def _quick(hint: Any, metadata: tuple[Any, ...] = ()) -> Any:
+    """The type by which msgspec accepts nothing that pydantic refuses by ``hint``. Raises TypeError for other hints."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return _quick(arguments[0], (*arguments[1:], *metadata))
+    if origin in (Union, UnionType):
+        parts = [_quick(one, () if one is type(None) else metadata) for one in arguments]
+        numbers = [one for one in parts if _plain_type(one) in (int, float)]
+        # msgspec reads any number as a float, and has no union of the two.
+        if {_plain_type(one) for one in numbers} == {int, float}:
+            parts = [one for one in parts if _plain_type(one) is not int]
+        return Union[tuple(parts)]  # noqa: UP007
+    if origin is list:
+        return _bounded(list[_quick(arguments[0])], metadata)  # type: ignore[misc]
+    if origin is dict:
+        return _bounded(dict[_quick(arguments[0]), _quick(arguments[1])], metadata)  # type: ignore[misc]
+    if origin is Literal or hint in (str, int, float, bool, type(None)):
+        return _bounded(hint, metadata)
+    raise TypeError(f"no plain body can have a {hint}")
+
+
+def _plain_type(hint: Any) -> Any:
+    return get_args(hint)[0] if get_origin(hint) is Annotated else hint
+
+
+def _bounded(hint: Any, metadata: tuple[Any, ...]) -> Any:
+    bounds: dict[str, Any] = {}
+    for one in metadata:
+        for rule in one.metadata if isinstance(one, FieldInfo) else (one,):
+            if type(rule) in _BOUNDS:
+                name = _BOUNDS[type(rule)]
+                bounds[name] = getattr(rule, name)
+            elif rule is not AS_WHOLE and not isinstance(rule, Strict | FailFast):  # msgspec is strict, and fails fast
+                raise TypeError(f"msgspec knows no {rule!r}")
+    if hint is int and "lt" in bounds:  # msgspec's bounds have 64 bits
+        bounds["le"] = bounds.pop("lt") - 1
+    return Annotated[hint, Meta(**bounds)] if bounds else hint
+
+
+_CHATS = _kinds(
+    ChatRequest,
+    _Chat,
+    (*_EVERYDAY, "max_completion_tokens"),
+    (*_MORE, "add_generation_prompt", "documents", "logprobs"),
+)
+_COMPLETIONS = _kinds(CompletionRequest, _Body, (*_EVERYDAY, "prompt"), (*_MORE, "logprobs"))

@@ -97,6 +97,9 @@ NO_EFFECT = frozenset({*_REFUSED, *Hints.model_fields})
 
 Number = StrictFloat | StrictInt
 TokenId = Annotated[StrictInt, Field(ge=0)]
+Priority = Annotated[Whole, Field(ge=-MAX_PRIORITY, le=MAX_PRIORITY)]
+#: Who asks, in the client's own words.
+UserName = Annotated[StrictStr, Field(max_length=512)]
 Seed = Annotated[Whole, Field(ge=-INTEGERS_END, lt=INTEGERS_END)]
 
 
@@ -133,8 +136,8 @@ class _Request(Hints, StrictObject):
     response_format: ResponseFormat | None = None
     structured_outputs: StructuredOutputs | None = None
     #: Shown in the admin listing and usable as a filter there.
-    user: Annotated[StrictStr, Field(max_length=512)] | None = None
-    safety_identifier: Annotated[StrictStr, Field(max_length=512)] | None = None
+    user: UserName | None = None
+    safety_identifier: UserName | None = None
 
     top_k: Annotated[Whole, Field(ge=-1)] | None = None
     min_p: Annotated[Number, Field(ge=0, le=1)] | None = None
@@ -173,7 +176,7 @@ class _Request(Hints, StrictObject):
     #: Requests share cached blocks only with requests of the same salt.
     cache_salt: Annotated[StrictStr, Field(min_length=1, max_length=MAX_SALT_CHARS)] | None = None
     #: Which request that waits gets a worker first: lower first, as with vLLM, then older.
-    priority: Annotated[Whole, Field(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] = 0
+    priority: Priority = 0
     #: The answer has the logprobs of the prompt's tokens, and of this many most likely ones in the place of each.
     prompt_logprobs: Annotated[Whole, Field(ge=0, le=MAX_PROMPT_LOGPROBS)] | None = None
     #: Between router and workers only; the router strips what clients send.
