@@ -70,7 +70,7 @@ QUIET = ("uvicorn", "uvicorn.error", "uvicorn.access")
 FIRST_NEWS_S = 2.0
 
 #: Free memory that a router keeps, and the largest piece that it has from its heap: a long prompt and its encoding are
-#: made for each request. Without this a request of 100 KB took 5 to 10 % more CPU time (docs/hot-path.md).
+#: made for each request. Without this a request of 100 KB took 5 to 10 % more CPU time.
 KEPT_BYTES, KEPT_PIECE_BYTES = 64 << 20, 4 << 20
 
 

@@ -135,7 +135,7 @@ class Services:
         """The headers that prove to a worker that one of its own routers is calling.
 
         A worker that is not in the registry gets none: the engine at an address from the command line may not be
-        Baton's, and must not learn the internal token. A vLLM server's never is.
+        Baton's, and must not learn the internal token. The engine of a vLLM server never is Baton's.
         """
         if not worker.kind.may_be_ours:
             return ()

@@ -12,6 +12,7 @@ from baton_serve.core.process.settings import LOOPBACK, ProcessSettings, whole_p
 from baton_serve.core.protocol.addresses import is_host, page_origin
 from baton_serve.core.protocol.vllm_keys import VllmKeys
 from baton_serve.core.protocol.worker_address import WorkerAddress, check_once, worker_address
+from baton_serve.router.pool.worker import BREAKER_FAILURES
 from baton_serve.router.queue.priorities import PriorityClasses
 from baton_serve.router.upstream.events import MAX_EVENT_BYTES
 
@@ -22,7 +23,9 @@ class RouterSettings(ProcessSettings):
     """One router process. Times are seconds unless a name ends in ``_ms``; sizes are bytes."""
 
     section: ClassVar[str] = "router"
-    #: Constants, as those of ``ProcessSettings``.
+
+    # Constants, as those of ``ProcessSettings``:
+
     #: Seconds between two look-ups of the host names of vLLM addresses: a name with several addresses is a worker for
     #: each.
     dns_interval_s: ClassVar[float] = 5.0
@@ -41,7 +44,7 @@ class RouterSettings(ProcessSettings):
     retry_budget_floor_per_s: ClassVar[float] = 50.0
     #: Failures in a row after which a worker is given no requests while there are others, until it has answered a probe
     #: and a request.
-    breaker_failures: ClassVar[int] = 5
+    breaker_failures: ClassVar[int] = BREAKER_FAILURES
 
     redis_url: str = Field(
         "redis://127.0.0.1:6379/0",

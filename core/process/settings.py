@@ -111,7 +111,9 @@ class ProcessSettings(Settings):
     """The settings that routers and workers have in common."""
 
     works_without_redis: ClassVar[bool] = True
-    #: Constants: no installation has needed another value.
+
+    # Constants, for no installation has needed other values:
+
     #: Values in one body: a prompt of token ids has one for each token.
     max_json_values: ClassVar[int] = 2**20
     #: Longest wait for the whole body of a request, seconds; then it is answered 408.

@@ -4,6 +4,5 @@
 ``engines``         which implementation belongs to which worker
 ``prefill_answer``  P's answer, and the events that a client is sent of it
 ``stored_lease``    a lease in the store, which ``renewal`` keeps alive
-``baton``           Baton's own workers
-``vllm``            vLLM's servers, and others that hand over blocks by vLLM's ``kv_transfer_params``
+``baton``           Baton's own workers; ``plain``: others with OpenAI's API. vLLM's are in ``router/vllm/engine``
 """

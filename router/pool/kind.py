@@ -48,7 +48,7 @@ class WorkerKind:
     """The answers for one kind. Every worker of the kind has the same object, which never changes.
 
     ``hand_off``: how blocks are handed over: only workers that do it in one way can be a pair.
-    ``may_be_ours``: the router proves who it is to such a worker, with its internal token.
+    ``may_be_ours``: such a worker may be Baton's, and so may be told the internal token, if it is known to be.
     ``is_watched``: a task of its own asks such a worker what it serves and whether it lives; before the first answer
     the worker is sent nothing.
     ``judges_bodies``: such a worker checks bodies itself, and takes more of them than this router knows.

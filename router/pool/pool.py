@@ -52,9 +52,11 @@ class WorkerPool:
         default_limit: int,
         clock: Callable[[], float] = time.monotonic,
         breaker_failures: int = BREAKER_FAILURES,
-        vllm: WorkerKind = PLAIN,
+        vllm: WorkerKind | None = None,
     ) -> None:
-        """``vllm``: the kind of the servers that announce themselves, or have an address that says vLLM."""
+        """``vllm``: the kind of the servers that announce themselves, or have an address that says vLLM. None: a pool
+        that is given none.
+        """
         self._default_limit = default_limit
         self._breaker_failures = breaker_failures
         self._vllm = vllm
@@ -105,6 +107,7 @@ class WorkerPool:
 
     def add_announced(self, record: VllmRecord) -> Worker:
         """Add a vLLM server that announces itself, until ``remove_static``. There must be no worker at its URL."""
+        assert self._vllm is not None, "a pool without vLLM servers"
         worker = announced_vllm(record, self._default_limit, self._breaker_failures, self._vllm)
         self._add([worker])
         return worker

@@ -11,7 +11,7 @@ from baton_serve.router.pool.breaker import Breaker
 from baton_serve.router.pool.kind import BATON, WorkerKind
 from baton_serve.router.pool.model_card import ModelFacts
 
-#: Failures in a row that open a worker's breaker, unless the settings say otherwise.
+#: Failures in a row that open a worker's breaker.
 BREAKER_FAILURES: Final = 5
 
 #: What stands in the ids of a vLLM server's engines before their numbers.

@@ -1,4 +1,4 @@
-"""Everything that the router does for vLLM's servers alone, and nothing else: the rest asks a worker's kind.
+"""What the router does for vLLM's servers alone. Other rooms ask a worker's kind; few know that it is vLLM's.
 
 ``kind``     what the router may assume of a vLLM server, and which of them can be a pair
 ``engine``   how a step of a request differs, as ``engines.port`` asks for it

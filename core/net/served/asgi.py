@@ -12,6 +12,7 @@ import httptools
 
 from baton_serve.core.net.answers import CHUNKED, CLOSE, CONTINUE, LAST_CHUNK, STATUS_LINES
 from baton_serve.core.net.served.flow import MAX_UNREAD_BYTES
+from baton_serve.core.protocol.excerpts import excerpt
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,6 +25,8 @@ _LOGGER: Final = logging.getLogger("baton.net")
 #: What a name and a value of a header may not have: RFC 9110, 5.1 and 5.5.
 _NOT_IN_NAMES: Final = re.compile(rb"[^!#$%&'*+\-.^_`|~0-9A-Za-z]|^$")
 _NOT_IN_VALUES: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+#: Headers about the connection, which the cycle writes itself.
+_OURS: Final = frozenset({b"connection", b"transfer-encoding"})
 _FAILED: Final = b"Internal Server Error"
 
 
@@ -61,6 +64,7 @@ class AsgiCycle:
         self._news = asyncio.Event()
         self.response_started = False
         self.response_complete = False
+        self._has_body = True
         self._is_chunked = False
         #: Bytes of the answer that are still to be sent; None: its length is not known.
         self._left: int | None = None
@@ -98,21 +102,23 @@ class AsgiCycle:
     async def _run(self) -> None:
         try:
             await self._app(self._scope, self._receive, self._send)
-        except asyncio.CancelledError:  # the port closes
-            self._fail()
+        except asyncio.CancelledError as cancelled:
+            self._fail("was cancelled", cancelled)
             raise
-        except Exception:
-            _LOGGER.exception("an application met a bug")
-            self._fail()
+        except Exception as error:  # noqa: BLE001 (whatever it is, it is logged, and ends this answer alone)
+            self._fail("met a bug", error)
         else:
             if not (self.response_complete or self._disconnected):
-                _LOGGER.error("an application has not completed its answer to %s", self._scope["path"])
-                self._fail()
+                self._fail("has not completed its answer")
         finally:
             self._on_response = _nothing
 
-    def _fail(self) -> None:
-        """End an answer that will not be complete."""
+    def _fail(self, what: str, error: BaseException | None = None) -> None:
+        """Log what the application did, and end an answer that will not be complete."""
+        path = excerpt(self._scope["path"])
+        _LOGGER.error("an application %s, at %s", what, path, exc_info=error)
+        if self.response_complete:
+            return
         if self.response_started:
             self.transport.close()
         elif not self._disconnected:
@@ -149,6 +155,8 @@ class AsgiCycle:
 
     def _start(self, status: int, headers: Any) -> None:
         self._waits_for_100 = False
+        if status < 200:
+            raise RuntimeError(f"{status} is no status of an answer")
         head = [STATUS_LINES[status]]
         for name, value in headers:
             if _NOT_IN_NAMES.search(name) or _NOT_IN_VALUES.search(value):
@@ -156,17 +164,20 @@ class AsgiCycle:
             lower = name.lower()
             if lower == b"connection":
                 self.keep_alive = self.keep_alive and b"close" not in value.lower()
+            if lower in _OURS:
                 continue
             if lower == b"content-length":
+                if not value.isdigit():
+                    raise RuntimeError(f"a length of an answer is no number: {value!r}")
                 self._left = int(value)
             head += (lower, b": ", value, b"\r\n")
-        is_without_body = self._scope["method"] == "HEAD" or status in (204, 304)
+        self._has_body = self._scope["method"] != "HEAD" and status not in (204, 304)
         # Clients of HTTP/1.0 know no chunks: a stream ends with its connection.
-        if self._left is None and not is_without_body and self._scope["http_version"] != "1.0":
+        if not self._has_body:
+            self._left = None
+        elif self._left is None and self._scope["http_version"] != "1.0":
             self._is_chunked = True
             head.append(CHUNKED)
-        if is_without_body:
-            self._left = None
         if not self.keep_alive:
             head.append(CLOSE)
         head.append(b"\r\n")
@@ -174,7 +185,7 @@ class AsgiCycle:
         self.transport.write(b"".join(head))
 
     def _put(self, body: bytes, *, is_last: bool) -> None:
-        if self._scope["method"] == "HEAD":
+        if not self._has_body:
             body = b""
         if self._left is not None:
             self._left -= len(body)

@@ -712,9 +712,9 @@ class Connection:
 
 
 def _address(transport: asyncio.Transport, which: str) -> tuple[str, int] | None:
-    """Host and port; None where the system does not tell them."""
+    """Host and port; None where there are none, as for a socket that is a file."""
     found = transport.get_extra_info(which)
-    return (str(found[0]), int(found[1])) if found else None
+    return (str(found[0]), int(found[1])) if isinstance(found, tuple) else None
 
 
 def _not_http() -> BadRequestError:

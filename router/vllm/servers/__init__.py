@@ -7,6 +7,5 @@
 ``side_channel``  the questions to its side channel
 ``names``       workers for all addresses of a host name
 ``problems``    what is wrong with a server, in sentences for people; ``pairs``: what is wrong between two
-``api_keys``    which server has which key
 ``expiries``    vLLM's own count of leases that expired, against what this router expected
 """

@@ -10,6 +10,7 @@ from baton_serve.core.protocol.errors import NotFoundError, UnavailableError
 from baton_serve.core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
 from baton_serve.core.protocol.worker_address import worker_address
 from baton_serve.router.pool import LOAD_TTL_S, Worker, WorkerPool
+from baton_serve.router.pool.kind import PLAIN
 from baton_serve.router.pool.model_card import ModelFacts
 
 
@@ -105,7 +106,7 @@ def test_routes_pair_what_can_be_paired() -> None:
 
 
 async def test_requests_that_a_server_has_not_counted_yet_are_neither_forgotten_nor_counted_twice() -> None:
-    pool = WorkerPool(4)
+    pool = WorkerPool(4, vllm=PLAIN)
     (one,) = pool.add_static([], ["vllm+http://d?max_num_seqs=10"])
     first = [pool.enter(one) for _ in range(3)]
     pool.reported(one, WorkerLoad(running=5), None, num_sent=3)
@@ -123,7 +124,7 @@ async def test_requests_that_a_server_has_not_counted_yet_are_neither_forgotten_
 
 
 async def test_where_requests_wait_inside_a_worker_there_is_no_room() -> None:
-    pool = WorkerPool(4)
+    pool = WorkerPool(4, vllm=PLAIN)
     (one,) = pool.add_static([], ["vllm+http://d?max_num_seqs=10"])
     sent = [pool.enter(one) for _ in range(4)]
     pool.reported(one, WorkerLoad(running=3, waiting=1), 3, num_sent=4)
@@ -136,7 +137,7 @@ async def test_where_requests_wait_inside_a_worker_there_is_no_room() -> None:
 
 
 def test_a_host_name_is_forgotten_with_all_its_addresses() -> None:
-    pool = WorkerPool(4)
+    pool = WorkerPool(4, vllm=PLAIN)
     name = worker_address("vllm+http://pods:1")
     left: list[Worker] = []
     pool.on_left.append(left.append)
@@ -148,7 +149,7 @@ def test_a_host_name_is_forgotten_with_all_its_addresses() -> None:
 
 
 def test_another_engine_at_the_same_address() -> None:
-    pool = WorkerPool(4)
+    pool = WorkerPool(4, vllm=PLAIN)
     gone: list[str] = []
     pool.on_gone.append(gone.append)
     (one,) = pool.add_static([], ["vllm+http://d"])

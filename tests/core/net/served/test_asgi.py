@@ -23,12 +23,12 @@ def body(data: bytes, *, more: bool = False) -> dict[str, Any]:
     return {"type": "http.response.body", "body": data, "more_body": more}
 
 
-async def said(*messages: dict[str, Any] | Exception, method: bytes = b"GET") -> bytes:
+async def said(*messages: dict[str, Any] | BaseException, method: bytes = b"GET") -> bytes:
     """All that a client reads of an answer that has these messages, or an exception between them."""
 
     async def app(_scope: Any, _receive: Any, send: Any) -> None:
         for message in messages:
-            if isinstance(message, Exception):
+            if isinstance(message, BaseException):
                 raise message
             await send(message)
 
@@ -54,9 +54,10 @@ async def test_head_has_no_body(length: bytes | None) -> None:
     assert answer == b"HTTP/1.1 200 OK\r\n" + shown + b"connection: close\r\n\r\n"
 
 
+@pytest.mark.parametrize("data", [b"", b"hello"])
 @pytest.mark.parametrize("status", [204, 304])
-async def test_what_has_no_body_has_no_chunks(status: int) -> None:
-    answer = await said(start(status), body(b""))
+async def test_what_has_no_body_has_no_chunks(status: int, data: bytes) -> None:
+    answer = await said(start(status), body(data))
     assert answer.startswith(b"HTTP/1.1 %d " % status) and answer.endswith(b"\r\nconnection: close\r\n\r\n")
 
 
@@ -64,18 +65,30 @@ async def test_a_status_without_a_name_is_passed_on() -> None:
     assert (await said(start(299, (b"content-length", b"1")), body(b"a"))).startswith(b"HTTP/1.1 299 \r\n")
 
 
+async def test_chunks_are_said_once() -> None:
+    answer = await said(start(200, (b"Transfer-Encoding", b"chunked")), body(b"a"))
+    assert answer.partition(b"\r\n\r\n") == (
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\nconnection: close",
+        b"\r\n\r\n",
+        b"1\r\na\r\n0\r\n\r\n",
+    )
+
+
 async def test_the_application_may_close_the_connection() -> None:
     answer = await said(start(200, (b"Connection", b"close"), (b"content-length", b"1")), body(b"a"))
     assert answer == b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\nconnection: close\r\n\r\na"
 
 
-WRONG: dict[str, tuple[dict[str, Any] | Exception, ...]] = {
+WRONG: dict[str, tuple[dict[str, Any] | BaseException, ...]] = {
     "a bug": (KeyError("a bug"),),
+    "a wait that was cancelled": (asyncio.CancelledError(),),
     "no answer": (),
     "a body first": (body(b"a"),),
     "a line break in a value": (start(200, (b"x", b"a\r\nset-cookie: b")), body(b"")),
     "a space in a name": (start(200, (b"x y", b"a")), body(b"")),
     "a length that is none": (start(200, (b"content-length", b"many")), body(b"")),
+    "a negative length": (start(200, (b"content-length", b"-5")), body(b"")),
+    "a status before the answer": (start(100), body(b"")),
 }
 
 
