@@ -49,9 +49,7 @@ def _sent_tokens(services: Services, asked: ClientRequest, body: ClientBody) -> 
     """What notes the tokens of the answer: vLLM's servers name them in another way than Baton's workers."""
     route = services.pool.candidates(asked.model) if asked.stream else None
     max_event_bytes = services.settings.max_event_bytes
-    if (
-        route is None or route.kind is None
-    ):  # nothing is streamed, or on workers of several kinds: only ours name tokens
+    if route is None or route.kind is None:  # of workers of several kinds, only Baton's name tokens
         return SentTokens(max_event_bytes)
     return services.engines.of_kind(route.kind).sent_tokens(body, max_event_bytes)
 
