@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from rows import ASK, KEY, MAX_TOKENS, MODEL, URL, check
 
 
-class Leg(BaseModel):
+class Leg(BaseModel, extra="forbid"):  # else the demo model adds keys until its answer is cut off
     leg: Literal[1, 2, 3]
     hand: Literal["left", "right"]
 
