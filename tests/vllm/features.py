@@ -104,8 +104,8 @@ FEATURES: tuple[Feature, ...] = (
     Feature("chat-logprobs", "`logprobs`, `top_logprobs` of chats", CHAT, {"logprobs": True, "top_logprobs": 3}),
     Feature("logprobs", "`logprobs` of completions", COMPLETIONS, {"logprobs": 3}),
     Feature("stop", "`stop`", CHAT, {"stop": [" a"]}),
-    Feature("stop-token-ids", "`stop_token_ids`", CHAT, {"stop_token_ids": [391]}),
-    Feature("seed", "`seed`", CHAT, {"seed": 7}, setting={"temperature": 1}, note="D alone samples what clients get."),
+    Feature("stop-token-ids", "`stop_token_ids`", CHAT, {"stop_token_ids": [558]}),
+    Feature("seed", "`seed`", CHAT, {"seed": 7}, setting={"temperature": 2}, note="D alone samples what clients get."),
     Feature(
         "sampling",
         "`top_p`, `top_k`, `min_p`",
@@ -124,7 +124,12 @@ FEATURES: tuple[Feature, ...] = (
     Feature("bad-words", "`bad_words`", CHAT, {"bad_words": ["Baton"]}),
     Feature("allowed-tokens", "`allowed_token_ids`", CHAT, {"allowed_token_ids": [300, 301, 302, 303]}),
     Feature(
-        "min-tokens", "`min_tokens`", COMPLETIONS, {"min_tokens": 16}, note="Left out for P, which computes one token."
+        "min-tokens",
+        "`min_tokens`",
+        COMPLETIONS,
+        {"min_tokens": 32},
+        setting={"max_tokens": 32},
+        note="Left out for P, which computes one token.",
     ),
     Feature("truncate", "`truncate_prompt_tokens`, a number", COMPLETIONS, {"truncate_prompt_tokens": 4}),
     Feature(

@@ -71,6 +71,6 @@ async def test_they_are_used_as_vllm_uses_them(tmp_path: Path) -> None:
             card = (await stack.http.get(f"{stack.router.url}/v1/models/{MODEL}")).json()
     differ = [(body, one, other) for (_, body), one, other in zip(bodies(), found, wanted, strict=True) if one != other]
     assert differ == []
-    assert len(set(wanted)) > len(wanted) // 2, "what a request says makes a difference"
+    assert len(set(wanted)) > len(wanted) // 3, "what a request says makes a difference"
     recommended = {"temperature": 1.7, "top_k": 1, "repetition_penalty": 1.4, "max_tokens": 24}
     assert card["sampling_defaults"] == pytest.approx(recommended)
