@@ -182,12 +182,6 @@ async def test_another_router_forgets_what_a_host_name_stands_for(cluster: Clust
         assert (await other.post("/internal/workers/add", json=told)).status_code == 400
 
 
-async def test_a_vllm_server_never_gets_the_internal_token(cluster: Cluster) -> None:
-    (worker,) = cluster.services.pool.add_static([], ["vllm+http://127.0.0.1:9"])
-    worker.engine_id = "its own"
-    assert cluster.services.headers_for(worker) == ()
-
-
 def other_router(cluster: Cluster) -> httpx.AsyncClient:
     """What asks on the internal port."""
     transport = httpx.ASGITransport(internal_app(cluster.services, internal_routes(cluster.services)))

@@ -178,24 +178,6 @@ async def test_where_vllm_serves_the_model_too_it_gets_a_chat(cluster: Cluster, 
     assert all("messages" in body for body in server.bodies)
 
 
-class TestOnlyVllm:
-    """A model that vLLM alone serves: requests go there as they came."""
-
-    async def test_errors_of_the_router_are_told_in_the_dialect(self, cluster: Cluster) -> None:
-        server, _ = await add_vllm(cluster, "both")
-        server.script.append(Hang())
-        answer = await cluster.post(MESSAGES_BODY, "/v1/messages", headers={"x-request-timeout": "0.2"})
-        assert answer.status_code == 504 and server.paths == ["/v1/messages"]
-        assert messages_error_of(answer.text).error.type == "timeout_error"
-        assert answer.headers["request-id"] == answer.headers["x-request-id"]
-
-    async def test_errors_of_the_server_are_as_they_came(self, cluster: Cluster) -> None:
-        server, _ = await add_vllm(cluster, "both")
-        server.script.append(Refuse(400, {"type": "error", "error": {"type": "odd", "message": "no"}}))
-        answer = await cluster.post(MESSAGES_BODY, "/v1/messages")
-        assert (answer.status_code, answer.json()["error"]["type"]) == (400, "odd")
-
-
 class TestPriority:
     @pytest.fixture
     def settings(self) -> RouterSettings:

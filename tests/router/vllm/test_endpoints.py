@@ -12,6 +12,7 @@ from baton_serve.router.settings import RouterSettings
 from tests.kits.router.cluster import Cluster, eventually, make_settings
 from tests.kits.router.stub_workers import Hang, Raw, Refuse, Reset
 from tests.kits.router.vllm_server import STREAMS, VllmServer, add_vllm, event
+from tests.kits.strict_types import messages_error_of
 
 STREAMED = sorted(STREAMS)
 PATHS = pytest.mark.parametrize("path", ENDPOINTS)
@@ -248,3 +249,23 @@ class TestKeys:
     async def test_the_schema_says_which(self, cluster: Cluster) -> None:
         schema = (await cluster.client.get("/openapi.json", headers={"authorization": "Bearer right"})).json()
         assert all(schema["paths"][path]["post"]["security"] == [{"api_key": []}] for path in ENDPOINTS)
+
+
+class TestMessages:
+    """Anthropic's messages for a model that vLLM alone serves go there as they came."""
+
+    BODY = {"model": "m", "max_tokens": 4, "messages": [{"role": "user", "content": "hi"}]}  # noqa: RUF012
+
+    async def test_errors_of_the_router_are_told_in_the_dialect(self, cluster: Cluster) -> None:
+        server, _ = await add_vllm(cluster, "both")
+        server.script.append(Hang())
+        answer = await cluster.post(self.BODY, "/v1/messages", headers={"x-request-timeout": "0.2"})
+        assert answer.status_code == 504 and server.paths == ["/v1/messages"]
+        assert messages_error_of(answer.text).error.type == "timeout_error"
+        assert answer.headers["request-id"] == answer.headers["x-request-id"]
+
+    async def test_errors_of_the_server_are_as_they_came(self, cluster: Cluster) -> None:
+        server, _ = await add_vllm(cluster, "both")
+        server.script.append(Refuse(400, {"type": "error", "error": {"type": "odd", "message": "no"}}))
+        answer = await cluster.post(self.BODY, "/v1/messages")
+        assert (answer.status_code, answer.json()["error"]["type"]) == (400, "odd")

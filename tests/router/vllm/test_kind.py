@@ -10,6 +10,7 @@ from baton_serve.router.pool import Worker, WorkerPool
 from baton_serve.router.pool.model_card import ModelFacts
 from baton_serve.router.queue.lease_limit import LeaseLimit
 from baton_serve.router.vllm.kind import VLLM
+from tests.kits.router.cluster import Cluster
 
 
 def vllm_pool(*addresses: str, roles: str = "pd") -> tuple[WorkerPool, list[Worker]]:
@@ -120,3 +121,9 @@ async def test_a_vllm_server_does_not_say_what_is_leased() -> None:
         assert (blocks.count(worker), blocks.allows(worker), blocks.since_report(worker)) == (6, False, 0)
     blocks.end("a")
     assert blocks.allows(worker)
+
+
+async def test_a_vllm_server_never_gets_the_internal_token(cluster: Cluster) -> None:
+    (worker,) = cluster.services.pool.add_static([], ["vllm+http://127.0.0.1:9"])
+    worker.engine_id = "its own"
+    assert cluster.services.headers_for(worker) == ()
