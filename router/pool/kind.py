@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -44,42 +45,28 @@ class Described(Protocol):
         """See ``Worker``."""
 
 
+@dataclass(frozen=True, eq=False)
 class WorkerKind:
-    """The answers for one kind. Every worker of the kind has the same object, which never changes.
+    """The answers for one kind. Every worker of the kind has the same object, which never changes."""
 
-    ``hand_off``: how blocks are handed over: only workers that do it in one way can be a pair.
-    ``may_be_ours``: such a worker may be Baton's, and so may be told the internal token, if it is known to be.
-    ``is_watched``: a task of its own asks such a worker what it serves and whether it lives; before the first answer
-    the worker is sent nothing.
-    ``judges_bodies``: such a worker checks bodies itself, and takes more of them than this router knows.
-    ``names_choices``: told that it computes one choice of several, such a worker gives it its number.
-    ``reports_leases``: such a worker says how many of its blocks are leased.
-    ``has_weights``: equal fingerprints say that two workers compute the same tokens.
-    ``shares_blocks``: several requests may read the blocks of one prefill.
-    """
-
-    def __init__(
-        self,
-        name: EngineKind,
-        hand_off: str,
-        *,
-        may_be_ours: bool = False,
-        is_watched: bool = False,
-        judges_bodies: bool = False,
-        names_choices: bool = False,
-        reports_leases: bool = False,
-        has_weights: bool = False,
-        shares_blocks: bool = False,
-    ) -> None:
-        self.name = name
-        self.hand_off = hand_off
-        self.may_be_ours = may_be_ours
-        self.is_watched = is_watched
-        self.judges_bodies = judges_bodies
-        self.names_choices = names_choices
-        self.reports_leases = reports_leases
-        self.has_weights = has_weights
-        self.shares_blocks = shares_blocks
+    name: EngineKind
+    #: How blocks are handed over: only workers that do it in one way can be a pair.
+    hand_off: str
+    #: Whether such a worker may be Baton's, and so may be told the internal token, if it is known to be.
+    may_be_ours: bool = False
+    #: Whether a task of its own asks such a worker what it serves and whether it lives; before the first answer the
+    #: worker is sent nothing.
+    is_watched: bool = False
+    #: Whether such a worker checks bodies itself, and takes more of them than this router knows.
+    judges_bodies: bool = False
+    #: Whether such a worker, told that it computes one choice of several, gives it its number.
+    names_choices: bool = False
+    #: Whether such a worker says how many of its blocks are leased.
+    reports_leases: bool = False
+    #: Whether equal fingerprints say that two workers compute the same tokens.
+    has_weights: bool = False
+    #: Whether several requests may read the blocks of one prefill.
+    shares_blocks: bool = False
 
     def __repr__(self) -> str:
         return f"<WorkerKind {self.name}>"

@@ -99,7 +99,14 @@ class WorkerPool:
     def add_addresses(self, roles: Mapping[WorkerAddress, Role], given: WorkerAddress | None = None) -> list[Worker]:
         """Add the workers at these addresses. ``given``: the address with a host name that stands for all of them."""
         added = [
-            static_worker(address, role, self._default_limit, self._breaker_failures, self._vllm, given)
+            static_worker(
+                address,
+                role,
+                self._default_limit,
+                self._breaker_failures,
+                self._vllm_kind if address.is_vllm else PLAIN,
+                given,
+            )
             for address, role in roles.items()
         ]
         self._add(added)
@@ -107,10 +114,14 @@ class WorkerPool:
 
     def add_announced(self, record: VllmRecord) -> Worker:
         """Add a vLLM server that announces itself, until ``remove_static``. There must be no worker at its URL."""
-        assert self._vllm is not None, "a pool without vLLM servers"
-        worker = announced_vllm(record, self._default_limit, self._breaker_failures, self._vllm)
+        worker = announced_vllm(record, self._default_limit, self._breaker_failures, self._vllm_kind)
         self._add([worker])
         return worker
+
+    @property
+    def _vllm_kind(self) -> WorkerKind:
+        assert self._vllm is not None, "a pool without vLLM servers"
+        return self._vllm
 
     def _add(self, added: list[Worker]) -> None:
         for worker in added:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from baton_serve.core.protocol.worker import Role
 from baton_serve.router.pool.breaker import Breaker
-from baton_serve.router.pool.kind import PLAIN
 from baton_serve.router.pool.worker import Worker
 
 if TYPE_CHECKING:
@@ -28,20 +27,16 @@ def static_worker(
     role: Role,
     default_limit: int,
     breaker_failures: int,
-    vllm: WorkerKind | None,
+    kind: WorkerKind,
     given: WorkerAddress | None = None,
 ) -> Worker:
-    """The worker at ``address``. ``vllm``: its kind, if its address says that it is a vLLM server.
-
-    ``given``: the address as people gave it, with a host name that means several.
-    """
-    assert vllm is not None or not address.is_vllm, "a pool without vLLM servers"
+    """The worker at ``address``. ``given``: the address as people gave it, with a host name that means several."""
     return Worker(
         worker_id=address.worker_id,
         url=address.url,
         role=role,
         limit=address.max_num_seqs * queue_factor(role) or default_limit,
-        kind=vllm if vllm is not None and address.is_vllm else PLAIN,
+        kind=kind,
         given=given or address,
         side_channel=address.side_channel if address.is_vllm else None,
         handshake_port=address.handshake_port,

@@ -143,9 +143,8 @@ def _quick(hint: Any, metadata: tuple[Any, ...] = ()) -> Any:
         return _quick(arguments[0], (*arguments[1:], *metadata))
     if origin in (Union, UnionType):
         parts = [_quick(one, () if one is type(None) else metadata) for one in arguments]
-        numbers = [one for one in parts if _plain_type(one) in (int, float)]
         # msgspec reads any number as a float, and has no union of the two.
-        if {_plain_type(one) for one in numbers} == {int, float}:
+        if {int, float} <= {_plain_type(one) for one in parts}:
             parts = [one for one in parts if _plain_type(one) is not int]
         return Union[tuple(parts)]  # noqa: UP007
     if origin is list:
