@@ -2,7 +2,7 @@
 
 ``main``       runs one router process; ``server`` is its uvicorn server, ``tls`` its two kinds of TLS
 ``app``        puts the HTTP application together; in ``front`` requests come in, those for workers without ASGI
-``build``      makes the parts that all requests share, from ``settings``; ``services`` holds them
+``build``      makes the parts that all requests share, from ``settings``; ``parts`` has their five groups
 ``steps``      the steps of a request: admitted, prefilled, held, decoded, relayed, ended; and retries
 ``request``    the record of one request: its states, what was tried, and what follows a failure (``failure_table``)
 ``queue``      the requests that wait for room, their order, and the retry budget

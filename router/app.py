@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fastapi import Depends, FastAPI, Response
@@ -12,13 +13,14 @@ from pydantic import BaseModel, Field
 
 from baton_serve.core.process.version import version
 from baton_serve.core.protocol.errors import NotFoundError, no_such_model
-from baton_serve.router.admin import admin_router
-from baton_serve.router.dashboard.recorder import HistoryRecorder
+from baton_serve.router.admin import Here, admin_router
+from baton_serve.router.dashboard.live import LiveSnapshots
 from baton_serve.router.dashboard.routes import dashboard_router
+from baton_serve.router.dashboard.share import local_share
 from baton_serve.router.edge.auth import AdminKeys, BearerKeys
 from baton_serve.router.edge.error_pages import use_our_errors
 from baton_serve.router.front import Front
-from baton_serve.router.internal.group_metrics import group_families
+from baton_serve.router.internal.group_metrics import all_numbers, group_families
 from baton_serve.router.pages.calls import ERRORS, add_calls
 from baton_serve.router.pages.home import home_routes
 from baton_serve.router.pages.reference import reference_routes
@@ -27,7 +29,13 @@ from baton_serve.router.pool.readiness import ReadyStatus
 
 if TYPE_CHECKING:
     from baton_serve.router.admin.lease_view import LeaseListing
-    from baton_serve.router.services import Services
+    from baton_serve.router.dashboard.recorder import HistoryRecorder
+    from baton_serve.router.metrics.metrics import RouterCollector
+    from baton_serve.router.parts import Intake, Leases, Requests, Routers, Workers
+    from baton_serve.router.peers.port import PeerRouters
+    from baton_serve.router.pool import WorkerPool
+    from baton_serve.router.request.active import ActiveRequests
+    from baton_serve.router.settings import RouterSettings
 
 
 class ModelCard(BaseModel):
@@ -99,12 +107,18 @@ _TAGS = [
 _TEXT: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {}}}}
 
 
-def create_app(services: Services, listing: LeaseListing, recorder: HistoryRecorder | None = None) -> Front:
-    """Build the application. One per process: it keeps the requests of ``services``.
-
-    ``recorder`` keeps the history for the dashboard; None: the application makes its own. Needs a running loop.
-    """
-    settings = services.settings
+def create_app(
+    settings: RouterSettings,
+    workers: Workers,
+    requests: Requests,
+    leases: Leases,
+    routers: Routers,
+    intake: Intake,
+    listing: LeaseListing,
+    recorder: HistoryRecorder,
+) -> Front:
+    """Build the application, of which a process has one. ``recorder`` keeps the history for the dashboard."""
+    peers = routers.peers
     keys = BearerKeys(settings.api_keys)
     admin_keys = AdminKeys(settings.admin_token, reachable=settings.serves_admin)
     # The framework's own pages are off, because they load scripts from other sites. ``pages`` has Baton's.
@@ -120,7 +134,10 @@ def create_app(services: Services, listing: LeaseListing, recorder: HistoryRecor
         responses=ERRORS,
     )
     use_our_errors(app)
-    _add_public(app, services, keys)
+    numbers = all_numbers(workers, requests, leases, routers.cleanup)
+    _add_models(app, workers.pool, keys)
+    _add_process(app, workers, requests.active, MissingWorkers(settings.missing_file))
+    _add_metrics(app, numbers, peers)
     add_calls(app)
     _add_stored_responses(app, keys)
     app.include_router(home_routes())
@@ -128,24 +145,25 @@ def create_app(services: Services, listing: LeaseListing, recorder: HistoryRecor
         reference_routes(
             app,
             keys,
-            services.pool.models,
+            workers.pool.models,
             has_keys=bool(settings.api_keys),
             has_admin_token=settings.admin_token is not None,
         )
     )
-    app.include_router(admin_router(services, listing, admin_keys))
-    front = Front(services, keys, admin_keys, app)
-    app.include_router(
-        dashboard_router(services, recorder or HistoryRecorder(services), admin_keys, lambda: front.closing)
-    )
+    here = Here(workers, requests, leases.renewer, peers.router_id)
+    app.include_router(admin_router(here, workers, peers, listing, admin_keys, only_tls=settings.speaks_internal_tls))
+    front = Front(settings, intake, requests, workers.pool, peers.router_id, keys, admin_keys, app)
+    share = partial(local_share, workers, requests, recorder, peers.router_id)
+    snapshots = LiveSnapshots(share, peers, recorder, settings.lease_duration_ms)
+    app.include_router(dashboard_router(snapshots, admin_keys, lambda: front.closing))
     return front
 
 
-def _add_public(app: FastAPI, services: Services, keys: BearerKeys) -> None:
+def _add_models(app: FastAPI, pool: WorkerPool, keys: BearerKeys) -> None:
     started = int(time.time())
 
     def card(model: str) -> ModelCard:
-        facts = services.pool.facts(model)
+        facts = pool.facts(model)
         return ModelCard(
             id=model,
             created=facts.created or started,
@@ -158,29 +176,29 @@ def _add_public(app: FastAPI, services: Services, keys: BearerKeys) -> None:
     @app.get("/v1/models", tags=["openai"], dependencies=[Depends(keys.guard)])
     async def models() -> ModelList:
         """All served models."""
-        return ModelList(data=[card(model) for model in services.pool.models()])
+        return ModelList(data=[card(model) for model in pool.models()])
 
     @app.get("/v1/models/{model:path}", tags=["openai"], dependencies=[Depends(keys.guard)])
     async def model_card(model: str) -> ModelCard:
         """One model."""
-        if model not in services.pool.models():
+        if model not in pool.models():
             raise no_such_model(model)
         return card(model)
 
-    missing = MissingWorkers(services.settings.missing_file)
 
+def _add_process(app: FastAPI, workers: Workers, active: ActiveRequests, missing: MissingWorkers) -> None:
     @app.get("/health", tags=["process"])
     async def health() -> Health:
         """200 while the process serves."""
-        return _health(services, missing)
+        return _health(workers, active, missing)
 
     @app.get("/ready", tags=["process"], responses={503: {"model": Health}})
     async def ready(response: Response) -> Health:
         """For load balancers: 200 while at least one model can be served, else 503. A router that has just started also
         answers 503 until a prefill worker has come.
         """
-        state = _health(services, missing)
-        state.status = services.readiness.state()
+        state = _health(workers, active, missing)
+        state.status = workers.readiness.state()
         if state.status != ReadyStatus.OK:
             response.status_code = 503
         return state
@@ -196,29 +214,31 @@ def _add_public(app: FastAPI, services: Services, keys: BearerKeys) -> None:
         """200 while the process serves, as /health."""
         return Response()
 
+
+def _add_metrics(app: FastAPI, numbers: RouterCollector, peers: PeerRouters) -> None:
     @app.get("/load", tags=["process"])
     async def load() -> Load:
         """How many requests there are, over all processes that share this port."""
-        families = await group_families(services)
+        families = await group_families(numbers, peers)
         live = (family for family in families.metrics if family.name == "baton_router_requests")
         return Load(server_load=sum(int(sample.value) for family in live for sample in family.samples))
 
     @app.get("/metrics", tags=["process"], response_class=Response, responses=_TEXT)
     async def metrics() -> Response:
         """Prometheus text, summed over all processes that share this port."""
-        return Response(generate_latest(await group_families(services)), media_type=CONTENT_TYPE_LATEST)
+        return Response(generate_latest(await group_families(numbers, peers)), media_type=CONTENT_TYPE_LATEST)
 
 
-def _health(services: Services, missing: MissingWorkers) -> Health:
-    workers = list(services.pool)
+def _health(known: Workers, active: ActiveRequests, missing: MissingWorkers) -> Health:
+    workers = list(known.pool)
     return Health(
         version=version(),
-        models=services.pool.models(),
+        models=known.pool.models(),
         workers=len(workers),
         reachable_workers=sum(worker.takes_work for worker in workers),
         missing_workers=missing.names(),
-        lost_workers=[one.id for one in services.lost.all()] + [one.worker_id for one in workers if not one.healthy],
-        requests=len(services.active),
+        lost_workers=[one.id for one in known.lost.all()] + [one.worker_id for one in workers if not one.healthy],
+        requests=len(active),
     )
 
 

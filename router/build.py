@@ -1,10 +1,10 @@
-"""Builds the parts that the requests of one router share."""
+"""Builds the parts of one router."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from baton_serve.core.net.client.http_client import HttpClient
 from baton_serve.core.net.deadlines import Timeouts
@@ -17,6 +17,7 @@ from baton_serve.router.engines.baton.engine import BatonEngine
 from baton_serve.router.engines.engines import Engines
 from baton_serve.router.engines.plain import PlainEngine
 from baton_serve.router.metrics.metrics import Metrics
+from baton_serve.router.parts import Intake, Leases, Requests, Routers, Workers
 from baton_serve.router.peers.cleanup import Cleanup
 from baton_serve.router.peers.port import NoPeers
 from baton_serve.router.placement import DECODE_POLICIES, PREFILL_POLICIES, SkipPrefillRule
@@ -28,12 +29,23 @@ from baton_serve.router.pool.lost import LostWorkers
 from baton_serve.router.pool.readiness import Readiness
 from baton_serve.router.queue.lease_limit import LeaseLimit
 from baton_serve.router.queue.priorities import PriorityClasses
+from baton_serve.router.queue.queues import Queues
 from baton_serve.router.queue.retry_budget import RetryBudget
-from baton_serve.router.queue.worker_queue import WorkerQueue
 from baton_serve.router.request.active import ActiveRequests
 from baton_serve.router.request.attempts import Limits
+from baton_serve.router.request.ended import EndedRequests
 from baton_serve.router.request.releaser import Releaser
-from baton_serve.router.services import Services
+from baton_serve.router.steps.admission import Admission
+from baton_serve.router.steps.attempt import Calls
+from baton_serve.router.steps.choices import ChoicesRunner
+from baton_serve.router.steps.decode import DecodeLegs
+from baton_serve.router.steps.exit import Exit
+from baton_serve.router.steps.judge import Judge
+from baton_serve.router.steps.prefill import PrefillLegs
+from baton_serve.router.steps.records import Records
+from baton_serve.router.steps.relay import Relay
+from baton_serve.router.steps.run import Runner
+from baton_serve.router.steps.waiting import Waiting
 from baton_serve.router.upstream.direct_releases import DirectReleases
 from baton_serve.router.upstream.internal_calls import InternalCalls
 from baton_serve.router.upstream.missing_engines import MissingEngines
@@ -53,93 +65,153 @@ if TYPE_CHECKING:
 CONNECT_TIMEOUT_S = 3.0
 
 
-def build_services(
-    settings: RouterSettings, leases: LeaseRenewer, peers: PeerRouters | None = None, tls: InternalTls | None = None
-) -> Services:
+class Router(NamedTuple):
+    """The parts of one router."""
+
+    workers: Workers
+    requests: Requests
+    leases: Leases
+    routers: Routers
+    intake: Intake
+
+
+def build_router(
+    settings: RouterSettings, renewer: LeaseRenewer, peers: PeerRouters | None = None, tls: InternalTls | None = None
+) -> Router:
     """Build the parts that one router's requests share. Needs a running loop. ``peers`` None: no other routers."""
-    pool = WorkerPool(settings.default_max_in_flight, breaker_failures=settings.breaker_failures, vllm=VLLM)
-    prefill_queue, held_queue = WorkerQueue(pool.leave), WorkerQueue(pool.leave)
     token = None if settings.internal_token is None else settings.internal_token.get_secret_value()
-    loop = asyncio.get_running_loop()
-    late_writes = LateWrites(loop)
-    upstream = HttpClient(CONNECT_TIMEOUT_S, tls, late_writes)
-    calls = InternalCalls(upstream, token)
-    pick_decode = DECODE_POLICIES[settings.pick_decode](pool.on_gone)
-    prefill_aborts = PrefillAborts(calls, settings.lease_duration_ms / 1e3)
-    lease_limit = LeaseLimit(settings.max_leased_fraction, pool)
-    active = ActiveRequests()
-    vllm_leases = VllmLeases(
-        settings.vllm_lease_duration_s, handshake_key=None if token is None else vllm_handshake_key(token)
-    )
-    # Without Redis no vLLM server shares the store.
-    stored = StoredLeases(leases, lambda: all_have_fence(pool)) if settings.redis_url else None
+    late_writes = LateWrites(asyncio.get_running_loop())
     metrics = Metrics()
-    lost = LostWorkers(metrics.workers_lost)
-    services = Services(
-        settings=settings,
-        clock=loop.time,
-        late_writes=late_writes,
-        upstream=upstream,
-        pool=pool,
-        prefill_queue=prefill_queue,
-        held_queue=held_queue,
-        pick_prefill=PREFILL_POLICIES[settings.pick_prefill](pool.on_gone),
-        pick_decode=pick_decode,
-        leases=leases,
-        engines=Engines(
-            {
-                EngineKind.BATON: BatonEngine(leases, lease_limit),
-                EngineKind.PLAIN: PlainEngine(leases, lease_limit),
-                EngineKind.VLLM: VllmEngine(vllm_leases, stored, settings.max_event_bytes),
-            }
-        ),
-        vllm_leases=vllm_leases,
-        skip_prefill=SkipPrefillRule(
-            settings.min_prefill_tokens,
-            settings.min_uncached_tokens,
-            pick_decode if isinstance(pick_decode, Affinity) else None,
-        ),
-        priorities=PriorityClasses(settings.priority_classes),
-        limits=Limits(
-            settings.max_prefill_attempts,
-            settings.max_decode_attempts,
-            settings.max_resumes,
-            settings.max_worker_deaths,
-        ),
-        retry_budget=RetryBudget(settings.retry_budget_fraction, settings.retry_budget_floor_per_s),
-        body_budget=BodyBudget(settings.max_bodies_bytes),
-        timeouts=Timeouts(loop),
-        readiness=Readiness(pool, settings.ready_prefill_wait_s, time.monotonic),
-        lease_limit=lease_limit,
-        releaser=Releaser(pool, lease_limit, prefill_aborts),
-        liveness=Liveness(upstream),
-        internal_calls=calls,
-        prefill_aborts=prefill_aborts,
-        direct_releases=DirectReleases(calls, pool.with_engine, leases.released_by_engine),
-        missing_engines=MissingEngines(
-            calls, pool.knows_engine, active.leases_on, active.engine_gone, active.leases_lost
-        ),
-        lost=lost,
-        metrics=metrics,
-        active=active,
-        peers=NoPeers(new_router_id()) if peers is None else peers,
-        cleanup=Cleanup(calls, lambda: pool),
-        worker_headers=() if token is None else (("x-baton-internal-token", token),),
+    active = ActiveRequests()
+    workers = _workers(settings, metrics, HttpClient(CONNECT_TIMEOUT_S, tls, late_writes), token)
+    pool = workers.pool
+    leases = _leases(settings, workers, active, renewer, token)
+    requests = Requests(active, Queues(pool.leave), EndedRequests(), metrics)
+    routers = Routers(
+        NoPeers(new_router_id()) if peers is None else peers, Cleanup(workers.calls, lambda: workers.pool)
     )
-    services.peers.on_dead.append(services.cleanup.start)
-    leases.on_unsent.append(services.direct_releases.start)
-    names = services.priorities.names
-    services.metrics.waiting.update({(queue, name): 0 for queue in ("prefill", "held") for name in names})
-    pool.on_static.append(lambda worker: _check_as_foreign(settings, upstream, worker))
-    pool.on_left.append(lambda worker: _forget_server(upstream, worker))
+    intake = _intake(settings, workers, requests, leases, late_writes)
+    _connect(workers, requests, leases, routers)
+    names = intake.priorities.names
+    metrics.waiting.update({(queue, name): 0 for queue in ("prefill", "held") for name in names})
+    return Router(workers, requests, leases, routers, intake)
+
+
+def _workers(settings: RouterSettings, metrics: Metrics, upstream: HttpClient, token: str | None) -> Workers:
+    pool = WorkerPool(settings.default_max_in_flight, breaker_failures=settings.breaker_failures, vllm=VLLM)
     vllm_keys = VllmKeys(settings.vllm_api_keys)
+    pool.on_static.append(lambda worker: _check_as_foreign(settings, upstream, worker))
     pool.on_static.append(lambda worker: _use_key(upstream, worker, vllm_keys))
-    pool.on_room += [held_queue.wake, prefill_queue.wake]
-    pool.on_left += [services.missing_engines.ask, lost.left, lambda _: lost.came(pool)]
+    pool.on_left.append(lambda worker: _forget_server(upstream, worker))
+    return Workers(
+        pool,
+        LostWorkers(metrics.workers_lost),
+        Readiness(pool, settings.ready_prefill_wait_s, time.monotonic),
+        LeaseLimit(settings.max_leased_fraction, pool),
+        upstream,
+        InternalCalls(upstream, token),
+    )
+
+
+def _leases(
+    settings: RouterSettings, workers: Workers, active: ActiveRequests, renewer: LeaseRenewer, token: str | None
+) -> Leases:
+    pool, calls = workers.pool, workers.calls
+    return Leases(
+        renewer,
+        VllmLeases(settings.vllm_lease_duration_s, handshake_key=None if token is None else vllm_handshake_key(token)),
+        PrefillAborts(calls, settings.lease_duration_ms / 1e3),
+        DirectReleases(calls, pool.with_engine, renewer.released_by_engine),
+        MissingEngines(calls, pool.knows_engine, active.leases_on, active.engine_gone, active.leases_lost),
+    )
+
+
+def _intake(
+    settings: RouterSettings, workers: Workers, requests: Requests, leases: Leases, late_writes: LateWrites
+) -> Intake:
+    loop = asyncio.get_running_loop()
+    pool, lease_limit = workers.pool, workers.lease_limit
+    active, queues, metrics = requests.active, requests.queues, requests.metrics
+    # Without Redis no vLLM server shares the store.
+    stored = StoredLeases(leases.renewer, lambda: all_have_fence(pool)) if settings.redis_url else None
+    engines = Engines(
+        {
+            EngineKind.BATON: BatonEngine(leases.renewer, lease_limit),
+            EngineKind.PLAIN: PlainEngine(leases.renewer, lease_limit),
+            EngineKind.VLLM: VllmEngine(leases.vllm, stored, settings.max_event_bytes),
+        }
+    )
+    pick_decode = DECODE_POLICIES[settings.pick_decode](pool.on_gone)
+    knows_caches = pick_decode if isinstance(pick_decode, Affinity) else None
+    rule = SkipPrefillRule(settings.min_prefill_tokens, settings.min_uncached_tokens, knows_caches)
+    priorities = PriorityClasses(settings.priority_classes)
+    retry_budget = RetryBudget(settings.retry_budget_fraction, settings.retry_budget_floor_per_s)
+    limits = Limits(
+        settings.max_prefill_attempts,
+        settings.max_decode_attempts,
+        settings.max_resumes,
+        settings.max_worker_deaths,
+    )
+    token = settings.internal_token
+    headers = () if token is None else (("x-baton-internal-token", token.get_secret_value()),)
+    calls = Calls(settings, workers.upstream, engines, headers)
+    judge = Judge(pool, metrics)
+    admission = Admission(settings, active, queues, metrics)
+    waiting = Waiting(
+        settings.held_timeout_s, pool, queues, admission, priorities, Timeouts(loop), leases.prefill_aborts, metrics
+    )
+    runner = Runner(
+        waiting,
+        PrefillLegs(
+            calls,
+            pool,
+            waiting,
+            queues.prefill,
+            PREFILL_POLICIES[settings.pick_prefill](pool.on_gone),
+            lease_limit,
+            leases.missing_engines,
+            metrics,
+        ),
+        DecodeLegs(
+            calls,
+            pool,
+            waiting,
+            queues,
+            pick_decode,
+            rule,
+            lease_limit,
+            Liveness(workers.upstream),
+            retry_budget,
+            metrics,
+        ),
+        Relay(judge, metrics.itl, settings.max_event_bytes),
+        judge,
+        retry_budget,
+        metrics,
+    )
+    releaser = Releaser(pool, lease_limit, leases.prefill_aborts)
+    return Intake(
+        late_writes,
+        BodyBudget(settings.max_bodies_bytes),
+        priorities,
+        admission,
+        Records(settings, active, pool, engines, limits, retry_budget, releaser, loop.time),
+        runner,
+        ChoicesRunner(runner, admission, active, pool),
+        Exit(active, metrics, requests.ended, logs_all=settings.log_requests),
+    )
+
+
+def _connect(workers: Workers, requests: Requests, leases: Leases, routers: Routers) -> None:
+    """Have the parts hear of what happens in others."""
+    pool, lost, active, metrics = workers.pool, workers.lost, requests.active, requests.metrics
+    routers.peers.on_dead.append(routers.cleanup.start)
+    leases.renewer.on_unsent.append(leases.direct_releases.start)
+    pool.on_room += [requests.queues.held.wake, requests.queues.prefill.wake]
+    pool.on_left += [leases.missing_engines.ask, lost.left, lambda _: lost.came(pool)]
     pool.on_came += [lambda: lost.came(pool), lambda: metrics.models.workers_list(pool.models())]
     pool.on_replaced.append(active.engine_gone)
-    pool.on_gone.append(services.vllm_leases.forget)
-    return services
+    pool.on_gone.append(leases.vllm.forget)
 
 
 def _check_as_foreign(settings: RouterSettings, upstream: HttpClient, worker: Worker) -> None:

@@ -28,12 +28,9 @@ from baton_serve.core.stores import complaint, lease_store, registry
 from baton_serve.router.admin.lease_view import LeaseListing
 from baton_serve.router.admin.shared_workers import learn_from_others
 from baton_serve.router.app import create_app
-from baton_serve.router.build import build_services
+from baton_serve.router.build import build_router
 from baton_serve.router.dashboard.recorder import HistoryRecorder
-from baton_serve.router.dashboard.routes import live_share_routes
-from baton_serve.router.internal.admin import internal_routes
 from baton_serve.router.internal.app import internal_app
-from baton_serve.router.internal.group_metrics import metrics_state_routes
 from baton_serve.router.peers.membership import Membership
 from baton_serve.router.pool.discovery import discover
 from baton_serve.router.pool.health import HealthProbes
@@ -139,51 +136,53 @@ async def _serve(
     internal: socket.socket | None,
     tls: RouterTls,
 ) -> None:
-    leases = LeaseClient(stores.leases, settings)
+    renewer = LeaseClient(stores.leases, settings)
     membership = None
     if stores.routers is not None and internal is not None:
         membership = Membership(settings, stores.routers, sock, internal, tls.internal)
         parts.push_async_callback(membership.stop)
-    services = build_services(settings, leases, None if membership is None else membership.peers, tls.internal)
-    services.metrics.ignored_announcements = stores.ignored
+    router = build_router(settings, renewer, None if membership is None else membership.peers, tls.internal)
+    workers, requests, leases, routers, intake = router
+    metrics = requests.metrics
+    metrics.ignored_announcements = stores.ignored
     for close in (
-        services.vllm_leases.close,
-        services.upstream.close,
-        services.missing_engines.close,
-        services.direct_releases.close,
-        leases.close,
-        services.cleanup.close,
-        services.prefill_aborts.close,
+        leases.vllm.close,
+        workers.upstream.close,
+        leases.missing_engines.close,
+        leases.direct_releases.close,
+        renewer.close,
+        routers.cleanup.close,
+        leases.prefill_aborts.close,
     ):
         parts.push_async_callback(close)
     token = settings.internal_token
-    hello = None if token is None else WorkerHello(services.upstream, hello_key(token.get_secret_value()))
-    workers = ProvenWorkers(services.pool, hello, services.metrics.worker_proofs)
-    probes = HealthProbes(services.upstream, services.pool, hello)
+    hello = None if token is None else WorkerHello(workers.upstream, hello_key(token.get_secret_value()))
+    proven = ProvenWorkers(workers.pool, hello, metrics.worker_proofs)
+    probes = HealthProbes(workers.upstream, workers.pool, hello)
     vllm_workers = VllmWorkers(
-        services.pool,
-        services.upstream,
-        services.vllm_leases,
+        workers.pool,
+        workers.upstream,
+        leases.vllm,
         poll_interval_s=settings.vllm_poll_interval_ms / 1e3,
         dns_interval_s=settings.dns_interval_s,
-        use_expected=services.vllm_leases.use_expected,
-        unexpected_expiries=services.metrics.vllm_unexpected_expiries,
-        outcomes=services.metrics.vllm_polls,
+        use_expected=leases.vllm.use_expected,
+        unexpected_expiries=metrics.vllm_unexpected_expiries,
+        outcomes=metrics.vllm_polls,
     )
-    for close in (vllm_workers.close, probes.close, workers.close):
+    for close in (vllm_workers.close, probes.close, proven.close):
         parts.push_async_callback(close)
-    services.pool.add_static(settings.prefill, settings.decode)
+    workers.pool.add_static(settings.prefill, settings.decode)
     if settings.prefill and not settings.decode:
         logger.warning("prefill workers were given and no decode worker: decode workers have to come from the registry")
-    follower = workers if tls.internal is None else OnlyTls(workers)
-    announced = AnnouncedServers(services.pool, only_tls=tls.internal is not None)
-    stores.registry.on_withdrawn.append(services.pool.withdrew)
+    follower = proven if tls.internal is None else OnlyTls(proven)
+    announced = AnnouncedServers(workers.pool, only_tls=tls.internal is not None)
+    stores.registry.on_withdrawn.append(workers.pool.withdrew)
     stores.vllm_servers.on_withdrawn.append(announced.withdrew)
     for watch in (discover(stores.registry, follower), discover(stores.vllm_servers, announced)):
         parts.push_async_callback(end_task, asyncio.create_task(watch))
-    parts.callback(services.peers.on_dead.clear)  # a listener would start ``services.cleanup``, which closes soon
-    recorder = HistoryRecorder(services)
-    front = create_app(services, LeaseListing(stores.leases), recorder)
+    parts.callback(routers.peers.on_dead.clear)  # a listener would start ``cleanup``, which closes soon
+    recorder = HistoryRecorder(requests)
+    front = create_app(settings, *router, LeaseListing(stores.leases), recorder)
     url = _url(settings, sock)
 
     def on_ready() -> None:
@@ -192,13 +191,13 @@ async def _serve(
         internal_url = "" if membership is None else membership.peers.record.internal_url
         pipe.tell(Ready(url=url, internal_url=internal_url))
 
-    server = RouterServer(front, services, on_ready=on_ready, tls=tls.public)
+    server = RouterServer(front, settings, requests.active, intake.late_writes, on_ready=on_ready, tls=tls.public)
     if membership is not None:
-        shares = internal_routes(services), metrics_state_routes(services), live_share_routes(services, recorder)
-        await membership.start(internal_app(services, *shares), services.body_budget)
-        learning = asyncio.create_task(learn_from_others(services, membership.peers))
+        internal_pages = internal_app(workers, requests, leases, routers, recorder)
+        await membership.start(internal_pages, intake.body_budget)
+        learning = asyncio.create_task(learn_from_others(workers.pool, membership.peers))
         parts.push_async_callback(end_task, learning)
-        await _first_news(workers.met, membership.peers.met)
+        await _first_news(proven.met, membership.peers.met)
     await server.serve(sockets=[sock])
 
 

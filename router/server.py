@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Generator
 
+    from baton_serve.core.net.late_writes import LateWrites
     from baton_serve.router.front import Front
-    from baton_serve.router.services import Services
+    from baton_serve.router.request.active import ActiveRequests
+    from baton_serve.router.settings import RouterSettings
 
 #: Seconds that connections get to close after the last request was aborted.
 _CLOSE_S = 2.0
@@ -34,21 +36,23 @@ class RouterServer(PortServer):
     def __init__(
         self,
         front: Front,
-        services: Services,
+        settings: RouterSettings,
+        active: ActiveRequests,
+        late_writes: LateWrites,
         on_ready: Callable[[], None] | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        settings = services.settings
         config = public_port(settings, settings.keep_alive_s, tls)
         super().__init__(
             front,
             config,
             settings.drain_timeout_s + _CLOSE_S + 1,
             calls=front.calls,
-            late_writes=services.late_writes,
+            late_writes=late_writes,
         )
         self._front = front
-        self._services = services
+        self._drain_timeout_s = settings.drain_timeout_s
+        self._active = active
         self._on_ready = on_ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -71,7 +75,7 @@ class RouterServer(PortServer):
             return
         self._front.close()
         self.leave()
-        loop.call_later(self._services.settings.drain_timeout_s, self._abort)
+        loop.call_later(self._drain_timeout_s, self._abort)
 
     def _abort(self) -> None:
-        self._services.active.stop_all(UnavailableError("The router is shutting down.", code="shutting_down"))
+        self._active.stop_all(UnavailableError("The router is shutting down.", code="shutting_down"))

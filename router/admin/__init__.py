@@ -11,6 +11,7 @@ from fastapi import APIRouter, Depends
 
 from baton_serve.router.admin.ended import ended_routes
 from baton_serve.router.admin.leases import lease_routes
+from baton_serve.router.admin.local import Here
 from baton_serve.router.admin.request_view import RequestView, view_request
 from baton_serve.router.admin.requests import request_routes
 from baton_serve.router.admin.routers import router_routes
@@ -20,20 +21,23 @@ from baton_serve.router.admin.workers import worker_routes
 if TYPE_CHECKING:
     from baton_serve.router.admin.lease_view import LeaseListing
     from baton_serve.router.edge.auth import AdminKeys
-    from baton_serve.router.services import Services
+    from baton_serve.router.parts import Workers
+    from baton_serve.router.peers.port import PeerRouters
 
-__all__ = ["HandshakesView", "RequestView", "WorkerView", "admin_router", "view_request", "view_worker"]
+__all__ = ["HandshakesView", "Here", "RequestView", "WorkerView", "admin_router", "view_request", "view_worker"]
 
 
-def admin_router(services: Services, listing: LeaseListing, keys: AdminKeys) -> APIRouter:
-    """The routes of ``/admin``."""
+def admin_router(
+    here: Here, workers: Workers, peers: PeerRouters, listing: LeaseListing, keys: AdminKeys, *, only_tls: bool
+) -> APIRouter:
+    """The routes of ``/admin``. ``only_tls``: see ``worker_routes``."""
     api = APIRouter(prefix="/admin", tags=["admin"], dependencies=[Depends(keys.guard)])
     for routes in (
-        request_routes(services),
-        ended_routes(services),
-        worker_routes(services),
-        lease_routes(services, listing),
-        router_routes(services),
+        request_routes(here, peers, workers.pool),
+        ended_routes(here, peers),
+        worker_routes(workers, peers, only_tls=only_tls),
+        lease_routes(here, peers, workers.pool, listing),
+        router_routes(peers),
     ):
         api.include_router(routes)
     return api

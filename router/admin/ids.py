@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from pydantic import BaseModel
-
 from baton_serve.core.protocol.errors import ApiError, BadRequestError, ConflictError, NotFoundError, UpstreamError
 from baton_serve.core.protocol.ids import (
     SHORT_CHARS,
@@ -21,29 +19,21 @@ from baton_serve.core.protocol.ids import (
 )
 from baton_serve.core.protocol.request_ids import is_request_id
 from baton_serve.router.admin.fan_out import ask_all
+from baton_serve.router.admin.local import LocalIds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from baton_serve.router.admin.local import Here
+    from baton_serve.router.parts import Workers
+    from baton_serve.router.peers.port import PeerRouters
     from baton_serve.router.pool import Worker, WorkerPool
-    from baton_serve.router.services import Services
 
 #: Matches beginnings of request ids. Other routers are asked only about text that matches.
 _BEGINNING = re.compile("[0-9a-f]{1,31}")
 
 
-class LocalIds(BaseModel):
-    """Ids of one router's live requests that have the asked beginning."""
-
-    ids: list[str]
-
-
-def local_ids(services: Services, beginning: str) -> LocalIds:
-    """The ids of this router's live requests that start with ``beginning``."""
-    return LocalIds(ids=[each for each in services.active.ids() if each.startswith(beginning)])
-
-
-async def one_request(services: Services, given: str) -> str:
+async def one_request(here: Here, peers: PeerRouters, given: str) -> str:
     """The request id that ``given`` stands for. A whole id is returned without a search. Raises ApiError."""
     wanted = request_of(given)
     if is_request_id(wanted):
@@ -52,15 +42,15 @@ async def one_request(services: Services, given: str) -> str:
         check_length(wanted, "request")
         if _BEGINNING.fullmatch(wanted) is None:
             return only(wanted, [], "live request")
-        return only(wanted, await _ids_of_all(services, wanted), "live request")
+        return only(wanted, await _ids_of_all(here, peers, wanted), "live request")
     except IdError as error:
         raise _refusal(error, "request") from None
 
 
-async def _ids_of_all(services: Services, beginning: str) -> list[str]:
+async def _ids_of_all(here: Here, peers: PeerRouters, beginning: str) -> list[str]:
     """Matching ids of all routers. Raises UpstreamError if a router that may have another match does not answer."""
-    heard = await ask_all(services.peers, LocalIds, "GET", f"/internal/requests/ids?beginning={beginning}")
-    found = [each for answer in (local_ids(services, beginning), *heard.answers) for each in answer.ids]
+    heard = await ask_all(peers, LocalIds, "GET", f"/internal/requests/ids?beginning={beginning}")
+    found = [each for answer in (here.ids(beginning), *heard.answers) for each in answer.ids]
     is_enough = found and len(beginning) >= SHORT_CHARS
     if heard.unreachable and not is_enough:
         silent = ", ".join(heard.unreachable)
@@ -81,16 +71,16 @@ def one_worker(pool: WorkerPool, given: str) -> Worker:
         raise _refusal(error, "worker") from None
 
 
-def one_lost(services: Services, given: str) -> str | None:
+def one_lost(workers: Workers, given: str) -> str | None:
     """The id of the lost worker that ``given`` stands for; None: no lost worker, or a known one as well."""
     try:
-        names = {one.id: one.name for one in services.lost.all()} | _names(services.pool)
+        names = {one.id: one.name for one in workers.lost.all()} | _names(workers.pool)
         found = resolve(given, names, "worker", names)
     except IdUnknown:
         return None
     except IdError as error:
         raise _refusal(error, "worker") from None
-    return None if services.pool.get(found) is not None else found
+    return None if workers.pool.get(found) is not None else found
 
 
 def worker_or_given(pool: WorkerPool, given: str) -> str:

@@ -10,11 +10,13 @@ from pydantic import Field
 from baton_serve.router.admin.fan_out import FromAllRouters, ask_all
 from baton_serve.router.admin.ids import known_or_given
 from baton_serve.router.admin.lease_view import LeaseView, view_leases
-from baton_serve.router.admin.local import LocalKeepers, local_keepers
+from baton_serve.router.admin.local import LocalKeepers
 
 if TYPE_CHECKING:
     from baton_serve.router.admin.lease_view import LeaseListing
-    from baton_serve.router.services import Services
+    from baton_serve.router.admin.local import Here
+    from baton_serve.router.peers.port import PeerRouters
+    from baton_serve.router.pool import WorkerPool
 
 
 class LeaseList(FromAllRouters):
@@ -26,7 +28,7 @@ class LeaseList(FromAllRouters):
     )
 
 
-def lease_routes(services: Services, listing: LeaseListing) -> APIRouter:
+def lease_routes(here: Here, peers: PeerRouters, pool: WorkerPool, listing: LeaseListing) -> APIRouter:
     """The route of the listing."""
     api = APIRouter()
 
@@ -35,12 +37,12 @@ def lease_routes(services: Services, listing: LeaseListing) -> APIRouter:
         engine: Annotated[str | None, Field(description="Only of this engine: its id or the beginning of it.")] = None,
     ) -> LeaseList:
         """Every lease of the known engines, and the request of any router that holds it."""
-        engines = sorted({worker.engine_id for worker in services.pool if worker.engine_id})
+        engines = sorted({worker.engine_id for worker in pool if worker.engine_id})
         if engine:
             engines = [known_or_given(engines, engine, "engine")]
-        heard = await ask_all(services.peers, LocalKeepers, "GET", "/internal/keepers")
+        heard = await ask_all(peers, LocalKeepers, "GET", "/internal/keepers")
         keepers: dict[str, str] = {}
-        for answer in (local_keepers(services), *heard.answers):
+        for answer in (here.keepers(), *heard.answers):
             keepers |= answer.keepers
         listed = await view_leases(keepers, listing, engines)
         return LeaseList(

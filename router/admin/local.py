@@ -10,12 +10,14 @@ from pydantic_core import PydanticCustomError
 
 from baton_serve.core.protocol.errors import CancelledByAdminError
 from baton_serve.router.admin.bodies import StrictBody, Text
+from baton_serve.router.admin.ended_view import EndedView, view_ended
 from baton_serve.router.admin.request_view import RequestView, view_request
 from baton_serve.router.request.states import State
 
 if TYPE_CHECKING:
+    from baton_serve.router.parts import Requests, Workers
+    from baton_serve.router.renewal.port import LeaseRenewer
     from baton_serve.router.request.facts import RequestFacts
-    from baton_serve.router.services import Services
 
 
 class LocalRequests(BaseModel):
@@ -49,6 +51,18 @@ class LocalState(BaseModel):
     tasks: int = Field(description="asyncio tasks of the process.")
 
 
+class LocalIds(BaseModel):
+    """Ids of one router's live requests that have the asked beginning."""
+
+    ids: list[str]
+
+
+class LocalEnded(BaseModel):
+    """Ended requests of one router, newest first."""
+
+    ended: list[EndedView]
+
+
 class AbortFilter(StrictBody):
     """Which requests to abort: those that match every field given. ``{"all": true}`` for all of them."""
 
@@ -66,45 +80,59 @@ class AbortFilter(StrictBody):
         return self
 
 
-def local_requests(services: Services) -> LocalRequests:
-    """The live requests of this router."""
-    return LocalRequests(requests=[_view(services, facts) for facts in _all_facts(services)])
+class Here:
+    """What this router answers for itself, to operators and to other routers."""
 
+    def __init__(self, workers: Workers, requests: Requests, renewer: LeaseRenewer, router_id: str) -> None:
+        self._workers = workers
+        self._active = requests.active
+        self._queues = requests.queues
+        self._ended = requests.ended
+        self._renewer = renewer
+        self.router_id = router_id
 
-def local_keepers(services: Services) -> LocalKeepers:
-    """The leases that requests of this router hold."""
-    return LocalKeepers(keepers=services.active.lease_keepers())
+    def requests(self) -> LocalRequests:
+        """The live requests."""
+        return LocalRequests(requests=[view_request(facts) for facts in self._facts()])
 
+    def ids(self, beginning: str) -> LocalIds:
+        """The ids of the live requests that start with ``beginning``."""
+        return LocalIds(ids=[each for each in self._active.ids() if each.startswith(beginning)])
 
-def local_state(services: Services) -> LocalState:
-    """What this router has in progress."""
-    return LocalState(
-        requests=len(services.active),
-        waiting=len(services.prefill_queue),
-        held=len(services.held_queue),
-        in_flight={worker.worker_id: worker.in_flight for worker in services.pool if worker.in_flight},
-        held_blocks={worker.worker_id: worker.held_blocks for worker in services.pool if worker.held_blocks},
-        renewed=len(services.leases),
-        leased=len(services.lease_limit),
-        tasks=len(asyncio.all_tasks()),
-    )
+    def ended(self) -> LocalEnded:
+        """The requests that ended last."""
+        newest = self._ended.newest(asyncio.get_running_loop().time())
+        return LocalEnded(ended=[view_ended(ago_s, ended) for ago_s, ended in newest])
 
+    def keepers(self) -> LocalKeepers:
+        """The leases that requests hold."""
+        return LocalKeepers(keepers=self._active.lease_keepers())
 
-def abort_local(services: Services, request_id: str) -> bool:
-    """End one request of this router now, in any state. Returns False if the id is not live."""
-    return services.active.stop(request_id, _cancelled())
+    def state(self) -> LocalState:
+        """What is in progress."""
+        pool = self._workers.pool
+        return LocalState(
+            requests=len(self._active),
+            waiting=len(self._queues.prefill),
+            held=len(self._queues.held),
+            in_flight={worker.worker_id: worker.in_flight for worker in pool if worker.in_flight},
+            held_blocks={worker.worker_id: worker.held_blocks for worker in pool if worker.held_blocks},
+            renewed=len(self._renewer),
+            leased=len(self._workers.lease_limit),
+            tasks=len(asyncio.all_tasks()),
+        )
 
+    def abort(self, request_id: str) -> bool:
+        """End one request now, in any state. Returns False if the id is not live."""
+        return self._active.stop(request_id, _cancelled())
 
-def abort_local_matching(services: Services, wanted: AbortFilter) -> LocalAborted:
-    """End every request of this router that matches."""
-    matching = [facts.id for facts in _all_facts(services) if _matches(facts, wanted)]
-    return LocalAborted(aborted=[each for each in matching if services.active.stop(each, _cancelled())])
+    def abort_matching(self, wanted: AbortFilter) -> LocalAborted:
+        """End every request that matches."""
+        matching = [facts.id for facts in self._facts() if _matches(facts, wanted)]
+        return LocalAborted(aborted=[each for each in matching if self.abort(each)])
 
-
-def _view(services: Services, facts: RequestFacts) -> RequestView:
-    return view_request(
-        facts, services.leases.remaining_ms(facts.engine_id, facts.lease_id) if facts.lease_id else None
-    )
+    def _facts(self) -> list[RequestFacts]:
+        return self._active.facts(asyncio.get_running_loop().time())
 
 
 def _cancelled() -> CancelledByAdminError:
@@ -119,7 +147,3 @@ def _matches(facts: RequestFacts, wanted: AbortFilter) -> bool:
         and (wanted.user is None or wanted.user == facts.user)
         and (wanted.older_than_s is None or facts.age_s > wanted.older_than_s)
     )
-
-
-def _all_facts(services: Services) -> list[RequestFacts]:
-    return services.active.facts(asyncio.get_running_loop().time())

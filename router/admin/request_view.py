@@ -38,8 +38,8 @@ class RequestView(BaseModel):
     phases_ms: dict[str, float] = Field(description="Time spent in the states that it has left.")
 
 
-def view_request(facts: RequestFacts, remaining_ms: int | None) -> RequestView:
-    """The view of one request. ``remaining_ms``: time left of its lease; None without one."""
+def view_request(facts: RequestFacts) -> RequestView:
+    """The view of one request."""
     return RequestView(
         id=facts.id,
         client_id=facts.client_id,
@@ -54,7 +54,7 @@ def view_request(facts: RequestFacts, remaining_ms: int | None) -> RequestView:
         prefill_worker=facts.prefill_worker,
         decode_worker=facts.decode_worker,
         lease_id=facts.lease_id or None,
-        lease_remaining_ms=remaining_ms,
+        lease_remaining_ms=facts.lease_remaining_ms,
         num_tokens=facts.num_tokens,
         phases_ms={str(state): round(seconds * 1e3, 2) for state, seconds in facts.spent_s.items()},
     )

@@ -11,17 +11,12 @@ from baton_serve.core.protocol.errors import BadRequestError, NotFoundError, Ups
 from baton_serve.core.protocol.request_ids import owner_of
 from baton_serve.router.admin.fan_out import FromAllRouters, ask_all
 from baton_serve.router.admin.ids import one_request, worker_or_given
-from baton_serve.router.admin.local import (
-    AbortFilter,
-    LocalAborted,
-    LocalRequests,
-    abort_local,
-    abort_local_matching,
-    local_requests,
-)
+from baton_serve.router.admin.local import AbortFilter, LocalAborted, LocalRequests
 
 if TYPE_CHECKING:
-    from baton_serve.router.services import Services
+    from baton_serve.router.admin.local import Here
+    from baton_serve.router.peers.port import PeerRouters
+    from baton_serve.router.pool import WorkerPool
 
 
 class RequestList(LocalRequests, FromAllRouters):
@@ -32,15 +27,15 @@ class Aborted(LocalAborted, FromAllRouters):
     """Ids of the requests that were aborted."""
 
 
-def request_routes(services: Services) -> APIRouter:
+def request_routes(here: Here, peers: PeerRouters, pool: WorkerPool) -> APIRouter:
     """The routes to list requests, abort one, and abort all that match."""
     api = APIRouter()
 
     @api.get("/requests")
     async def requests() -> RequestList:
         """Live requests of all routers."""
-        heard = await ask_all(services.peers, LocalRequests, "GET", "/internal/requests")
-        rows = [row for answer in (local_requests(services), *heard.answers) for row in answer.requests]
+        heard = await ask_all(peers, LocalRequests, "GET", "/internal/requests")
+        rows = [row for answer in (here.requests(), *heard.answers) for row in answer.requests]
         rows.sort(key=lambda row: -row.age_ms)
         return RequestList(requests=rows, unreachable_routers=heard.unreachable)
 
@@ -49,10 +44,10 @@ def request_routes(services: Services) -> APIRouter:
         """End one request now, in whatever state it is and whichever router has it: by its id, the beginning of it, or
         the id of its answer.
         """
-        request_id = await one_request(services, request_id)
+        request_id = await one_request(here, peers, request_id)
         owner = owner_of(request_id)
-        is_own = owner == services.router_id
-        if not (abort_local(services, request_id) if is_own else await _abort_there(services, owner, request_id)):
+        is_own = owner == here.router_id
+        if not (here.abort(request_id) if is_own else await _abort_there(peers, owner, request_id)):
             raise NotFoundError("No live request has that id.", code="request_not_found")
         return LocalAborted(aborted=[request_id])
 
@@ -62,20 +57,18 @@ def request_routes(services: Services) -> APIRouter:
         if wanted == AbortFilter():
             raise BadRequestError('An empty filter must be explicit: {"all": true}.', code="empty_filter")
         if wanted.worker is not None:
-            wanted.worker = worker_or_given(services.pool, wanted.worker)
-        own = abort_local_matching(services, wanted)
-        heard = await ask_all(
-            services.peers, LocalAborted, "POST", "/internal/abort", wanted.model_dump_json().encode()
-        )
+            wanted.worker = worker_or_given(pool, wanted.worker)
+        own = here.abort_matching(wanted)
+        heard = await ask_all(peers, LocalAborted, "POST", "/internal/abort", wanted.model_dump_json().encode())
         aborted = [request_id for answer in (own, *heard.answers) for request_id in answer.aborted]
         return Aborted(aborted=aborted, unreachable_routers=heard.unreachable)
 
     return api
 
 
-async def _abort_there(services: Services, owner: str, request_id: str) -> bool:
+async def _abort_there(peers: PeerRouters, owner: str, request_id: str) -> bool:
     """Have the router that owns the request abort it. Raises UpstreamError if that router gives no clear answer."""
-    answer = await services.peers.ask(owner, "POST", f"/internal/requests/{quote(request_id, safe='')}/abort")
+    answer = await peers.ask(owner, "POST", f"/internal/requests/{quote(request_id, safe='')}/abort")
     if answer is None or answer.status == 404:
         return False
     if not answer.ok:

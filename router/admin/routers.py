@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from baton_serve.router.admin.fan_out import ask_all
 
 if TYPE_CHECKING:
-    from baton_serve.router.services import Services
+    from baton_serve.router.peers.port import PeerRouters
 
 
 class RouterView(BaseModel):
@@ -36,14 +36,13 @@ class Here(BaseModel):
     router_id: str
 
 
-def router_routes(services: Services) -> APIRouter:
+def router_routes(peers: PeerRouters) -> APIRouter:
     """The route of the listing."""
     api = APIRouter()
 
     @api.get("/routers")
     async def routers() -> RouterList:
         """This router and the others on its Redis that are not known to be dead."""
-        peers = services.peers
         own = peers.record
         others = list(peers)
         heard = await ask_all(peers, Here, "GET", "/health")

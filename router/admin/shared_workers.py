@@ -19,9 +19,10 @@ from baton_serve.router.admin.bodies import StrictBody, Text
 from baton_serve.router.admin.fan_out import ask_all
 
 if TYPE_CHECKING:
+    from baton_serve.router.parts import Workers
     from baton_serve.router.peers.links import LinkedPeers
+    from baton_serve.router.peers.port import PeerRouters
     from baton_serve.router.pool import Worker, WorkerPool
-    from baton_serve.router.services import Services
 
 log = logging.getLogger("baton.router")
 
@@ -94,13 +95,13 @@ def is_known(pool: WorkerPool, address: WorkerAddress) -> bool:
     return any(worker.url == address.url for worker in pool) or bool(pool.given_as(address.worker_id))
 
 
-async def tell_others(services: Services, path: str, told: BaseModel) -> list[str]:
+async def tell_others(peers: PeerRouters, path: str, told: BaseModel) -> list[str]:
     """Notify all other routers. Returns the ids of those that were not reached."""
-    heard = await ask_all(services.peers, Noted, "POST", f"/internal/workers/{path}", told.model_dump_json().encode())
+    heard = await ask_all(peers, Noted, "POST", f"/internal/workers/{path}", told.model_dump_json().encode())
     return heard.unreachable
 
 
-async def learn_from_others(services: Services, peers: LinkedPeers) -> None:
+async def learn_from_others(pool: WorkerPool, peers: LinkedPeers) -> None:
     """Take over what the first other router to answer knows; once, after the registry's first list of routers."""
     await peers.met.wait()
     for record in peers:
@@ -108,17 +109,17 @@ async def learn_from_others(services: Services, peers: LinkedPeers) -> None:
         if answer is None or not answer.ok:
             continue
         try:
-            _take_over(services.pool, Shared.model_validate_json(answer.body))
+            _take_over(pool, Shared.model_validate_json(answer.body))
         except ValidationError as error:
             log.warning("router %s told its workers in words we do not know: %s", record.router_id, error)
             continue
         return
 
 
-def shared_worker_routes(services: Services) -> APIRouter:
+def shared_worker_routes(workers: Workers) -> APIRouter:
     """``/workers/...`` under ``/internal``."""
     api = APIRouter(prefix="/workers")
-    pool = services.pool
+    pool = workers.pool
 
     @api.get("/shared")
     async def shared() -> Shared:
@@ -138,7 +139,7 @@ def shared_worker_routes(services: Services) -> APIRouter:
     async def forget(gone: Forgotten) -> Noted:
         """Delete the worker, as another router was asked to."""
         pool.forget_address(gone.id)
-        services.lost.forget(gone.id)
+        workers.lost.forget(gone.id)
         return Noted()
 
     @api.post("/leave-out")

@@ -17,8 +17,9 @@ from baton_serve.router.pool.lost import LostWorker
 
 if TYPE_CHECKING:
     from baton_serve.core.protocol.worker_address import WorkerAddress
+    from baton_serve.router.parts import Workers
+    from baton_serve.router.peers.port import PeerRouters
     from baton_serve.router.pool import Worker, WorkerPool
-    from baton_serve.router.services import Services
 
 #: Ids of static workers are their URLs, so they may contain slashes.
 _ONE = "/workers/{worker_id:path}"
@@ -53,22 +54,22 @@ class DrainAnswer(FromAllRouters):
     )
 
 
-def worker_routes(services: Services) -> APIRouter:
-    """The routes to list, drain, resume, add and delete workers."""
+def worker_routes(workers: Workers, peers: PeerRouters, *, only_tls: bool) -> APIRouter:
+    """The routes to list, drain, resume, add and delete workers. ``only_tls``: a worker has to speak TLS."""
     api = APIRouter()
-    pool = services.pool
+    pool, lost_workers = workers.pool, workers.lost
 
     @api.get("/workers")
-    async def workers() -> WorkerList:
+    async def listed() -> WorkerList:
         """Workers, their load and their health."""
-        return WorkerList(workers=[view_worker(worker) for worker in pool], lost=services.lost.all())
+        return WorkerList(workers=[view_worker(worker) for worker in pool], lost=lost_workers.all())
 
     @api.post(f"{_ONE}/drain")
     async def drain(worker_id: str) -> DrainAnswer:
         """Send the worker nothing new; its requests finish. Takes effect here at once, even if the answer is 502."""
         worker = one_worker(pool, worker_id)
         pool.leave_out(worker)
-        told = await tell_worker(services, worker, "drain")
+        told = await tell_worker(workers.calls, worker, "drain")
         if told:
             pool.drain_told(worker)
         return DrainAnswer(
@@ -79,7 +80,7 @@ def worker_routes(services: Services) -> APIRouter:
     async def resume(worker_id: str) -> DrainAnswer:
         """Send the worker work again. One that cannot be asked (502) or is stopping (409) stays as it is."""
         worker = one_worker(pool, worker_id)
-        told = await tell_worker(services, worker, "resume")
+        told = await tell_worker(workers.calls, worker, "resume")
         pool.take_back(worker)
         return DrainAnswer(
             id=worker.worker_id, draining=False, told=told, unreachable_routers=await others(worker, told)
@@ -88,7 +89,7 @@ def worker_routes(services: Services) -> APIRouter:
     @api.post("/workers", status_code=201)
     async def add(new: NewWorker) -> ChangedWorker:
         """Add a worker by URL to all routers. They ask for its models; until it answers, it is tried for any model."""
-        if services.settings.speaks_internal_tls and not new.address.speaks_tls:
+        if only_tls and not new.address.speaks_tls:
             raise BadRequestError(
                 "TLS is set up between routers and workers: the URL has to begin with https:// or vllm+https://.",
                 code="invalid_value",
@@ -101,28 +102,26 @@ def worker_routes(services: Services) -> APIRouter:
                 param="url",
             )
         view = view_worker(add_worker(pool, new))
-        return ChangedWorker(**view.model_dump(), unreachable_routers=await tell_others(services, "add", new))
+        return ChangedWorker(**view.model_dump(), unreachable_routers=await tell_others(peers, "add", new))
 
     @api.delete(_ONE)
     async def delete(worker_id: str) -> ChangedWorker | ForgottenWorker:
         """Forget a worker that was added by URL, or all that a host name stands for. All routers send it nothing new;
         its running requests finish. A lost worker is no longer listed.
         """
-        lost = None if pool.given_as(worker_id) else one_lost(services, worker_id)
+        lost = None if pool.given_as(worker_id) else one_lost(workers, worker_id)
         if lost is not None:
-            services.lost.forget(lost)
-            return ForgottenWorker(
-                id=lost, unreachable_routers=await tell_others(services, "forget", Forgotten(id=lost))
-            )
+            lost_workers.forget(lost)
+            return ForgottenWorker(id=lost, unreachable_routers=await tell_others(peers, "forget", Forgotten(id=lost)))
         worker, given = _to_delete(pool, worker_id)
         pool.forget_address(given.worker_id)
-        unreachable = await tell_others(services, "forget", Forgotten(id=given.worker_id))
+        unreachable = await tell_others(peers, "forget", Forgotten(id=given.worker_id))
         return ChangedWorker(**view_worker(worker).model_dump(), unreachable_routers=unreachable)
 
     async def others(worker: Worker, told: bool) -> list[str]:
         """Notify the other routers, unless the worker itself announces it. Returns the ids of those not reached."""
         wanted = LeftOut(id=worker.worker_id, left_out=worker.left_out)
-        return [] if told else await tell_others(services, "leave-out", wanted)
+        return [] if told else await tell_others(peers, "leave-out", wanted)
 
     return api
 

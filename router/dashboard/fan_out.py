@@ -14,8 +14,7 @@ from baton_serve.router.dashboard.share import RouterShare
 
 if TYPE_CHECKING:
     from baton_serve.router.dashboard.recorder import HistoryRecorder
-    from baton_serve.router.peers.port import PeerAnswer
-    from baton_serve.router.services import Services
+    from baton_serve.router.peers.port import PeerAnswer, PeerRouters
 
 #: Path on the internal port at which a router answers with its share.
 PATH = "/internal/live"
@@ -29,8 +28,8 @@ _decoder = msgspec.json.Decoder(RouterShare)
 class FanOut:
     """The newest answer of each other router. One round of calls at a time; it lasts as long as the slowest router."""
 
-    def __init__(self, services: Services, recorder: HistoryRecorder) -> None:
-        self._services = services
+    def __init__(self, peers: PeerRouters, recorder: HistoryRecorder) -> None:
+        self._peers = peers
         self._recorder = recorder
         self.history = MergedHistory()
         self._shares: dict[str, RouterShare] = {}
@@ -43,7 +42,7 @@ class FanOut:
 
         The answers are shown when they have come; no snapshot waits for them.
         """
-        known = {record.router_id for record in self._services.peers}
+        known = {record.router_id for record in self._peers}
         if (known or self._shares) and (self._round is None or self._round.done()):
             now_s = self._recorder.now_s
             is_fresh = now_s - self._asked_s < FRESH_S and known <= self._shares.keys()
@@ -51,7 +50,7 @@ class FanOut:
             self._round = asyncio.get_running_loop().create_task(self._ask(NUM_NEW_STEPS if is_fresh else NUM_STEPS))
 
     async def _ask(self, num_steps: int) -> None:
-        answers = await self._services.peers.gather("GET", f"{PATH}?num_steps={num_steps}")
+        answers = await self._peers.gather("GET", f"{PATH}?num_steps={num_steps}")
         shares, errors = dict[str, RouterShare](), dict[str, str]()
         for answer in answers:
             share = _read(answer)
@@ -74,8 +73,8 @@ class FanOut:
 
     def routers(self, num_own: int) -> list[LiveRouter]:
         """This router, with ``num_own`` live requests, and the others, whether they answer or not."""
-        rows = [LiveRouter(self._services.router_id, None, is_this=True, error=None, num_requests=num_own)]
-        for record in self._services.peers:
+        rows = [LiveRouter(self._peers.router_id, None, is_this=True, error=None, num_requests=num_own)]
+        for record in self._peers:
             share, error = self._shares.get(record.router_id), self._errors.get(record.router_id)
             num_requests = None if share is None else sum(share.counts.values())
             rows.append(LiveRouter(record.router_id, record.url, False, error, num_requests))

@@ -17,7 +17,6 @@ from starlette.responses import Response
 
 from baton_serve.core.net.served.connection import DROP
 from baton_serve.router.dashboard.fan_out import FanOut
-from baton_serve.router.dashboard.share import local_share
 from baton_serve.router.dashboard.snapshot import columns, merge
 
 if TYPE_CHECKING:
@@ -27,7 +26,8 @@ if TYPE_CHECKING:
 
     from baton_serve.router.dashboard.recorder import HistoryRecorder
     from baton_serve.router.dashboard.schema import Snapshot
-    from baton_serve.router.services import Services
+    from baton_serve.router.dashboard.share import RouterShare
+    from baton_serve.router.peers.port import PeerRouters
 
 #: Seconds between two samples of the state, and so the least time between two events.
 PERIOD_S = 0.5
@@ -47,10 +47,14 @@ class LiveSnapshots:
     Snapshots are made, and the other routers asked, only while a page is watching.
     """
 
-    def __init__(self, services: Services, recorder: HistoryRecorder) -> None:
-        self._services = services
+    def __init__(
+        self, own: Callable[[], RouterShare], peers: PeerRouters, recorder: HistoryRecorder, lease_duration_ms: int
+    ) -> None:
+        """``own``: this router's share."""
+        self._own = own
         self._recorder = recorder
-        self._others = FanOut(services, recorder)
+        self._lease_duration_ms = lease_duration_ms
+        self._others = FanOut(peers, recorder)
         self._made_s = -PERIOD_S
         self._body = b""
         #: The newest snapshot as an event, and its number, which grows when a snapshot differs from the previous one.
@@ -67,10 +71,10 @@ class LiveSnapshots:
 
     def take(self, time_s: float) -> Snapshot:
         """A snapshot of this moment, with the shares that the other routers last sent. ``time_s``: Unix seconds."""
-        own = local_share(self._services, self._recorder)
+        own = self._own()
         return merge(
             time_s,
-            self._services.settings.lease_duration_ms,
+            self._lease_duration_ms,
             self._others.routers(sum(own.counts.values())),
             [own, *self._others.shares()],
             columns(self._others.history.together(self._recorder.history)),

@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from baton_serve.router.dashboard.history import Bounds
     from baton_serve.router.metrics.buckets import Buckets
     from baton_serve.router.metrics.metrics import Metrics
-    from baton_serve.router.services import Services
+    from baton_serve.router.parts import Requests
 
 #: Names of histograms in ``Totals.times``, in addition to those of the phases, which are named after the states.
 TTFT, ITL = "ttft", "itl"
 
 
-def read_totals(services: Services) -> Totals:
+def read_totals(requests: Requests) -> Totals:
     """The counters of ``/metrics`` as they are now."""
-    metrics = services.metrics
+    metrics = requests.metrics
     outcomes = metrics.outcomes
     times = {name: HistogramCounts(tuple(b.counts), b.total) for name, b in _histograms(metrics).items()}
     return Totals(
@@ -31,7 +31,7 @@ def read_totals(services: Services) -> Totals:
         failed=sum(count for (outcome, _), count in outcomes.items() if outcome == State.FAILED),
         chunks=times[ITL].total,
         times=times,
-        live={str(state): count for state, count in services.active.count().items()},
+        live={str(state): count for state, count in requests.active.count().items()},
         refused=metrics.refused.total(),
         failed_by_status=_by_status(metrics.failed),
         refused_by_status=_by_status(metrics.refused),
@@ -42,9 +42,9 @@ def _by_status(counts: Counter[int]) -> dict[str, int]:
     return {str(status): count for status, count in counts.items()}
 
 
-def bounds_of(services: Services) -> Bounds:
+def bounds_of(metrics: Metrics) -> Bounds:
     """The bounds of the histograms in ``read_totals``."""
-    return {name: buckets.bounds for name, buckets in _histograms(services.metrics).items()}
+    return {name: buckets.bounds for name, buckets in _histograms(metrics).items()}
 
 
 def _histograms(metrics: Metrics) -> dict[str, Buckets]:
@@ -58,10 +58,10 @@ log = logging.getLogger("baton.router")
 class HistoryRecorder:
     """Closes the steps of ``history`` as they end, for as long as the loop runs. Needs a running loop."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(self, requests: Requests) -> None:
+        self._requests = requests
         self._loop = asyncio.get_running_loop()
-        self.history = History(self._loop.time(), read_totals(services), bounds_of(services))
+        self.history = History(self._loop.time(), read_totals(requests), bounds_of(requests.metrics))
         self._wake()
 
     @property
@@ -72,7 +72,7 @@ class HistoryRecorder:
     def _wake(self) -> None:
         now_s = self._loop.time()
         try:
-            self.history.sample(now_s, read_totals(self._services))
+            self.history.sample(now_s, read_totals(self._requests))
         except Exception:
             log.exception("a step of the dashboard's history is missing")
             self._loop.call_at(now_s + STEP_S, self._wake)  # the history still waits for the same step

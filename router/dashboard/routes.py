@@ -8,7 +8,7 @@ import msgspec
 from fastapi import APIRouter, Depends, Query, Request, Response
 
 from baton_serve.router.dashboard.history import NUM_STEPS
-from baton_serve.router.dashboard.live import LiveSnapshots, LiveStream
+from baton_serve.router.dashboard.live import LiveStream
 from baton_serve.router.dashboard.share import local_share
 from baton_serve.router.pages.files import add_file, packaged
 from baton_serve.router.pages.policy import headers
@@ -16,9 +16,10 @@ from baton_serve.router.pages.policy import headers
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from baton_serve.router.dashboard.live import LiveSnapshots
     from baton_serve.router.dashboard.recorder import HistoryRecorder
     from baton_serve.router.edge.auth import AdminKeys
-    from baton_serve.router.services import Services
+    from baton_serve.router.parts import Requests, Workers
 
 _SCRIPTS = (
     "ask.js",
@@ -48,12 +49,9 @@ FILES = {
 HEADERS = headers(script="'self'", style="'self'", connect="'self'")
 
 
-def dashboard_router(
-    services: Services, recorder: HistoryRecorder, keys: AdminKeys, closing: Callable[[], bool]
-) -> APIRouter:
+def dashboard_router(snapshots: LiveSnapshots, keys: AdminKeys, closing: Callable[[], bool]) -> APIRouter:
     """``/admin/live`` and ``/dashboard``. ``closing`` returns True when the router stops, so streams have to end."""
     api = APIRouter()
-    snapshots = LiveSnapshots(services, recorder)
 
     @api.get(
         "/admin/live", tags=["admin"], dependencies=[Depends(keys.guard)], status_code=200, response_class=LiveStream
@@ -68,14 +66,15 @@ def dashboard_router(
     return api
 
 
-def live_share_routes(services: Services, recorder: HistoryRecorder) -> APIRouter:
+def live_share_routes(workers: Workers, requests: Requests, recorder: HistoryRecorder, router_id: str) -> APIRouter:
     """``/live`` under ``/internal``, for the internal port: this router's share of another router's dashboard."""
     api = APIRouter()
 
     @api.get("/live")
     async def live(num_steps: Annotated[int, Query(ge=0, le=NUM_STEPS)] = 0) -> Response:
         """The present state of this router, and its newest steps."""
-        return Response(msgspec.json.encode(local_share(services, recorder, num_steps)), media_type="application/json")
+        share = local_share(workers, requests, recorder, router_id, num_steps)
+        return Response(msgspec.json.encode(share), media_type="application/json")
 
     return api
 

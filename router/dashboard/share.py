@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from baton_serve.router.dashboard.recorder import HistoryRecorder
+    from baton_serve.router.parts import Requests, Workers
     from baton_serve.router.pool import Worker
     from baton_serve.router.request.facts import RequestFacts
-    from baton_serve.router.services import Services
 
 T = TypeVar("T")
 
@@ -48,25 +48,28 @@ class RouterShare(msgspec.Struct, frozen=True):
     lost: list[LostWorker] = []
 
 
-def local_share(services: Services, recorder: HistoryRecorder, num_steps: int = 0) -> RouterShare:
+def local_share(
+    workers: Workers, requests: Requests, recorder: HistoryRecorder, router_id: str, num_steps: int = 0
+) -> RouterShare:
     """This router's state, with its newest ``num_steps`` steps. All ages are of one moment, so they can be compared."""
     now_s = asyncio.get_running_loop().time()
-    shown, num_hidden = oldest_and_newest(services.active.ids())
+    active, queues = requests.active, requests.queues
+    shown, num_hidden = oldest_and_newest(active.ids())
     history = recorder.history
     return RouterShare(
-        counts={str(state): count for state, count in services.active.count().items()},
+        counts={str(state): count for state, count in active.count().items()},
         queues=Queues(
-            prefill=Queue(len(services.prefill_queue), _longest_ms(services, State.QUEUED, now_s)),
-            held=Queue(len(services.held_queue), _longest_ms(services, State.HELD, now_s)),
+            prefill=Queue(len(queues.prefill), _longest_ms(requests, State.QUEUED, now_s)),
+            held=Queue(len(queues.held), _longest_ms(requests, State.HELD, now_s)),
         ),
-        workers=[_worker(worker) for worker in services.pool],
-        requests=[_request(services, facts) for facts in services.active.facts(now_s, shown)],
+        workers=[_worker(worker) for worker in workers.pool],
+        requests=[_request(router_id, facts) for facts in active.facts(now_s, shown)],
         num_hidden=num_hidden,
         position=position(history.num_steps, history.age_s(recorder.now_s)),
         bounds_s=dict(history.bounds),
         steps=[summed.step for summed in history][-num_steps:] if num_steps else [],
-        ended=services.ended.newest(recorder.now_s, MAX_ENDED),
-        lost=services.lost.all(),
+        ended=requests.ended.newest(recorder.now_s, MAX_ENDED),
+        lost=workers.lost.all(),
     )
 
 
@@ -77,8 +80,8 @@ def oldest_and_newest(requests: Sequence[T]) -> tuple[Sequence[T], int]:
     return [*requests[: MAX_LISTED // 2], *requests[-MAX_LISTED // 2 :]], len(requests) - MAX_LISTED
 
 
-def _longest_ms(services: Services, state: State, now_s: float) -> float | None:
-    longest_s = services.active.longest_s(state, now_s)
+def _longest_ms(requests: Requests, state: State, now_s: float) -> float | None:
+    longest_s = requests.active.longest_s(state, now_s)
     return None if longest_s is None else round(longest_s * 1e3, 1)
 
 
@@ -112,7 +115,7 @@ def _worker(worker: Worker) -> LiveWorker:
     )
 
 
-def _request(services: Services, facts: RequestFacts) -> LiveRequest:
+def _request(router_id: str, facts: RequestFacts) -> LiveRequest:
     return LiveRequest(
         id=facts.id,
         state=str(facts.state),
@@ -124,9 +127,9 @@ def _request(services: Services, facts: RequestFacts) -> LiveRequest:
         phases_ms={str(state): round(seconds * 1e3, 1) for state, seconds in facts.spent_s.items()},
         prefill_worker=facts.prefill_worker,
         decode_worker=facts.decode_worker,
-        lease_remaining_ms=_remaining_ms(services, facts),
+        lease_remaining_ms=facts.lease_remaining_ms,
         num_tokens=facts.num_tokens,
-        router=services.router_id,
+        router=router_id,
         endpoint=facts.endpoint,
         priority=facts.priority,
         lease_id=facts.lease_id or None,
@@ -137,9 +140,3 @@ def _request(services: Services, facts: RequestFacts) -> LiveRequest:
         client_id=facts.client_id,
         last_error=facts.last_error.message[:MAX_ERROR_CHARS] if facts.last_error else None,
     )
-
-
-def _remaining_ms(services: Services, facts: RequestFacts) -> int | None:
-    request = services.active.get(facts.id)
-    lease = next((one.lease for one in request.exchanges if one.lease is not None), None) if request else None
-    return None if lease is None else lease.remaining_ms()

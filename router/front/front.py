@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from baton_serve.router.edge.auth import AdminKeys, BearerKeys
-    from baton_serve.router.services import Services
+    from baton_serve.router.parts import Intake, Requests
+    from baton_serve.router.pool import WorkerPool
+    from baton_serve.router.settings import RouterSettings
     from baton_serve.router.tracing.provider import Tracing
 
 log = logging.getLogger("baton.router")
@@ -31,14 +33,26 @@ _ENDLESS = frozenset({"/admin/live"})
 class Front:
     """The public port: ``calls`` answers requests for workers, and the rest is ASGI, passed on to ``app``."""
 
-    def __init__(self, services: Services, keys: BearerKeys, admin_keys: AdminKeys, app: ASGIApp) -> None:
-        self._services = services
+    def __init__(
+        self,
+        settings: RouterSettings,
+        intake: Intake,
+        requests: Requests,
+        pool: WorkerPool,
+        router_id: str,
+        keys: BearerKeys,
+        admin_keys: AdminKeys,
+        app: ASGIApp,
+    ) -> None:
+        self._body_timeout_s = settings.body_timeout_s
+        self._refused = requests.metrics.refused
+        self._router_id = router_id
         self._keys = keys
         self._admin_keys = admin_keys
         self._app = app
-        self._doors = Doors(services.settings)
-        self._bodies = BodyReader(services.settings.max_body_bytes, services.body_budget)
-        self.calls = HotCalls(services, keys, self._doors, self._bodies)
+        self._doors = Doors(settings)
+        self._bodies = BodyReader(settings.max_body_bytes, intake.body_budget)
+        self.calls = HotCalls(settings, intake, requests, pool, router_id, keys, self._doors, self._bodies)
 
     @property
     def closing(self) -> bool:
@@ -85,17 +99,16 @@ class Front:
             await self._refuse(send, error)
             return
         with Body(self._bodies) as body:
-            timeout_s = self._services.settings.body_timeout_s
-            receive = body.when_asked(scope["method"], headers, receive, timeout_s, SMALL.check_bytes)
+            receive = body.when_asked(scope["method"], headers, receive, self._body_timeout_s, SMALL.check_bytes)
             try:
                 await self._app(scope, receive, send)
             except Exception:
                 log.exception("%s %s met a bug", scope["method"], excerpt(scope["path"]))
             if body.error is not None:
-                self._services.metrics.refused[body.error.status] += 1
+                self._refused[body.error.status] += 1
 
     async def _refuse(self, send: Send, error: ApiError) -> None:
-        self._services.metrics.refused[error.status] += 1
-        request_id = new_request_id(self._services.router_id)
+        self._refused[error.status] += 1
+        request_id = new_request_id(self._router_id)
         headers = ((b"x-request-id", request_id.encode()), *retry_after(error))
         await send_whole(send, error.status, error.to_json(request_id), headers=headers)

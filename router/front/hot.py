@@ -35,11 +35,8 @@ from baton_serve.router.request.bodies import ClientBody
 from baton_serve.router.request.choices.whole import WholeRequest
 from baton_serve.router.request.snapshot import facts
 from baton_serve.router.request.validated import PATHS, may_have_form, set_priority, validated
-from baton_serve.router.steps.admission import check_choices, check_queue, check_requests, make_room, num_at_once
-from baton_serve.router.steps.choices import new_whole, run_choices
-from baton_serve.router.steps.exit import settle
+from baton_serve.router.steps.admission import num_at_once
 from baton_serve.router.steps.failures import ClientGone
-from baton_serve.router.steps.run import new_request, run
 from baton_serve.router.tracing.setup import set_up
 
 if TYPE_CHECKING:
@@ -47,10 +44,12 @@ if TYPE_CHECKING:
     from baton_serve.core.net.served.call import HttpCall
     from baton_serve.router.edge.auth import BearerKeys
     from baton_serve.router.edge.doors import Doors
+    from baton_serve.router.parts import Intake, Requests
+    from baton_serve.router.pool import WorkerPool
     from baton_serve.router.request.client_request import ClientRequest
     from baton_serve.router.request.exchange import Exchange
     from baton_serve.router.request.reply import ClientReply
-    from baton_serve.router.services import Services
+    from baton_serve.router.settings import RouterSettings
     from baton_serve.router.tracing.provider import Tracing
 
 log = logging.getLogger("baton.router")
@@ -93,13 +92,26 @@ class _Passed:
 class HotCalls:
     """Implements ``Calls`` of the port."""
 
-    def __init__(self, services: Services, keys: BearerKeys, doors: Doors, bodies: BodyReader) -> None:
+    def __init__(
+        self,
+        settings: RouterSettings,
+        intake: Intake,
+        requests: Requests,
+        pool: WorkerPool,
+        router_id: str,
+        keys: BearerKeys,
+        doors: Doors,
+        bodies: BodyReader,
+    ) -> None:
         """``bodies`` reads those of other requests: both kinds count for the bounds."""
-        settings = services.settings
         self.urls = frozenset(path.encode() for path in PATHS)
         self.closing = False
         self.tracing: Tracing | None = set_up(os.environ)
-        self._services = services
+        self._intake = intake
+        self._active = requests.active
+        self._refused = requests.metrics.refused
+        self._pool = pool
+        self._router_id = router_id
         self._keys = keys
         self._doors = doors
         self._bodies = bodies
@@ -135,7 +147,7 @@ class HotCalls:
 
     def begin(self, call: HttpCall) -> None:
         """Check everything that the head says."""
-        arrival = self._arrivals[call] = _Arrival(new_request_id(self._services.router_id), self._loop.time())
+        arrival = self._arrivals[call] = _Arrival(new_request_id(self._router_id), self._loop.time())
         try:
             passed = self._check(call)
             arrival.priority = passed.priority
@@ -200,7 +212,7 @@ class HotCalls:
         self._keys.check(key_in(path, headers))
         check_content_type(path, headers)
         seconds = timeout_s(headers, self._timeout_s)
-        priority = priority_in(headers, self._services.priorities, self._client_priority)
+        priority = priority_in(headers, self._intake.priorities, self._client_priority)
         passed = _Passed(call.more_headers, seconds, priority)
         if kept is not None:
             kept.found = passed
@@ -217,7 +229,6 @@ class HotCalls:
 
     def _begin(self, call: HttpCall, arrival: _Arrival) -> None:
         """Raises ApiError."""
-        services = self._services
         if call in self._waiting:  # time has passed since it was admitted
             self._waiting.discard(call)
             self._admit(arrival.priority)
@@ -225,9 +236,9 @@ class HotCalls:
         body = parse_body(raw, self._limits)
         translation = None
         if call.path in DIALECTS:
-            translation = translated(services.pool, call.path, raw, body, arrival.request_id, self._limits)
+            translation = translated(self._pool, call.path, raw, body, arrival.request_id, self._limits)
         if translation is None:
-            asked = validated(services.pool, call.path, raw, body)
+            asked = validated(self._pool, call.path, raw, body)
             if not asked.passed_on:
                 self._limits.check_stop(body)
         else:
@@ -235,19 +246,20 @@ class HotCalls:
         set_priority(asked, arrival.priority, self._client_priority, body)
         if may_have_form(asked, body):
             asked.client = client_key(self._clients_key, self._who(call))
-        services.pool.route(asked.model)
+        route = self._pool.route(asked.model)
+        admission = self._intake.admission
         if asked.choices is not None:
-            check_choices(services, asked.choices)
-        make_room(services, asked.model, asked.priority, len(raw), num_at_once(services, asked))
+            admission.check_choices(asked.choices)
+        admission.make_room(route, asked.priority, len(raw), num_at_once(asked, route))
         reply = reply_to(call, arrival.request_id, translation)
         reply.names_events = not asked.ends_with_done
-        exchange = self._new(arrival.request_id, asked, ClientBody(body), reply, len(raw))
+        exchange = self._intake.records.new(arrival.request_id, asked, route, ClientBody(body), reply, len(raw))
         if self.tracing is not None:
             now_s = self._loop.time()
             trace = self.tracing.begin(facts(exchange, now_s), call.headers, arrival.came_s, self._scheme)
             exchange.trace_with(trace)
         arrival.exchange = exchange
-        services.active.add(exchange)
+        self._active.add(exchange)
         if self._turns.left:
             self._start(call, exchange, reply)
         else:
@@ -262,13 +274,6 @@ class HotCalls:
         while self._starting and self._turns.left:
             self._start(*self._starting.popleft())
 
-    def _new(
-        self, request_id: str, asked: ClientRequest, body: ClientBody, reply: ClientReply, num_bytes: int
-    ) -> Exchange | WholeRequest:
-        if asked.choices is None:
-            return new_request(self._services, request_id, asked, body, reply, num_bytes)
-        return new_whole(self._services, request_id, asked, asked.choices, body, reply, num_bytes)
-
     async def _run(self, call: HttpCall, reply: ClientReply) -> None:
         """Run the request, and tell the client if it failed, once nothing of it is left but the error."""
         request = self._arrivals[call].exchange
@@ -278,9 +283,9 @@ class HotCalls:
         try:
             if error is None:
                 if isinstance(request, WholeRequest):
-                    await run_choices(self._services, request)
+                    await self._intake.choices.run(request)
                 else:
-                    await run(self._services, request)
+                    await self._intake.runner.run(request)
         except asyncio.CancelledError as cancelled:
             forget_frames(cancelled)
             if request.stop_error is None or task is None:  # the server stops
@@ -293,7 +298,7 @@ class HotCalls:
         finally:
             request.task = None  # which keeps the exception that ends it, and so the request
             try:
-                settle(self._services, request, error)
+                self._intake.exit.settle(request, error)
             finally:
                 request = None  # before its bytes count no more
                 self._forget(call)
@@ -303,7 +308,7 @@ class HotCalls:
 
     def _refuse(self, call: HttpCall, error: ApiError) -> None:
         """Answer a request that never began. If its body was not read to the end, the connection is closed."""
-        self._services.metrics.refused[error.status] += 1
+        self._refused[error.status] += 1
         request_id = self._arrivals[call].request_id
         self._forget(call)
         refuse(call, request_id, error)
@@ -321,8 +326,8 @@ class HotCalls:
     def _admit(self, priority: int | None) -> None:
         if self.closing:
             raise UnavailableError("The router is shutting down.", code="shutting_down", retry_after_s=1)
-        check_queue(self._services, priority)
-        check_requests(self._services, self.num_arriving)
+        self._intake.admission.check_queue(priority)
+        self._intake.admission.check_requests(self.num_arriving)
 
     def _late_body(self, call: HttpCall) -> None:
         self._refuse(call, too_late())

@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 from fastapi import FastAPI
 from pydantic import BaseModel
 
+from baton_serve.router.admin import Here
+from baton_serve.router.dashboard.routes import live_share_routes
 from baton_serve.router.edge.error_pages import use_our_errors
+from baton_serve.router.internal.admin import internal_routes
+from baton_serve.router.internal.group_metrics import all_numbers, metrics_state_routes
 
 if TYPE_CHECKING:
-    from fastapi import APIRouter
-
-    from baton_serve.router.services import Services
+    from baton_serve.router.dashboard.recorder import HistoryRecorder
+    from baton_serve.router.parts import Leases, Requests, Routers, Workers
 
 
 class InternalHealth(BaseModel):
@@ -22,8 +25,11 @@ class InternalHealth(BaseModel):
     router_id: str
 
 
-def internal_app(services: Services, *more: APIRouter) -> FastAPI:
-    """The application behind the internal port; ``more``: routes of other parts, added under ``/internal``."""
+def internal_app(
+    workers: Workers, requests: Requests, leases: Leases, routers: Routers, recorder: HistoryRecorder
+) -> FastAPI:
+    """The application behind the internal port. What is asked there is about this router alone."""
+    router_id = routers.peers.router_id
     app = FastAPI(
         title="Baton router, internal", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False
     )
@@ -33,8 +39,12 @@ def internal_app(services: Services, *more: APIRouter) -> FastAPI:
     @app.get("/health")
     async def health() -> InternalHealth:
         """Needs no token, so that orchestrators can probe it."""
-        return InternalHealth(router_id=services.router_id)
+        return InternalHealth(router_id=router_id)
 
-    for routes in more:
+    for routes in (
+        internal_routes(Here(workers, requests, leases.renewer, router_id), workers),
+        metrics_state_routes(all_numbers(workers, requests, leases, routers.cleanup)),
+        live_share_routes(workers, requests, recorder, router_id),
+    ):
         app.include_router(routes, prefix="/internal")
     return app

@@ -19,8 +19,11 @@ from baton_serve.router.request.states import State
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from baton_serve.router.parts import Leases, Requests, Workers
+    from baton_serve.router.peers.cleanup import Cleanup
+    from baton_serve.router.peers.port import PeerRouters
+    from baton_serve.router.pool import WorkerPool
     from baton_serve.router.pool.breaker import BreakerState
-    from baton_serve.router.services import Services
 
 #: Each process's own view of the workers: a sum would mean nothing, so the highest value is taken.
 _OPINIONS = frozenset({"baton_router_worker_up", "baton_router_worker_breaker", "baton_router_workers_lost"})
@@ -59,19 +62,23 @@ class Families:
         return self.metrics
 
 
-def local_families(services: Services) -> list[FamilyState]:
-    """All metrics of this process."""
-    collector = RouterCollector(
-        services.metrics,
-        services.active.count,
-        services.leases.counters,
-        services.vllm_leases.counters,
-        lambda: services.prefill_aborts.outcomes,
-        services.cleanup,
-        lambda: _workers(services),
-        lambda: _live(services),
-        services.lost.all,
+def all_numbers(workers: Workers, requests: Requests, leases: Leases, cleanup: Cleanup) -> RouterCollector:
+    """All metrics of this process, read when they are collected."""
+    return RouterCollector(
+        requests.metrics,
+        requests.active.count,
+        leases.renewer.counters,
+        leases.vllm.counters,
+        lambda: leases.prefill_aborts.outcomes,
+        cleanup,
+        lambda: _workers(workers.pool),
+        lambda: _live(requests, workers.pool),
+        workers.lost.all,
     )
+
+
+def local_families(collector: RouterCollector) -> list[FamilyState]:
+    """All metrics of this process."""
     return [
         FamilyState(
             metric.name,
@@ -83,15 +90,14 @@ def local_families(services: Services) -> list[FamilyState]:
     ]
 
 
-async def group_families(services: Services) -> Families:
+async def group_families(collector: RouterCollector, peers: PeerRouters) -> Families:
     """The sum over the processes of this router's group.
 
     Raises UnavailableError if one of them does not answer: a sum without it would look as if counters had been reset.
     """
-    peers = services.peers
     group = peers.record.group
     ids = [record.router_id for record in peers if group and record.group == group]
-    parts = [local_families(services)]
+    parts = [local_families(collector)]
     for answer in await asyncio.gather(*(peers.ask(one, "GET", "/internal/metrics-state") for one in ids)):
         if answer is None:
             continue  # the process has just died
@@ -133,29 +139,29 @@ def _metric(family: FamilyState, values: dict[tuple[str, tuple[tuple[str, str], 
     return metric
 
 
-def metrics_state_routes(services: Services) -> APIRouter:
+def metrics_state_routes(collector: RouterCollector) -> APIRouter:
     """``/metrics-state`` under ``/internal``: this process's part of the sum."""
     api = APIRouter()
 
     @api.get("/metrics-state")
     async def metrics_state() -> Response:
         """All metrics of this process."""
-        return Response(msgspec.json.encode(local_families(services)), media_type="application/json")
+        return Response(msgspec.json.encode(local_families(collector)), media_type="application/json")
 
     return api
 
 
-def _live(services: Services) -> dict[str, LiveRequests]:
+def _live(requests: Requests, pool: WorkerPool) -> dict[str, LiveRequests]:
     """The live requests of each model, also of those that have none. Each choice counts, as with vLLM."""
-    live = [one for one in services.active.exchanges() if not one.progress.over]
-    label = services.metrics.models.of
-    models = set(map(label, services.pool.models()))
+    live = [one for one in requests.active.exchanges() if not one.progress.over]
+    label = requests.metrics.models.of
+    models = set(map(label, pool.models()))
     waiting = Counter(label(one.asked.model) for one in live if one.progress.state in _WAITING)
     all_of = Counter(label(one.asked.model) for one in live)
     models |= all_of.keys()
     return {model: LiveRequests(all_of[model] - waiting[model], waiting[model]) for model in sorted(models)}
 
 
-def _workers(services: Services) -> Iterable[tuple[str, str, int, bool, BreakerState]]:
-    for worker in services.pool:
+def _workers(pool: WorkerPool) -> Iterable[tuple[str, str, int, bool, BreakerState]]:
+    for worker in pool:
         yield worker.worker_id, str(worker.role), worker.in_flight, worker.healthy, worker.breaker.state

@@ -249,12 +249,9 @@ class WorkerPool:
         """The workers that may serve the model. Raises NotFoundError and UnavailableError."""
         return self._routes.of(model)
 
-    def candidates(self, model: str, weights: str | None = None) -> Route | None:
-        """As ``route``, for an admitted request. None: no worker may serve it now, but others may register.
-
-        ``weights``: ``Worker.weights_of`` of those that computed the client's tokens; None while it has none.
-        """
-        return self._routes.candidates(model, weights)
+    def candidates(self, model: str) -> Route | None:
+        """As ``route``, for an admitted request. None: no worker may serve it now, but others may register."""
+        return self._routes.candidates(model)
 
     def enter(self, worker: Worker, num_blocks: int = 0) -> Reservation:
         """Reserve a place on the worker for a request that will take ``num_blocks`` blocks."""

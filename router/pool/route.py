@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MAX_ROUTES: Final = 256
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Route:
     """The workers that may serve a model. ``single``: each worker in ``decode`` does both legs; ``prefill`` is empty.
 
@@ -35,13 +35,15 @@ class Route:
     model: str = ""
     #: The kind that all of its workers are; None: they are of several. A worker's kind never changes.
     kind: WorkerKind | None = field(init=False, compare=False)
+    #: Whether another route takes its place.
+    is_over: bool = field(default=False, init=False, compare=False)
     #: By what sources are read alike; equal ones are one object.
     _by_source: dict[Hashable, Candidates] = field(default_factory=dict, init=False, compare=False, repr=False)
     _by_weights: dict[str, Route | None] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         kinds = {worker.kind for worker in chain(self.prefill, self.decode)}
-        object.__setattr__(self, "kind", kinds.pop() if len(kinds) == 1 else None)
+        self.kind = kinds.pop() if len(kinds) == 1 else None
 
     @property
     def judges_bodies(self) -> bool:
@@ -84,6 +86,7 @@ class Route:
 
     def end(self) -> None:
         """Note that another route takes its place."""
+        self.is_over = True
         for candidates in (self.prefill, self.decode, *self._by_source.values()):
             candidates.end()
         for route in self._by_weights.values():
@@ -116,13 +119,12 @@ class Routes:
             self._routes[model] = route
         return route
 
-    def candidates(self, model: str, weights: str | None) -> Route | None:
-        """As ``of``, but only workers with these weights, unless None. Returns None if no worker is left."""
+    def candidates(self, model: str) -> Route | None:
+        """As ``of``. Returns None if no worker may serve the model."""
         try:
-            route = self.of(model)
+            return self.of(model)
         except ApiError:
             return None
-        return route if weights is None else route.continuing(weights)
 
     def forget(self) -> None:
         """Drop the cached routes: a worker came, left, or reported its models."""

@@ -13,6 +13,7 @@ from baton_serve.core.leases.store import LeaseState
 from baton_serve.core.protocol.client_key import HEADER as CLIENT_HEADER
 from baton_serve.core.protocol.errors import DeadlineError
 from baton_serve.router.placement import Prompt
+from baton_serve.router.request.failure_table import Failure
 from baton_serve.router.request.progress import RequestProgress
 from baton_serve.router.request.states import RETRIES, Event, State
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from baton_serve.core.protocol.errors import ApiError
-    from baton_serve.router.pool import Reservation, Worker
+    from baton_serve.router.pool import Reservation, Route, Worker, WorkerPool
     from baton_serve.router.queue.worker_queue import Waiter
     from baton_serve.router.renewal.port import HeldLease
     from baton_serve.router.request.attempts import Attempts
@@ -37,8 +38,15 @@ if TYPE_CHECKING:
 log = logging.getLogger("baton.router")
 
 
-class LeaseLost(Exception):
-    """P no longer holds the blocks of a request that waits for a D, or is about to be sent to one."""
+class BlocksLost(Exception):
+    """P's blocks are of no use any more to a request that waits for a D, or is about to be sent to one.
+
+    ``failure``: P has lost them, or no D is left that could read them.
+    """
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure)
+        self.failure = failure
 
 
 class Trace(Protocol):
@@ -68,7 +76,9 @@ class Exchange:
     """One request. ``steps.exit`` releases what it holds, whatever the outcome."""
 
     __slots__ = (
+        "_pool",
         "_releaser",
+        "_route",
         "answer",
         "asked",
         "attempts",
@@ -109,12 +119,14 @@ class Exchange:
         num_bytes: int,
         sent_tokens: SentTokens,
         attempts: Attempts,
+        pool: WorkerPool,
+        route: Route,
         releaser: Releaser,
         clock: Callable[[], float],
         prompt: Prompt | None = None,
     ) -> None:
-        """``number`` grows with every request and orders it in queues. ``releaser`` releases what it holds.
-        ``clock``: the event loop's, seconds.
+        """``number`` grows with every request and orders it in queues. ``route``: the workers of ``pool`` that may
+        serve it now. ``releaser`` releases what it holds. ``clock``: the event loop's, seconds.
 
         ``prompt``: what is known of the prompt, if another choice has the same; None: it is found in the body.
         """
@@ -150,6 +162,8 @@ class Exchange:
         self.sent_tokens = sent_tokens
         #: What was tried, and which workers failed.
         self.attempts = attempts
+        self._pool = pool
+        self._route = route
         self._releaser = releaser
         self.num_tokens = 0
         self.num_chunks = 0
@@ -182,7 +196,7 @@ class Exchange:
         self.lease_end = end
         state = self.progress.state
         if state is State.HELD and self.waiter is not None:
-            self.waiter.fail(LeaseLost())
+            self.waiter.fail(BlocksLost(Failure.LEASE_LOST))
         elif state is State.READING and not self.asked.stream and end is LeaseState.DONE:
             self.on(Event.READ)
 
@@ -224,6 +238,30 @@ class Exchange:
             return False
         is_new = not (self.attempts.num_retries or self.reply.is_begun)
         return is_new and self.progress.state is State.QUEUED
+
+    @property
+    def was_served(self) -> bool:
+        """Whether a worker has died with the request, or its client has been sent something."""
+        return bool(self.attempts.dead_engines) or self.sent_tokens.begun or self.reply.is_begun
+
+    @property
+    def lacks_one_token(self) -> bool:
+        """Whether a migrated stream needs only one more token: one worker computes it, and nothing is handed over."""
+        sent = self.sent_tokens
+        return sent.begun and len(sent.ids() or ()) + 1 == self.asked.max_new_tokens
+
+    def route(self, *, any_weights: bool = False) -> Route | None:
+        """The workers that may serve it now, reachable or not. None: none may, but others may register.
+
+        ``any_weights``: also those that cannot continue after the client's tokens.
+        """
+        if self._route.is_over:
+            found = self._pool.candidates(self.asked.model)
+            if found is None:
+                return None
+            self._route = found
+        weights = None if any_weights else self.weights
+        return self._route if weights is None else self._route.continuing(weights)
 
     @property
     def lease_id(self) -> str:
@@ -268,10 +306,6 @@ class Exchange:
             self.choice.is_named = worker.kind.names_choices
         adapter = worker.adapter_of(self.asked.model)
         self.sent_tokens.come_from(worker.weights_with(adapter), adapter)
-
-    def occupy(self, reservation: Reservation) -> None:
-        """Note the place on a worker that the pool has reserved for the request."""
-        self.reservation = reservation
 
     def vacate(self) -> None:
         """Release the place on the worker, close the open answer, and abort on a P whose answer is unread."""

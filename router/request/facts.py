@@ -37,6 +37,8 @@ class RequestFacts(msgspec.Struct, frozen=True, kw_only=True):
     #: The engine that holds its blocks, and their lease; empty: none.
     engine_id: str
     lease_id: str
+    #: Milliseconds for which P surely keeps the blocks; None: that is not known, or it holds none.
+    lease_remaining_ms: int | None
     started_s: float
     age_s: float
     #: Seconds in each state that it has left, summed over repetitions.

@@ -1,15 +1,16 @@
-"""The steps of a request, in order. Each step gets the router's services and the record of the request.
+"""The steps of a request, in order. Each is an object that has what it works with; ``router.build`` makes them.
 
-``admission``      whether the request is admitted, and which waiting requests are displaced by it
-``run``            the loop: P, P's first token to the client, D, D's stream; repeated after a failure
-``choices``        the same for a request of several answers, each of which goes through ``run``
-``prefill``        find a P with room, have it prefill, take over its blocks; ``prefill_answer`` parses P's answer
-``shared_prefill`` of several choices of one prompt the first has P prefill, and the others take over its blocks
-``first_token``    send P's token to the client
-``decode``         find a D with room, have it read the blocks, wait for its first bytes
-``relay``          pass on D's stream to the client until it ends, or until D dies; then the stream migrates
-``waiting``        wait for a worker with room, or for any worker; ``lease_limit_wait`` counts waits caused by leases
-``retry``          after a failed leg: record it and ask ``request.attempts`` what is next; sends nothing itself
-``failures``       how a leg failed: maps an exception to a ``Failure`` of ``request.failure_table``
-``exit``           where every request ends; ``end_log`` writes its log line
+``admission``    whether the request is admitted, and which waiting requests are displaced by it
+``records``      the record of an admitted request
+``run``          the loop: P, P's first token to the client, D, D's stream; again after a failure. It alone moves the
+                 request from one state to the next
+``choices``      the same for a request of several answers, each of which goes through ``run``
+``attempt``      one attempt of a leg: find a worker with room, ask it, take its answer
+``prefill``      the first leg, also of several choices of one prompt; ``first_token`` sends P's token to the client
+``decode``       the second leg: D reads the blocks; the attempt ends with D's first bytes
+``relay``        passes on D's stream to the client until it ends, or until D dies; then the stream migrates
+``waiting``      wait for a worker with room, or for any worker
+``judge``        after a failure: holds it against the worker, and asks ``request.attempts`` what is next; sends nothing
+``failures``     how a leg failed: maps an exception to a ``Failure`` of ``request.failure_table``
+``exit``         where every request ends; ``end_log`` writes its log line
 """

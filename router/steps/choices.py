@@ -3,134 +3,82 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import TYPE_CHECKING
 
 from baton_serve.core.process.tracebacks import forget_frames
-from baton_serve.core.protocol.choice import Choice
 from baton_serve.core.protocol.errors import ApiError
-from baton_serve.router.request.bodies import ClientBody
-from baton_serve.router.request.choices.merging import ChoiceEvents
-from baton_serve.router.request.choices.plan import choice_id, planned
-from baton_serve.router.request.choices.reply import AnswerRoom, ChoiceReply, end_stream, send_whole
-from baton_serve.router.request.choices.shared_prefill import ChoiceRole, SharedPrefill
-from baton_serve.router.request.choices.whole import WholeRequest
+from baton_serve.router.request.choices.reply import ChoiceReply, end_stream, send_whole
 from baton_serve.router.request.states import State
-from baton_serve.router.steps.admission import make_room, num_at_once
+from baton_serve.router.steps.admission import num_at_once
 from baton_serve.router.steps.exit import release
-from baton_serve.router.steps.run import new_request, run
 
 if TYPE_CHECKING:
-    from baton_serve.core.protocol.openai.choices import Choices
-    from baton_serve.router.request.choices.plan import PlannedChoice
-    from baton_serve.router.request.client_request import ClientRequest
+    from baton_serve.router.pool import WorkerPool
+    from baton_serve.router.request.active import ActiveRequests
+    from baton_serve.router.request.choices.whole import WholeRequest
     from baton_serve.router.request.exchange import Exchange
-    from baton_serve.router.request.reply import ClientReply
-    from baton_serve.router.services import Services
-    from baton_serve.router.steps.shared_answer import SharedAnswer
+    from baton_serve.router.steps.admission import Admission
+    from baton_serve.router.steps.run import Runner
 
 
-def new_whole(
-    services: Services,
-    request_id: str,
-    asked: ClientRequest,
-    choices: Choices,
-    body: ClientBody,
-    reply: ClientReply,
-    num_bytes: int,
-) -> WholeRequest:
-    """The record of an admitted request for several answers. ``num_bytes``: size of the client's body."""
-    exchanges: list[Exchange] = []
-    created, share = int(time.time()), num_bytes // choices.num_computed
-    room = AnswerRoom(services.settings.max_answer_bytes)
-    shared: SharedPrefill[SharedAnswer] | None = None
-    lead: Exchange | None = None
-    for one in planned(choices, body.fields):
-        if lead is None or one.place % choices.best_of == 0:
-            lead, shared = None, _shared(asked, choices)
-        role = ChoiceRole(Choice(request_id, one.place, created), shared)
-        made = _exchange(services, request_id, asked, one, role, reply, room, share, lead)
-        lead = lead or made
-        exchanges.append(made)
-    return WholeRequest(request_id, asked, choices, reply, exchanges, services.clock)
+class ChoicesRunner:
+    """Runs requests for several answers."""
 
+    def __init__(self, runner: Runner, admission: Admission, active: ActiveRequests, pool: WorkerPool) -> None:
+        self._runner = runner
+        self._admission = admission
+        self._active = active
+        self._pool = pool
 
-def _shared(asked: ClientRequest, choices: Choices) -> SharedPrefill[SharedAnswer] | None:
-    """What the choices of a prompt share; None: there is only one, or P answers each of them whole."""
-    is_shared = choices.best_of > 1 and asked.splits and asked.max_new_tokens != 1
-    return SharedPrefill(choices.best_of) if is_shared else None
+    async def run(self, whole: WholeRequest) -> None:
+        """Run all choices until the client has everything. The first error ends all of them. Raises ApiError."""
+        asked, choices = whole.asked, whole.choices
+        route = self._pool.route(asked.model)
+        gate = asyncio.Semaphore(num_at_once(asked, route))
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for request in whole.exchanges:
+                    request.task = tasks.create_task(self._run(whole, request, gate))
+        except ExceptionGroup as group:
+            first = _first(group)
+            if isinstance(first, ApiError | _Relayed):  # a mistake of ours is logged with its traceback
+                forget_frames(group)
+            await _fail(whole, first)
+            return
+        replies = [request.reply for request in whole.exchanges if isinstance(request.reply, ChoiceReply)]
+        if asked.stream:
+            await end_stream(whole.reply, choices, replies, shows_usage=asked.include_usage)
+        else:
+            await send_whole(whole.reply, choices, replies, shows_logprobs=asked.logprobs)
+        whole.end_state = State.DONE
 
+    async def _run(self, whole: WholeRequest, request: Exchange, gate: asyncio.Semaphore) -> None:
+        error: ApiError | None = None
+        try:
+            async with gate:
+                if request is whole.exchanges[0]:
+                    self._make_room(request)
+                request.number = self._active.next_number()  # behind the requests that came while it waited here
+                await self._runner.run(request)
+            if request.relayed_error is not None:
+                raise _Relayed(request.relayed_error)
+        except ApiError as failure:
+            error = failure
+            raise
+        finally:
+            request.task = None  # which keeps the exception that ends it, and so the request
+            whole.breaks_off(request)
+            release(request, error)
 
-def _exchange(
-    services: Services,
-    request_id: str,
-    asked: ClientRequest,
-    one: PlannedChoice,
-    role: ChoiceRole,
-    reply: ClientReply,
-    room: AnswerRoom,
-    num_bytes: int,
-    lead: Exchange | None,
-) -> Exchange:
-    """``lead``: a choice of the same prompt; None: this is its first."""
-    events = ChoiceEvents(role.choice, "chatcmpl-" if asked.chat else "cmpl-")
-    own = ChoiceReply(reply, events, room, role)
-    body = ClientBody(one.fields, None if lead is None else lead.body)
-    prompt = None if lead is None else lead.prompt
-    made = new_request(services, choice_id(request_id, one.place), asked, body, own, num_bytes, prompt)
-    made.choice = role
-    return made
+    def _make_room(self, first: Exchange) -> None:
+        """Make room for all answers, in the step in which the first takes its place: the others do so right after it.
 
-
-async def run_choices(services: Services, whole: WholeRequest) -> None:
-    """Run all choices until the client has everything. The first error ends all of them. Raises ApiError."""
-    gate = asyncio.Semaphore(num_at_once(services, whole.asked))
-    try:
-        async with asyncio.TaskGroup() as tasks:
-            for request in whole.exchanges:
-                request.task = tasks.create_task(_run(services, whole, request, gate))
-    except ExceptionGroup as group:
-        first = _first(group)
-        if isinstance(first, ApiError | _Relayed):  # a mistake of ours is logged with its traceback
-            forget_frames(group)
-        await _fail(whole, first)
-        return
-    replies = [request.reply for request in whole.exchanges if isinstance(request.reply, ChoiceReply)]
-    asked, choices = whole.asked, whole.choices
-    if asked.stream:
-        await end_stream(whole.reply, choices, replies, shows_usage=asked.include_usage)
-    else:
-        await send_whole(whole.reply, choices, replies, shows_logprobs=asked.logprobs)
-    whole.end_state = State.DONE
-
-
-async def _run(services: Services, whole: WholeRequest, request: Exchange, gate: asyncio.Semaphore) -> None:
-    error: ApiError | None = None
-    try:
-        async with gate:
-            if request is whole.exchanges[0]:
-                _make_room(services, request)
-            request.number = services.active.next_number()  # behind the requests that came while it waited here
-            await run(services, request)
-        if request.relayed_error is not None:
-            raise _Relayed(request.relayed_error)
-    except ApiError as failure:
-        error = failure
-        raise
-    finally:
-        request.task = None  # which keeps the exception that ends it, and so the request
-        whole.breaks_off(request)
-        release(request, error)
-
-
-def _make_room(services: Services, first: Exchange) -> None:
-    """Make room for all answers, in the step in which the first takes its place: the others do so right after it.
-
-    So a burst of such requests does not overfill the queue. Raises ApiError.
-    """
-    asked = first.asked
-    num = num_at_once(services, asked)
-    make_room(services, asked.model, asked.priority, num * first.num_bytes, num)
+        So a burst of such requests does not overfill the queue. Raises ApiError.
+        """
+        asked = first.asked
+        route = self._pool.route(asked.model)
+        num = num_at_once(asked, route)
+        self._admission.make_room(route, asked.priority, num * first.num_bytes, num)
 
 
 class _Relayed(Exception):

@@ -2,35 +2,38 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Final
 
-from baton_serve.core.net.client.errors import CallError, ConnectionLost
+from baton_serve.core.net.client.errors import ConnectionLost
 from baton_serve.core.process.failpoints import hit
-from baton_serve.core.process.tracebacks import forget_frames
 from baton_serve.router.placement import Prefilled, choose
 from baton_serve.router.placement.least_loaded import LeastLoaded
 from baton_serve.router.pool import Candidates
 from baton_serve.router.pool.route import any_takes_work
-from baton_serve.router.request.exchange import LeaseLost
-from baton_serve.router.request.failure_table import Next
+from baton_serve.router.request.exchange import BlocksLost
+from baton_serve.router.request.failure_table import Failure, Leg
 from baton_serve.router.request.sent_tokens import has_token
-from baton_serve.router.request.states import Event, State
+from baton_serve.router.request.states import Event
+from baton_serve.router.steps.attempt import LegAttempt
 from baton_serve.router.steps.failures import TryAnother
-from baton_serve.router.steps.retry import after_decode, after_lease_lost, after_no_reader, continued
-from baton_serve.router.steps.waiting import wait_for_room
 from baton_serve.router.upstream.content import has_content
 from baton_serve.router.upstream.events import END, EventCutter
-from baton_serve.router.upstream.port import read_whole, too_large
-from baton_serve.router.upstream.worker_errors import error_event, from_worker, may_try_another
+from baton_serve.router.upstream.port import too_large
+from baton_serve.router.upstream.worker_errors import error_event, may_try_another
 
 if TYPE_CHECKING:
+    from baton_serve.router.engines.legs import DecodeLeg
     from baton_serve.router.engines.prefill_answer import PrefillAnswer
-    from baton_serve.router.placement import Ahead
-    from baton_serve.router.pool import Reservation, Worker
-    from baton_serve.router.request.attempts import Decision
+    from baton_serve.router.metrics.metrics import Metrics
+    from baton_serve.router.placement import Ahead, PickDecode, SkipPrefillRule
+    from baton_serve.router.pool import Reservation, Route, Worker, WorkerPool
+    from baton_serve.router.pool.liveness import Liveness
+    from baton_serve.router.queue.lease_limit import LeaseLimit
+    from baton_serve.router.queue.queues import Queues
+    from baton_serve.router.queue.retry_budget import RetryBudget
     from baton_serve.router.request.exchange import Exchange
-    from baton_serve.router.services import Services
+    from baton_serve.router.steps.attempt import Calls
+    from baton_serve.router.steps.waiting import Waiting
     from baton_serve.router.upstream.port import Answer
 
 
@@ -38,130 +41,116 @@ if TYPE_CHECKING:
 _LEAST_LOADED: Final = LeastLoaded()
 
 
-class NoReader(Exception):
-    """No D is left that could read the blocks of a waiting request, but other workers can take it from prefill on."""
+class DecodeLegs:
+    """What the second legs of all requests share."""
+
+    __slots__ = (
+        "_rule",
+        "calls",
+        "lease_limit",
+        "liveness",
+        "metrics",
+        "pick",
+        "pool",
+        "queues",
+        "retry_budget",
+        "waiting",
+    )
+
+    def __init__(
+        self,
+        calls: Calls,
+        pool: WorkerPool,
+        waiting: Waiting,
+        queues: Queues,
+        pick: PickDecode,
+        rule: SkipPrefillRule,
+        lease_limit: LeaseLimit,
+        liveness: Liveness,
+        retry_budget: RetryBudget,
+        metrics: Metrics,
+    ) -> None:
+        self.calls = calls
+        self.pool = pool
+        self.waiting = waiting
+        self.queues = queues
+        self.pick = pick
+        self._rule = rule
+        self.lease_limit = lease_limit
+        self.liveness = liveness
+        self.retry_budget = retry_budget
+        self.metrics = metrics
+
+    def attempt(self, request: Exchange, prefilled: PrefillAnswer | None) -> DecodeAttempt:
+        """A new attempt for the request. ``prefilled`` None: the worker prefills too."""
+        return DecodeAttempt(self, request, prefilled)
+
+    def take_at_once(self, request: Exchange, route: Route) -> bool:
+        """Reserve a place on a D if the request may skip P: not while others wait for a D, and not after a failure."""
+        rule = self._rule
+        if rule.is_off or request.sent_tokens.begun or request.attempts.num_retries or len(self.queues.held):
+            return False
+        found = rule.workers_for(request.prompt, route.decode)
+        if found is None:
+            return False
+        reason, workers = found
+        worker = request.decode_worker = self.pick.pick(workers, Prefilled(request.prompt, None, 0))
+        request.reservation = self.pool.enter(worker, request.prompt.need.blocks_on(worker))
+        self.metrics.skipped_prefill[reason] += 1
+        return True
 
 
-async def decode(services: Services, request: Exchange, prefilled: PrefillAnswer | None) -> bytes | None:
-    """Have a D decode, and return how its answer begins: the first events of a stream, or a whole unstreamed body.
+class DecodeAttempt(LegAttempt[bytes]):
+    """Answers with how D's answer begins: the first events of a stream, or a whole unstreamed body. The answer stays
+    open, and P need not keep the blocks any longer.
 
-    The request is then DECODING, and ``request.answer`` is open. Returns None, with the request QUEUED, when it has to
-    start again from prefill. ``prefilled`` None: the worker prefills too, so there are no blocks to lose. Raises
-    ApiError.
-    """
-    while True:
-        try:
-            worker = await _find(services, request, prefilled)
-        except LeaseLost as lost:
-            forget_frames(lost)
-            after_lease_lost(services, request)
-            _start_again(services, request)
-            return None
-        except NoReader as no_reader:
-            forget_frames(no_reader)
-            after_no_reader(services, request)
-            _start_again(services, request)
-            return None
-        request.on(Event.DECODE_SENT if prefilled or request.asked.stream else Event.DECODE_ALONE)
-        hit("router.decode.chosen")
-        decision: Decision | None = None
-        try:
-            first = await _first_bytes(services, request, worker, prefilled)
-        except (CallError, TryAnother) as error:
-            decision = after_decode(services, request, worker, error, has_blocks=prefilled is not None)
-            if decision.next is not Next.PREFILL:
-                request.on(Event.DECODE_AGAIN)
-                continue
-        except LeaseLost:
-            _give_up_blocks(services, request)
-            return None
-        if decision is not None:
-            _start_again(services, request)
-            await asyncio.sleep(decision.wait_s)
-            return None
-        if _is_lost(services, request, worker):  # D may have read after the end of the lease
-            # An unstreamed answer begins when it is complete. One that takes longer than a lease that nobody can renew
-            # would be thrown away each time.
-            request.goes_whole = not request.asked.stream
-            _give_up_blocks(services, request)
-            return None
-        hit("router.decode.first_byte")
-        request.tokens_come_from(worker)
-        _confirmed(services, request)
-        return first
-
-
-def _is_lost(services: Services, request: Exchange, worker: Worker) -> bool:
-    """Whether P may have given up the blocks, where no fence tells D.
-
-    Asked just before D is sent the parameters, and again when D has begun to answer: an answer that began while P
-    surely kept the blocks was made of what P promised, and any other may have been made of another prompt's.
-    """
-    return request.lease is not None and not services.engines.of(worker).still_held(request.lease, worker)
-
-
-def _give_up_blocks(services: Services, request: Exchange) -> None:
-    """Leave D, and have the request prefilled again. Raises ApiError if it must not be."""
-    request.vacate()
-    after_lease_lost(services, request)
-    _start_again(services, request)
-
-
-def _start_again(services: Services, request: Exchange) -> None:
-    request.drop_lease()
-    request.on(Event.PREFILL_AGAIN)
-    services.metrics.retries["prefill_again"] += 1
-
-
-def _confirmed(services: Services, request: Exchange) -> None:
-    """Stop renewing the lease: D has answered, so it has read P's blocks."""
-    if request.progress.state is State.READING:
-        request.on(Event.FIRST_BYTE)
-    if request.lease is not None:
-        if request.lease.confirmed():
-            services.lease_limit.end(request.lease.lease_id)
-        request.lease = None
-    request.engine_id = ""
-    continued(services, request)
-
-
-async def _find(services: Services, request: Exchange, prefilled: PrefillAnswer | None) -> Worker:
-    """Wait for a D, and reserve a place on it. Raises LeaseLost, NoReader and ApiError."""
-    if request.reservation is not None:  # the request skipped P, because this worker had room
-        return request.reservation.worker
-    if request.lease_end is not None:
-        raise LeaseLost
-    search = _Search(services, request, prefilled)
-    search.need.check(search.readers(), request.asked.prompt_param)
-    queue = services.prefill_queue if request.asked.is_about_prompt else services.held_queue
-    worker = await wait_for_room(services, request, queue, search.pick, search.group, search.need)
-    request.decode_worker = worker
-    return worker
-
-
-class _Search:
-    """Looks for a D with room for one request, again and again while it is held; for one that is about its prompt, for
-    a P that does it all.
+    Of a request that is about its prompt, a P does it all.
     """
 
-    __slots__ = ("_about", "_failed", "_request", "_services", "_source", "group", "need")
+    __slots__ = ("_about", "_all", "_failed", "_group", "_prefilled", "_source")
 
-    def __init__(self, services: Services, request: Exchange, prefilled: PrefillAnswer | None) -> None:
-        self._services = services
-        self._request = request
+    def __init__(self, legs: DecodeLegs, request: Exchange, prefilled: PrefillAnswer | None) -> None:
+        super().__init__(legs.calls, request)
+        self._all = legs
+        self._prefilled = prefilled
         self._source = source = request.prefill_worker if prefilled else None
         self._about = Prefilled(request.prompt, source, prefilled.summary.remote_num_tokens if prefilled else 0)
         self._failed = request.attempts.tried_decode
         model = request.asked.model
         kind = request.asked.is_about_prompt or (source and source.layout_of(model))
-        self.group = (model, kind, request.weights, self._failed)
-        self.need = self._about.need
+        self._group = (model, kind, request.weights, self._failed)
 
-    def readers(self) -> Candidates:
+    @property
+    def leg(self) -> Leg:
+        """By whether D reads P's blocks."""
+        return Leg.ALONE if self._prefilled is None else Leg.DECODE
+
+    @property
+    def sent(self) -> Event:
+        """An unstreamed answer to one worker comes when it is complete."""
+        return Event.DECODE_SENT if self._prefilled or self.request.asked.stream else Event.DECODE_ALONE
+
+    async def find(self) -> bool:
+        """Wait for a D with room."""
+        legs, request = self._all, self.request
+        if request.reservation is not None:  # the request skipped P, because this worker had room
+            self._found(request.reservation.worker)
+            return True
+        if request.lease_end is not None:
+            raise BlocksLost(Failure.LEASE_LOST)
+        need = self._about.need
+        need.check(self._readers(), request.asked.prompt_param)
+        queue = legs.queues.prefill if request.asked.is_about_prompt else legs.queues.held
+        place = await legs.waiting.for_room(request, queue, self.pick, self._group, need)
+        request.decode_worker = place.worker
+        self._found(place.worker)
+        return True
+
+    def _readers(self) -> Candidates:
         """The workers that may decode it, busy or not."""
         # Only a D with P's weights can read from P, so the fingerprint is checked only without P.
-        request, source = self._request, self._source
-        route = self._services.pool.candidates(request.asked.model, request.weights if source is None else None)
+        request, source = self.request, self._source
+        route = request.route(any_weights=source is not None)
         if route is None:  # all workers of the model left while this request waited; others may register
             return Candidates()
         if request.asked.is_about_prompt and route.can_prefill:
@@ -169,140 +158,161 @@ class _Search:
         return route.readers(source) if source else route.decode
 
     def pick(self, ahead: Ahead) -> Reservation | None:
-        """Reserve a place on the best of those with room. Raises NoReader."""
-        services, need = self._services, self.need
-        readers, source = self.readers(), self._source
+        """Reserve a place on the best of those with room. Raises BlocksLost if none is left that could read them."""
+        need = self._about.need
+        readers, source = self._readers(), self._source
         worker = self._choose(readers, ahead)
         if worker is not None:
-            return services.pool.enter(worker, need.blocks_on(worker))
-        if source is not None and not any_takes_work(readers) and switch_layout(services, self._request, source):
-            ahead.groups.discard(self.group)  # it waits no longer, so the others of the group are asked as well
-            raise NoReader
+            return self._all.pool.enter(worker, need.blocks_on(worker))
+        if source is not None and not any_takes_work(readers) and self._switches_layout(source):
+            ahead.groups.discard(self._group)  # it waits no longer, so the others of the group are asked as well
+            raise BlocksLost(Failure.NO_READER)
         return None
 
     def _choose(self, readers: Candidates, ahead: Ahead) -> Worker | None:
-        services, fits = self._services, self.need.fits
-        if not self._request.asked.is_about_prompt:
-            return choose(services.pick_decode, readers, self._failed, fits, ahead, self.group, self._about)
+        legs, fits = self._all, self._about.need.fits
+        if not self.request.asked.is_about_prompt:
+            return choose(legs.pick, readers, self._failed, fits, ahead, self._group, self._about)
 
         def fits_on_p(worker: Worker) -> bool:
-            return fits(worker, services.lease_limit.since_report(worker))
+            return fits(worker, legs.lease_limit.since_report(worker))
 
-        return choose(_LEAST_LOADED, readers, self._failed, fits_on_p, ahead, self.group, self._about)
+        return choose(_LEAST_LOADED, readers, self._failed, fits_on_p, ahead, self._group, self._about)
 
+    def _switches_layout(self, source: Worker) -> bool:
+        """Have the request start again with a P and a D of another KV layout, if there are such workers.
 
-def switch_layout(services: Services, request: Exchange, source: Worker) -> bool:
-    """Have a request start again with a P and a D of another KV layout than ``source``'s, if there are such workers.
+        All P of ``source``'s layout are then excluded for this request: they work, but no D can read from them. Another
+        adapter under the same name counts as another layout. Returns False if there is no other layout, or the retry
+        budget is spent.
+        """
+        request, model = self.request, self.request.asked.model
+        route = request.route()
+        if route is None:  # all workers of the model left; others may register
+            return False
+        ours = source.layout_of(model)
+        if not any(
+            reader.takes_work
+            for worker in route.prefill
+            if worker.takes_work and worker.layout_of(model) != ours
+            for reader in route.readers(worker)
+        ):
+            return False
+        if not self._all.retry_budget.take(request.clock()):
+            return False  # the request continues to wait for a D
+        request.attempts.failed_prefill |= {worker for worker in route.prefill if worker.layout_of(model) == ours}
+        return True
 
-    All P of ``source``'s layout are then excluded for this request: they work, but no D can read from them. Another
-    adapter under the same name counts as another layout. Returns False if there is no other layout, or the retry budget
-    is spent.
-    """
-    model = request.asked.model
-    route = services.pool.candidates(model, request.weights)
-    if route is None:  # all workers of the model left; others may register
-        return False
-    ours = source.layout_of(model)
-    if not any(
-        reader.takes_work
-        for worker in route.prefill
-        if worker.takes_work and worker.layout_of(model) != ours
-        for reader in route.readers(worker)
-    ):
-        return False
-    if not services.retry_budget.take(request.clock()):
-        return False  # the request continues to wait for a D
-    request.attempts.failed_prefill |= {worker for worker in route.prefill if worker.layout_of(model) == ours}
-    return True
+    async def ask(self) -> bytes:
+        """Have D read and decode. Raises BlocksLost also if D began after P may have given up the blocks."""
+        hit("router.decode.chosen")
+        request = self.request
+        first = await self._first_bytes()
+        if self._is_too_late():
+            # An unstreamed answer begins when it is complete. One that takes longer than a lease that nobody can renew
+            # would be thrown away each time.
+            request.goes_whole = not request.asked.stream
+            raise BlocksLost(Failure.LEASE_LOST)
+        hit("router.decode.first_byte")
+        request.tokens_come_from(self.worker)
+        lease, request.lease = request.lease, None
+        if lease is not None and lease.confirmed():
+            self._all.lease_limit.end(lease.lease_id)
+        request.engine_id = ""
+        return first
 
+    def _is_too_late(self) -> bool:
+        """Whether P may have given up the blocks, where no fence tells D.
 
-async def _first_bytes(services: Services, request: Exchange, worker: Worker, prefilled: PrefillAnswer | None) -> bytes:
-    """The first events of D's stream, or the whole unstreamed body.
+        Asked just before D is sent the parameters, and again when D has begun to answer: an answer that began while P
+        surely kept the blocks was made of what P promised, and any other may have been made of another prompt's.
+        """
+        lease = self.request.lease
+        return lease is not None and not self.engine.still_held(lease, self.worker)
 
-    Raises CallError, TryAnother, ApiError, and LeaseLost if the blocks were given up before D could be asked.
-    """
-    settings = services.settings
+    async def _first_bytes(self) -> bytes:
+        request, settings = self.request, self._all.calls.settings
+        leg = self.engine.decode_leg(request, self._prefilled)
+        # A worker that is asked about the prompt has to compute all of it first.
+        wait_s = settings.prefill_timeout_s if request.asked.is_about_prompt else settings.first_byte_timeout_s
+        answer = await self._send(
+            leg.headers,
+            leg.body,
+            wait_s,
+            None if request.asked.stream else self._patience,  # an unstreamed answer comes only when it is complete
+            once=leg.once,
+            sending=self._sending,
+        )
+        answer.watch(settings.token_timeout_s)
+        if answer.status == 200 and request.asked.stream:
+            return await self._open_stream(answer, leg, wait_s)
+        return await self._whole(answer, settings.request_timeout_s)
 
-    engine = services.engines.of(worker)
-    leg = engine.decode_leg(request, prefilled)
-    # A worker that is asked about the prompt has to compute all of it first.
-    wait_s = settings.prefill_timeout_s if request.asked.is_about_prompt else settings.first_byte_timeout_s
+    async def _patience(self) -> None:
+        if self.engine.may_have_read(self.request):
+            await self._all.liveness.until_silent(self.worker, self._all.calls.settings.token_timeout_s)
 
-    async def patience() -> None:
-        if engine.may_have_read(request):
-            await services.liveness.until_silent(worker, settings.token_timeout_s)
-
-    def sending() -> None:
+    def _sending(self) -> None:
         # Not earlier: until there is a connection to D, a client that leaves has its blocks freed at once.
-        if _is_lost(services, request, worker):
-            raise LeaseLost
-        if request.lease is not None:
-            request.lease.given()
+        if self._is_too_late():
+            raise BlocksLost(Failure.LEASE_LOST)
+        if self.request.lease is not None:
+            self.request.lease.given()
 
-    answer = request.answer = await services.upstream.request(
-        "POST",
-        worker.url,
-        request.asked.path,
-        (*request.headers(), *leg.headers, *services.headers_for(worker)),
-        leg.body,
-        wait_s,
-        None if request.asked.stream else patience,  # an unstreamed answer comes only when it is complete
-        once=leg.once,
-        sending=sending,
-    )
-    answer.watch(settings.token_timeout_s)
-    if answer.status == 200 and request.asked.stream:
+    async def _open_stream(self, answer: Answer, leg: DecodeLeg, timeout_s: float) -> bytes:
+        request, settings = self.request, self._all.calls.settings
+        begins = Beginning(self.engine.num_opening_events(request), settings.max_event_bytes, settings.max_answer_bytes)
+        begins.is_judged = not request.asked.passed_on
+        begins.echoes = request.asked.is_about_prompt and leg.names_tokens
+        first = await begins.read(answer, timeout_s)
         opens = request.asked.chat and not request.sent_tokens.begun
-        num_events, echoes = engine.num_opening_events(request), request.asked.is_about_prompt and leg.names_tokens
-        judged = not request.asked.passed_on
-        first = await _open_stream(services, answer, num_events, judged=judged, echoes=echoes, timeout_s=wait_s)
         request.sent_tokens.leg(first, named=leg.names_tokens, opens=opens)
         return first
-    data = await read_whole(answer, settings.max_answer_bytes, settings.request_timeout_s)
-    if answer.status == 200:
-        return data
-    error = from_worker(answer.status, data, answer.retry_after, as_sent=request.asked.passed_on)
-    raise TryAnother(error) if may_try_another(error) else error
 
 
-async def _open_stream(
-    services: Services,
-    answer: Answer,
-    num_events: int,
-    *,
-    judged: bool,
-    echoes: bool = False,
-    timeout_s: float | None = None,
-) -> bytes:
-    """Read the first events, until there are ``num_events`` and none is an error. ``timeout_s``: for each of them, by
-    default ``first_byte_timeout_s``.
+class Beginning:
+    """How a stream begins: its first events, until there are enough of them and none is an error.
 
     An engine may send a role first, and only then an error. Of a stream that the router does not judge it knows neither
-    how many events open it, nor which are only comments, so it waits for content. With ``echoes`` it waits for all of
-    the prompt: another worker could go on after any token, but not within the prompt.
+    how many events open it, nor which are only comments, so it waits for content. Of a stream that echoes its prompt it
+    waits for all of the prompt: another worker could go on after any token, but not within the prompt.
     """
-    settings = services.settings
-    limit_bytes = settings.max_event_bytes
-    timeout_s = settings.first_byte_timeout_s if timeout_s is None else timeout_s
-    cutter = EventCutter(limit_bytes)
-    first = bytearray()
-    num_opening = 0
-    while True:
-        data = await answer.chunk(timeout_s)
-        events = cutter.feed(data) if data else cutter.rest()
-        failure = error_event(events)
-        if failure is not None:
-            raise TryAnother(failure) if may_try_another(failure) else failure
-        if not data:
-            raise ConnectionLost("the stream ended before it began")
-        first += events
-        num_opening += events.count(END)
-        if echoes:
-            has_begun = has_token(events)
-        else:
-            has_begun = num_opening >= num_events if judged else has_content(events) or len(first) > limit_bytes
-        if has_begun:
-            return bytes(first) + cutter.rest()
-        if len(first) > settings.max_answer_bytes:
-            what = "The prompt with which the answer begins is larger than this router takes"
-            raise too_large(what, settings.max_answer_bytes)
+
+    __slots__ = ("_max_answer_bytes", "_max_event_bytes", "_num_events", "_num_seen", "echoes", "is_judged")
+
+    def __init__(self, num_events: int, max_event_bytes: int, max_answer_bytes: int) -> None:
+        """``num_events``: how many are enough, of a stream that the router judges."""
+        self._num_events = num_events
+        self._max_event_bytes = max_event_bytes
+        self._max_answer_bytes = max_answer_bytes
+        self._num_seen = 0
+        self.is_judged = True
+        self.echoes = False
+
+    async def read(self, answer: Answer, timeout_s: float) -> bytes:
+        """Read them, and wait at most ``timeout_s`` for each. Raises CallError, TryAnother, and ApiError."""
+        cutter = EventCutter(self._max_event_bytes)
+        first = bytearray()
+        while True:
+            data = await answer.chunk(timeout_s)
+            events = cutter.feed(data) if data else cutter.rest()
+            failure = error_event(events)
+            if failure is not None:
+                raise TryAnother(failure) if may_try_another(failure) else failure
+            if not data:
+                raise ConnectionLost("the stream ended before it began")
+            first += events
+            if self._are_enough(events, len(first)):
+                return bytes(first) + cutter.rest()
+            if len(first) > self._max_answer_bytes:
+                what = "The prompt with which the answer begins is larger than this router takes"
+                raise too_large(what, self._max_answer_bytes)
+
+    def _are_enough(self, events: bytes, num_bytes: int) -> bool:
+        """``events``: those that came last. ``num_bytes``: of all that have come."""
+        self._num_seen += events.count(END)
+        if self.echoes:
+            return has_token(events)
+        if self.is_judged:
+            return self._num_seen >= self._num_events
+        return has_content(events) or num_bytes > self._max_event_bytes

@@ -14,9 +14,7 @@ from baton_serve.core.net.client.errors import CallError
 from baton_serve.core.process.failpoints import hit
 from baton_serve.core.protocol.errors import UpstreamError
 from baton_serve.router.request.sent_tokens import num_shown
-from baton_serve.router.request.states import Event
 from baton_serve.router.steps.failures import StreamBroken
-from baton_serve.router.steps.retry import after_stream, hold_against
 from baton_serve.router.upstream.content import has_content
 from baton_serve.router.upstream.event_shape import EventShape
 from baton_serve.router.upstream.events import DONE_EVENT, END, EventCutter, EventTooLarge, by_few, ends_with_done
@@ -24,9 +22,11 @@ from baton_serve.router.upstream.worker_errors import LOOKS_FAILED, error_event,
 
 if TYPE_CHECKING:
     from baton_serve.core.protocol.errors import ApiError
+    from baton_serve.router.metrics.buckets import Buckets
+    from baton_serve.router.request.attempts import Decision
     from baton_serve.router.request.exchange import Exchange
     from baton_serve.router.request.sent_tokens import SentTokens
-    from baton_serve.router.services import Services
+    from baton_serve.router.steps.judge import Judge
 
 #: Most events in a chunk of the client's answer, not counting those without content that open it: some clients show
 #: what a chunk has in one piece.
@@ -35,38 +35,65 @@ EVENTS_IN_A_CHUNK: Final = 4
 _BYTES: Final = b"application/octet-stream"
 
 
-async def relay(services: Services, request: Exchange, first: bytes) -> bool:
-    """Send ``first`` and the rest of the answer; returns True when all is sent.
+class Relay:
+    """Passes on the answers of all requests. ``max_event_bytes``: the longest event that it takes."""
 
-    Returns False if D failed and the request is QUEUED, for ``run`` to begin again.
+    def __init__(self, judge: Judge, itl: Buckets, max_event_bytes: int) -> None:
+        """``itl``: where gaps between tokens are counted, seconds."""
+        self._judge = judge
+        self._itl = itl
+        self._max_event_bytes = max_event_bytes
 
-    Raises ApiError if D fails, or its stream ends too early, and no other worker can continue it.
-    """
-    if not request.asked.stream:
-        _judge(services, request, None)
-        content_type, headers = _described(request)
-        await request.reply.whole(200, content_type, first, headers)
-        request.on(Event.FINISHED)
-        return True
-    try:
-        request.relayed_error = await _pump(services, request, first)
-    except StreamBroken as broken:
-        _judge(services, request, broken.error)
-        after_stream(services, request, broken)
-        request.vacate()  # closes the connection: a worker that recovers can then do no harm
-        request.sent_tokens.begun = True
-        request.on(Event.STREAM_BROKE)
-        return False
-    _judge(services, request, request.relayed_error)
-    if request.stop_error is None:
-        await request.reply.end()
-    else:
-        request.reply.end_now()  # its time is over, but not for the client: it has the last event
-    if request.relayed_error is not None:
-        request.on(Event.FAILED)
-        return True
-    request.on(Event.FINISHED)
-    return True
+    async def run(self, request: Exchange, first: bytes) -> Decision | None:
+        """Send ``first`` and the rest of the answer. None: the client has been sent all there is.
+
+        Else D failed, or its stream ended too early.
+        """
+        if not request.asked.stream:
+            self._judge.ended(request.decode_worker, None)
+            content_type, headers = _described(request)
+            await request.reply.whole(200, content_type, first, headers)
+            return None
+        try:
+            request.relayed_error = await self.pump(request, first)
+        except StreamBroken as broken:
+            self._judge.ended(request.decode_worker, broken.error)
+            return self._judge.broken(request, broken)
+        self._judge.ended(request.decode_worker, request.relayed_error)
+        if request.stop_error is None:
+            await request.reply.end()
+        else:
+            request.reply.end_now()  # its time is over, but not for the client: it has the last event
+        return None
+
+    async def pump(self, request: Exchange, first: bytes) -> ApiError | None:
+        """Pass on the stream until it ends. Returns the error in it, which the client has been sent; None if none.
+
+        Once the client has the last event, only the end of D's HTTP body is missing: the request is done then, though D
+        fails or the request is stopped.
+
+        Raises StreamBroken, and EventTooLarge, which does not count as a failure of D.
+        """
+        answer, reply = request.answer, request.reply
+        assert answer is not None
+        pump = _Pump(request, self._itl, self._max_event_bytes)
+        try:
+            if not pump.take(first):
+                await reply.drain()
+            while not await answer.pass_on(pump.take):
+                await reply.drain()
+        except (CallError, EventTooLarge) as error:
+            if pump.failed is None and not pump.is_done:
+                raise _broken(error) from None
+        except asyncio.CancelledError:
+            if request.stop_error is None or request.task is None or not pump.is_done:
+                raise
+            request.task.uncancel()
+        if pump.failed is not None or pump.is_done:
+            return pump.failed
+        if not (request.asked.ends_with_done or pump.cutter.rest()):
+            return None
+        raise StreamBroken(UpstreamError("The decode worker's stream ended early."))
 
 
 def _described(request: Exchange) -> tuple[bytes, tuple[tuple[bytes, bytes], ...]]:
@@ -78,62 +105,22 @@ def _described(request: Exchange) -> tuple[bytes, tuple[tuple[bytes, bytes], ...
     return JSON if kind == JSON else _BYTES, ((b"metadata", answer.metadata),) if answer.metadata else ()
 
 
-def _judge(services: Services, request: Exchange, error: ApiError | None) -> None:
-    """At the end of D's leg, note that D worked, or count its error against it. Not called when the client left."""
-    if request.decode_worker is None:
-        return
-    if error is None:
-        services.pool.worked(request.decode_worker)
-    else:
-        hold_against(services, request.decode_worker, error)
-
-
-async def _pump(services: Services, request: Exchange, first: bytes) -> ApiError | None:
-    """Pass on the stream until it ends. Returns the error in the stream, which the client has been sent; None if none.
-
-    Once the client has the last event, only the end of D's HTTP body is missing: the request is done then, though D
-    fails or the request is stopped.
-
-    Raises StreamBroken, and EventTooLarge, which does not count as a failure of D.
-    """
-    answer, reply = request.answer, request.reply
-    assert answer is not None
-    pump = _Pump(services, request)
-    try:
-        if not pump.take(first):
-            await reply.drain()
-        while not await answer.pass_on(pump.take):
-            await reply.drain()
-    except (CallError, EventTooLarge) as error:
-        if pump.failed is None and not pump.is_done:
-            raise _broken(error) from None
-    except asyncio.CancelledError:
-        if request.stop_error is None or request.task is None or not pump.is_done:
-            raise
-        request.task.uncancel()
-    if pump.failed is not None or pump.is_done:
-        return pump.failed
-    if not (request.asked.ends_with_done or pump.cutter.rest()):
-        return None
-    raise StreamBroken(UpstreamError("The decode worker's stream ended early."))
-
-
 class _Pump:
     """Takes D's stream piece by piece, and sends the client the events that are whole."""
 
     __slots__ = ("_clock", "_itl", "_last_s", "_reply", "_request", "_sent", "_shape", "cutter", "failed", "last")
 
-    def __init__(self, services: Services, request: Exchange) -> None:
+    def __init__(self, request: Exchange, itl: Buckets, max_event_bytes: int) -> None:
         self._request = request
         self._reply = request.reply
-        self._itl = services.metrics.itl
+        self._itl = itl
         self._clock = request.clock
         #: None: D does not name its tokens.
         self._sent: SentTokens | None = request.sent_tokens if request.sent_tokens.named else None
         #: When the client was sent the last content. Gaps are measured from the first token on: the one before the
         #: second token is the hand-off that a client sees.
         self._last_s = request.reply.first_content_s
-        self.cutter = EventCutter(services.settings.max_event_bytes, is_begun=True)
+        self.cutter = EventCutter(max_event_bytes, is_begun=True)
         self._shape = EventShape()
         #: The last events.
         self.last = b""

@@ -1,121 +1,171 @@
-"""The life of one request: P, first token, held, D, relay. Every request ends in ``exit.settle``."""
+"""The life of one request: P, first token, held, D, relay. ``run`` alone moves it from one state to the next.
+
+Every request ends in ``exit``.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from typing import TYPE_CHECKING, TypeVar
 
+from baton_serve.core.net.client.errors import CallError
 from baton_serve.core.protocol.errors import UpstreamError
-from baton_serve.router.placement import Prefilled
-from baton_serve.router.request.attempts import Attempts
-from baton_serve.router.request.exchange import Exchange
-from baton_serve.router.request.sent_tokens import SentTokens
-from baton_serve.router.steps.decode import decode
+from baton_serve.router.request.attempts import Decision
+from baton_serve.router.request.exchange import BlocksLost
+from baton_serve.router.request.failure_table import Next
+from baton_serve.router.request.states import Event, State
+from baton_serve.router.steps.failures import TryAnother
 from baton_serve.router.steps.first_token import send_first_token
-from baton_serve.router.steps.relay import relay
-from baton_serve.router.steps.shared_prefill import prefill_shared
-from baton_serve.router.steps.waiting import candidates
 
 if TYPE_CHECKING:
-    from baton_serve.router.placement import Prompt
+    from baton_serve.router.engines.prefill_answer import PrefillAnswer
+    from baton_serve.router.metrics.metrics import Metrics
     from baton_serve.router.pool import Route
-    from baton_serve.router.request.bodies import ClientBody
-    from baton_serve.router.request.client_request import ClientRequest
-    from baton_serve.router.request.reply import Reply
-    from baton_serve.router.services import Services
+    from baton_serve.router.queue.retry_budget import RetryBudget
+    from baton_serve.router.request.exchange import Exchange
+    from baton_serve.router.steps.attempt import LegAttempt
+    from baton_serve.router.steps.decode import DecodeLegs
+    from baton_serve.router.steps.judge import Judge
+    from baton_serve.router.steps.prefill import PrefillLegs
+    from baton_serve.router.steps.relay import Relay
+    from baton_serve.router.steps.waiting import Waiting
+
+T = TypeVar("T")
 
 
-def new_request(
-    services: Services,
-    request_id: str,
-    asked: ClientRequest,
-    body: ClientBody,
-    reply: Reply,
-    num_bytes: int,
-    prompt: Prompt | None = None,
-) -> Exchange:
-    """The record of an admitted request. ``num_bytes``: size of the client's body, which is kept until the end.
+class Runner:
+    """Runs the requests of a router, each in a task of its own."""
 
-    ``prompt``: that of another choice with the same one.
-    """
-    sent_tokens = _sent_tokens(services, asked, body)
-    attempts = Attempts(services.limits, services.retry_budget)
-    number = services.active.next_number()
-    releaser = services.releaser
-    clock = services.clock
-    return Exchange(request_id, number, asked, body, reply, num_bytes, sent_tokens, attempts, releaser, clock, prompt)
+    def __init__(
+        self,
+        waiting: Waiting,
+        prefill: PrefillLegs,
+        decode: DecodeLegs,
+        relay: Relay,
+        judge: Judge,
+        retry_budget: RetryBudget,
+        metrics: Metrics,
+    ) -> None:
+        self._waiting = waiting
+        self._prefill = prefill
+        self._decode = decode
+        self._relay = relay
+        self._judge = judge
+        self._retry_budget = retry_budget
+        self._metrics = metrics
 
+    async def run(self, request: Exchange) -> None:
+        """Run the request until the client has everything. Raises ApiError. The caller ends it in any case."""
+        self._retry_budget.request(request.clock())
+        while True:
+            request.lease_end = None
+            prefilled = await self._prefilled(request, await self._route(request))
+            if isinstance(prefilled, Decision):
+                await self._go_on(request, prefilled)
+                continue
+            if request.choice is not None:
+                request.choice.leave()
+            if prefilled is None:
+                request.attempts.prefilled()
+            elif await self._is_all(request, prefilled):
+                break
+            first = await self._decoded(request, prefilled)
+            prefilled = None  # frees the block ids of a long prompt, which would stay in memory during the stream
+            failed = first if isinstance(first, Decision) else await self._relay.run(request, first)
+            if failed is None:
+                break
+            await self._go_on(request, failed)
+        request.on(Event.FINISHED if request.relayed_error is None else Event.FAILED)
 
-def _sent_tokens(services: Services, asked: ClientRequest, body: ClientBody) -> SentTokens:
-    """What notes the tokens of the answer: vLLM's servers name them in another way than Baton's workers."""
-    route = services.pool.candidates(asked.model) if asked.stream else None
-    max_event_bytes = services.settings.max_event_bytes
-    if route is None or route.kind is None:  # of workers of several kinds, only Baton's name tokens
-        return SentTokens(max_event_bytes)
-    return services.engines.of_kind(route.kind).sent_tokens(body, max_event_bytes)
+    async def _route(self, request: Exchange) -> Route:
+        """The workers that may serve the request.
 
+        If none can continue after the request's tokens, and the client has been sent none of them, the answer starts
+        again from the first token.
 
-async def run(services: Services, request: Exchange) -> None:
-    """Run the request until the client has everything. Raises ApiError. The caller settles it in any case."""
-    services.retry_budget.request(request.clock())
-    while True:
-        request.lease_end = None
-        route = await _candidates(services, request)
-        prefilled = None
-        if request.asked.splits and not (
-            request.goes_whole or route.single or _is_last_token(request) or _skips_prefill(services, request, route)
-        ):
-            prefilled = await prefill_shared(services, request)
-        elif request.choice is not None:
-            request.choice.leave()
-        if prefilled is None:
-            request.attempts.prefilled()
-        elif await send_first_token(services, request, prefilled):
-            return
-        else:
+        Raises ApiError.
+        """
+        sent = request.sent_tokens
+        if sent.begun and (sent.ids() is None or request.route() is None):
+            if not request.reply.started and request.route(any_weights=True) is not None:
+                request.reply.forget()
+                sent.forget()
+                request.num_tokens = 0
+            elif sent.ids() is None:
+                raise request.attempts.last_error or UpstreamError(
+                    "Nobody knows which tokens the client has been sent."
+                )
+        return await self._waiting.route(request)
+
+    async def _prefilled(self, request: Exchange, route: Route) -> PrefillAnswer | Decision | None:
+        """P's answer; the request is then held, unless the answer is whole. None: one worker is to do both legs."""
+        if not request.asked.splits or request.goes_whole or route.single or request.lacks_one_token:
+            return None
+        if self._decode.take_at_once(request, route):
+            return None
+        answer = await self._go(self._prefill.attempt(request))
+        if not (answer is None or isinstance(answer, Decision) or answer.is_whole(request.asked)):
+            request.on(Event.PREFILLED)
+        return answer
+
+    async def _is_all(self, request: Exchange, prefilled: PrefillAnswer) -> bool:
+        """Send P's token to the client. Returns True if that was the whole answer."""
+        is_whole = await send_first_token(request, prefilled)
+        if is_whole or prefilled.has_first_token:
+            self._note_tokens(request)
+        if not is_whole:
             prefilled.forget_answer()
-        first = await decode(services, request, prefilled)
-        prefilled = None  # frees the block ids of a long prompt, which would stay in memory during the stream
-        request.body.forget_encoded()
-        if first is not None and await relay(services, request, first):
-            return
+        return is_whole
 
+    async def _decoded(self, request: Exchange, prefilled: PrefillAnswer | None) -> bytes | Decision:
+        """How D's answer begins, after as many D as it takes. ``prefilled`` None: the worker prefills too."""
+        while True:
+            outcome = await self._go(self._decode.attempt(request, prefilled))
+            assert outcome is not None, "each request needs a D"
+            if not isinstance(outcome, Decision):
+                if request.state is State.READING:
+                    request.on(Event.FIRST_BYTE)
+                self._note_tokens(request)
+                request.body.forget_encoded()
+                return outcome
+            if outcome.next is not Next.SAME_BLOCKS and outcome.next is not Next.OTHER_WORKER:
+                return outcome
+            await self._go_on(request, outcome)
 
-def _skips_prefill(services: Services, request: Exchange, route: Route) -> bool:
-    """Reserve a place on a D if the request may skip P: not while others wait for a D, and not after a failure."""
-    rule = services.skip_prefill
-    if rule.is_off or request.sent_tokens.begun or request.attempts.num_prefills or len(services.held_queue):
-        return False
-    found = rule.workers_for(request.prompt, route.decode)
-    if found is None:
-        return False
-    reason, workers = found
-    worker = request.decode_worker = services.pick_decode.pick(workers, Prefilled(request.prompt, None, 0))
-    request.occupy(services.pool.enter(worker, request.prompt.need.blocks_on(worker)))
-    services.metrics.skipped_prefill[reason] += 1
-    return True
+    async def _go(self, attempt: LegAttempt[T]) -> T | Decision | None:
+        """Make one attempt of a leg. None: the leg is not needed. Raises ApiError."""
+        request = attempt.request
+        try:
+            if not await attempt.find():
+                return None
+            request.on(attempt.sent)
+            return await attempt.ask()
+        except (CallError, TryAnother) as error:
+            return self._judge.failed(attempt, error)
+        except BlocksLost as lost:
+            return self._judge.blocks_lost(request, lost)
 
+    async def _go_on(self, request: Exchange, decision: Decision) -> None:
+        """Make the transition that a decision names, and wait as long as it says. Raises the error of GIVE_UP."""
+        if decision.is_over_budget:
+            self._metrics.num_over_budget += 1
+        if decision.error is not None:
+            raise decision.error
+        request.vacate()  # closes the connection: a worker that recovers can then do no harm
+        if decision.next is Next.MIGRATE:
+            request.sent_tokens.begun = True
+            request.on(Event.STREAM_BROKE)
+        elif decision.next is Next.PREFILL:
+            if request.state is not State.PREFILLING:
+                self._metrics.retries["prefill_again"] += 1
+            request.drop_lease()
+            request.on(Event.PREFILL_AGAIN)
+        else:
+            request.on(Event.DECODE_AGAIN)
+        if decision.wait_s:
+            await asyncio.sleep(decision.wait_s)
 
-def _is_last_token(request: Exchange) -> bool:
-    """Whether a migrated stream needs only one more token: one worker computes it, and nothing is handed over."""
-    return request.sent_tokens.begun and len(request.sent_tokens.ids() or ()) + 1 == request.asked.max_new_tokens
-
-
-async def _candidates(services: Services, request: Exchange) -> Route:
-    """The workers that may serve the request.
-
-    If none can continue after the request's tokens, and the client has been sent none of them, the answer starts
-    again from the first token.
-
-    Raises ApiError.
-    """
-    pool, model = services.pool, request.asked.model
-    if request.sent_tokens.begun and (
-        request.sent_tokens.ids() is None or pool.candidates(model, request.weights) is None
-    ):
-        if not request.reply.started and pool.candidates(model) is not None:
-            request.reply.forget()
-            request.sent_tokens.forget()
-            request.num_tokens = 0
-        elif request.sent_tokens.ids() is None:
-            raise request.attempts.last_error or UpstreamError("Nobody knows which tokens the client has been sent.")
-    return await candidates(services, request)
+    def _note_tokens(self, request: Exchange) -> None:
+        """Note that new tokens have come: if the stream had broken, it is continued now."""
+        if request.attempts.continued():
+            self._metrics.resumed["resumed"] += 1

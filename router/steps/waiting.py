@@ -13,93 +13,115 @@ from typing import TYPE_CHECKING
 
 from baton_serve.core.protocol.errors import UnavailableError
 from baton_serve.router.placement import Ahead
-from baton_serve.router.steps.admission import make_room, retry_after_s
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
+    from baton_serve.core.net.deadlines import Timeouts
+    from baton_serve.router.metrics.metrics import Metrics
     from baton_serve.router.placement import Need
-    from baton_serve.router.pool import Route, Worker
+    from baton_serve.router.pool import Reservation, Route, WorkerPool
+    from baton_serve.router.queue.priorities import PriorityClasses
+    from baton_serve.router.queue.queues import Queues
     from baton_serve.router.queue.worker_queue import Pick, Waiter, WorkerQueue
     from baton_serve.router.request.exchange import Exchange
-    from baton_serve.router.services import Services
+    from baton_serve.router.steps.admission import Admission
+    from baton_serve.router.upstream.prefill_aborts import PrefillAborts
 
 
-async def candidates(services: Services, request: Exchange) -> Route:
-    """The workers that may serve the request, reachable or not. Raises ApiError."""
-    route = services.pool.candidates(request.asked.model, request.weights)
-    if route is not None:
-        return route
-    if not was_served(request):
-        return services.pool.route(request.asked.model)
-    return await wait_for_workers(services, request)
+class Waiting:
+    """Where the requests of a router wait. ``timeout_s``: the most that one wait may take."""
 
+    def __init__(
+        self,
+        timeout_s: float,
+        pool: WorkerPool,
+        queues: Queues,
+        admission: Admission,
+        priorities: PriorityClasses,
+        timeouts: Timeouts,
+        prefill_aborts: PrefillAborts,
+        metrics: Metrics,
+    ) -> None:
+        self._timeout_s = timeout_s
+        self._pool = pool
+        self._queues = queues
+        self._admission = admission
+        self._priorities = priorities
+        self._timeouts = timeouts
+        self._prefill_aborts = prefill_aborts
+        self._waiting = metrics.waiting
 
-def was_served(request: Exchange) -> bool:
-    """Whether a worker has died with the request, or its client has been sent something."""
-    return bool(request.attempts.dead_engines) or request.sent_tokens.begun or request.reply.is_begun
+    async def route(self, request: Exchange) -> Route:
+        """The workers that may serve the request, reachable or not. Raises ApiError."""
+        route = request.route()
+        if route is not None:
+            return route
+        if not request.was_served:
+            return self._pool.route(request.asked.model)
+        return await self.for_workers(request)
 
+    async def for_workers(self, request: Exchange) -> Route:
+        """Wait until a worker takes work. Raises UnavailableError when that takes too long, or the last worker's
+        error.
+        """
+        changed = asyncio.Event()
+        listeners = self._pool.on_room
+        listeners.append(changed.set)
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                while True:
+                    route = request.route()
+                    if route is not None and (route.can_prefill or route.can_decode):
+                        return route
+                    changed.clear()
+                    await changed.wait()
+        except TimeoutError:
+            raise request.attempts.last_error or UnavailableError(
+                "No worker is left.", code="no_worker", retry_after_s=1
+            ) from None
+        finally:
+            listeners.remove(changed.set)
 
-async def wait_for_workers(services: Services, request: Exchange) -> Route:
-    """Wait until a worker takes work. Raises UnavailableError after ``held_timeout_s``, or the last worker's error."""
-    changed = asyncio.Event()
-    listeners = services.pool.on_room
-    listeners.append(changed.set)
-    try:
-        async with asyncio.timeout(services.settings.held_timeout_s):
-            while True:
-                route = services.pool.candidates(request.asked.model, request.weights)
-                if route is not None and (route.can_prefill or route.can_decode):
-                    return route
-                changed.clear()
-                await changed.wait()
-    except TimeoutError:
-        raise request.attempts.last_error or UnavailableError(
-            "No worker is left.", code="no_worker", retry_after_s=1
-        ) from None
-    finally:
-        listeners.remove(changed.set)
+    async def for_room(
+        self, request: Exchange, queue: WorkerQueue, pick: Pick, group: Hashable, need: Need
+    ) -> Reservation:
+        """Wait for a worker with room, and have the request hold a place on it.
 
+        Raises RateLimitError if the queue is full, UnavailableError when the wait takes too long, and whatever the
+        waiter was failed with.
+        """
+        reservation = None if len(queue) else pick(Ahead())
+        if reservation is None:
+            reservation = await self._in(queue, request, pick, group, need)
+        request.reservation = reservation
+        abort = self._prefill_aborts.hasten(reservation.worker.internal_url, request.request_id)
+        if abort is not None:  # an abort of the last attempt on this worker; it must not end this attempt
+            await asyncio.wait({abort})
+        return reservation
 
-async def wait_for_room(
-    services: Services, request: Exchange, queue: WorkerQueue, pick: Pick, group: Hashable, need: Need
-) -> Worker:
-    """Wait for a worker with room, and have the request hold a place on it.
-
-    Raises RateLimitError if the queue is full, UnavailableError after ``held_timeout_s``, and whatever the waiter was
-    failed with.
-    """
-    reservation = None if len(queue) else pick(Ahead())
-    if reservation is None:
+    async def _in(self, queue: WorkerQueue, request: Exchange, pick: Pick, group: Hashable, need: Need) -> Reservation:
+        asked = request.asked
         if request.is_untried:  # in the same step as it takes its place, so that a burst does not overfill the queue
-            make_room(services, request.asked.model, request.asked.priority, request.num_bytes)
-        waiter = request.waiter = queue.enter(
-            pick, request.asked.priority, request.number, group, request.num_bytes, need
-        )
+            self._admission.make_room(self._pool.route(asked.model), asked.priority, request.num_bytes)
+        waiter = request.waiter = queue.enter(pick, asked.priority, request.number, group, request.num_bytes, need)
         # Not a lambda: compiled, it would hold the waiter, which holds it.
         waiter.may_be_refused = partial(_may_be_refused, request)
-        timer = services.timeouts.call_later(services.settings.held_timeout_s, partial(_give_up, services, waiter))
+        timer = self._timeouts.call_later(self._timeout_s, partial(self._give_up, waiter))
         request.body.forget_encoded()
-        waiting = services.metrics.waiting
-        key = "held" if queue is services.held_queue else "prefill", services.priorities.name_of(request.asked.priority)
-        waiting[key] += 1
+        key = "held" if queue is self._queues.held else "prefill", self._priorities.name_of(asked.priority)
+        self._waiting[key] += 1
         try:
-            reservation = await waiter.reservation()
+            return await waiter.reservation()
         finally:
-            waiting[key] -= 1
+            self._waiting[key] -= 1
             timer.cancel()
             request.waiter = None
-    request.occupy(reservation)
-    worker = reservation.worker
-    abort = services.prefill_aborts.hasten(worker.internal_url, request.request_id)
-    if abort is not None:  # an abort of the last attempt on this worker; it must not end this attempt
-        await asyncio.wait({abort})
-    return worker
+
+    def _give_up(self, waiter: Waiter) -> None:
+        retry_s = self._queues.retry_after_s()
+        waiter.fail(UnavailableError("No worker had room in time.", code="no_room", retry_after_s=retry_s))
 
 
 def _may_be_refused(request: Exchange) -> bool:
     return not request.reply.is_begun
-
-
-def _give_up(services: Services, waiter: Waiter) -> None:
-    waiter.fail(UnavailableError("No worker had room in time.", code="no_room", retry_after_s=retry_after_s(services)))

@@ -43,7 +43,7 @@ SHOWN = {
     "router/peers/presence.py": "since when a router is alive, for `/admin/routers`",
     "router/tracing/provider.py": "the time of a span",
     "router/dialects/responses/translation.py": "`completed_at` of a response",
-    "router/steps/choices.py": "`created` of the answers to one request",
+    "router/steps/records.py": "`created` of the answers to one request",
     "workers/vllm/presence.py": "which of two servers at one URL started last: the other one has ended, and its entry "
     "runs out within seconds",
     "workers/server/answers/job.py": "`created` of an answer",

@@ -29,7 +29,7 @@ def test_named_tokens_are_taken_and_gone_on_with(broken: Broken, monkeypatch: py
     monkeypatch.setattr(SentTokens, "take", lambda seen, data, num: taken.append(data) or take(seen, data, num))
     broken.answered(cut(b":8\n" + event() + b":9\n" + event()), stream=True)
     assert b":9\n" in b"".join(taken)
-    resumed = broken.cluster.services.metrics.resumed
+    resumed = broken.cluster.metrics.resumed
     assert resumed["resumed"] == 1, resumed
 
 

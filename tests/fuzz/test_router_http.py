@@ -302,7 +302,7 @@ def ask_internal(served: Served, method: str, path: str, body: bytes = b"") -> N
     answer = served.send(method, path, body, internal=True)
     tried["a router's internal port"] += 1
     check_error(answer)
-    pool = served.cluster.services.pool
+    pool = served.cluster.pool
     for worker in pool:
         if pool.is_static(worker):  # or the next requests would go there
             pool.remove_static(worker)

@@ -95,7 +95,7 @@ def settings() -> RouterSettings:
 
 def recover(cluster: Cluster) -> None:
     """Every worker counts as healthy, and does as usual."""
-    for worker in cluster.services.pool:
+    for worker in cluster.pool:
         worker.healthy = True
         worker.changed()
     for stub in cluster.workers:
@@ -105,12 +105,12 @@ def recover(cluster: Cluster) -> None:
 
 async def check(cluster: Cluster, survivors: Survivors) -> None:
     """Nothing is left. Calls that are under way may end first."""
-    await eventually(lambda: cluster.is_idle() and not cluster.services.prefill_aborts)
+    await eventually(lambda: cluster.is_idle() and not cluster.prefill_aborts)
     await cluster.probes.close()
     for _ in range(5):
         await asyncio.sleep(0)
     assert not survivors.count()
-    assert cluster.services.body_budget.used_bytes == 0
+    assert cluster.body_budget.used_bytes == 0
 
 
 FAILURES: dict[Failure, list[Any]] = {
@@ -211,12 +211,12 @@ async def test_a_bug(cluster: Cluster, what: str, monkeypatch: pytest.MonkeyPatc
         def pick(self, workers: Any, about: Any) -> Any:
             raise KeyError("a bug in a policy")
 
-    cluster.services.pick_decode = Broken()
+    cluster.decode_legs.pick = Broken()
     with without_collector(KINDS) as survivors:
         for one in SEVERAL if what == "choices" else [*WHOLE, *STREAMED]:
             await ask(cluster, one)
-        assert any(reason == "internal_error" for _, reason in cluster.services.metrics.outcomes)
-        cluster.services.metrics.outcomes.clear()
+        assert any(reason == "internal_error" for _, reason in cluster.metrics.outcomes)
+        cluster.metrics.outcomes.clear()
         await check(cluster, survivors)
 
 
@@ -275,11 +275,11 @@ class TestRefused:
                 reader, writer = await cluster.connect()
                 head = b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer right\r\n"
                 writer.write(head + b"content-type: application/json\r\ncontent-length: 3000\r\n\r\n" + b" " * 1000)
-                await eventually(lambda: cluster.services.body_budget.used_bytes == 1000)
+                await eventually(lambda: cluster.body_budget.used_bytes == 1000)
                 if not leaves:
                     assert b" 408 " in await reader.readline()
                 writer.close()
-                await eventually(lambda: cluster.services.body_budget.used_bytes == 0)
+                await eventually(lambda: cluster.body_budget.used_bytes == 0)
             await check(cluster, survivors)
 
 
@@ -304,14 +304,16 @@ async def test_a_body_counts_until_it_is_freed(cluster: Cluster, monkeypatch: py
 
 
 @pytest.mark.interpreted
-@pytest.mark.parametrize("where", ["baton_serve.router.front.hot.parse_body", "baton_serve.router.front.hot.run"])
+@pytest.mark.parametrize(
+    "where", ["baton_serve.router.front.hot.parse_body", "baton_serve.router.steps.run.Runner.run"]
+)
 async def test_no_memory_is_no_fault_of_the_client(
     cluster: Cluster, where: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def no_memory(*_: Any) -> Any:
         raise MemoryError
 
-    monkeypatch.setattr(where, no_memory)
+    monkeypatch.setattr(f"baton_serve.router.{where}", no_memory)
     await cluster.add("both")
     with without_collector(KINDS) as survivors:
         answer = await cluster.post(WHOLE[0].body)
@@ -331,14 +333,14 @@ async def end(cluster: Cluster, how: str, writer: asyncio.StreamWriter) -> None:
     elif how == "abort":
         await cluster.client.post("/admin/abort", json={"all": True})
     elif how == "deadline":
-        for request in cluster.services.active:
+        for request in cluster.active:
             request.deadline()
     elif how == "blocks lost":
         for on_over in list(cluster.leases.tracked.values()):
             on_over(LeaseState.UNKNOWN)
-        (d1,) = (worker for worker in cluster.services.pool if worker.worker_id == "d1")
+        (d1,) = (worker for worker in cluster.pool if worker.worker_id == "d1")
         d1.full_at = None
-        cluster.services.pool.room_changed()
+        cluster.pool.room_changed()
 
 
 class TestEnded:
@@ -351,7 +353,7 @@ class TestEnded:
     @pytest.mark.parametrize("state", STATES)
     async def test_in_each_state(self, cluster: Cluster, state: str) -> None:
         p, d = await cluster.add("prefill"), await cluster.add("decode")
-        limits = {worker.worker_id: worker for worker in cluster.services.pool}
+        limits = {worker.worker_id: worker for worker in cluster.pool}
         limits["d1"].heard_s = math.inf  # its report never gets old, and an old one says nothing of room
         with without_collector(KINDS) as survivors:
             for one, how in product(STREAMED if state == "decoding" else EVERY, HOW if state == "held" else HOW[:3]):
@@ -365,9 +367,9 @@ class TestEnded:
                 num = one.body.get("n", 1)
                 if "n" in one.body and state == "prefilling":
                     num = 1
-                await eventually(lambda num=num: cluster.services.active.count()[state] >= num, f"{one} {state}")
+                await eventually(lambda num=num: cluster.active.count()[state] >= num, f"{one} {state}")
                 await end(cluster, how, writer)
-                await eventually(lambda: not len(cluster.services.active))
+                await eventually(lambda: not len(cluster.active))
                 writer.close()
                 recover(cluster)
             await check(cluster, survivors)

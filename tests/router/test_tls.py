@@ -65,7 +65,7 @@ async def test_the_public_port_answers_nobody_without_tls(cluster: Cluster) -> N
     async with httpx.AsyncClient(base_url=cluster.url.replace("https", "http")) as client:
         with pytest.raises(httpx.TransportError):
             await client.get("/health")
-    assert not cluster.services.metrics.refused
+    assert not cluster.metrics.refused
 
 
 class Plain:
@@ -149,18 +149,18 @@ async def test_an_address_that_may_be_anybodys_is_checked_as_this_machine_does(
 @pytest.mark.parametrize(("trusted", "foreign"), [(True, False), (False, True)])
 async def test_which_static_workers_are_ours_is_a_setting(authority: Authority, trusted: bool, foreign: bool) -> None:
     cluster = Cluster(make_settings(**authority.of("router.internal").internal, trust_static_workers=trusted))
-    cluster.services.pool.add_static(["https://p1.internal:1"], [])
-    assert cluster.services.upstream.foreign == ({"https://p1.internal:1"} if foreign else set())  # type: ignore[attr-defined]
-    cluster.services.pool.remove_static(next(iter(cluster.services.pool)))
-    assert cluster.services.upstream.foreign == set()  # type: ignore[attr-defined]
-    await cluster.services.upstream.close()
+    cluster.pool.add_static(["https://p1.internal:1"], [])
+    assert cluster.upstream.foreign == ({"https://p1.internal:1"} if foreign else set())  # type: ignore[attr-defined]
+    cluster.pool.remove_static(next(iter(cluster.pool)))
+    assert cluster.upstream.foreign == set()  # type: ignore[attr-defined]
+    await cluster.upstream.close()
 
 
 async def test_no_worker_without_tls_can_be_added(cluster: Cluster) -> None:
     for url in ("http://10.0.0.1:8100", "10.0.0.1:8100"):
         answer = await cluster.client.post("/admin/workers", json={"url": url, "role": "both"})
         assert (answer.status_code, answer.json()["error"]["param"]) == (400, "url")
-    assert len(cluster.services.pool) == 0
+    assert len(cluster.pool) == 0
 
 
 def status_of(worker_id: str, url: str, internal_url: str) -> WorkerStatus:

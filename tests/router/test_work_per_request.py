@@ -83,7 +83,7 @@ async def test_nothing_of_a_request_is_left_to_the_garbage_collector(cluster: Cl
         for _ in range(NUM // 2):
             answers = await asyncio.gather(*(cluster.post(chat(stream=stream, **LONG)) for _ in range(2)))
             assert [answer.status_code for answer in answers] == [200, 200]
-        held = cluster.services.held_queue.drain_rate
+        held = cluster.queues.held.drain_rate
         assert held.wait_s(1, asyncio.get_running_loop().time()) < MAX_WAIT_S, "some have waited"
         assert not [one for one in gc.get_objects() if type(one) is Exchange]
     finally:

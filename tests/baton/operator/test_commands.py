@@ -53,7 +53,7 @@ class Anything:
 def test_the_real_router_has_the_fields_that_are_shown(view: str, row: dict[str, Any]) -> None:
     api = FastAPI()
     parts: Any = Anything()
-    api.include_router(admin_router(parts, parts, AdminKeys(None, reachable=True)))
+    api.include_router(admin_router(parts, parts, parts, parts, AdminKeys(None, reachable=True), only_tls=False))
     assert row.keys() <= api.openapi()["components"]["schemas"][view]["properties"].keys()
 
 

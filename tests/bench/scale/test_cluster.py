@@ -33,7 +33,7 @@ def assert_nothing_is_left(cluster: Cluster, num_jobs: int) -> None:
     for router in cluster.routers:
         if router.is_alive:
             assert not router.decides.active
-            assert len(router.decides.lease_limit) == len(router.decides.held_queue) == 0
+            assert len(router.decides.lease_limit) == len(router.decides.queues.held) == 0
             assert all(worker.in_flight == worker.held_blocks == 0 for worker in router.decides.pool)
 
 

@@ -257,8 +257,8 @@ ROUTER = (
         (
             Change(
                 "router/front/hot.py",
-                "            settle(self._services, request, error)\n",
-                "            await asyncio.sleep(0)\n            settle(self._services, request, error)\n",
+                "            self._intake.exit.settle(request, error)\n",
+                "            await asyncio.sleep(0)\n            self._intake.exit.settle(request, error)\n",
             ),
         ),
         ("tests/router/steps/test_second_cancel.py",),

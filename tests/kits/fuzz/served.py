@@ -7,11 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from baton_serve.router.dashboard.recorder import HistoryRecorder
-from baton_serve.router.dashboard.routes import live_share_routes
-from baton_serve.router.internal.admin import internal_routes
-from baton_serve.router.internal.app import internal_app
-from baton_serve.router.internal.group_metrics import metrics_state_routes
 from baton_serve.router.peers.listener import PeerFront
 from tests.kits.fuzz.profile import BUSY, Stage, check_error, tried
 from tests.kits.patience import PATIENCE_S
@@ -38,12 +33,8 @@ class Served:
             (await add_vllm(self.cluster, role))[0] if vllm else await self.cluster.add(role)
             for role in ("prefill", "decode")
         ]
-        services = self.cluster.services
-        recorder = HistoryRecorder(services)
-        shares = internal_routes(services), metrics_state_routes(services), live_share_routes(services, recorder)
-        port = PeerFront(
-            self.cluster.settings, services.peers.record, internal_app(services, *shares), services.body_budget
-        )
+        cluster = self.cluster
+        port = PeerFront(cluster.settings, cluster.peers.record, cluster.internal(), cluster.body_budget)
         self.internal = httpx.AsyncClient(transport=httpx.ASGITransport(port), base_url="http://localhost")
         self.stage.at_end(self.internal.aclose)
 

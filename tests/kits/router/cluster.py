@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import httpx
@@ -11,10 +12,17 @@ import httpx
 from baton_serve.core.leases.memory_store import MemoryLeaseStore
 from baton_serve.core.net.sockets import base_url, listen, port_of
 from baton_serve.core.net.tls import own_certificate_context
+from baton_serve.core.protocol.request_ids import new_router_id
 from baton_serve.core.protocol.worker import AdapterRecord, Role, WorkerLoad, WorkerRecord, WorkerStatus
+from baton_serve.router.admin import Here
 from baton_serve.router.admin.lease_view import LeaseListing
 from baton_serve.router.app import create_app
-from baton_serve.router.build import build_services
+from baton_serve.router.build import build_router
+from baton_serve.router.dashboard.live import LiveSnapshots
+from baton_serve.router.dashboard.recorder import HistoryRecorder
+from baton_serve.router.dashboard.share import local_share
+from baton_serve.router.internal.app import internal_app
+from baton_serve.router.peers.port import NoPeers
 from baton_serve.router.pool.health import HealthProbes
 from baton_serve.router.server import RouterServer
 from baton_serve.router.settings import RouterSettings
@@ -24,11 +32,15 @@ from tests.kits.router.stub_workers import StubWorker
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+
+    from fastapi import FastAPI
 
     from baton_serve.core.leases.store import LeaseState, LeaseStore
+    from baton_serve.core.protocol.router import RouterRecord
+    from baton_serve.router.engines.engines import Engines
+    from baton_serve.router.peers.port import PeerAnswer, PeerRouters
     from baton_serve.router.request.ended import EndedRequest
-    from baton_serve.router.services import Services
 
 
 class DirectLeases:
@@ -79,6 +91,34 @@ async def eventually(condition: Callable[[], bool], what: str = "") -> None:
     assert condition(), what
 
 
+class SwitchedPeers:
+    """The other routers: ``now``, which a test may change."""
+
+    def __init__(self) -> None:
+        self.now: PeerRouters = NoPeers(new_router_id())
+
+    @property
+    def router_id(self) -> str:
+        return self.now.router_id
+
+    @property
+    def record(self) -> RouterRecord:
+        return self.now.record
+
+    @property
+    def on_dead(self) -> list[Callable[[str], None]]:
+        return self.now.on_dead
+
+    def __iter__(self) -> Iterator[RouterRecord]:
+        return iter(self.now)
+
+    async def gather(self, method: str, path: str, body: bytes = b"") -> list[PeerAnswer]:
+        return await self.now.gather(method, path, body)
+
+    async def ask(self, router_id: str, method: str, path: str, body: bytes = b"") -> PeerAnswer | None:
+        return await self.now.ask(router_id, method, path, body)
+
+
 class Cluster:
     """Workers and a router in front of them."""
 
@@ -87,7 +127,19 @@ class Cluster:
         self.store = MemoryLeaseStore()
         self.leases = DirectLeases(self.store)
         self.tls = load_tls(settings)
-        self.services: Services = build_services(settings, self.leases, tls=self.tls.internal)
+        self._peers = SwitchedPeers()
+        self.router = router = build_router(settings, self.leases, self._peers, self.tls.internal)
+        self.router_id = self._peers.router_id
+        self.pool, self.lost = router.workers.pool, router.workers.lost
+        self.upstream, self.lease_limit = router.workers.upstream, router.workers.lease_limit
+        self.internal_calls = router.workers.calls
+        self.active, self.queues = router.requests.active, router.requests.queues
+        self.ended_requests, self.metrics = router.requests.ended, router.requests.metrics
+        self.prefill_aborts, self.direct_releases = router.leases.prefill_aborts, router.leases.direct_releases
+        self.missing_engines = router.leases.missing_engines
+        self.cleanup, self.body_budget = router.routers.cleanup, router.intake.body_budget
+        runner = router.intake.runner
+        self.retry_budget, self.decode_legs, self.calls = runner._retry_budget, runner._decode, runner._decode.calls
         self.workers: list[StubWorker] = []
         self._num_added = 0
         #: Of leases that several choices read: how many, and which have.
@@ -98,9 +150,11 @@ class Cluster:
         self.weights: dict[str, str] = {}
         #: Fingerprints of adapters by name, by worker.
         self.adapters: dict[str, dict[str, str]] = {}
-        self.front = create_app(self.services, LeaseListing(self.store))
-        self.server = RouterServer(self.front, self.services, tls=self.tls.public)
-        self.probes = HealthProbes(self.services.upstream, self.services.pool)
+        self.here = Here(router.workers, router.requests, self.leases, self.router_id)
+        self.recorder = HistoryRecorder(router.requests)
+        self.front = create_app(settings, *router, LeaseListing(self.store), self.recorder)
+        self.server = RouterServer(self.front, settings, self.active, router.intake.late_writes, tls=self.tls.public)
+        self.probes = HealthProbes(self.upstream, self.pool)
         self.url = ""
         self.client: httpx.AsyncClient
 
@@ -133,7 +187,7 @@ class Cluster:
 
     def announce(self) -> None:
         """What the registry would say now."""
-        self.services.pool.apply([self._status(worker) for worker in self.workers if worker.name in self.limits])
+        self.pool.apply([self._status(worker) for worker in self.workers if worker.name in self.limits])
 
     def _status(self, worker: StubWorker) -> WorkerStatus:
         # The pool doubles what a prefill worker reports, so that it never waits; tests count places.
@@ -160,6 +214,30 @@ class Cluster:
             load=WorkerLoad(),
         )
 
+    @property
+    def peers(self) -> PeerRouters:
+        """The other routers."""
+        return self._peers.now
+
+    @peers.setter
+    def peers(self, peers: PeerRouters) -> None:
+        self._peers.now = peers
+
+    def use_engines(self, engines: Engines) -> None:
+        """Have others speak for the workers."""
+        self.calls.engines = self.router.intake.records._engines = engines
+
+    def snapshots(self, recorder: HistoryRecorder | None = None) -> LiveSnapshots:
+        """What the dashboard shows. ``recorder``: by default the router's own."""
+        recorder = recorder or self.recorder
+        own = partial(local_share, self.router.workers, self.router.requests, recorder, self.router_id)
+        return LiveSnapshots(own, self._peers, recorder, self.settings.lease_duration_ms)
+
+    def internal(self) -> FastAPI:
+        """What other routers ask it."""
+        workers, requests, leases, routers, _ = self.router
+        return internal_app(workers, requests, leases, routers, self.recorder)
+
     async def start(self) -> None:
         sock = listen("127.0.0.1", 0)
         self.url = base_url("127.0.0.1", port_of(sock), tls=self.tls.public is not None)
@@ -179,11 +257,11 @@ class Cluster:
         self.server.stop()
         await self._serving
         await self.probes.close()
-        await self.services.prefill_aborts.close()
-        await self.services.direct_releases.close()
-        await self.services.missing_engines.close()
-        await self.services.cleanup.close()
-        await self.services.upstream.close()
+        await self.prefill_aborts.close()
+        await self.direct_releases.close()
+        await self.missing_engines.close()
+        await self.cleanup.close()
+        await self.upstream.close()
         for worker in self.workers:
             await worker.stop()
 
@@ -209,17 +287,17 @@ class Cluster:
 
     def ended(self) -> list[EndedRequest]:
         """The requests that are over, the newest first."""
-        return [request for _, request in self.services.ended.newest(asyncio.get_running_loop().time())]
+        return [request for _, request in self.ended_requests.newest(asyncio.get_running_loop().time())]
 
     async def until_state(self, state: str, count: int = 1) -> None:
-        await eventually(lambda: {str(k): v for k, v in self.services.active.count().items()}[state] == count, state)
+        await eventually(lambda: {str(k): v for k, v in self.active.count().items()}[state] == count, state)
 
     def check_idle(self) -> None:
         """The ledger: nothing is left anywhere, and no request ended in a bug of the router's."""
-        assert not any(reason == "internal_error" for _, reason in self.services.metrics.outcomes)
-        assert len(self.services.active) == 0
-        assert [worker.in_flight for worker in self.services.pool] == [0] * len(self.services.pool)
-        assert len(self.services.prefill_queue) == len(self.services.held_queue) == 0
+        assert not any(reason == "internal_error" for _, reason in self.metrics.outcomes)
+        assert len(self.active) == 0
+        assert [worker.in_flight for worker in self.pool] == [0] * len(self.pool)
+        assert len(self.queues.prefill) == len(self.queues.held) == 0
         assert self.leases.tracked == {}
         for worker in self.workers:
             assert self.store.held(worker.engine_id) == [] or all(

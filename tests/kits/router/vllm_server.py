@@ -89,7 +89,7 @@ async def add_vllm(
     cluster.workers.append(server)
     address = f"vllm+{server.url}"
     prefill, decode = ([address] if role in (one, "both") else [] for one in ("prefill", "decode"))
-    worker = cluster.services.pool.add_static(prefill, decode)[0]
+    worker = cluster.pool.add_static(prefill, decode)[0]
     facts = {model: ModelFacts(root=model), **{name: ModelFacts(root=name, parent=model) for name in adapters}}
-    cluster.services.pool.learn_models(worker, facts)
+    cluster.pool.learn_models(worker, facts)
     return server, worker

@@ -72,7 +72,7 @@ async def three(cluster: Cluster, port: ToldWorker) -> tuple[Worker, Worker]:
     """A P and two Ds; the port is the first D's."""
     for role in ("prefill", "decode", "decode"):
         await cluster.add(role)
-    _, d1, d2 = cluster.services.pool
+    _, d1, d2 = cluster.pool
     d1.internal_url = port.url
     port.worker = d1
     return d1, d2
@@ -167,7 +167,7 @@ async def test_nobody_knows_that_worker(cluster: Cluster) -> None:
 
 async def test_a_static_worker_is_not_told(cluster: Cluster) -> None:
     url = "http://127.0.0.1:9"
-    (worker,) = cluster.services.pool.add_static([], [url])
+    (worker,) = cluster.pool.add_static([], [url])
     for address in (url, "http:%2F%2F127.0.0.1:9"):
         assert await tell(cluster, address, "drain") == (
             200,
@@ -201,8 +201,8 @@ async def test_one_that_drained_already(cluster: Cluster, port: ToldWorker) -> N
 async def test_a_page_of_another_site_drains_nobody(cluster: Cluster) -> None:
     """A browser on this machine sends what any page tells it to; without a token that would be enough."""
     await cluster.add("decode", ours=False)
-    (worker,) = cluster.services.pool
+    (worker,) = cluster.pool
     for site, status in (("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200)):
         answer = await cluster.client.post("/admin/workers/d0/drain", headers={"sec-fetch-site": site})
         assert (answer.status_code, worker.left_out) == (status, status == 200)
-        cluster.services.pool.take_back(worker)
+        cluster.pool.take_back(worker)

@@ -43,8 +43,8 @@ async def arrive(cluster: Cluster) -> tuple[Exchange, asyncio.Task[httpx.Respons
     worker = await cluster.add("both")
     worker.script.append(Hang())
     task = asyncio.create_task(cluster.post(chat()))
-    await eventually(lambda: len(cluster.services.active) == 1)
-    (x,) = cluster.services.active
+    await eventually(lambda: len(cluster.active) == 1)
+    (x,) = cluster.active
     return x, task
 
 
@@ -65,7 +65,7 @@ async def test_a_request_is_aborted_by_what_is_shown_of_it(cluster: Cluster, for
 async def test_a_beginning_that_several_have_ends_none(cluster: Cluster) -> None:
     x, task = await arrive(cluster)
     other = x.request_id[:7] + ("0" if x.request_id[7] != "0" else "1") + "f" * 24
-    cluster.services.peers = Another(cluster.services.router_id, [other])
+    cluster.peers = Another(cluster.router_id, [other])
     status, body = await abort(cluster, x.request_id[:6])
     assert (status, body["error"]["code"]) == (409, "ambiguous_id")
     for each in (other, x.request_id):
@@ -86,7 +86,7 @@ async def test_a_beginning_that_several_have_ends_none(cluster: Cluster) -> None
 )
 async def test_who_is_no_request(cluster: Cluster, given: str, status: int, code: str) -> None:
     """Nor are other routers asked for what is none."""
-    cluster.services.peers = others = Another(cluster.services.router_id, [])
+    cluster.peers = others = Another(cluster.router_id, [])
     answer = await abort(cluster, given)
     assert (answer[0], answer[1]["error"]["code"]) == (status, code)
     assert len(answer[1]["error"]["message"]) < 400
@@ -96,7 +96,7 @@ async def test_who_is_no_request(cluster: Cluster, given: str, status: int, code
 async def test_a_silent_router_may_have_the_one_that_is_meant(cluster: Cluster) -> None:
     """What is shown of an id is enough all the same: two of so many characters are not alike."""
     x, task = await arrive(cluster)
-    cluster.services.peers = Another(cluster.services.router_id, None)
+    cluster.peers = Another(cluster.router_id, None)
     for given in (x.request_id[:7], "ffffffff" if x.request_id[0] != "f" else "00000000"):
         status, body = await abort(cluster, given)
         assert (status, body["error"]["code"]) == (502, "router_unreachable")
@@ -109,10 +109,10 @@ async def test_a_worker_is_drained_by_its_name(cluster: Cluster) -> None:
     await cluster.add("decode")
     status = cluster._status(cluster.workers[0])
     record = msgspec.structs.replace(status.record, name="decode-1")
-    cluster.services.pool.apply([])
-    cluster.services.pool.apply([msgspec.structs.replace(status, record=record)])
+    cluster.pool.apply([])
+    cluster.pool.apply([msgspec.structs.replace(status, record=record)])
     assert (await cluster.client.post("/admin/workers/decode-1/drain")).status_code != 404
-    assert [worker.left_out for worker in cluster.services.pool] == [True]
+    assert [worker.left_out for worker in cluster.pool] == [True]
     assert (await cluster.client.get("/admin/workers")).json()["workers"][0]["name"] == "decode-1"
     assert (await cluster.client.post("/admin/workers/decode-/resume")).status_code == 404
 
@@ -127,7 +127,7 @@ class TestWorkers:
         cluster.workers[1].name = "98953095bbbb"
         cluster.limits["98953095bbbb"], cluster.hashes["98953095bbbb"] = 8, "hash"
         cluster.announce()
-        cluster.services.pool.add_static([], ["http://127.0.0.1:9"])
+        cluster.pool.add_static([], ["http://127.0.0.1:9"])
 
     async def tell(self, cluster: Cluster, given: str, what: str = "drain") -> tuple[int, Any]:
         answer = await cluster.client.post(f"/admin/workers/{given}/{what}")
@@ -138,7 +138,7 @@ class TestWorkers:
         status, body = await self.tell(cluster, "98953095")
         assert (status, body["error"]["code"]) == (409, "ambiguous_id")
         assert "98953095a" in body["error"]["message"] and "98953095b" in body["error"]["message"]
-        assert not any(worker.left_out for worker in cluster.services.pool)
+        assert not any(worker.left_out for worker in cluster.pool)
         for given, full in (("127.0.0.1:9", "http://127.0.0.1:9"), ("http://127.0.0.1:9", "http://127.0.0.1:9")):
             for what in ("drain", "resume"):
                 status, body = await self.tell(cluster, given, what)
@@ -155,10 +155,10 @@ class TestWorkers:
 
     async def test_as_a_filter_too(self, cluster: Cluster) -> None:
         x, task = await arrive(cluster)
-        (worker,) = cluster.services.pool
+        (worker,) = cluster.pool
         url = "http://127.0.0.1:9"
-        cluster.services.pool.add_static([], [url])
-        x.decode_worker = cluster.services.pool.get(url)
+        cluster.pool.add_static([], [url])
+        x.decode_worker = cluster.pool.get(url)
         for given, hit in (("127.0.0.1", False), ("127.0.0.1:9", True)):
             answer = await cluster.client.post("/admin/abort", json={"worker": given})
             assert answer.json()["aborted"] == ([x.request_id] if hit else [])

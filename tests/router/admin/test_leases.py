@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 async def listed(cluster: Cluster, store: RedisLeaseStore, path: str = "/leases") -> httpx.Response:
     app = FastAPI()
     use_our_errors(app)
-    app.include_router(lease_routes(cluster.services, LeaseListing(store)))
+    app.include_router(lease_routes(cluster.here, cluster.peers, cluster.pool, LeaseListing(store)))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://router") as client:
         return await client.get(path)
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from baton_serve.router.dashboard.live import LiveSnapshots
-from baton_serve.router.dashboard.recorder import HistoryRecorder
-
 if TYPE_CHECKING:
     from tests.kits.router.cluster import Cluster
 
@@ -39,15 +36,15 @@ async def test_all_who_ask_are_told(cluster: Cluster) -> None:
     metrics = (await cluster.client.get("/metrics")).text
     assert f'baton_router_worker_up{{role="decode",worker="{name}"}} 0.0' in metrics
     assert 'baton_router_workers_lost_total{role="decode"} 1.0' in metrics
-    page = LiveSnapshots(cluster.services, HistoryRecorder(cluster.services)).take(0.0)
+    page = cluster.snapshots().take(0.0)
     assert [(one.id, one.gone_at) for one in page.lost] == [(name, lost["gone_at"])]
 
 
 async def test_one_that_cannot_be_reached_is_named_too(cluster: Cluster) -> None:
     await cluster.add("prefill")
     await cluster.add("decode")
-    (worker,) = (one for one in cluster.services.pool if one.worker_id == "d1")
-    cluster.services.pool.unreachable(worker)
+    (worker,) = (one for one in cluster.pool if one.worker_id == "d1")
+    cluster.pool.unreachable(worker)
     assert (await cluster.client.get("/ready")).json()["lost_workers"] == ["d1"]
 
 

@@ -14,8 +14,6 @@ from baton_serve.core.protocol.addresses import MAX_URL_CHARS
 from baton_serve.core.protocol.worker import Role
 from baton_serve.core.protocol.worker_address import worker_address
 from baton_serve.router.admin.shared_workers import Shared
-from baton_serve.router.internal.admin import internal_routes
-from baton_serve.router.internal.app import internal_app
 from baton_serve.router.pool import pool
 from tests.kits.router.cluster import Cluster, chat, eventually, make_settings
 from tests.kits.router.stub_workers import Hang, StubWorker
@@ -53,7 +51,7 @@ async def test_added_workers_are_asked_for_their_models_and_serve(
     for worker in pair:
         status, view = await add(cluster, worker.url.removeprefix("http://") + "/", worker.role)
         assert (status, view["id"], view["role"], view["models"]) == (201, worker.url, worker.role, None)
-    await eventually(lambda: [worker.models for worker in cluster.services.pool] == [("m",), ("m",)])
+    await eventually(lambda: [worker.models for worker in cluster.pool] == [("m",), ("m",)])
     assert (await cluster.post(chat())).status_code == 200
     for worker in pair:
         assert len(worker.bodies) == 1
@@ -70,7 +68,7 @@ async def test_a_worker_whose_announcements_are_old_is_shown_as_such(cluster: Cl
         return {worker["url"]: worker["problem"] for worker in workers}
 
     assert set((await problems_by_url()).values()) == {""}
-    for worker in cluster.services.pool:
+    for worker in cluster.pool:
         worker.forget_report()
     problems = await problems_by_url()
     assert "its numbers are old" in problems[announced.url]
@@ -83,7 +81,7 @@ async def test_the_same_worker_is_not_added_twice(cluster: Cluster) -> None:
     for url in (announced.url, "127.0.0.1:9"):
         status, body = await add(cluster, url, "decode")
         assert (status, body["error"]["code"]) == (409, "worker_exists")
-    assert len(cluster.services.pool) == 2
+    assert len(cluster.pool) == 2
 
 
 @pytest.mark.parametrize(
@@ -100,7 +98,7 @@ async def test_the_same_worker_is_not_added_twice(cluster: Cluster) -> None:
 async def test_what_is_no_worker_is_refused(cluster: Cluster, url: str, role: str) -> None:
     status, body = await add(cluster, url, role)
     assert (status, body["error"]["param"]) == (400, "role" if role == "router" else "url")
-    assert not len(cluster.services.pool)
+    assert not len(cluster.pool)
 
 
 async def test_an_address_that_another_router_would_not_take_is_refused(cluster: Cluster) -> None:
@@ -131,7 +129,7 @@ async def test_what_runs_on_a_deleted_worker_is_finished(cluster: Cluster, pair:
     p, d = pair
     for worker in pair:
         await add(cluster, worker.url, worker.role)
-    await eventually(lambda: all(worker.models for worker in cluster.services.pool))
+    await eventually(lambda: all(worker.models for worker in cluster.pool))
     hang = Hang()
     d.script.append(hang)
     running = asyncio.create_task(cluster.post(chat()))
@@ -153,12 +151,12 @@ async def test_a_worker_of_the_registry_is_not_deleted(cluster: Cluster) -> None
     assert (answer.status_code, answer.json()["error"]["code"]) == (409, "worker_announced")
     assert "drain it" in answer.json()["error"]["message"]
     assert (await cluster.client.delete("/admin/workers/nobody")).status_code == 404
-    assert len(cluster.services.pool) == 1
+    assert len(cluster.pool) == 1
 
 
 async def test_a_host_name_with_several_addresses_is_deleted_as_it_was_added(cluster: Cluster) -> None:
     name = worker_address("vllm+http://pods:1?max_num_seqs=3")
-    pool = cluster.services.pool
+    pool = cluster.pool
     pool.add_addresses({name.at("10.0.0.1"): Role.DECODE, name.at("10.0.0.2"): Role.DECODE}, given=name)
     async with other_router(cluster) as other:
         shared = (await other.get("/internal/workers/shared")).json()
@@ -174,17 +172,17 @@ async def test_a_host_name_with_several_addresses_is_deleted_as_it_was_added(clu
 
 async def test_another_router_forgets_what_a_host_name_stands_for(cluster: Cluster) -> None:
     name = worker_address("vllm+http://pods:1")
-    cluster.services.pool.add_addresses({name.at("10.0.0.1"): Role.DECODE}, given=name)
+    cluster.pool.add_addresses({name.at("10.0.0.1"): Role.DECODE}, given=name)
     async with other_router(cluster) as other:
         assert (await other.post("/internal/workers/forget", json={"id": name.worker_id})).status_code == 200
-        assert len(cluster.services.pool) == 0
+        assert len(cluster.pool) == 0
         told = {"url": "vllm+http://h:1?chanel=2", "role": "decode"}
         assert (await other.post("/internal/workers/add", json=told)).status_code == 400
 
 
 def other_router(cluster: Cluster) -> httpx.AsyncClient:
     """What asks on the internal port."""
-    transport = httpx.ASGITransport(internal_app(cluster.services, internal_routes(cluster.services)))
+    transport = httpx.ASGITransport(cluster.internal())
     return httpx.AsyncClient(transport=transport, base_url="http://internal")
 
 
@@ -215,10 +213,10 @@ async def test_a_bounded_number_of_others_is_left_out_before_they_are_known(
 ) -> None:
     monkeypatch.setattr(pool, "MAX_LEFT_OUT", 2)
     for worker_id in ("d0", "d1", "d0", "d2"):  # d0 again: d1 is the oldest
-        cluster.services.pool.told_left_out(worker_id, True)
+        cluster.pool.told_left_out(worker_id, True)
     for _ in range(3):
         await cluster.add("decode", ours=False)
-    assert [worker.left_out for worker in cluster.services.pool] == [True, False, True]
+    assert [worker.left_out for worker in cluster.pool] == [True, False, True]
 
 
 async def test_what_others_left_out_before_it_was_known_here(cluster: Cluster) -> None:
@@ -228,7 +226,7 @@ async def test_what_others_left_out_before_it_was_known_here(cluster: Cluster) -
             assert (await other.post("/internal/workers/leave-out", json=told)).json() == {"noted": True}
     await cluster.add("decode", ours=False)
     await cluster.add("decode", ours=False)
-    assert [worker.left_out for worker in cluster.services.pool] == [True, False]
+    assert [worker.left_out for worker in cluster.pool] == [True, False]
     assert (await cluster.client.post("/admin/workers/d0/resume")).status_code == 200
     cluster.announce()
-    assert [worker.left_out for worker in cluster.services.pool] == [False, False]
+    assert [worker.left_out for worker in cluster.pool] == [False, False]

@@ -74,7 +74,7 @@ async def test_a_request_moves_and_is_aborted(cluster: Cluster, page: Page) -> N
     assert await page.run("document.querySelector('#requests .lease i').style.width") == "72%"
     assert "<img src=x" in await page.run("document.querySelector('#requests .text').textContent")
     assert await page.run("document.images.length + (window.hit ?? 0)") == 0
-    (request,) = cluster.services.active
+    (request,) = cluster.active
     await click(page, "#requests button.id")
     assert await page.run(text_of("#details-id")) == request.request_id
     assert "4,321 ms left of 6,000 ms" in await page.run(text_of("#details-facts"))
@@ -91,7 +91,7 @@ async def test_a_request_moves_and_is_aborted(cluster: Cluster, page: Page) -> N
     await page.until(f"{text_of('#details-state')} === 'aborted'")
     assert "request_cancelled" in await page.run(text_of("#details-error"))
     assert "request_cancelled" in await page.run(text_of("#ended .aborted .why"))
-    assert cluster.services.metrics.outcomes == {("aborted", "request_cancelled"): 1}
+    assert cluster.metrics.outcomes == {("aborted", "request_cancelled"): 1}
     assert page.complaints == []
     writer.close()
 
@@ -102,7 +102,7 @@ async def test_a_worker_is_drained_and_resumed(cluster: Cluster, page: Page) -> 
     button = "document.querySelector('#prefill-workers button.drain')"
     chip = "document.querySelector('#prefill-workers .chip')?.textContent"
     await page.until(f"{chip} === 'up'")
-    (worker,) = cluster.services.pool
+    (worker,) = cluster.pool
     await page.run(f"{button}.click()")
     assert "in use" not in await page.run("document.body.textContent")
     assert "It is the last one for prefill" in await page.run(text_of("#ask-text"))
@@ -156,7 +156,7 @@ async def test_two_thousand_requests_are_still_a_page(cluster: Cluster, page: Pa
     assert await page.run("document.querySelectorAll('#flow .dots i').length") == MAX_LISTED
     assert "1,900 more" in await page.run("document.getElementById('hidden-count').textContent")
     assert await page.run("document.documentElement.scrollWidth <= window.innerWidth")
-    cluster.services.pool.apply([*map(cluster._status, cluster.workers), *others(cluster, 38)])
+    cluster.pool.apply([*map(cluster._status, cluster.workers), *others(cluster, 38)])
     await page.until("document.querySelectorAll('.worker').length === 40")
     await page.run("document.querySelector('#requests .queued button.abort').click()")
     await click(page, "#ask-yes")
@@ -169,14 +169,14 @@ async def test_two_thousand_requests_are_still_a_page(cluster: Cluster, page: Pa
     assert page.complaints == []
     for writer in writers:
         writer.close()
-    await eventually(lambda: len(cluster.services.active) == 0)
+    await eventually(lambda: len(cluster.active) == 0)
 
 
 async def test_an_order_that_fails_says_why(cluster: Cluster, page: Page) -> None:
     await cluster.add("prefill")
     await page.open(f"{cluster.url}/dashboard")
     await click(page, ".worker button.drain")
-    cluster.services.pool.apply([])
+    cluster.pool.apply([])
     await click(page, "#ask-yes")
     await page.until("!document.getElementById('message').hidden")
     assert (await page.run(text_of("#message"))).startswith("Drain worker p0 failed: 4")
@@ -298,7 +298,7 @@ async def test_on_no_screen_anything_is_cut(cluster: Cluster, page: Page) -> Non
     d = await cluster.add("decode", ours=False)
     d.model = p.model
     await cluster.post(chat(model=p.model))
-    list(cluster.services.pool)[-1].healthy = False
+    list(cluster.pool)[-1].healthy = False
     p.script.append(Refuse(400, {"error": {"message": "a-reason-without-a-space-" * 8, "code": "bad"}}))
     await cluster.post(chat(model=p.model))
     p.script += [Hang(), Hang()]

@@ -16,7 +16,6 @@ from baton_serve.core.protocol.router import RouterRecord
 from baton_serve.router.dashboard.history import STEP_S, HistogramCounts, History, Step, Totals, quantile
 from baton_serve.router.dashboard.live import LiveSnapshots
 from baton_serve.router.dashboard.merged_history import MergedHistory, position
-from baton_serve.router.dashboard.recorder import HistoryRecorder
 from baton_serve.router.dashboard.routes import live_share_routes
 from baton_serve.router.dashboard.share import MAX_LISTED
 from baton_serve.router.peers.port import NoPeers, PeerAnswer
@@ -66,7 +65,10 @@ class Neighbours(NoPeers):
 
 def internal(cluster: Cluster) -> FastAPI:
     app = FastAPI()
-    app.include_router(live_share_routes(cluster.services, HistoryRecorder(cluster.services)), prefix="/internal")
+    app.include_router(
+        live_share_routes(cluster.router.workers, cluster.router.requests, cluster.recorder, cluster.router_id),
+        prefix="/internal",
+    )
     return app
 
 
@@ -79,9 +81,9 @@ async def other() -> AsyncIterator[Cluster]:
 
 
 def with_neighbours(cluster: Cluster) -> tuple[LiveSnapshots, Neighbours]:
-    peers = Neighbours(cluster.services.router_id)
-    cluster.services.peers = peers
-    return LiveSnapshots(cluster.services, HistoryRecorder(cluster.services)), peers
+    peers = Neighbours(cluster.router_id)
+    cluster.peers = peers
+    return cluster.snapshots(), peers
 
 
 async def seen(board: LiveSnapshots, peers: Neighbours) -> Snapshot:
@@ -103,7 +105,7 @@ async def fill(cluster: Cluster, num: int) -> list[asyncio.StreamWriter]:
 
 async def test_counts_and_queues_add_and_requests_are_in_order_of_age(cluster: Cluster, other: Cluster) -> None:
     board, peers = with_neighbours(cluster)
-    peers.apps[other.services.router_id] = internal(other)
+    peers.apps[other.router_id] = internal(other)
     writers = await fill(other, MAX_LISTED)
     await asyncio.sleep(0.3)  # the ages of the others are of a moment before ours
     writers += await fill(cluster, 5)
@@ -114,11 +116,11 @@ async def test_counts_and_queues_add_and_requests_are_in_order_of_age(cluster: C
     ages = [request.age_ms for request in shown.requests]
     assert ages == sorted(ages, reverse=True)
     newest = [request.router for request in shown.requests[MAX_LISTED // 2 :]]
-    assert newest.count(cluster.services.router_id) == 5, "all of them came last"
-    assert shown.requests[0].router == other.services.router_id
+    assert newest.count(cluster.router_id) == 5, "all of them came last"
+    assert shown.requests[0].router == other.router_id
     assert [(r.id, r.is_this, r.num_requests) for r in shown.routers] == [
-        (cluster.services.router_id, True, 5),
-        (other.services.router_id, False, MAX_LISTED),
+        (cluster.router_id, True, 5),
+        (other.router_id, False, MAX_LISTED),
     ]
     for writer in writers:
         writer.close()
@@ -126,10 +128,10 @@ async def test_counts_and_queues_add_and_requests_are_in_order_of_age(cluster: C
 
 async def test_workers_are_shown_once(cluster: Cluster, other: Cluster) -> None:
     board, peers = with_neighbours(cluster)
-    peers.apps[other.services.router_id] = internal(other)
+    peers.apps[other.router_id] = internal(other)
     for one in (cluster, other):
         await one.add("prefill")
-    next(iter(other.services.pool)).left_out = True
+    next(iter(other.pool)).left_out = True
     (worker,) = (await seen(board, peers)).workers
     assert (worker.id, worker.draining) == ("p0", True)
 
@@ -146,7 +148,7 @@ async def test_who_does_not_answer_is_named(cluster: Cluster) -> None:
 
 async def test_others_are_asked_only_for_somebody_and_for_all_steps_only_once(cluster: Cluster, other: Cluster) -> None:
     board, peers = with_neighbours(cluster)
-    peers.apps[other.services.router_id] = internal(other)
+    peers.apps[other.router_id] = internal(other)
     board.take(0.0)
     assert peers.asked == []
     for num_steps in (300, 4):

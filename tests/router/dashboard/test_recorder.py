@@ -38,7 +38,7 @@ async def test_a_step_that_fails_is_not_the_last_one(
     def broken(_: Any) -> Any:
         raise KeyError("a bug in a counter")
 
-    recorder = HistoryRecorder(cluster.services)
+    recorder = HistoryRecorder(cluster.router.requests)
     timers: Any = Timers(recorder.history.next_s)
     recorder._loop = timers
     with monkeypatch.context() as patched:

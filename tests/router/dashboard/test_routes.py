@@ -15,7 +15,7 @@ from baton_serve.core.net.served.connection import DROP
 from baton_serve.core.protocol.worker import WorkerLoad
 from baton_serve.router.dashboard import schema
 from baton_serve.router.dashboard.history import STEP_S
-from baton_serve.router.dashboard.live import LiveSnapshots, LiveStream
+from baton_serve.router.dashboard.live import LiveStream
 from baton_serve.router.dashboard.recorder import HistoryRecorder, read_totals
 from baton_serve.router.dashboard.routes import FILES
 from baton_serve.router.dashboard.schema import LiveRequest, Snapshot
@@ -54,7 +54,7 @@ async def until(stream: AsyncIterator[Snapshot], state: str) -> LiveRequest:
 
 
 def now(cluster: Cluster) -> Snapshot:
-    return LiveSnapshots(cluster.services, HistoryRecorder(cluster.services)).take(0.0)
+    return cluster.snapshots().take(0.0)
 
 
 async def test_a_request_is_seen_on_its_way(cluster: Cluster) -> None:
@@ -87,10 +87,10 @@ async def test_a_request_is_seen_on_its_way(cluster: Cluster) -> None:
 async def test_the_history_tells_of_a_stream_that_ended(cluster: Cluster) -> None:
     await cluster.add("prefill")
     await cluster.add("decode")
-    recorder = HistoryRecorder(cluster.services)
+    recorder = HistoryRecorder(cluster.router.requests)
     await cluster.post(chat(stream=True))
-    recorder.history.sample(recorder.now_s + STEP_S, read_totals(cluster.services))
-    told = LiveSnapshots(cluster.services, recorder).take(0.0).history
+    recorder.history.sample(recorder.now_s + STEP_S, read_totals(cluster.router.requests))
+    told = cluster.snapshots(recorder).take(0.0).history
     assert told.requests_per_s == [0.5] and told.failed_per_s == [0.0]
     assert told.tokens_per_s[0] is not None and told.tokens_per_s[0] > 0
     assert list(told.phases) == ["queued", "prefilling", "held", "reading"]
@@ -106,19 +106,19 @@ async def test_the_history_tells_which_answers_were_errors(cluster: Cluster) -> 
     await cluster.add("prefill")
     d = await cluster.add("decode")
     d.script.append(Refuse(400, {"error": {"message": "too long", "code": "context_length_exceeded"}}))
-    recorder = HistoryRecorder(cluster.services)
+    recorder = HistoryRecorder(cluster.router.requests)
     for body in (chat(), {}, chat(model="unknown")):
         await cluster.post(body)
-    recorder.history.sample(recorder.now_s + STEP_S, read_totals(cluster.services))
-    recorder.history.sample(recorder.now_s + 2 * STEP_S, read_totals(cluster.services))
-    told = LiveSnapshots(cluster.services, recorder).take(0.0).history
+    recorder.history.sample(recorder.now_s + STEP_S, read_totals(cluster.router.requests))
+    recorder.history.sample(recorder.now_s + 2 * STEP_S, read_totals(cluster.router.requests))
+    told = cluster.snapshots(recorder).take(0.0).history
     assert told.failed_by_status == {"400": [0.5, 0.0]}
     assert told.refused_by_status == {"400": [0.5, 0.0], "404": [0.5, 0.0]}
 
 
 async def test_workers_show_their_blocks_if_they_told(cluster: Cluster) -> None:
     await cluster.add("prefill")
-    (worker,) = cluster.services.pool
+    (worker,) = cluster.pool
     assert now(cluster).workers[0].blocks is None
     worker.report(WorkerLoad(free_blocks=4, cached_blocks=3, pinned_blocks=2, leased_blocks=1, draining=True), 0.0)
     shown = now(cluster).workers[0]
@@ -136,7 +136,7 @@ async def test_of_many_only_the_oldest_and_newest_are_listed(cluster: Cluster) -
     shown = now(cluster)
     assert (len(shown.requests), shown.num_hidden) == (MAX_LISTED, 5)
     assert (shown.counts["queued"], shown.queues.prefill.length) == (num_requests - 2, num_requests - 2)
-    ids = [x.request_id for x in cluster.services.active]
+    ids = [x.request_id for x in cluster.active]
     assert [request.id for request in shown.requests] == ids[: MAX_LISTED // 2] + ids[-MAX_LISTED // 2 :]
     waited_ms = max(request.in_state_ms for request in shown.requests if request.state == "queued")
     oldest_ms = now(cluster).queues.prefill.oldest_ms
@@ -147,7 +147,7 @@ async def test_of_many_only_the_oldest_and_newest_are_listed(cluster: Cluster) -
         writer.close()
     for writer in writers:
         await writer.wait_closed()
-    await eventually(lambda: len(cluster.services.active) == 0)
+    await eventually(lambda: len(cluster.active) == 0)
 
 
 async def test_ages_are_of_one_moment(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,17 +157,22 @@ async def test_ages_are_of_one_moment(cluster: Cluster, monkeypatch: pytest.Monk
     p.script += [Hang() for _ in range(2)]
     writers = [await cluster.open(chat()) for _ in range(5)]
     await cluster.until_state("queued", 3)
-    recorder = HistoryRecorder(cluster.services)
+    recorder = HistoryRecorder(cluster.router.requests)
     loop = asyncio.get_running_loop()
     times = itertools.count(loop.time(), 1)
     with monkeypatch.context() as slow:
         slow.setattr(loop, "time", lambda: next(times))
-        ages = [request.age_ms for request in local_share(cluster.services, recorder).requests]
+        ages = [
+            request.age_ms
+            for request in local_share(
+                cluster.router.workers, cluster.router.requests, recorder, cluster.router_id
+            ).requests
+        ]
     assert len(ages) == 5
     assert ages == sorted(ages, reverse=True)
     for writer in writers:
         writer.close()
-    await eventually(lambda: len(cluster.services.active) == 0)
+    await eventually(lambda: len(cluster.active) == 0)
 
 
 class TestAuth:
@@ -199,7 +204,7 @@ async def never() -> Any:
 
 async def test_a_slow_reader_gets_the_newest_and_nothing_is_kept_for_it(cluster: Cluster) -> None:
     """``send`` waits, as uvicorn's does when a client does not read: no snapshot is made until it returns."""
-    board = LiveSnapshots(cluster.services, HistoryRecorder(cluster.services))
+    board = cluster.snapshots()
     sent: list[bytes] = []
     taken = asyncio.Semaphore(0)
     waiting = asyncio.Event()
@@ -238,7 +243,7 @@ async def test_a_reader_that_takes_nothing_is_dropped(
 
     scope = {"type": "http", "state": {DROP: dropped.set}}
     async with asyncio.timeout(PATIENCE_S):
-        board = LiveSnapshots(cluster.services, HistoryRecorder(cluster.services))
+        board = cluster.snapshots()
         await LiveStream(board, lambda: closing)(scope, never, send)
     assert dropped.is_set()
 

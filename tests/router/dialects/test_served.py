@@ -67,7 +67,7 @@ async def test_a_stream_begins_with_ps_token(cluster: Cluster, spoken: Spoken) -
     assert spoken.text_of(events) == WHOLE
     assert answer.headers["content-type"].startswith("text/event-stream")
     assert text.count('"message_start"') + text.count('"response.created"') == 1
-    assert sum(cluster.services.metrics.ttft.counts) == 1
+    assert sum(cluster.metrics.ttft.counts) == 1
     cluster.check_idle()
 
 
@@ -103,7 +103,7 @@ async def test_a_stream_goes_on_when_its_d_dies(cluster: Cluster, spoken: Spoken
     events = await request
     assert [event.type for event in events] == [event.type for event in undisturbed]
     assert spoken.text_of(events) == WHOLE
-    assert cluster.services.metrics.resumed["resumed"] == 1
+    assert cluster.metrics.resumed["resumed"] == 1
     if num_tokens < NUM_TOKENS - 2:
         assert p.bodies[-1]["kv_transfer_params"]["resume"]["token_ids"] == [
             FIRST_TOKEN + i for i in range(1 + num_tokens)
@@ -165,7 +165,7 @@ async def test_a_client_that_leaves_is_told_to_the_worker(cluster: Cluster, spok
     await cluster.until_state("decoding")
     writer.close()
     await eventually(cluster.is_idle)
-    assert cluster.services.metrics.outcomes["aborted", "client_gone"] == 1
+    assert cluster.metrics.outcomes["aborted", "client_gone"] == 1
 
 
 async def test_where_vllm_serves_the_model_too_it_gets_a_chat(cluster: Cluster, spoken: Spoken) -> None:
@@ -210,7 +210,7 @@ async def test_an_error_in_the_stream_of_d_is_told_in_the_dialect(cluster: Clust
     events = await request
     assert events[-1].type == ("response.failed" if spoken.path == "/v1/responses" else "error")
     assert "broke" in events[-1].to_json()
-    assert cluster.services.metrics.outcomes["failed", ""] == 1
+    assert cluster.metrics.outcomes["failed", ""] == 1
 
 
 async def test_a_stream_that_cannot_go_on_fails_in_the_dialect(cluster: Cluster, spoken: Spoken) -> None:
@@ -223,7 +223,7 @@ async def test_a_stream_that_cannot_go_on_fails_in_the_dialect(cluster: Cluster,
     events = await request
     assert spoken.text_of(events) == word(0) + word(1)
     assert events[-1].type == ("response.failed" if spoken.path == "/v1/responses" else "error")
-    assert cluster.services.metrics.outcomes["failed", "upstream_error"] == 1
+    assert cluster.metrics.outcomes["failed", "upstream_error"] == 1
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -283,11 +283,11 @@ async def test_a_body_that_is_no_json_is_refused_in_the_dialect(cluster: Cluster
 
 async def test_no_worker_is_an_error_of_the_dialect(cluster: Cluster, spoken: Spoken) -> None:
     await cluster.add("both")
-    (worker,) = cluster.services.pool
+    (worker,) = cluster.pool
     worker.limit = 0
     request = asyncio.create_task(cluster.post(spoken.body(), spoken.path))
     await cluster.until_state("queued")
-    (x,) = cluster.services.active
+    (x,) = cluster.active
     x.stop(UnavailableError("nobody", retry_after_s=7))
     answer = await request
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "7")

@@ -91,14 +91,14 @@ async def test_a_client_that_leaves_before_its_request_is_started_costs_nothing(
 async def test_a_burst_does_not_overfill_the_queue(cluster: Cluster, clients: list[Caller]) -> None:
     """Its requests, in one turn more than may wait, are admitted before any of them waits for a worker."""
     prefill, _ = cluster.workers
-    (worker,) = [one for one in cluster.services.pool if one.worker_id == prefill.name]
+    (worker,) = [one for one in cluster.pool if one.worker_id == prefill.name]
     worker.limit = 1
     hang = Hang()
     prefill.script.append(hang)
     for caller in clients:
         caller.writer.write(REQUEST)
-    await eventually(lambda: len(cluster.services.active) == 11)
-    assert len(cluster.services.prefill_queue) == 10
+    await eventually(lambda: len(cluster.active) == 11)
+    assert len(cluster.queues.prefill) == 10
     hang.release.set()
     assert Counter([(await caller.answer()).status for caller in clients]) == {200: 11, 429: NUM - 11}
     cluster.check_idle()
@@ -123,14 +123,14 @@ async def test_a_burst_of_requests_for_several_answers_does_not_either(
     for caller in callers:
         caller.writer.write(REQUEST)
         assert (await caller.answer()).status == 200
-    pool = cluster.services.pool
+    pool = cluster.pool
     first, *_ = pool
     taken = [pool.enter(first) for _ in range(first.limit)]
     for caller in callers:
         caller.writer.write(request("/v1/completions", {"model": "m", "prompt": "hi", "max_tokens": 4, **more}))
     answers = [asyncio.create_task(caller.answer()) for caller in callers]
     await eventually(lambda: sum(one.done() for one in answers) == len(callers) - 1, "all but one are refused")
-    assert len(cluster.services.prefill_queue) + len(cluster.services.held_queue) == 8
+    assert len(cluster.queues.prefill) + len(cluster.queues.held) == 8
     for place in taken:
         pool.leave(place)
     assert Counter([(await one).status for one in answers]) == {200: 1, 429: len(callers) - 1}

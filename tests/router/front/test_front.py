@@ -18,8 +18,6 @@ from baton_serve.core.protocol.errors import (
     RateLimitError,
     UnavailableError,
 )
-from baton_serve.router.internal.admin import internal_routes
-from baton_serve.router.internal.app import internal_app
 from baton_serve.router.peers.listener import PeerFront
 from baton_serve.router.settings import RouterSettings
 from tests.kits.router.cluster import Cluster, chat, eventually, make_settings
@@ -133,7 +131,7 @@ class TestKeysThenTheRouteThenTheBody:
             assert (await caller.answer())[0] == status
             assert await caller.reader.read() == b"", "and nothing more is taken"
             caller.writer.close()
-        assert cluster.services.body_budget.used_bytes == 0
+        assert cluster.body_budget.used_bytes == 0
 
     async def test_a_get_has_no_body(self, cluster: Cluster) -> None:
         response = await cluster.client.request("GET", "/health", content=b"x" * 100)
@@ -152,7 +150,7 @@ class TestFewBytes:
 
     async def test_what_has_arrived_counts_until_its_request_ends(self, cluster: Cluster) -> None:
         await ready(cluster)
-        budget = cluster.services.body_budget
+        budget = cluster.body_budget
         large = json.dumps({**chat(), "messages": [{"role": "user", "content": "u" * 600}]}).encode()
         slow = await call(cluster, "/v1/chat/completions", 1024, sent=large[:500])
         await eventually(lambda: budget.used_bytes == 500)
@@ -174,7 +172,7 @@ class TestFewBytes:
         await eventually(lambda: budget.used_bytes == 0)
 
     async def test_what_operators_send_counts_too(self, cluster: Cluster) -> None:
-        budget = cluster.services.body_budget
+        budget = cluster.body_budget
         slow = await call(cluster, "/admin/abort", 900, sent=b" " * 600)
         await eventually(lambda: budget.used_bytes == 600)
         late = await call(cluster, "/admin/abort", 600, sent=b" " * 600)
@@ -183,7 +181,7 @@ class TestFewBytes:
         for caller in (slow, late):
             caller.writer.close()
         await eventually(lambda: budget.used_bytes == 0)
-        assert cluster.services.metrics.refused[429] == 1
+        assert cluster.metrics.refused[429] == 1
 
 
 class TestSlowBodies:
@@ -198,7 +196,7 @@ class TestSlowBodies:
         assert await caller.reader.read() == b""
         caller.writer.close()
         cluster.check_idle()
-        assert cluster.services.metrics.refused[408] == 1
+        assert cluster.metrics.refused[408] == 1
 
 
 async def test_the_requests_own_deadline_counts_from_its_first_byte(cluster: Cluster) -> None:
@@ -237,7 +235,7 @@ class TestFewRequests:
         assert cluster.front.calls.num_arriving == 0
         assert (await cluster.post(chat())).status_code == 200
         cluster.check_idle()
-        assert cluster.services.metrics.refused == ({403: 4} if status == 403 else {}), "its head was looked at, or not"
+        assert cluster.metrics.refused == ({403: 4} if status == 403 else {}), "its head was looked at, or not"
 
 
 async def test_a_request_still_coming_at_sigterm_does_not_begin(cluster: Cluster) -> None:
@@ -254,11 +252,10 @@ async def test_a_request_still_coming_at_sigterm_does_not_begin(cluster: Cluster
 async def test_a_bug_is_answered_in_our_shape_and_logged(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    class Broken:
-        def models(self) -> list[str]:
-            raise KeyError("bug")
+    def broken() -> list[str]:
+        raise KeyError("bug")
 
-    monkeypatch.setattr(cluster.services, "pool", Broken())
+    monkeypatch.setattr(cluster.pool, "models", broken)
     with caplog.at_level(logging.ERROR):
         response = await cluster.client.get("/v1/models")
     assert (response.status_code, response.json()["error"]["code"]) == (500, "internal_error")
@@ -384,8 +381,8 @@ class TestCrowdedBodies:
 
     @pytest.mark.parametrize("crowd", CROWDS)
     async def test_other_routers_are_no_exception(self, cluster: Cluster, crowd: str) -> None:
-        app = internal_app(cluster.services, internal_routes(cluster.services))
-        front = PeerFront(cluster.settings, cluster.services.peers.record, app, cluster.services.body_budget)
+        app = cluster.internal()
+        front = PeerFront(cluster.settings, cluster.peers.record, app, cluster.body_budget)
         async with httpx.AsyncClient(transport=httpx.ASGITransport(front), base_url="http://localhost") as client:
             answer = await client.post("/internal/abort", content=CROWDS[crowd])
         assert (answer.status_code, answer.json()["error"]["code"]) == (400, "array_above_max_length")

@@ -7,15 +7,13 @@ from typing import Any
 
 import httpx
 
-from baton_serve.router.internal.admin import internal_routes
-from baton_serve.router.internal.app import internal_app
 from tests.kits.router.cluster import Cluster, chat, eventually
 from tests.kits.router.stub_workers import Hang
 
 
 async def state(cluster: Cluster) -> dict[str, Any]:
     """All of it but the number of tasks, where it is something."""
-    transport = httpx.ASGITransport(internal_app(cluster.services, internal_routes(cluster.services)))
+    transport = httpx.ASGITransport(cluster.internal())
     async with httpx.AsyncClient(transport=transport, base_url="http://internal") as http:
         body: dict[str, Any] = (await http.get("/internal/state")).json()
     assert body.pop("tasks") > 0
@@ -36,20 +34,20 @@ async def test_tells_where_a_request_is_until_it_is_over(cluster: Cluster) -> No
     assert (await state(cluster)).items() >= {"requests": 1, "in_flight": {"d1": 1}, "renewed": 1}.items()
     decodes.release.set()
     assert (await running).status_code == 200
-    await eventually(lambda: not cluster.services.active)
+    await eventually(lambda: not cluster.active)
     assert await state(cluster) == {}
 
 
 async def test_tells_who_waits_for_a_worker(cluster: Cluster) -> None:
     p = await cluster.add("prefill")
     p.script.append(Hang())
-    (worker,) = cluster.services.pool
+    (worker,) = cluster.pool
     worker.limit = 1
     await cluster.add("decode")
     running = [asyncio.create_task(cluster.post(chat())) for _ in range(3)]
-    await eventually(lambda: len(cluster.services.prefill_queue) == 2)
+    await eventually(lambda: len(cluster.queues.prefill) == 2)
     assert (await state(cluster)).items() >= {"requests": 3, "waiting": 2, "in_flight": {"p0": 1}}.items()
     for one in running:
         one.cancel()
-    await eventually(lambda: not cluster.services.active)
+    await eventually(lambda: not cluster.active)
     assert await state(cluster) == {}

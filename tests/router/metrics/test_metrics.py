@@ -27,7 +27,7 @@ async def ready(cluster: Cluster) -> None:
 async def test_only_a_stream_has_a_first_token_to_wait_for(cluster: Cluster, stream: bool) -> None:
     await ready(cluster)
     assert (await cluster.post(chat(stream=stream))).status_code == 200
-    metrics = cluster.services.metrics
+    metrics = cluster.metrics
     counts = {PHASES[state]: sum(buckets.counts) for state, buckets in metrics.phases.items()}
     assert counts == {"queue": 1, "prefill": 1, "held": 1, "read": int(stream)}
     assert sum(metrics.ttft.counts) == int(stream)
@@ -36,7 +36,7 @@ async def test_only_a_stream_has_a_first_token_to_wait_for(cluster: Cluster, str
 async def test_itl_has_a_gap_for_every_chunk_after_the_first_token_and_none_unstreamed(cluster: Cluster) -> None:
     await ready(cluster)
     await cluster.post(chat(stream=False))
-    metrics = cluster.services.metrics
+    metrics = cluster.metrics
     assert sum(metrics.itl.counts) == metrics.num_chunks == 0
     await cluster.post(chat(stream=True))
     assert sum(metrics.itl.counts) == metrics.num_chunks > 0  # P's token came before D's first chunk
@@ -48,7 +48,7 @@ async def test_workers_cannot_invent_labels(cluster: Cluster) -> None:
         error: dict[str, Any] = {"message": NASTY, "type": f"t{i}", "code": f"c{i}\n"}
         cluster.workers[0].script.append(Refuse(400, {"error": error}))
         assert (await cluster.post(chat())).json()["error"]["code"] == f"c{i}\n"
-    assert dict(cluster.services.metrics.outcomes) == {("failed", "worker_400"): 3}
+    assert dict(cluster.metrics.outcomes) == {("failed", "worker_400"): 3}
 
 
 @pytest.mark.parametrize("formatter", [TextFormatter("%(levelname).1s %(name)s: %(message)s"), JsonFormatter()])
@@ -80,11 +80,11 @@ async def test_clients_cannot_invent_labels(cluster: Cluster) -> None:
     """A worker that does not say which models it serves is asked for any."""
     worker = await cluster.add("both")
     await cluster.post(chat())
-    next(iter(cluster.services.pool)).models = None
-    cluster.services.pool.learned(next(iter(cluster.services.pool)))
+    next(iter(cluster.pool)).models = None
+    cluster.pool.learned(next(iter(cluster.pool)))
     worker.model = "any"
     for number in range(MAX_VALUES + 10):
-        cluster.services.metrics.times[cluster.services.metrics.models.of(f"m{number}")].e2e.observe(1.0)
+        cluster.metrics.times[cluster.metrics.models.of(f"m{number}")].e2e.observe(1.0)
     for name in ("x" * 1000, "y", "m"):
         assert (await cluster.post(chat(model=name))).status_code == 200
     text = (await cluster.client.get("/metrics")).text
@@ -96,7 +96,7 @@ async def test_clients_cannot_invent_labels(cluster: Cluster) -> None:
 
 async def test_what_clients_invent_takes_no_label_from_a_model(cluster: Cluster) -> None:
     """Also of a worker that comes when they have named all they can, and is asked before the next scrape."""
-    label = cluster.services.metrics.models
+    label = cluster.metrics.models
     for number in range(MAX_VALUES + 1):
         label.of(f"invented {number}")
     await cluster.add("both", model="m")

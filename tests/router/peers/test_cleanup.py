@@ -155,9 +155,9 @@ async def test_a_verdict_of_the_peers_gets_to_the_workers_and_into_the_metrics(c
     """These workers do not know the call."""
     await cluster.add("prefill")
     await cluster.add("decode", ours=False)
-    for tell in cluster.services.peers.on_dead:
+    for tell in cluster.peers.on_dead:
         tell(DEAD)
-    await eventually(lambda: cluster.services.cleanup.outcomes["not_told"] == 1)
+    await eventually(lambda: cluster.cleanup.outcomes["not_told"] == 1)
     page = (await cluster.client.get("/metrics")).text
     assert "baton_router_dead_routers_total 1.0" in page
     assert 'baton_router_dead_router_calls_total{outcome="not_told"} 1.0' in page

@@ -27,11 +27,11 @@ async def test_clients_are_told_ids_that_begin_with_the_routers(cluster: Cluster
     await cluster.add("both")
     for body in (chat(), {}):
         answer = await cluster.post(body)
-        assert owner_of(answer.headers["x-request-id"]) == cluster.services.router_id
+        assert owner_of(answer.headers["x-request-id"]) == cluster.router_id
 
 
 async def test_without_redis_there_is_no_other_router(cluster: Cluster) -> None:
-    peers = cluster.services.peers
+    peers = cluster.peers
     assert list(peers) == []
     assert await peers.gather("GET", "/internal/requests") == []
     assert await peers.ask("0" * 12, "GET", "/internal/requests") is None

@@ -61,7 +61,7 @@ def test_nobody_knows_what_is_cached_without_affinity() -> None:
 
 async def three(cluster: Cluster) -> tuple[StubWorker, StubWorker, StubWorker]:
     made = await cluster.add("prefill"), await cluster.add("decode"), await cluster.add("decode")
-    for one in cluster.services.pool:
+    for one in cluster.pool:
         one.num_blocks = 1000
     return made
 
@@ -96,7 +96,7 @@ class TestShort:
             usage = events(response.text)[-2]["usage"]
             roles = [e["choices"][0]["delta"].get("role") for e in events(response.text)[:-2] if "chat" in path]
             assert roles.count("assistant") == ("chat" in path)
-            assert cluster.services.metrics.ttft.total > 0
+            assert cluster.metrics.ttft.total > 0
         else:
             usage = response.json()["usage"]
         assert usage["completion_tokens"] == 4
@@ -109,7 +109,7 @@ class TestShort:
         p, _, _ = await three(cluster)
         assert (await cluster.post(body_for("chat", "x" * 40))).status_code == 200
         assert len(p.bodies) == 1
-        assert cluster.services.metrics.skipped_prefill == {"short": 0, "cached": 0, "unreachable": 0}
+        assert cluster.metrics.skipped_prefill == {"short": 0, "cached": 0, "unreachable": 0}
 
     async def test_token_ids_are_counted(self, cluster: Cluster) -> None:
         p, _, _ = await three(cluster)
@@ -181,7 +181,7 @@ class TestCached:
         assert response.status_code == 200
         assert (len(p.bodies), len(had.bodies)) == (1, 2)
         assert "kv_transfer_params" not in had.bodies[1]
-        assert cluster.services.metrics.skipped_prefill == {"short": 0, "cached": 1, "unreachable": 0}
+        assert cluster.metrics.skipped_prefill == {"short": 0, "cached": 1, "unreachable": 0}
         await cluster.post(body_for(path, "c" * 2048), path)
         assert len(p.bodies) == 2, "another conversation"
         cluster.check_idle()
@@ -191,7 +191,7 @@ class TestCached:
         text = "a" * 2048
         await cluster.post(body_for("chat", text))
         (name,) = [d.name for d in (d1, d2) if d.bodies]
-        had = cluster.services.pool.get(name)
+        had = cluster.pool.get(name)
         assert had is not None
         had.left_out = True
         await cluster.post(body_for("chat", text))

@@ -105,9 +105,9 @@ async def test_only_the_same_adapter_on_the_same_weights_goes_on() -> None:
         status("d5", Role.BOTH, FIRST, compatibility_hash="other layout"),
     )
     first = next(worker for worker in pool if worker.worker_id == "d1")
-    route = pool.candidates("tuned", first.weights_of("tuned"))
+    route = pool.route("tuned").continuing(first.weights_of("tuned"))
     assert route is not None and names(route.decode) == {"d1", "d5"}
-    own = pool.candidates("m", first.weights_of("m"))
+    own = pool.route("m").continuing(first.weights_of("m"))
     assert own is not None and names(own.decode) == {"d1", "d2", "d4", "d5"}
 
 
@@ -170,13 +170,13 @@ async def test_a_stream_goes_on_with_the_same_adapter_only(cluster: Cluster) -> 
     request = asyncio.create_task(cluster.post(chat(model="tuned", stream=True, max_tokens=NUM_TOKENS)))
     await cluster.until_state("decoding")
     same = await cluster.add("decode", adapters=FIRST)
-    seen = {one.worker_id: one for one in cluster.services.pool}
+    seen = {one.worker_id: one for one in cluster.pool}
     for one in (d, same):
-        cluster.services.pool.leave_out(seen[one.name])
+        cluster.pool.leave_out(seen[one.name])
     act.go.set()
     await cluster.until_state("held")
     assert num_asked(d, other) == [1, 0]
-    cluster.services.pool.take_back(seen[same.name])
+    cluster.pool.take_back(seen[same.name])
     assert spoken((await request).text) == WHOLE
     assert num_asked(p, d, other, same) == [2, 1, 0, 1]
     assert p.bodies[1]["kv_transfer_params"]["resume"]["adapter"] == "f1", "P may be another one by now"

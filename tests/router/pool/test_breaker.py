@@ -189,7 +189,7 @@ class TestCluster:
 
 async def test_a_probe_and_one_request_bring_it_back(cluster: Cluster) -> None:
     bad, _ = await failing_d(cluster, BROKEN)
-    (d1,) = [one for one in cluster.services.pool if one.worker_id == "d1"]
+    (d1,) = [one for one in cluster.pool if one.worker_id == "d1"]
     d1.breaker._pause_s = 0.01
     while states(cluster)["d1"] is CLOSED:
         await cluster.post(chat())
@@ -210,4 +210,4 @@ async def failing_d(cluster: Cluster, failure: Any) -> list[Any]:
 
 
 def states(cluster: Cluster) -> dict[str, BreakerState]:
-    return {one.worker_id: one.breaker.state for one in cluster.services.pool}
+    return {one.worker_id: one.breaker.state for one in cluster.pool}

@@ -20,14 +20,14 @@ LOADED = 1_700_000_000
 def announce(cluster: Cluster, **facts: Any) -> None:
     """The registry tells of each worker what it says of its model."""
     statuses = [cluster._status(worker) for worker in cluster.workers]
-    cluster.services.pool.apply(
+    cluster.pool.apply(
         [msgspec.structs.replace(one, record=msgspec.structs.replace(one.record, **facts)) for one in statuses]
     )
 
 
 async def test_a_model_says_when_it_was_loaded_from_where_and_how_long_it_is(cluster: Cluster) -> None:
     await cluster.add("prefill")
-    cluster.services.pool.apply([])
+    cluster.pool.apply([])
     announce(
         cluster,
         root="/models/m",
@@ -55,7 +55,7 @@ async def test_a_model_says_when_it_was_loaded_from_where_and_how_long_it_is(clu
 async def test_what_nobody_has_said(cluster: Cluster) -> None:
     """As a worker of an older version."""
     await cluster.add("prefill")
-    cluster.services.pool.apply([])
+    cluster.pool.apply([])
     announce(cluster, max_model_len=0)
     card = (await cluster.client.get("/v1/models/m")).json()
     assert (card["root"], card["max_model_len"]) == ("m", None)
@@ -91,9 +91,9 @@ class TestByUrl:
     ) -> None:
         other = await cluster.add("both", ours=False)
         other.card = said
-        cluster.services.pool.apply([])
-        cluster.services.pool.add_static([other.url], [other.url])
-        await eventually(lambda: cluster.services.pool.models() == ["m"])
+        cluster.pool.apply([])
+        cluster.pool.add_static([other.url], [other.url])
+        await eventually(lambda: cluster.pool.models() == ["m"])
         card = (await cluster.client.get("/v1/models/m")).json()
         assert (card["root"], card["max_model_len"]) == (shown[0], shown[2])
         assert card["created"] == shown[1] or (shown[1] is None and card["created"] > LOADED)

@@ -76,7 +76,7 @@ async def test_a_d_reads_only_from_who_it_can_read(cluster: Cluster) -> None:
 async def test_blocks_wait_for_a_d_that_can_read_them(cluster: Cluster) -> None:
     """The other D is idle, but has another layout."""
     (p, d), (other_p, other_d) = await pair(cluster, "m", "old", limit=1), await pair(cluster, "m", "new")
-    for one in cluster.services.pool:
+    for one in cluster.pool:
         one.left_out = one.worker_id == other_p.name
     hang = Hang()
     d.script.append(hang)
@@ -99,14 +99,14 @@ async def test_the_last_d_of_a_layout_goes_while_blocks_wait_for_it(cluster: Clu
     asked = [asyncio.create_task(cluster.post(chat())) for _ in range(3)]
     await cluster.until_state("held", 2)
     new_p, new_d = await pair(cluster, "m", "new")
-    (seen,) = [one for one in cluster.services.pool if one.worker_id == old_d.name]
+    (seen,) = [one for one in cluster.pool if one.worker_id == old_d.name]
     if gone == "left":
         cluster.workers.remove(old_d)
         cluster.announce()
     elif gone == "unreachable":
-        cluster.services.pool.unreachable(seen)
+        cluster.pool.unreachable(seen)
     else:
-        cluster.services.pool.leave_out(seen)
+        cluster.pool.leave_out(seen)
     await eventually(lambda: num_asked(new_p, new_d) == [2, 2])
     hang.release.set()
     assert [(await one).status_code for one in asked] == [200] * 3

@@ -177,11 +177,11 @@ async def test_without_a_token_everybody_is_known_at_once(cluster: Cluster) -> N
 async def test_who_could_not_be_reached_proves_it_again_before_it_is_used(cluster: Cluster) -> None:
     """Its port may be somebody else's by now."""
     await cluster.probes.close()
-    cluster.services.pool.on_unreachable.clear()
-    probes = HealthProbes(cluster.services.upstream, cluster.services.pool, WorkerHello(cluster.services.upstream, KEY))
+    cluster.pool.on_unreachable.clear()
+    probes = HealthProbes(cluster.upstream, cluster.pool, WorkerHello(cluster.upstream, KEY))
     stub = await cluster.add("decode")
-    (worker,) = cluster.services.pool
-    cluster.services.pool.unreachable(worker)
+    (worker,) = cluster.pool
+    cluster.pool.unreachable(worker)
     await eventually(lambda: stub.num_health > 1 and stub.num_proofs > 1)
     assert not worker.healthy, "it answers /health, as anybody can"
     stub.prove = partial(worker_proof, KEY, worker)

@@ -10,7 +10,7 @@ import pytest
 
 from baton_serve.core.leases.memory_store import MemoryLeaseStore
 from baton_serve.core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
-from baton_serve.router.build import build_services
+from baton_serve.router.build import build_router
 from baton_serve.router.pool import WorkerPool
 from baton_serve.router.pool.missing import MissingWorkers
 from baton_serve.router.pool.model_card import ModelFacts
@@ -127,14 +127,15 @@ async def test_the_wait_for_a_p_has_an_end() -> None:
     ids=["it does both", "P has not answered yet", "none is named"],
 )
 async def test_workers_that_are_named(given: dict[str, Any], state: ReadyStatus) -> None:
-    services = build_services(make_settings(decode=["http://d"], **given), DirectLeases(MemoryLeaseStore()))
-    services.pool.add_static(services.settings.prefill, services.settings.decode)
-    for worker in services.pool:
+    settings = make_settings(decode=["http://d"], **given)
+    workers = build_router(settings, DirectLeases(MemoryLeaseStore())).workers
+    workers.pool.add_static(settings.prefill, settings.decode)
+    for worker in workers.pool:
         worker.healthy = worker.url == "http://d"
-    (d,) = (worker for worker in services.pool if worker.healthy)
-    services.pool.learn_models(d, {"m": ModelFacts()})
-    assert services.readiness.state() == state
-    await services.upstream.close()
+    (d,) = (worker for worker in workers.pool if worker.healthy)
+    workers.pool.learn_models(d, {"m": ModelFacts()})
+    assert workers.readiness.state() == state
+    await workers.upstream.close()
 
 
 async def test_what_a_load_balancer_sees(cluster: Cluster) -> None:
@@ -151,7 +152,7 @@ async def test_what_a_load_balancer_sees(cluster: Cluster) -> None:
     assert await ready() == (200, "ok")
     await p.stop()
     assert (await cluster.post(chat())).status_code == 200
-    await eventually(lambda: any(not worker.healthy for worker in cluster.services.pool))
+    await eventually(lambda: any(not worker.healthy for worker in cluster.pool))
     assert await ready() == (200, "ok")
     cluster.check_idle()
 

@@ -233,7 +233,7 @@ async def _places(steps: list[tuple[int, int, str, bool]], free: tuple[int, int]
 def report(cluster: Cluster, **loads: WorkerLoad) -> None:
     """What the registry would say now, with these loads."""
     statuses = [cluster._status(worker) for worker in cluster.workers]
-    cluster.services.pool.apply(
+    cluster.pool.apply(
         [msgspec.structs.replace(one, load=loads.get(one.record.worker_id, one.load)) for one in statuses]
     )
 
@@ -247,7 +247,7 @@ async def test_a_prompt_waits_for_a_d_with_blocks(cluster: Cluster) -> None:
     report(cluster, d1=WorkerLoad(free_blocks=1, pinned_blocks=9))
     assert (await asked).status_code == 200
     assert len(d.bodies) == 1
-    assert [one.held_blocks for one in cluster.services.pool] == [0, 0]
+    assert [one.held_blocks for one in cluster.pool] == [0, 0]
     cluster.check_idle()
 
 
@@ -255,7 +255,7 @@ async def test_a_d_whose_blocks_are_stuck_is_not_idle(cluster: Cluster) -> None:
     await cluster.add("prefill")
     stuck, busy = await cluster.add("decode"), await cluster.add("decode")
     report(cluster, d1=WorkerLoad(pinned_blocks=10), d2=WorkerLoad(running=7, free_blocks=3, pinned_blocks=7))
-    for one in cluster.services.pool:
+    for one in cluster.pool:
         if one.worker_id == "d1":
             one.forget_report()
     assert (await cluster.post(chat())).status_code == 200
@@ -279,12 +279,12 @@ async def test_what_fits_no_d_is_told_so_at_once(cluster: Cluster, stream: bool)
     """P knows how many tokens the prompt has."""
     await cluster.add("prefill")
     d = await cluster.add("decode")
-    for one in cluster.services.pool:
+    for one in cluster.pool:
         one.num_blocks, one.block_size = (10, 16) if one.worker_id == "p0" else (1, 3)
     response = await cluster.post(chat(stream=stream))
     assert ("largest KV cache" in response.text, d.bodies) == (True, [])
     assert response.status_code == (200 if stream else 400), "the first token was sent already"
-    await eventually(lambda: len(cluster.services.active) == 0)
+    await eventually(lambda: len(cluster.active) == 0)
     assert cluster.leases.released == ["leasep01"]
     cluster.check_idle()
 
@@ -293,7 +293,7 @@ async def test_too_many_token_ids_are_told_the_tighter_of_the_two_bounds(cluster
     """Each worker has room for 2048 tokens, and reports a context of 1000."""
     p = await cluster.add("prefill")
     await cluster.add("decode")
-    for one in cluster.services.pool:
+    for one in cluster.pool:
         one.num_blocks = 128
     body = {"model": "m", "prompt": [1] * 3000, "max_tokens": 4}
     response = await cluster.client.post("/v1/completions", json=body)

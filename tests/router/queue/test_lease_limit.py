@@ -139,7 +139,7 @@ class TestPrompts:
         answers = await asyncio.gather(*asked)
         assert [answer.status_code for answer in answers] == [200] * 5
         assert len(p.bodies) == 5
-        assert len(cluster.services.lease_limit) == 0
+        assert len(cluster.lease_limit) == 0
         cluster.check_idle()
 
     async def test_wait_until_a_report_says_there_is_room(self, cluster: Cluster) -> None:
@@ -147,11 +147,11 @@ class TestPrompts:
         await cluster.add("decode")
         statuses = [cluster._status(worker) for worker in cluster.workers]
         full = [msgspec.structs.replace(one, load=WorkerLoad(leased_blocks=3)) for one in statuses]
-        cluster.services.pool.apply(full)
+        cluster.pool.apply(full)
         asked = asyncio.create_task(cluster.post(chat()))
         await cluster.until_state("queued")
         assert p.bodies == []
-        metrics = cluster.services.metrics
+        metrics = cluster.metrics
         assert (metrics.num_lease_limit_waits, metrics.lease_limit_wait_s) == (1, 0.0)
         cluster.announce()
         assert (await asked).status_code == 200
@@ -167,7 +167,7 @@ class TestPrompts:
         await cluster.add("decode")
         statuses = [cluster._status(worker) for worker in cluster.workers]
         statuses[0] = msgspec.structs.replace(statuses[0], load=WorkerLoad(leased_blocks=3))
-        cluster.services.pool.apply(statuses)
+        cluster.pool.apply(statuses)
         for _ in range(3):
             assert (await cluster.post(chat())).status_code == 200
         assert (len(full.bodies), len(free.bodies)) == (0, 3)
@@ -187,5 +187,5 @@ class TestPrompts:
         await cluster.until_state("held", 2)
         for writer in (*writers[:2], waiting):
             writer.close()
-        await eventually(lambda: len(cluster.services.active) == 0)
-        assert len(cluster.services.lease_limit) == 0
+        await eventually(lambda: len(cluster.active) == 0)
+        assert len(cluster.lease_limit) == 0

@@ -63,7 +63,7 @@ class TestLogged:
             (listed,) = (await cluster.client.get("/admin/requests")).json()["requests"]
             hang.release.set()
             answer = await asked
-            await eventually(lambda: not cluster.services.active)
+            await eventually(lambda: not cluster.active)
         tracing.close()
         assert answer.headers["x-client-request-id"] == listed["client_id"] == "order-17"
         ours = answer.headers["x-request-id"]

@@ -12,8 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from baton_serve.core.protocol.errors import UpstreamError
-from baton_serve.router.dashboard.live import LiveSnapshots
-from baton_serve.router.dashboard.recorder import HistoryRecorder
 from baton_serve.router.dashboard.share import MAX_ENDED, RouterShare
 from baton_serve.router.dashboard.snapshot import _ended
 from baton_serve.router.request.ended import MAX_ERROR_CHARS, MAX_TEXT_CHARS, EndedRequest, EndedRequests, ended_request
@@ -137,7 +135,7 @@ async def test_one_that_failed_says_why(cluster: Cluster) -> None:
     assert row["error"] == told[:MAX_ERROR_CHARS]
     assert (row["prefill_worker"], row["decode_worker"]) == (p.name, d.name)
     assert list(row["phases_ms"]) == ["queued", "prefilling", "held", "reading"]
-    assert row["router"] == cluster.services.router_id and row["user"] == "u" * MAX_TEXT_CHARS
+    assert row["router"] == cluster.router_id and row["user"] == "u" * MAX_TEXT_CHARS
     assert 0 <= row["ended_ms_ago"] < 60_000 and row["total_ms"] > 0
     assert "secret" not in str(row)
 
@@ -149,7 +147,7 @@ async def test_one_that_was_aborted_and_one_that_is_done_are_told_apart(cluster:
     writer = await cluster.open(chat())
     await cluster.until_state("prefilling")
     writer.close()
-    await eventually(lambda: len(cluster.services.ended) == 2)
+    await eventually(lambda: len(cluster.ended_requests) == 2)
     left, done = await listed(cluster)
     assert (left["outcome"], left["ended_in"], left["code"]) == ("aborted", "prefilling", "client_gone")
     assert (done["outcome"], done["ended_in"], done["status"], done["error"]) == ("done", None, None, None)
@@ -167,7 +165,7 @@ async def test_an_error_in_the_stream_is_one_that_failed_while_decoding(cluster:
     writer = await cluster.open(chat(stream=True))
     await cluster.until_state("decoding")
     broken.go.set()
-    await eventually(lambda: len(cluster.services.ended) == 1)
+    await eventually(lambda: len(cluster.ended_requests) == 1)
     writer.close()
     (row,) = await listed(cluster)
     assert (row["outcome"], row["ended_in"], row["status"]) == ("failed", "decoding", 400)
@@ -178,11 +176,10 @@ async def test_the_live_view_has_it_and_counts_what_was_refused(cluster: Cluster
     await cluster.add("decode")
     await cluster.post(chat())
     await cluster.post(chat(model="nobody's"))
-    recorder = HistoryRecorder(cluster.services)
-    board = LiveSnapshots(cluster.services, recorder)
+    board = cluster.snapshots()
     (ended,) = board.take(0.0).ended
     assert (ended.outcome, ended.model) == ("done", "m")
     number, _ = board.newest()
     board._made_s = float("-inf")
     assert board.newest()[0] == number, "that time goes by is no news"
-    assert cluster.services.metrics.refused == {404: 1}
+    assert cluster.metrics.refused == {404: 1}

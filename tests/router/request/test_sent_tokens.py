@@ -131,8 +131,8 @@ async def test_a_client_sees_nothing_of_tokens_without_text_and_who_goes_on_is_t
     raw = Raw([silent(8), silent(9) + b":10\n" + token, silent(11), silent(12) + silent(13), None], then="die")
     d.script.append(raw)
     request = asyncio.create_task(cluster.post(chat(max_tokens=20, stream=True)))
-    await eventually(lambda: any(x.sent_tokens.ids() == [FIRST_TOKEN, *range(8, 14)] for x in cluster.services.active))
-    (x,) = cluster.services.active
+    await eventually(lambda: any(x.sent_tokens.ids() == [FIRST_TOKEN, *range(8, 14)] for x in cluster.active))
+    (x,) = cluster.active
     assert (x.num_tokens, x.num_chunks) == (2, 1)
     raw.go.set()
     text = (await request).text
@@ -147,7 +147,7 @@ async def test_comments_of_a_worker_that_names_nothing_are_no_tokens(cluster: Cl
     raw = Raw([token, b":\n\n", b":\n\n" + token, None, b"data: [DONE]\n\n"])
     d.script.append(raw)
     request = asyncio.create_task(cluster.post(chat(max_tokens=20, stream=True)))
-    await eventually(lambda: any(x.num_tokens == 2 for x in cluster.services.active))
+    await eventually(lambda: any(x.num_tokens == 2 for x in cluster.active))
     raw.go.set()
     assert spoken((await request).text) == " t1 t1"
 

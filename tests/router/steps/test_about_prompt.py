@@ -215,15 +215,15 @@ async def test_a_client_that_leaves_frees_its_worker(cluster: Cluster, stream: b
 async def test_it_waits_its_turn_among_those_that_are_to_be_prefilled(cluster: Cluster) -> None:
     p = await cluster.add("prefill", limit=1)
     await cluster.add("decode")
-    places = cluster.services.pool.get("p0").room
+    places = cluster.pool.get("p0").room
     hangs = [Hang() for _ in range(places)]
     p.script.extend(hangs)
     running = [asyncio.create_task(cluster.post(chat())) for _ in range(places)]
     await cluster.until_state("prefilling", places)
     waiting = asyncio.create_task(cluster.post(echo(), TEXT))
-    await eventually(lambda: len(cluster.services.prefill_queue) == 1)
+    await eventually(lambda: len(cluster.queues.prefill) == 1)
     behind = asyncio.create_task(cluster.post(chat()))
-    await eventually(lambda: len(cluster.services.prefill_queue) == 2)
+    await eventually(lambda: len(cluster.queues.prefill) == 2)
     hangs[0].release.set()
     answers = [waiting, behind, *running]
     for hang in hangs:

@@ -95,7 +95,7 @@ async def wait(cluster: Cluster, held: int, header: str = "", **body: Any) -> as
     """One more request, which is then held."""
     headers = {"x-baton-priority": header} if header else {}
     asked = asyncio.create_task(cluster.post(chat(**body), headers=headers))
-    await eventually(lambda: len(cluster.services.held_queue) == held or asked.done())
+    await eventually(lambda: len(cluster.queues.held) == held or asked.done())
     return asked
 
 
@@ -117,8 +117,8 @@ async def test_the_header_names_a_class_and_wins_over_the_body(cluster: Cluster)
         told = {body["user"]: body.get("priority") for body in worker.bodies}
         assert told == {"running": None, "high": -10, "body": -5, "none": None, "low": 10}
     assert [body["user"] for body in cluster.workers[1].bodies] == ["running", "high", "body", "none", "low"]
-    assert set(cluster.services.metrics.waiting.values()) == {0}
-    await eventually(lambda: len(cluster.services.active) == 0)
+    assert set(cluster.metrics.waiting.values()) == {0}
+    await eventually(lambda: len(cluster.active) == 0)
     cluster.check_idle()
 
 
@@ -153,7 +153,7 @@ class TestFullQueue:
         refused = await young
         assert (refused.status_code, 1 <= int(refused.headers["retry-after"]) <= 60) == (429, True)
         assert "more urgent" in refused.json()["error"]["message"]
-        await eventually(lambda: len(cluster.services.held_queue) == 2)
+        await eventually(lambda: len(cluster.queues.held) == 2)
         assert (await cluster.post(chat(), headers={"x-baton-priority": "low"})).status_code == 429
         hang.release.set()
         assert [(await one).status_code for one in (running, old, high)] == [200] * 3
@@ -171,18 +171,18 @@ class TestFullQueue:
             writer.close()
         hang.release.set()
         assert (await running).status_code == 200
-        await eventually(lambda: len(cluster.services.active) == 0)
+        await eventually(lambda: len(cluster.active) == 0)
         cluster.check_idle()
 
     async def test_nobody_to_wait_for_is_another_error(self, cluster: Cluster) -> None:
         hang, running = await busy(cluster)
         asked = [await wait(cluster, 1), await wait(cluster, 2)]
-        (d,) = [one for one in cluster.services.pool if one.worker_id == "d1"]
+        (d,) = [one for one in cluster.pool if one.worker_id == "d1"]
         d.healthy = False
         response = await cluster.post(chat())
         assert response.status_code == 503
         assert 1 <= int(response.headers["retry-after"]) <= 60
-        cluster.services.pool.recovered(d)
+        cluster.pool.recovered(d)
         hang.release.set()
         assert [(await one).status_code for one in (running, *asked)] == [200] * 3
 
@@ -201,26 +201,26 @@ class TestBytes:
     async def test_bodies_that_wait_are_bounded(self, cluster: Cluster) -> None:
         hang, running = await busy(cluster)
         first = asyncio.create_task(cluster.post(of_size(300)))
-        await eventually(lambda: len(cluster.services.held_queue) == 1)
-        assert cluster.services.held_queue.num_bytes == 300
+        await eventually(lambda: len(cluster.queues.held) == 1)
+        assert cluster.queues.held.num_bytes == 300
         assert (await cluster.post(of_size(201))).status_code == 429
         second = asyncio.create_task(cluster.post(of_size(200)))
-        await eventually(lambda: len(cluster.services.held_queue) == 2)
+        await eventually(lambda: len(cluster.queues.held) == 2)
         third = asyncio.create_task(cluster.post(of_size(400, priority=-1)))
         assert [(await one).status_code for one in (first, second)] == [429, 429], "both, to make room for one"
         hang.release.set()
         assert [(await one).status_code for one in (running, third)] == [200, 200]
-        assert cluster.services.held_queue.num_bytes == cluster.services.prefill_queue.num_bytes == 0
+        assert cluster.queues.held.num_bytes == cluster.queues.prefill.num_bytes == 0
         cluster.check_idle()
 
     async def test_nobody_is_refused_for_one_that_does_not_fit_all_the_same(self, cluster: Cluster) -> None:
         hang, running = await busy(cluster)
         asked = [asyncio.create_task(cluster.post(of_size(250, priority=-2)))]
-        await eventually(lambda: len(cluster.services.held_queue) == 1)
+        await eventually(lambda: len(cluster.queues.held) == 1)
         asked.append(asyncio.create_task(cluster.post(of_size(250))))
-        await eventually(lambda: len(cluster.services.held_queue) == 2)
+        await eventually(lambda: len(cluster.queues.held) == 2)
         assert (await cluster.post(of_size(300, priority=-1))).status_code == 429
-        assert cluster.services.metrics.num_displaced == 0
+        assert cluster.metrics.num_displaced == 0
         hang.release.set()
         assert [(await one).status_code for one in (running, *asked)] == [200] * 3
         cluster.check_idle()
@@ -238,7 +238,7 @@ class TestUrgentClients:
         asked = [await wait(cluster, 1, user="first"), await wait(cluster, 2, user="second")]
         assert (await cluster.post(chat(priority=-1000))).status_code == 429
         assert (await cluster.post(chat(), headers={"x-baton-priority": "high"})).status_code == 429
-        assert cluster.services.metrics.num_displaced == 0
+        assert cluster.metrics.num_displaced == 0
         hang.release.set()
         assert [(await one).status_code for one in (running, *asked)] == [200] * 3
         cluster.check_idle()

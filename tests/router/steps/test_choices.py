@@ -48,7 +48,7 @@ def streamed(text: str) -> dict[int, str]:
 async def trio(cluster: Cluster, *roles: str, seats: int | None = None, **more: Any) -> list[StubWorker]:
     """``seats``: how many places of each D are free, if not all of them."""
     workers = [await cluster.add(role, **more) for role in roles or ("prefill", "decode", "decode")]
-    for worker in cluster.services.pool:
+    for worker in cluster.pool:
         worker.full_at = seats if worker.role == "decode" else None
     return workers
 
@@ -222,7 +222,7 @@ async def test_nothing_is_kept_for_choices_that_end_before_they_read(cluster: Cl
         settle(self, *given)
         if not ending.is_set():
             ending.set()
-            (whole,) = cluster.services.active
+            (whole,) = cluster.active
             whole.deadline()
 
     with pytest.MonkeyPatch.context() as patch:
@@ -322,9 +322,9 @@ async def test_it_is_one_request_to_people(cluster: Cluster) -> None:
     (ended,) = cluster.ended()
     assert (ended.id, ended.outcome) == (listed["id"], "done")
     assert (ended.num_tokens or 0) >= 3 * NUM_TOKENS
-    assert cluster.services.metrics.outcomes["done", ""] == 1
-    assert cluster.services.active.num_choices == 0
-    assert cluster.services.active.count() == dict.fromkeys(cluster.services.active.count(), 0)
+    assert cluster.metrics.outcomes["done", ""] == 1
+    assert cluster.active.num_choices == 0
+    assert cluster.active.count() == dict.fromkeys(cluster.active.count(), 0)
 
 
 class TestWaiting:
@@ -335,15 +335,15 @@ class TestWaiting:
     async def test_each_answer_waits_for_itself(self, cluster: Cluster) -> None:
         """A request may wait alone, however many answers it asks for; one that is refused displaces nobody."""
         p, _ = await trio(cluster, "prefill", "decode", limit=10)
-        for worker in cluster.services.pool:
+        for worker in cluster.pool:
             worker.full_at = 2
         hang = Hang()
         p.script += [hang, hang]
         first = asyncio.create_task(cluster.post(body_of(TEXT, prompt=["a", "b", "c", "d", "e"]), TEXT))
-        await eventually(lambda: len(cluster.services.prefill_queue) == 3)
+        await eventually(lambda: len(cluster.queues.prefill) == 3)
         assert (await cluster.post(body_of(TEXT, n=2), TEXT)).status_code == 429
         assert (await cluster.post(body_of(TEXT, n=9, priority=-5), TEXT)).status_code == 400
-        assert not cluster.services.metrics.num_displaced
+        assert not cluster.metrics.num_displaced
         hang.release.set()
         assert len((await first).json()["choices"]) == 5
         await eventually(cluster.is_idle)
@@ -352,14 +352,14 @@ class TestWaiting:
 async def test_answers_of_one_request_take_half_of_the_places_and_queue_for_each(cluster: Cluster) -> None:
     """Others come between them, although it asked for more answers than there are places."""
     p, d = await trio(cluster, "prefill", "decode", limit=4)
-    for worker in cluster.services.pool:
+    for worker in cluster.pool:
         worker.full_at = 4
     hangs = [Hang() for _ in range(12)]
     p.script += hangs
     many = asyncio.create_task(cluster.post(body_of(TEXT, prompt=list("abcdefgh"), user="many"), TEXT))
     await eventually(lambda: len(p.bodies) == 2)
     others = [asyncio.create_task(cluster.post(chat(user=f"other {number}"))) for number in range(4)]
-    await eventually(lambda: len(cluster.services.prefill_queue) == 2 and len(p.bodies) == 4)
+    await eventually(lambda: len(cluster.queues.prefill) == 2 and len(p.bodies) == 4)
     assert [body["user"] for body in p.bodies] == ["many", "many", "other 0", "other 1"]
     for hang in hangs:
         hang.release.set()
@@ -378,7 +378,7 @@ async def test_answers_that_p_is_asked_for_one_by_one_take_half_of_its_places(
     """Blocks of other engines than Baton's have one reader, and an answer of one token is P's alone."""
     ours = "max_tokens" in more
     p, _ = await trio(cluster, "prefill", "decode", limit=12, ours=ours)
-    (worker,) = [one for one in cluster.services.pool if one.role == "prefill"]
+    (worker,) = [one for one in cluster.pool if one.role == "prefill"]
     worker.limit = 4
     hangs = [Hang() for _ in range(13)]
     p.script += hangs
@@ -443,7 +443,7 @@ async def test_states_of_a_whole_are_those_of_its_slowest_choice(cluster: Cluste
     d.script.append(hang)
     task = asyncio.create_task(cluster.post(body_of(CHAT, n=2), CHAT))
     await cluster.until_state("held")
-    (request,) = cluster.services.active
+    (request,) = cluster.active
     assert request.state is State.HELD and "WholeRequest" in repr(request)
     hang.release.set()
     await task

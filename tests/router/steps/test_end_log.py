@@ -18,7 +18,7 @@ PHASES = ("queued", "prefilling", "held", "reading", "decoding")
 
 
 async def only_record(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> logging.LogRecord:
-    await eventually(lambda: not cluster.services.active)
+    await eventually(lambda: not cluster.active)
     (record,) = [record for record in caplog.records if record.name == "baton.router"]
     return record
 
@@ -116,7 +116,7 @@ async def test_what_a_client_sent_wrongly_is_no_line(cluster: Cluster, caplog: p
     p.script.append(Refuse(400, {"error": {"message": "temperature is no number"}}))
     with caplog.at_level(logging.INFO, "baton.router"):
         assert (await cluster.post(chat())).status_code == 400
-        await eventually(lambda: not cluster.services.active)
+        await eventually(lambda: not cluster.active)
     assert [record for record in caplog.records if record.name == "baton.router"] == []
 
 

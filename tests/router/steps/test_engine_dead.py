@@ -35,7 +35,7 @@ async def answers(cluster: Cluster, num: int) -> list[str]:
 
 
 def is_healthy(cluster: Cluster, name: str) -> bool:
-    return next(worker for worker in cluster.services.pool if worker.worker_id == name).healthy
+    return next(worker for worker in cluster.pool if worker.worker_id == name).healthy
 
 
 @CODES
@@ -78,7 +78,7 @@ class TestNothingToSpare:
         for worker in [await cluster.add(role) for _ in range(3)][:2]:
             worker.dead = "engine_gone"
         assert await answers(cluster, 6) == [WHOLE] * 6
-        assert "0 retries" in repr(cluster.services.retry_budget)
+        assert "0 retries" in repr(cluster.retry_budget)
         cluster.check_idle()
 
     async def test_the_only_d_is_waited_for(self, cluster: Cluster) -> None:
@@ -97,7 +97,7 @@ class TestNothingToSpare:
         only.dead = "engine_gone"
         asked = asyncio.create_task(cluster.post(chat()))
         await eventually(lambda: not is_healthy(cluster, "b0"))
-        cluster.services.pool.apply([])
+        cluster.pool.apply([])
         only.dead = ""
         cluster.announce()
         assert (await asked).status_code == 200

@@ -37,8 +37,8 @@ SAID = word(0) + word(1) + word(2)
 
 
 def check_nobody_is_blamed(cluster: Cluster) -> None:
-    assert [worker.breaker.num_failures for worker in cluster.services.pool] == [0]
-    assert cluster.services.metrics.outcomes == {("done", ""): 1}
+    assert [worker.breaker.num_failures for worker in cluster.pool] == [0]
+    assert cluster.metrics.outcomes == {("done", ""): 1}
     cluster.check_idle()
 
 
@@ -88,7 +88,7 @@ async def test_an_error_in_it_is_seen(cluster: Cluster, writing: str) -> None:
     worker.script.append(Raw([WRITINGS[writing](ROLE + token(word(0)) + error)]))
     answer = await cluster.post(chat(stream=True))
     assert "broke" in answer.text
-    assert cluster.services.metrics.outcomes.keys() == {("failed", "" if answer.status_code == 200 else "worker_400")}
+    assert cluster.metrics.outcomes.keys() == {("failed", "" if answer.status_code == 200 else "worker_400")}
 
 
 @pytest.mark.parametrize("writing", WRITINGS)

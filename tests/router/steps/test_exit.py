@@ -10,7 +10,6 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from baton_serve.core.protocol.errors import UnavailableError
 from baton_serve.core.protocol.worker import WorkerLoad
-from baton_serve.router.front import hot
 from baton_serve.router.metrics.metrics import Metrics
 from baton_serve.router.request.ended import EndedRequests
 from baton_serve.router.settings import RouterSettings
@@ -41,7 +40,7 @@ async def arrange(cluster: Cluster, state: str) -> StubWorker | None:
 
 async def fill(cluster: Cluster, worker_id: str, *, full: bool) -> None:
     """Take up all places on a worker, or none."""
-    (worker,) = [worker for worker in cluster.services.pool if worker.worker_id == worker_id]
+    (worker,) = [worker for worker in cluster.pool if worker.worker_id == worker_id]
     worker.limit = 0 if full else 8
 
 
@@ -52,7 +51,7 @@ async def arrive(cluster: Cluster, state: str, **kwargs: Any) -> tuple[StubWorke
     if on is not None:
         await eventually(lambda: len(on.bodies) == 1)
     if state == "decoding":
-        (x,) = cluster.services.active
+        (x,) = cluster.active
         await eventually(lambda: x.num_tokens >= 3)
     return on, writer
 
@@ -66,7 +65,7 @@ async def check_ended(cluster: Cluster, state: str, on: StubWorker | None) -> No
         assert cluster.leases.released == ["leasep01"]
     elif state in ("queued", "prefilling"):
         assert cluster.leases.released == []
-    assert dict(cluster.services.metrics.aborted_in) == {state: 1}
+    assert dict(cluster.metrics.aborted_in) == {state: 1}
 
 
 @pytest.mark.parametrize("state", STATES)
@@ -74,13 +73,13 @@ async def test_client_leaves(cluster: Cluster, state: str) -> None:
     on, writer = await arrive(cluster, state)
     writer.close()
     await check_ended(cluster, state, on)
-    assert cluster.services.metrics.outcomes["aborted", "client_gone"] == 1
+    assert cluster.metrics.outcomes["aborted", "client_gone"] == 1
 
 
 @pytest.mark.parametrize("state", STATES)
 async def test_admin_aborts(cluster: Cluster, state: str) -> None:
     on, writer = await arrive(cluster, state)
-    (x,) = cluster.services.active
+    (x,) = cluster.active
     response = await cluster.client.post(f"/admin/requests/{x.request_id}/abort")
     assert response.json() == {"aborted": [x.request_id]}
     await check_ended(cluster, state, on)
@@ -94,10 +93,10 @@ async def test_admin_aborts(cluster: Cluster, state: str) -> None:
 @pytest.mark.parametrize("state", STATES)
 async def test_deadline(cluster: Cluster, state: str) -> None:
     on, writer = await arrive(cluster, state)
-    (x,) = cluster.services.active
+    (x,) = cluster.active
     x.deadline()
     await check_ended(cluster, state, on)
-    assert cluster.services.metrics.outcomes["aborted", "deadline_exceeded"] == 1
+    assert cluster.metrics.outcomes["aborted", "deadline_exceeded"] == 1
     writer.close()
 
 
@@ -175,7 +174,7 @@ async def test_a_bug_in_a_policy_hits_who_asked_for_a_place_and_nobody_else(clus
         def pick(self, workers: Any, about: Any) -> Any:
             raise KeyError("a bug in a policy")
 
-    cluster.services.pick_decode = Broken()
+    cluster.decode_legs.pick = Broken()
     await fill(cluster, "d1", full=False)
     leaving.close()
     assert b"500" in await cluster._readers[1].readuntil(b"\r\n")
@@ -184,7 +183,7 @@ async def test_a_bug_in_a_policy_hits_who_asked_for_a_place_and_nobody_else(clus
     assert sorted(cluster.leases.released) == ["leasep01", "leasep02"]
     assert on is not None
     await eventually(lambda: on.num_disconnects == 1)
-    assert cluster.services.metrics.outcomes.pop(("failed", "internal_error")) == 1
+    assert cluster.metrics.outcomes.pop(("failed", "internal_error")) == 1
     cluster.check_idle()
     waiting.close()
 
@@ -209,7 +208,7 @@ class TestObservers:
         exporter = InMemorySpanExporter()
         cluster.front.trace_with(Tracing([SimpleSpanProcessor(exporter)], {}))
         on, writer = await arrive(cluster, "reading")
-        (request,) = cluster.services.active
+        (request,) = cluster.active
         request.stop(UnavailableError("It failed."))
         assert on is not None
         await eventually(lambda: on.num_disconnects == 1)
@@ -218,23 +217,25 @@ class TestObservers:
         assert cluster.leases.released == ["leasep01"]
         assert "a bug in an observer" in caplog.text
         assert bool(cluster.ended()) == (observer not in ("facts", "list"))
-        assert bool(cluster.services.metrics.outcomes) == (observer not in ("facts", "metrics"))
+        assert bool(cluster.metrics.outcomes) == (observer not in ("facts", "metrics"))
         assert b"It failed." in await cluster._readers[0].readuntil(b'},"request_id"')
         writer.close()
 
 
 @pytest.mark.interpreted
 async def test_an_end_that_raises_keeps_no_body(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    settle = exits.Exit.settle
+
     def broken(*args: Any) -> None:
-        exits.settle(*args)
+        settle(*args)
         raise KeyError("a bug in the end")
 
-    monkeypatch.setattr(hot, "settle", broken)
+    monkeypatch.setattr(exits.Exit, "settle", broken)
     on, writer = await arrive(cluster, "reading")
-    assert cluster.services.body_budget.used_bytes
+    assert cluster.body_budget.used_bytes
     writer.close()
     await check_ended(cluster, "reading", on)
-    await eventually(lambda: not cluster.services.body_budget.used_bytes)
+    await eventually(lambda: not cluster.body_budget.used_bytes)
     assert not cluster.front.calls._arrivals
 
 
@@ -272,7 +273,7 @@ async def test_an_abort_with_a_filter_needs_a_filter(cluster: Cluster) -> None:
 )
 async def test_abort_by_filter(cluster: Cluster, wanted: dict[str, Any], hit: bool) -> None:
     _, writer = await arrive(cluster, "held", user="ann")
-    (x,) = cluster.services.active
+    (x,) = cluster.active
     response = await cluster.client.post("/admin/abort", json=wanted)
     assert response.json() == {"aborted": [x.request_id] if hit else [], "unreachable_routers": []}
     writer.close()
@@ -287,7 +288,7 @@ async def test_aborting_nobody(cluster: Cluster) -> None:
 
 async def test_admin_listings(cluster: Cluster) -> None:
     _, writer = await arrive(cluster, "held", user="ann")
-    (x,) = cluster.services.active
+    (x,) = cluster.active
     (request,) = (await cluster.client.get("/admin/requests")).json()["requests"]
     assert request["id"] == x.request_id
     assert (request["state"], request["user"], request["prefill_worker"]) == ("held", "ann", "p0")
@@ -310,7 +311,7 @@ async def test_admin_listings(cluster: Cluster) -> None:
 
 async def test_admin_shows_ranks_and_handshakes_of_a_worker(cluster: Cluster) -> None:
     await arrange(cluster, "held")
-    (d1,) = [worker for worker in cluster.services.pool if worker.worker_id == "d1"]
+    (d1,) = [worker for worker in cluster.pool if worker.worker_id == "d1"]
     load = WorkerLoad(peers_connecting=1, peers_connected=2, peers_failed=3, peer_errors={"e9": "timeout: 10 s"})
     d1.tp = 4
     d1.report(load, 0.0)

@@ -49,7 +49,7 @@ async def test_another_d_reads_the_same_blocks(cluster: Cluster, failure: Any, s
     blocks = [body["kv_transfer_params"] for body in d1.bodies + d2.bodies]
     assert len(blocks) == 3
     assert all(block == blocks[0] for block in blocks)
-    assert cluster.services.metrics.retries["decode"] == 2
+    assert cluster.metrics.retries["decode"] == 2
     cluster.check_idle()
 
 
@@ -148,7 +148,7 @@ async def test_a_d_dies_that_does_not_name_its_tokens(cluster: Cluster, then: st
     seen = events(text)
     assert spoken(text) == word(0) + word(1)
     assert seen[-1]["error"]["code"] == "upstream_error"
-    assert cluster.services.metrics.outcomes["failed", "upstream_error"] == 1
+    assert cluster.metrics.outcomes["failed", "upstream_error"] == 1
     cluster.check_idle()
 
 
@@ -157,8 +157,8 @@ async def test_an_error_event_of_d_reaches_the_client_once(cluster: Cluster) -> 
     d.names_tokens = False
     seen = events(await break_off(cluster, d, "error"))
     assert [event["error"]["message"] for event in seen if "error" in event] == ["broke"]
-    assert len(cluster.services.metrics.outcomes) == 1
-    assert next(iter(cluster.services.metrics.outcomes))[0] == "failed"
+    assert len(cluster.metrics.outcomes) == 1
+    assert next(iter(cluster.metrics.outcomes))[0] == "failed"
 
 
 async def test_an_engine_that_fails_after_its_role_chunk_is_no_200(cluster: Cluster) -> None:
@@ -183,11 +183,11 @@ async def test_a_d_that_cannot_be_reached_is_left_out_until_it_answers(cluster: 
     port = d.port
     await d.stop()
     writer = await cluster.open(chat())
-    await eventually(lambda: not next(w for w in cluster.services.pool if w.worker_id == "d1").healthy)
+    await eventually(lambda: not next(w for w in cluster.pool if w.worker_id == "d1").healthy)
     await cluster.until_state("held")
     await d.start(port)
     await cluster.until_state("held", 0)
-    await eventually(lambda: cluster.services.metrics.outcomes["done", ""] == 1)
+    await eventually(lambda: cluster.metrics.outcomes["done", ""] == 1)
     assert (len(p.bodies), len(d.bodies)) == (1, 1)
     writer.close()
 
@@ -195,13 +195,13 @@ async def test_a_d_that_cannot_be_reached_is_left_out_until_it_answers(cluster: 
 async def test_who_waits_hears_that_the_last_other_one_is_gone(cluster: Cluster) -> None:
     """It failed on one D and waits for the other; when that one goes too, the first is better than nobody."""
     _, d1, _ = await trio(cluster, "prefill", "decode", "decode")
-    other = next(worker for worker in cluster.services.pool if worker.worker_id == "d2")
+    other = next(worker for worker in cluster.pool if worker.worker_id == "d2")
     other.limit = 0
     d1.script.append(Refuse(500, BROKEN))
     request = asyncio.create_task(cluster.post(chat()))
     await eventually(lambda: len(d1.bodies) == 1)
     await cluster.until_state("held")
-    cluster.services.pool.unreachable(other)
+    cluster.pool.unreachable(other)
     assert (await request).status_code == 200
     assert len(d1.bodies) == 2
 
@@ -209,17 +209,15 @@ async def test_who_waits_hears_that_the_last_other_one_is_gone(cluster: Cluster)
 async def test_nobody_is_sent_to_a_worker_just_found_unreachable(cluster: Cluster) -> None:
     p, d = await trio(cluster, "prefill", "decode")
     await d.stop()
-    worker = next(worker for worker in cluster.services.pool if worker.worker_id == "d1")
+    worker = next(worker for worker in cluster.pool if worker.worker_id == "d1")
     worker.limit = 0
     writers = [await cluster.open(chat()) for _ in range(4)]
     await cluster.until_state("held", 4)
     worker.limit = 1
-    cluster.services.pool.room_changed()
+    cluster.pool.room_changed()
     await eventually(lambda: not worker.healthy)
     await cluster.until_state("held", 4)
-    assert cluster.services.metrics.retries["decode"] == 1, (
-        "the place that became free was on a worker already left out"
-    )
+    assert cluster.metrics.retries["decode"] == 1, "the place that became free was on a worker already left out"
     for writer in writers:
         writer.close()
     await cluster.until_state("held", 0)
@@ -234,17 +232,17 @@ async def test_when_no_p_can_be_reached_d_prefills(cluster: Cluster, stream: boo
     text = spoken(response.text) if stream else response.json()["choices"][0]["message"]["content"]
     assert (text, response.text.count('"role"')) == (WHOLE, 1)
     assert "kv_transfer_params" not in d.bodies[0]
-    assert cluster.services.metrics.skipped_prefill["unreachable"] == 1
+    assert cluster.metrics.skipped_prefill["unreachable"] == 1
     cluster.check_idle()
 
 
 async def test_who_waits_for_p_hears_that_there_is_none(cluster: Cluster) -> None:
     p, d = await trio(cluster, "prefill", "decode")
-    worker = next(worker for worker in cluster.services.pool if worker.worker_id == "p0")
+    worker = next(worker for worker in cluster.pool if worker.worker_id == "p0")
     worker.limit = 0
     request = asyncio.create_task(cluster.post(chat(stream=True)))
     await cluster.until_state("queued")
-    cluster.services.pool.unreachable(worker)
+    cluster.pool.unreachable(worker)
     assert spoken((await request).text) == WHOLE
     assert (len(p.bodies), len(d.bodies)) == (0, 1)
     cluster.check_idle()
@@ -252,7 +250,7 @@ async def test_who_waits_for_p_hears_that_there_is_none(cluster: Cluster) -> Non
 
 async def test_nobody_can_be_reached(cluster: Cluster) -> None:
     p, d = await trio(cluster, "prefill", "decode")
-    cluster.services.pool.unreachable(next(worker for worker in cluster.services.pool if worker.url == d.url))
+    cluster.pool.unreachable(next(worker for worker in cluster.pool if worker.url == d.url))
     await p.stop()
     await d.stop()
     response = await cluster.post(chat())
@@ -266,7 +264,7 @@ async def test_a_load_from_before_redis_went_away_does_not_stay(
 ) -> None:
     monkeypatch.setattr(workers, "LOAD_TTL_S", 0.05)
     await trio(cluster, "prefill", "decode")
-    worker = next(worker for worker in cluster.services.pool if worker.worker_id == "d1")
+    worker = next(worker for worker in cluster.pool if worker.worker_id == "d1")
     worker.report(WorkerLoad(running=worker.limit), time.monotonic())  # heard after they had all ended
     assert (await cluster.post(chat())).status_code == 200, "nobody else says that there is room"
 
@@ -281,11 +279,11 @@ async def test_a_connection_that_breaks_while_d_computes_is_an_attempt(cluster: 
     request = asyncio.create_task(cluster.post(chat(stream=stream)))
     await eventually(lambda: len(d.bodies) == 2)
     await asyncio.sleep(2 * STALE_S)  # longer than a stale one lasts
-    (x,) = cluster.services.active
+    (x,) = cluster.active
     hang.reset = True
     hang.release.set()
     assert (await request).status_code == 200
-    assert (len(d.bodies), cluster.services.metrics.retries["decode"], len(x.attempts.dead_engines)) == (3, 1, 1)
+    assert (len(d.bodies), cluster.metrics.retries["decode"], len(x.attempts.dead_engines)) == (3, 1, 1)
     cluster.check_idle()
 
 
@@ -300,11 +298,11 @@ async def test_a_lease_that_is_named_twice_stays_with_the_first(cluster: Cluster
     assert (refused.status_code, refused.json()["error"]["code"]) == (502, "upstream_error")
     assert "not understood" in refused.json()["error"]["message"]
     assert cluster.leases.released == []
-    assert cluster.services.lease_limit.holds(p.only_lease)
+    assert cluster.lease_limit.holds(p.only_lease)
     hang.release.set()
     assert (await first).json()["choices"][0]["message"]["content"] == WHOLE
-    assert len(cluster.services.lease_limit) == 0
-    await cluster.services.prefill_aborts.close()
+    assert len(cluster.lease_limit) == 0
+    await cluster.prefill_aborts.close()
     cluster.check_idle()
 
 
@@ -326,7 +324,7 @@ class TestSilence:
         d.script.append(StreamThen(1, "hang"))
         writer = await cluster.open(chat(stream=True))
         await cluster.until_state("decoding")
-        (x,) = cluster.services.active
+        (x,) = cluster.active
         answer = x.answer
         assert isinstance(answer, HttpAnswer)
         writer.close()
@@ -474,23 +472,23 @@ class TestTooLarge:
             True,
         )
         assert sum(len(worker.bodies) for worker in fleet if worker.role == role) == 1, "not tried again"
-        assert all(worker.breaker.state is BreakerState.CLOSED for worker in cluster.services.pool)
+        assert all(worker.breaker.state is BreakerState.CLOSED for worker in cluster.pool)
         if role == "prefill":  # its lease was in the answer
             await eventually(lambda: sum(len(worker.aborts) for worker in fleet) == 1)
-            await cluster.services.prefill_aborts.close()
+            await cluster.prefill_aborts.close()
         cluster.check_idle()
 
     async def test_an_error_that_is_too_large_is_that_error(self, cluster: Cluster) -> None:
         _, d = await trio(cluster, "prefill", "decode")
         d.script += [Refuse(503, {"error": {"message": "x" * 5000}}), None]
         assert (await cluster.post(chat())).status_code == 200
-        assert cluster.services.metrics.retries["decode"] == 1
+        assert cluster.metrics.retries["decode"] == 1
 
 
 class TestLostLeases:
     async def _hold(self, cluster: Cluster) -> tuple[Any, Any, Any]:
         p, _ = await trio(cluster, "prefill", "decode")
-        worker = next(worker for worker in cluster.services.pool if worker.worker_id == "d1")
+        worker = next(worker for worker in cluster.pool if worker.worker_id == "d1")
         worker.limit = 0
         writer = await cluster.open(chat(stream=True))
         await cluster.until_state("held")
@@ -498,7 +496,7 @@ class TestLostLeases:
 
     async def _go_on(self, cluster: Cluster, worker: Any) -> str:
         worker.limit = 8
-        cluster.services.pool.room_changed()
+        cluster.pool.room_changed()
         return (await cluster._readers[0].readuntil(b"data: [DONE]\n\n")).decode()
 
     async def test_a_held_request_is_prefilled_again_at_once(self, cluster: Cluster) -> None:
@@ -540,7 +538,7 @@ class TestLostLeases:
 
     async def test_unstreamed_another_first_token_is_as_good(self, cluster: Cluster) -> None:
         p, _ = await trio(cluster, "prefill", "decode")
-        worker = next(worker for worker in cluster.services.pool if worker.worker_id == "d1")
+        worker = next(worker for worker in cluster.pool if worker.worker_id == "d1")
         worker.limit = 0
         request = asyncio.create_task(cluster.post(chat()))
         await cluster.until_state("held")
@@ -548,7 +546,7 @@ class TestLostLeases:
         cluster.leases.tracked["leasep01"](LeaseState.EXPIRED)
         await eventually(lambda: "leasep02" in cluster.leases.tracked)
         worker.limit = 8
-        cluster.services.pool.room_changed()
+        cluster.pool.room_changed()
         assert (await request).json()["choices"][0]["message"]["content"] == WHOLE
         cluster.check_idle()
 
@@ -559,13 +557,13 @@ class TestLostLeases:
         p, d = await trio(cluster, "prefill", "decode")
         p.first_text = word(0) if shown else ""
         await (trio(cluster, "both") if kind == "both" else trio(cluster, "prefill", "decode", ours=False))
-        for worker in cluster.services.pool:
+        for worker in cluster.pool:
             worker.limit = 8 if worker.worker_id == "p0" else 0
         writer = await cluster.open(chat(stream=True))
         await cluster.until_state("held")
         for gone in (p, d):
             cluster.workers.remove(gone)
-        for worker in cluster.services.pool:
+        for worker in cluster.pool:
             worker.limit = 0 if worker.worker_id == "d1" else 8
         cluster.announce()
         if kind == "other engine" and shown:
@@ -584,7 +582,7 @@ class TestLostLeases:
 
     async def test_a_p_that_two_d_cannot_read_from_is_left_out_of_the_next_prefill(self, cluster: Cluster) -> None:
         p1, p2, d = await trio(cluster, "prefill", "prefill", "decode")
-        busy = next(worker for worker in cluster.services.pool if worker.url == p2.url)
+        busy = next(worker for worker in cluster.pool if worker.url == p2.url)
         busy.report(WorkerLoad(running=2), time.monotonic())  # p1 is the first choice, whenever it may be chosen
         d.script.extend([UNREADABLE, UNREADABLE])
         response = await cluster.post(chat(stream=True))

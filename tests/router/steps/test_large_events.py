@@ -56,9 +56,9 @@ async def go_on_after(seen: str, cluster: Cluster, *raws: Raw) -> str:
 
 
 def check_nobody_is_blamed(cluster: Cluster, fleet: list[Any]) -> None:
-    assert all(worker.breaker.state is BreakerState.CLOSED for worker in cluster.services.pool)
+    assert all(worker.breaker.state is BreakerState.CLOSED for worker in cluster.pool)
     assert sum(len(worker.bodies) for worker in fleet) == 1, "not computed again"
-    metrics = cluster.services.metrics
+    metrics = cluster.metrics
     assert metrics.resumed.total() + metrics.retries.total() == 0
     cluster.check_idle()
 
@@ -96,7 +96,7 @@ async def test_behind_the_end_it_is_nothing(cluster: Cluster, then: str) -> None
     d.script.append(raw)
     text = await go_on_after("[DONE]", cluster, raw)
     assert spoken(text) == word(0) + word(1) and "error" not in text
-    assert cluster.services.metrics.outcomes == {("done", ""): 1}
+    assert cluster.metrics.outcomes == {("done", ""): 1}
     cluster.check_idle()
 
 

@@ -124,7 +124,7 @@ async def test_another_d_goes_on(cluster: Cluster, path: str, then: str, num_tok
     assert [len(d1.bodies), len(d2.bodies)] == [1, 1]
     assert len({body["seed"] for worker in (p, d1, d2) for body in worker.bodies}) == 1
     assert len({headers["x-request-id"] for worker in (p, d1, d2) for headers in worker.headers}) == 1
-    assert cluster.services.metrics.resumed == {"resumed": 1, "failed": 0, "aborted": 0, "refused": 0}
+    assert cluster.metrics.resumed == {"resumed": 1, "failed": 0, "aborted": 0, "refused": 0}
     cluster.check_idle()
 
 
@@ -180,7 +180,7 @@ async def test_p_gives_the_last_token_itself(cluster: Cluster) -> None:
     assert spoken(text) == "".join(map(word, range(5)))
     assert text.count('"role"') == 1 and events(text)[-1] == "[DONE]"
     assert events(text)[-2]["usage"]["prompt_tokens_details"]["cached_tokens"] == 0, "what the first P found"
-    assert cluster.services.metrics.resumed["resumed"] == 1
+    assert cluster.metrics.resumed["resumed"] == 1
     cluster.check_idle()
 
 
@@ -211,7 +211,7 @@ async def test_a_client_that_leaves_while_its_stream_is_moved(cluster: Cluster) 
     await eventually(lambda: len(p.bodies) == 2)
     writer.close()
     await cluster.until_state("prefilling", 0)
-    assert cluster.services.metrics.resumed["aborted"] == 1
+    assert cluster.metrics.resumed["aborted"] == 1
     cluster.check_idle()
 
 
@@ -223,7 +223,7 @@ async def test_an_error_about_the_request_is_not_for_another_d(cluster: Cluster)
     assert spoken(text) == word(0) + word(1)
     assert events(text)[-1]["error"]["message"] == "aborted by hand"
     assert (len(p.bodies), len(d.bodies)) == (1, 1)
-    assert cluster.services.metrics.resumed["refused"] == 0
+    assert cluster.metrics.resumed["refused"] == 0
 
 
 async def test_tokens_that_came_with_the_error_are_shown(cluster: Cluster) -> None:
@@ -270,7 +270,7 @@ class TestSilence:
         text = await broken_raw(cluster, d, Raw([token, None, last], then=then))
         assert (spoken(text), text.count("[DONE]")) == (word(0) + word(1), 1)
         assert (len(p.bodies), len(d.bodies)) == (1, 1)
-        assert cluster.services.metrics.resumed["resumed"] == 0
+        assert cluster.metrics.resumed["resumed"] == 0
         cluster.check_idle()
 
 
@@ -295,7 +295,7 @@ class TestPoison:
         error = events(response.text)[-1] if response.status_code == 200 else response.json()
         assert error["error"]["code"] == "worker_deaths"
         assert sum(len(victim.bodies) for victim in victims) == 2
-        assert cluster.services.metrics.outcomes["failed", "worker_deaths"] == 1
+        assert cluster.metrics.outcomes["failed", "worker_deaths"] == 1
         cluster.check_idle()
 
     async def test_so_is_it_in_the_middle_of_a_stream(self, cluster: Cluster) -> None:
@@ -309,7 +309,7 @@ class TestPoison:
         assert spoken(text) == "".join(map(word, range(6))), "what each of two prefills and two D gave"
         assert events(text)[-1]["error"]["code"] == "worker_deaths"
         assert sum(len(victim.bodies) for victim in victims) == 2
-        assert cluster.services.metrics.resumed == {"resumed": 1, "failed": 0, "aborted": 0, "refused": 1}
+        assert cluster.metrics.resumed == {"resumed": 1, "failed": 0, "aborted": 0, "refused": 1}
         cluster.check_idle()
 
     @pytest.mark.parametrize("num_tokens", [0, 1, CLEARED_AFTER_TOKENS - 2])
@@ -360,7 +360,7 @@ class TestPoison:
         """The worker took the request on a connection it had, and died; that it now refuses says nothing else."""
         _, d = await fleet(cluster, "prefill", "decode")
         await cluster.post(chat())
-        upstream = cluster.services.upstream
+        upstream = cluster.upstream
         hang = Hang()
         d.script.append(hang)
         call = asyncio.create_task(upstream.request("POST", d.url, CHAT, (), b'{"stream":true}', 5))
@@ -384,7 +384,7 @@ class TestBudget:
         check_whole(await broken_off(cluster, CHAT, 2, "die", d1, d2), CHAT)
         text = await broken_off(cluster, CHAT, 2, "die", d1, d2)
         assert events(text)[-1]["error"]["code"] == "upstream_error"
-        assert cluster.services.metrics.num_over_budget == 1
+        assert cluster.metrics.num_over_budget == 1
         assert "baton_router_retries_over_budget_total 1.0" in (await cluster.client.get("/metrics")).text
         cluster.check_idle()
 

@@ -29,27 +29,27 @@ async def two_decoders(cluster: Cluster) -> tuple[StubWorker, StubWorker, Worker
     """One that is idle, one that is busy but has room, and how the router sees the busy one."""
     await cluster.add("prefill")
     idle, busy = await cluster.add("decode"), await cluster.add("decode")
-    (seen,) = [worker for worker in cluster.services.pool if worker.worker_id == busy.name]
+    (seen,) = [worker for worker in cluster.pool if worker.worker_id == busy.name]
     return idle, busy, seen
 
 
 @pytest.mark.parametrize("failure", [Refuse(500, BROKEN), Reset()], ids=["500", "reset"])
 async def test_before_its_first_byte(cluster: Cluster, failure: Any) -> None:
     idle, busy, seen = await two_decoders(cluster)
-    places = [cluster.services.pool.enter(seen) for _ in range(4)]
+    places = [cluster.pool.enter(seen) for _ in range(4)]
     idle.script.append(failure)
     response = await cluster.post(chat())
     assert response.json()["choices"][0]["message"]["content"] == "".join(map(word, range(4)))
     assert [len(idle.bodies), len(busy.bodies)] == [1, 1]
     for place in places:
-        cluster.services.pool.leave(place)
+        cluster.pool.leave(place)
     cluster.check_idle()
 
 
 @pytest.mark.parametrize("then", ["die", "error"])
 async def test_in_the_middle_of_a_stream(cluster: Cluster, then: str) -> None:
     idle, busy, seen = await two_decoders(cluster)
-    places = [cluster.services.pool.enter(seen) for _ in range(4)]
+    places = [cluster.pool.enter(seen) for _ in range(4)]
     breaks = StreamThen(2, then)
     idle.script = deque([breaks])
     request = asyncio.create_task(cluster.post(chat(stream=True, max_tokens=8)))
@@ -58,5 +58,5 @@ async def test_in_the_middle_of_a_stream(cluster: Cluster, then: str) -> None:
     assert spoken((await request).text) == "".join(map(word, range(8)))
     assert [len(idle.bodies), len(busy.bodies)] == [1, 1]
     for place in places:
-        cluster.services.pool.leave(place)
+        cluster.pool.leave(place)
     cluster.check_idle()

@@ -16,11 +16,13 @@ from hypothesis import strategies as st
 
 from baton_serve.core.net.client.errors import ConnectionLost
 from baton_serve.router.metrics.metrics import Metrics
+from baton_serve.router.pool import WorkerPool
 from baton_serve.router.request import reply
 from baton_serve.router.request.sent_tokens import SentTokens
 from baton_serve.router.settings import RouterSettings
 from baton_serve.router.steps import relay
 from baton_serve.router.steps.failures import StreamBroken
+from baton_serve.router.steps.judge import Judge
 from baton_serve.router.upstream import events as stream_events
 from baton_serve.router.upstream.worker_errors import error_event
 from tests.kits.router.cluster import Cluster, chat, events, eventually, make_settings, spoken
@@ -83,7 +85,7 @@ async def pump(
     async def drain() -> None:
         answer.is_blocked = False
 
-    services: Any = SimpleNamespace(metrics=Metrics(), settings=make_settings(**settings))
+    passing = relay.Relay(Judge(WorkerPool(1), Metrics()), Metrics().itl, make_settings(**settings).max_event_bytes)
     request: Any = SimpleNamespace(
         answer=answer,
         clock=time.monotonic,
@@ -94,7 +96,7 @@ async def pump(
         sent_tokens=seen or SentTokens(),
     )
     try:
-        return await relay._pump(services, request, chunks[0]) is None, sent, request.num_tokens
+        return await passing.pump(request, chunks[0]) is None, sent, request.num_tokens
     except (StreamBroken, stream_events.EventTooLarge):
         return None, sent, request.num_tokens
 
@@ -133,7 +135,7 @@ async def test_many_events_at_once_are_several_chunks_also_the_first(cluster: Cl
     async with cluster.client.stream("POST", "/v1/chat/completions", json=chat(stream=True)) as response:
         text = "".join([part async for part in response.aiter_text()])
     assert spoken(text) == "".join(map(word, range(10)))
-    assert cluster.services.metrics.num_chunks == 3
+    assert cluster.metrics.num_chunks == 3
 
 
 @pytest.mark.interpreted
@@ -257,7 +259,7 @@ async def test_an_error_event_in_pieces_reaches_the_client_once(cluster: Cluster
     pieces = [token(word(0)), token(word(1)), ERRORS[0][:25], None, ERRORS[0][25:], DONE]
     text = await go_on_after_a_token(cluster, d, Raw(pieces))
     assert [event["error"]["message"] for event in events(text) if "error" in event] == ["broke"]
-    assert cluster.services.metrics.outcomes == {("failed", ""): 1}
+    assert cluster.metrics.outcomes == {("failed", ""): 1}
     cluster.check_idle()
 
 
@@ -294,7 +296,7 @@ class TestUnreadTimeout:
         d = await cluster.add("decode")
         d.script.append(Raw([token("x" * 60_000)] * 1000, then="hang"))
         sock = stalled(cluster)
-        await eventually(lambda: cluster.services.metrics.outcomes["aborted", "client_gone"] == 1)
+        await eventually(lambda: cluster.metrics.outcomes["aborted", "client_gone"] == 1)
         await eventually(lambda: d.num_disconnects == 1)
         cluster.check_idle()
         sock.close()
@@ -313,7 +315,7 @@ class TestStalledReader:
         d = await cluster.add("decode")
         d.script.append(Raw([token("x" * 60_000)] * 1000))
         sock = stalled(cluster)
-        await eventually(lambda: cluster.services.metrics.outcomes["aborted", "deadline_exceeded"] == 1)
+        await eventually(lambda: cluster.metrics.outcomes["aborted", "deadline_exceeded"] == 1)
         await eventually(lambda: not cluster.server.server_state.tasks, "nobody waits for it any more")
         await eventually(lambda: not cluster.server.server_state.connections, "its connection is dropped")
         assert [record for record in caplog.records if record.name == "baton.net"] == []

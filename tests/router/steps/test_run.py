@@ -71,7 +71,7 @@ async def test_a_first_token_without_text_waits_for_content(cluster: Cluster) ->
     d.script.append(hang)
     writer = await cluster.open(chat(stream=True))
     await cluster.until_state("reading")
-    (x,) = cluster.services.active
+    (x,) = cluster.active
     assert not x.reply.started
     hang.release.set()
     raw = await cluster._readers[0].readuntil(b"data: [DONE]\n\n")
@@ -151,7 +151,7 @@ async def test_one_token_needs_no_d_and_no_blocks(cluster: Cluster) -> None:
     assert response.json()["usage"]["completion_tokens"] == 1
     assert "kv_transfer_params" not in p.bodies[0]
     assert (d.bodies, cluster.leases.released, p.num_leases) == ([], [], 0)
-    assert cluster.services.metrics.outcomes == {("done", ""): 1}
+    assert cluster.metrics.outcomes == {("done", ""): 1}
     cluster.check_idle()
 
 

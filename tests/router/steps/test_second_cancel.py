@@ -20,11 +20,11 @@ async def test_a_second_cancellation_comes_between_nothing(cluster: Cluster, num
     """However many turns of the event loop after the first."""
     await cluster.add("prefill")
     await cluster.add("decode")
-    (d,) = [worker for worker in cluster.services.pool if worker.worker_id == "d1"]
+    (d,) = [worker for worker in cluster.pool if worker.worker_id == "d1"]
     d.limit = 0
     writer = await cluster.open(chat(stream=True))
     await cluster.until_state("held")
-    (x,) = cluster.services.active
+    (x,) = cluster.active
     task = x.task
     assert task is not None
     error: ApiError = ClientGone("gone")
@@ -34,6 +34,6 @@ async def test_a_second_cancellation_comes_between_nothing(cluster: Cluster, num
     task.cancel()
     await asyncio.wait({task})
     assert cluster.leases.released == ["leasep01"]
-    assert len(cluster.services.active) == 0
+    assert len(cluster.active) == 0
     cluster.check_idle()
     writer.close()

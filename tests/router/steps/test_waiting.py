@@ -34,7 +34,7 @@ async def decoding(cluster: Cluster) -> tuple[asyncio.Task[httpx.Response], asyn
 async def all_go(cluster: Cluster, how: str) -> asyncio.Task[httpx.Response]:
     """A stream whose D dies when nobody is there: none is known, or none can be reached."""
     request, die = await decoding(cluster)
-    pool = cluster.services.pool
+    pool = cluster.pool
     if how == "gone":
         pool.apply([])
     else:
@@ -68,7 +68,7 @@ async def test_a_stream_waits_for_workers_of_its_own_weights(cluster: Cluster) -
     """As when the last of the old ones is replaced a little too soon."""
     request, die = await decoding(cluster)
     others = [await cluster.add(role, digest="new", weights="others") for role in ("prefill", "decode")]
-    cluster.services.pool.apply([cluster._status(other) for other in others])
+    cluster.pool.apply([cluster._status(other) for other in others])
     die.set()
     await cluster.until_state("queued")
     assert (await cluster.post(BODY)).status_code == 200, "a new one is served by the others"
@@ -82,12 +82,12 @@ async def test_a_stream_waits_for_workers_of_its_own_weights(cluster: Cluster) -
 
 @HOW
 async def test_a_client_that_leaves_meanwhile_is_forgotten(cluster: Cluster, how: str) -> None:
-    num_listeners = len(cluster.services.pool.on_room)
+    num_listeners = len(cluster.pool.on_room)
     request = await all_go(cluster, how)
-    assert len(cluster.services.pool.on_room) == num_listeners + 1
+    assert len(cluster.pool.on_room) == num_listeners + 1
     request.cancel()
-    await eventually(lambda: len(cluster.services.active) == 0)
-    assert len(cluster.services.pool.on_room) == num_listeners
+    await eventually(lambda: len(cluster.active) == 0)
+    assert len(cluster.pool.on_room) == num_listeners
 
 
 class TestNobodyComes:

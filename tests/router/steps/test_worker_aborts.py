@@ -42,7 +42,7 @@ async def refusing(cluster: Cluster, role: str, times: int) -> StubWorker:
 
 
 def breaker_failures(cluster: Cluster) -> int:
-    return sum(worker.breaker.num_failures for worker in cluster.services.pool)
+    return sum(worker.breaker.num_failures for worker in cluster.pool)
 
 
 def test_the_waits_are_longer_than_workers_refuse() -> None:
@@ -88,7 +88,7 @@ async def test_a_stream_goes_on_where_it_was_aborted(cluster: Cluster) -> None:
     assert (spoken(text), events(text)[-1]) == (WHOLE, "[DONE]")
     assert (len(p.bodies), len(d.bodies)) == (4, 2)
     assert breaker_failures(cluster) == 0
-    assert cluster.services.metrics.resumed["resumed"] == 1
+    assert cluster.metrics.resumed["resumed"] == 1
     cluster.check_idle()
 
 
@@ -99,7 +99,7 @@ class TestWhoEndsIt:
     async def waiting(self, cluster: Cluster, worker: StubWorker) -> None:
         await eventually(lambda: len(worker.bodies) == 1)
         await cluster.until_state("queued")
-        assert [worker.in_flight for worker in cluster.services.pool] == [0, 0], "it holds no place meanwhile"
+        assert [worker.in_flight for worker in cluster.pool] == [0, 0], "it holds no place meanwhile"
 
     @pytest.mark.parametrize("role", ["prefill", "decode"])
     async def test_the_client(self, cluster: Cluster, role: str) -> None:
@@ -107,7 +107,7 @@ class TestWhoEndsIt:
         writer = await cluster.open(chat())
         await self.waiting(cluster, worker)
         writer.close()
-        await eventually(lambda: cluster.services.metrics.outcomes["aborted", "client_gone"] == 1)
+        await eventually(lambda: cluster.metrics.outcomes["aborted", "client_gone"] == 1)
         assert len(worker.bodies) == 1
         cluster.check_idle()
 
@@ -115,7 +115,7 @@ class TestWhoEndsIt:
         worker = await refusing(cluster, "prefill", 1)
         request = asyncio.create_task(cluster.post(chat()))
         await self.waiting(cluster, worker)
-        (x,) = cluster.services.active
+        (x,) = cluster.active
         await cluster.client.post(f"/admin/requests/{x.request_id}/abort")
         assert (await request).json()["error"]["code"] == "request_cancelled"
         assert len(worker.bodies) == 1
@@ -143,7 +143,7 @@ class TestBudget:
             codes.append((await cluster.post(chat())).status_code)
         assert codes == [200, 200, 499, 200]
         assert len(worker.bodies) == len(WAITS_S) + 3 + 1 + 3
-        assert cluster.services.metrics.num_over_budget == 1
+        assert cluster.metrics.num_over_budget == 1
 
     async def test_a_stream_that_was_aborted_pays_once(self, cluster: Cluster) -> None:
         p, d = await cluster.add("prefill"), await cluster.add("decode")
@@ -156,4 +156,4 @@ class TestBudget:
             await cluster.until_state("decoding")
             act.go.set()
             assert spoken((await request).text) == WHOLE
-        assert cluster.services.metrics.num_over_budget == 0
+        assert cluster.metrics.num_over_budget == 0

@@ -112,7 +112,7 @@ async def test_what_the_client_does_not_want_recorded_is_not(cluster: Cluster, e
     await cluster.client.post(
         "/v1/chat/completions", json=chat(), headers={"traceparent": TRACEPARENT.removesuffix("1") + "0"}
     )
-    await eventually(lambda: not cluster.services.active)
+    await eventually(lambda: not cluster.active)
     assert exporter.get_finished_spans() == ()
     assert p.headers[0]["traceparent"].startswith(f"00-{TRACE_ID}-")
     assert p.headers[0]["traceparent"].endswith("-00")

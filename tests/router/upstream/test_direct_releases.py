@@ -21,7 +21,7 @@ class Confirmed:
 
     def __init__(self, cluster: Cluster) -> None:
         self.leases: list[tuple[str, str]] = []
-        self.calls = DirectReleases(cluster.services.internal_calls, cluster.services.pool.with_engine, self._note)
+        self.calls = DirectReleases(cluster.internal_calls, cluster.pool.with_engine, self._note)
 
     def _note(self, engine_id: str, lease_ids: Sequence[str]) -> None:
         self.leases += [(engine_id, lease_id) for lease_id in lease_ids]

@@ -67,9 +67,9 @@ async def test_what_a_dead_router_left(cluster: Cluster, taker: Taker, caplog: p
     p = await cluster.add("prefill")
     await p.stop()
     await taker.start(p.port)
-    cluster.services.cleanup.start("0123456789ab")
-    await cluster.services.cleanup.close()
-    assert cluster.services.cleanup.outcomes == {"told": 0, "not_told": 1}
+    cluster.cleanup.start("0123456789ab")
+    await cluster.cleanup.close()
+    assert cluster.cleanup.outcomes == {"told": 0, "not_told": 1}
     assert "not told: p0 (it did not prove that it knows the internal token)" in caplog.text
     assert b"/internal/hello/" in taker.heard and TOKEN.encode() not in taker.heard
 
@@ -78,18 +78,18 @@ async def test_the_abort_of_a_prefill(cluster: Cluster, taker: Taker) -> None:
     p = await cluster.add("prefill")
     await p.stop()
     await taker.start(p.port)
-    (worker,) = cluster.services.pool
-    cluster.services.prefill_aborts.start(worker, "some-1")
-    await cluster.services.prefill_aborts.close()
-    assert cluster.services.prefill_aborts.outcomes["failed"] == 1
+    (worker,) = cluster.pool
+    cluster.prefill_aborts.start(worker, "some-1")
+    await cluster.prefill_aborts.close()
+    assert cluster.prefill_aborts.outcomes["failed"] == 1
     assert b"/internal/hello/" in taker.heard and TOKEN.encode() not in taker.heard
 
 
 async def test_a_worker_that_proves_it_is_shown_the_token(cluster: Cluster) -> None:
     p = await cluster.add("prefill")
     p.prove = partial(worker_proof, hello_key(TOKEN), cluster._status(p).record)
-    (worker,) = cluster.services.pool
-    assert await cluster.services.internal_calls.post(worker, "/internal/abort/some-1", 5.0) == (
+    (worker,) = cluster.pool
+    assert await cluster.internal_calls.post(worker, "/internal/abort/some-1", 5.0) == (
         200,
         b'{"aborted": false}',
     )

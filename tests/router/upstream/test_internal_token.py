@@ -24,7 +24,7 @@ async def test_workers_of_the_registry_are_ours(cluster: Cluster) -> None:
 
 async def test_an_address_on_the_command_line_may_be_anybodys(cluster: Cluster, settings: RouterSettings) -> None:
     p, d = [await StubWorker(role, ours=False).start() for role in ("prefill", "decode")]
-    cluster.services.pool.add_static([p.url], [d.url])
+    cluster.pool.add_static([p.url], [d.url])
     assert (await cluster.post(chat())).status_code == 200
     expected = "sesame" if settings.trust_static_workers else None
     assert [worker.headers[0].get(HEADER) for worker in (p, d)] == [expected, expected]

@@ -46,11 +46,11 @@ class Missing:
         self.cluster.announce()
 
     async def until_nobody_asks(self) -> None:
-        await eventually(lambda: repr(self.cluster.services.missing_engines) == "<MissingEngines none>")
+        await eventually(lambda: repr(self.cluster.missing_engines) == "<MissingEngines none>")
 
     async def end(self) -> None:
         """D has room: all are answered, and nothing is left."""
-        self.cluster.services.pool.take_back(self._d)
+        self.cluster.pool.take_back(self._d)
         assert [answer.status_code for answer in await asyncio.gather(*self._asked)] == [200] * len(self._asked)
         await self.until_nobody_asks()
         await eventually(self.cluster.is_idle)
@@ -61,9 +61,9 @@ async def missing(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
     monkeypatch.setattr(missing_engines, "ASK_EVERY_S", 0.01)
     p, d = await cluster.add("prefill"), await cluster.add("decode")
     p.holds = None
-    full = cluster.services.pool.get(d.name)
+    full = cluster.pool.get(d.name)
     assert full is not None
-    cluster.services.pool.leave_out(full)
+    cluster.pool.leave_out(full)
     yield Missing(cluster, p, full)
     await p.stop()
 
@@ -81,7 +81,7 @@ async def test_what_it_holds_is_not_prefilled_again(missing: Missing) -> None:
 
 async def test_what_it_does_not_hold_is(missing: Missing) -> None:
     await missing.hold(2)
-    missing.p.holds = [missing.cluster.services.active.leases_on(missing.p.engine_id)[0]]
+    missing.p.holds = [missing.cluster.active.leases_on(missing.p.engine_id)[0]]
     other = await missing.cluster.add("prefill")
     await eventually(lambda: len(other.bodies) == 1)
     await missing.cluster.until_state("held", 2)
@@ -161,9 +161,9 @@ async def test_many_leases_are_asked_for_in_several_calls(missing: Missing, monk
 async def test_an_engine_in_place_of_another_is_no_question(missing: Missing) -> None:
     """Another engine answers at the address: what the one before held is gone, and is prefilled again there."""
     await missing.hold(1)
-    worker = missing.cluster.services.pool.get(missing.p.name)
+    worker = missing.cluster.pool.get(missing.p.name)
     assert worker is not None
-    missing.cluster.services.pool.engine_started(worker, "new")
+    missing.cluster.pool.engine_started(worker, "new")
     await eventually(lambda: len(missing.p.bodies) == 2)
     assert missing.p.asked_held == []
     await missing.end()
@@ -178,6 +178,6 @@ async def test_close_ends_the_questions(missing: Missing) -> None:
     await missing.hold(1)
     missing.cluster.announce()
     await eventually(lambda: len(missing.p.asked_held) > 0)
-    await missing.cluster.services.missing_engines.close()
-    assert repr(missing.cluster.services.missing_engines) == "<MissingEngines none>"
+    await missing.cluster.missing_engines.close()
+    assert repr(missing.cluster.missing_engines) == "<MissingEngines none>"
     await missing.end()

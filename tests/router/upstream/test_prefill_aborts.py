@@ -33,7 +33,7 @@ async def half_answered(cluster: Cluster) -> tuple[StubWorker, Any]:
     p.script.append(HalfAnswer())
     writer = await cluster.open(chat(stream=True))
     await cluster.until_state("prefilling")
-    (x,) = cluster.services.active
+    (x,) = cluster.active
     await eventually(lambda: x.answer is not None)
     assert p.num_leases == 1
     return p, writer
@@ -42,7 +42,7 @@ async def half_answered(cluster: Cluster) -> tuple[StubWorker, Any]:
 async def until_told(cluster: Cluster, p: StubWorker) -> None:
     """The abort has reached P, and its lease is gone."""
     await cluster.until_state("prefilling", 0)
-    await eventually(lambda: cluster.services.prefill_aborts.outcomes["aborted"] == 1)
+    await eventually(lambda: cluster.prefill_aborts.outcomes["aborted"] == 1)
     assert p.aborts == [p.headers[0]["x-request-id"]] == p.lease_owners
     await eventually(lambda: p.num_disconnects == 1)
     cluster.check_idle()
@@ -51,7 +51,7 @@ async def until_told(cluster: Cluster, p: StubWorker) -> None:
 @pytest.mark.parametrize("why", ["client", "admin", "deadline", "shutdown"])
 async def test_a_p_whose_answer_is_half_read_drops_its_lease(cluster: Cluster, why: str) -> None:
     p, writer = await half_answered(cluster)
-    (x,) = cluster.services.active
+    (x,) = cluster.active
     if why == "client":
         writer.close()
     elif why == "admin":
@@ -78,7 +78,7 @@ async def test_an_answer_that_was_read_is_not_aborted(cluster: Cluster) -> None:
     writer.close()
     await cluster.until_state("reading", 0)
     assert cluster.leases.released == ["leasep02"]
-    assert p.aborts == d.aborts == [] and cluster.services.prefill_aborts.outcomes.total() == 0
+    assert p.aborts == d.aborts == [] and cluster.prefill_aborts.outcomes.total() == 0
 
 
 async def test_an_answer_that_is_none_is_aborted_too(cluster: Cluster) -> None:
@@ -99,7 +99,7 @@ async def test_other_engines_are_not_called(cluster: Cluster) -> None:
     await eventually(lambda: len(p.bodies) == 1)
     writer.close()
     await eventually(lambda: p.num_disconnects == 1)
-    assert p.aborts == [] and cluster.services.prefill_aborts.outcomes.total() == 0
+    assert p.aborts == [] and cluster.prefill_aborts.outcomes.total() == 0
 
 
 async def test_no_exit_waits_for_it(cluster: Cluster) -> None:
@@ -108,8 +108,8 @@ async def test_no_exit_waits_for_it(cluster: Cluster) -> None:
     writer.close()
     await eventually(lambda: len(p.aborts) == 1)
     await cluster.until_state("prefilling", 0)
-    assert cluster.services.metrics.outcomes["aborted", "client_gone"] == 1
-    assert cluster.services.prefill_aborts.outcomes.total() == 0
+    assert cluster.metrics.outcomes["aborted", "client_gone"] == 1
+    assert cluster.prefill_aborts.outcomes.total() == 0
     p.abort_gate.set()
     await until_told(cluster, p)
 
@@ -118,8 +118,8 @@ async def test_a_refused_abort_is_counted(cluster: Cluster) -> None:
     p, writer = await half_answered(cluster)
     p.abort_status = 401
     writer.close()
-    await eventually(lambda: cluster.services.prefill_aborts.outcomes["failed"] == 1)
-    assert cluster.services.metrics.outcomes == {("aborted", "client_gone"): 1}
+    await eventually(lambda: cluster.prefill_aborts.outcomes["failed"] == 1)
+    assert cluster.metrics.outcomes == {("aborted", "client_gone"): 1}
 
 
 class TestShortPrefillTimeout:
@@ -170,7 +170,7 @@ class TestToken:
     async def test_who_does_not_prove_that_it_knows_the_token_is_not_shown_it(self, cluster: Cluster) -> None:
         p, writer = await half_answered(cluster)
         writer.close()
-        await eventually(lambda: cluster.services.prefill_aborts.outcomes["failed"] == 1)
+        await eventually(lambda: cluster.prefill_aborts.outcomes["failed"] == 1)
         assert (p.num_proofs, p.abort_headers) == (1, [])
 
 

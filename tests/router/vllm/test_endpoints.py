@@ -50,7 +50,7 @@ async def test_a_stream_ends_with_the_answer(cluster: Cluster, path: str) -> Non
     answer = await cluster.post({"model": "m", "input": "hi", "stream": True}, path)
     assert answer.content == whole(path)
     assert answer.headers["content-type"].startswith("text/event-stream")
-    metrics = cluster.services.metrics
+    metrics = cluster.metrics
     assert sum(metrics.ttft.counts) == metrics.outcomes["done", ""] == 1
     cluster.check_idle()
 
@@ -70,7 +70,7 @@ async def test_a_stream_that_breaks_off_says_so_in_an_event_with_a_name(cluster:
     answer = await cluster.post({"model": "m", "input": "hi", "stream": True}, path)
     good = cut[: cut.rindex(b"\n\n") + 2]
     assert answer.content.startswith(good + b'event: error\ndata: {"error":{')
-    assert dict(cluster.services.metrics.outcomes) == {("failed", "upstream_error"): 1}
+    assert dict(cluster.metrics.outcomes) == {("failed", "upstream_error"): 1}
 
 
 @STREAMED_PATHS
@@ -88,7 +88,7 @@ async def test_another_worker_takes_over_an_unstreamed_request(cluster: Cluster)
     servers[0].script.append(Reset())
     answer = await cluster.post({"model": "m", "input": "hi"}, "/v1/embeddings")
     assert answer.status_code == 200
-    assert cluster.services.metrics.retries["decode"] == 1
+    assert cluster.metrics.retries["decode"] == 1
 
 
 async def test_an_error_event_in_a_stream_is_passed_on_and_counted(cluster: Cluster) -> None:
@@ -103,7 +103,7 @@ async def test_an_error_event_in_a_stream_is_passed_on_and_counted(cluster: Clus
             said += data
             act.go.set()
     assert said.endswith(error)
-    assert cluster.services.metrics.outcomes["failed", ""] == 1
+    assert cluster.metrics.outcomes["failed", ""] == 1
 
 
 @pytest.mark.parametrize("path", ["/v1/messages", "/v1/embeddings"])
@@ -208,7 +208,7 @@ async def test_a_client_that_leaves_is_told_to_the_worker(cluster: Cluster) -> N
     await eventually(lambda: len(server.bodies) == 1)
     writer.close()
     await eventually(cluster.is_idle)
-    assert cluster.services.metrics.outcomes["aborted", "client_gone"] == 1
+    assert cluster.metrics.outcomes["aborted", "client_gone"] == 1
 
 
 async def test_it_is_listed_and_can_be_aborted(cluster: Cluster) -> None:
@@ -220,7 +220,7 @@ async def test_it_is_listed_and_can_be_aborted(cluster: Cluster) -> None:
     assert [(one["endpoint"], one["user"]) for one in listed] == [("/v1/responses", "me")]
     assert (await cluster.client.post("/admin/abort", json={"user": "me"})).status_code == 200
     await eventually(cluster.is_idle)
-    assert cluster.services.metrics.outcomes["aborted", "request_cancelled"] == 1
+    assert cluster.metrics.outcomes["aborted", "request_cancelled"] == 1
     writer.close()
 
 

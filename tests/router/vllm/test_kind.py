@@ -96,10 +96,10 @@ def test_vllm_servers_without_a_known_hash_continue_for_each_other() -> None:
     for worker, weights in zip(workers, ("w", "w", "other", "w"), strict=True):
         worker.weights_fingerprint = weights
     pool.learned(workers[0])
-    route = pool.candidates("m", "w")
+    route = pool.route("m").continuing("w")
     assert route is not None
     assert (route.single, route.decode) == (True, tuple(workers[:2]))
-    assert pool.candidates("m", "lost") is None
+    assert pool.route("m").continuing("lost") is None
 
 
 def test_a_vllm_server_serves_nothing_before_it_has_said_what() -> None:
@@ -124,6 +124,6 @@ async def test_a_vllm_server_does_not_say_what_is_leased() -> None:
 
 
 async def test_a_vllm_server_never_gets_the_internal_token(cluster: Cluster) -> None:
-    (worker,) = cluster.services.pool.add_static([], ["vllm+http://127.0.0.1:9"])
+    (worker,) = cluster.pool.add_static([], ["vllm+http://127.0.0.1:9"])
     worker.engine_id = "its own"
-    assert cluster.services.headers_for(worker) == ()
+    assert cluster.calls.headers_for(worker) == ()

@@ -11,7 +11,7 @@ import pytest
 from baton_serve.core.protocol.openai.passed_on import STRIPPED
 from baton_serve.router.request.splits import WHOLE, table, why_whole
 from baton_serve.router.settings import RouterSettings
-from baton_serve.router.steps.decode import _open_stream
+from baton_serve.router.steps.decode import Beginning
 from tests.kits.router.cluster import Cluster, chat, events, eventually, make_settings
 from tests.kits.router.stub_workers import Hang, Raw, Refuse
 from tests.kits.router.vllm_server import VllmServer, add_vllm
@@ -135,7 +135,7 @@ class TestPriority:
         urgent = {"x-baton-priority": "urgent"}
         posts = [asyncio.create_task(cluster.post(body, headers=urgent)) for body in (chat(), chat(priority=3))]
         await eventually(lambda: len(server.bodies) == 2)
-        assert [request.asked.priority for request in cluster.services.active] == [-5, -5]
+        assert [request.asked.priority for request in cluster.active] == [-5, -5]
         hang.release.set()
         assert [(await post).status_code for post in posts] == [200, 200]
         assert sorted(body.get("priority", 0) for body in server.bodies) == [0, 3]
@@ -250,16 +250,23 @@ class Chunks:
         return self.left.pop(0)
 
 
+def beginning(cluster: Cluster) -> Beginning:
+    settings = cluster.settings
+    begins = Beginning(2, settings.max_event_bytes, settings.max_answer_bytes)
+    begins.is_judged = False
+    return begins
+
+
 async def test_the_first_content_and_not_the_role_ends_the_wait(cluster: Cluster) -> None:
     answer: Any = Chunks(ROLE, COMMENT + COMMENT, TOKEN, END)
-    assert await _open_stream(cluster.services, answer, 2, judged=False) == ROLE + COMMENT + COMMENT + TOKEN
+    assert await beginning(cluster).read(answer, 1.0) == ROLE + COMMENT + COMMENT + TOKEN
     assert answer.left == [END]
 
 
 async def test_what_opens_a_stream_is_not_kept_for_ever(cluster: Cluster) -> None:
     few = cluster.settings.max_event_bytes // len(ROLE) + 1
     answer: Any = Chunks(*[ROLE] * (few + 9))
-    assert len(await _open_stream(cluster.services, answer, 2, judged=False)) == few * len(ROLE)
+    assert len(await beginning(cluster).read(answer, 1.0)) == few * len(ROLE)
 
 
 async def test_the_time_to_the_first_token_counts_streams_alone(cluster: Cluster) -> None:
@@ -267,7 +274,7 @@ async def test_the_time_to_the_first_token_counts_streams_alone(cluster: Cluster
     server.script.append(Raw([ROLE, TOKEN, END]))
     assert (await cluster.post(chat(stream=True))).text.encode() == ROLE + TOKEN + END
     await cluster.post(chat())
-    assert sum(cluster.services.metrics.ttft.counts) == 1
+    assert sum(cluster.metrics.ttft.counts) == 1
 
 
 async def test_an_error_after_the_role_goes_to_another_worker(cluster: Cluster) -> None:

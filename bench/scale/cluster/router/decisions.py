@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from baton_serve.router.metrics.metrics import Metrics
 from baton_serve.router.placement import DECODE_POLICIES, PREFILL_POLICIES
 from baton_serve.router.placement.two_choices import TwoChoices
 from baton_serve.router.pool import WorkerPool
 from baton_serve.router.queue.lease_limit import LeaseLimit
+from baton_serve.router.queue.queues import Queues
 from baton_serve.router.queue.retry_budget import RetryBudget
-from baton_serve.router.queue.worker_queue import WorkerQueue
 from baton_serve.router.request.attempts import Attempts, Limits
+from baton_serve.router.steps.admission import Admission
 
 if TYPE_CHECKING:
     from baton_serve.router.placement import PickDecode, PickPrefill
+    from baton_serve.router.request.active import ActiveRequests
     from baton_serve.router.settings import RouterSettings
     from bench.scale.clock import SimulatedLoop
     from bench.scale.cluster.request import Request
@@ -31,12 +33,12 @@ class LiveRequests(dict[int, "Request"]):
 
 
 class Decisions:
-    """Has all that ``router.steps.admission`` asks of ``Services``. ``seed``: of the policies that choose at random."""
+    """``seed``: of the policies that choose at random."""
 
     def __init__(self, loop: SimulatedLoop, settings: RouterSettings, seed: int) -> None:
         self.settings = settings
         self.pool = pool = WorkerPool(settings.default_max_in_flight, clock=loop.time)
-        self.prefill_queue, self.held_queue = WorkerQueue(pool.leave), WorkerQueue(pool.leave)
+        self.queues = Queues(pool.leave)
         self.lease_limit = LeaseLimit(settings.max_leased_fraction, pool)
         self.pick_prefill: PickPrefill = PREFILL_POLICIES[settings.pick_prefill](pool.on_gone)
         self.pick_decode: PickDecode = DECODE_POLICIES[settings.pick_decode](pool.on_gone)
@@ -53,7 +55,8 @@ class Decisions:
         self.retry_budget = RetryBudget(settings.retry_budget_fraction, settings.retry_budget_floor_per_s)
         self.metrics = Metrics()
         self.active = LiveRequests()
-        pool.on_room += [self.held_queue.wake, self.prefill_queue.wake]
+        self.admission = Admission(settings, cast("ActiveRequests", self.active), self.queues, self.metrics)
+        pool.on_room += [self.queues.held.wake, self.queues.prefill.wake]
 
     def attempts(self, now_s: float) -> Attempts:
         """For a new request, which is counted."""

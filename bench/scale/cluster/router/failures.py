@@ -1,4 +1,4 @@
-"""What follows when a leg fails or a lease is lost, by the table of failures; see ``router.steps.retry``."""
+"""What follows when a leg fails or a lease is lost, by the table of failures; see ``router.steps.judge``."""
 
 from __future__ import annotations
 

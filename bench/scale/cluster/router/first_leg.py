@@ -39,7 +39,7 @@ class FirstLeg:
         need = Need(request.num_tokens, exact=True)
         group = (MODEL, None, request.attempts.failed_prefill)
         pick = partial(self.pick, request, need, group)
-        self._places.wait(request, self._parts.decides.prefill_queue, pick, group, need, self._ask)
+        self._places.wait(request, self._parts.decides.queues.prefill, pick, group, need, self._ask)
 
     def pick(self, request: Request, need: Need, group: Hashable, ahead: Ahead) -> Reservation | None:
         """A place on a P, by the rules and the policy of the real router; see ``router.queue.worker_queue.Pick``."""

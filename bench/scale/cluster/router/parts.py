@@ -1,4 +1,4 @@
-"""What the steps of a simulated router work with, as the real ones do with ``Services``."""
+"""What the steps of a simulated router work with."""
 
 from __future__ import annotations
 

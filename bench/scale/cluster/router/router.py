@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from baton_serve.core.protocol.errors import ApiError
-from baton_serve.router.steps.admission import check_requests, make_room
 from bench.scale.cluster.request import End, Request
 from bench.scale.cluster.router.failures import Failures
 from bench.scale.cluster.router.first_leg import FirstLeg
@@ -16,7 +15,6 @@ from bench.scale.load.job import MODEL
 if TYPE_CHECKING:
     from baton_serve.router.pool import Worker
     from baton_serve.router.request.failure_table import Failure, Leg
-    from baton_serve.router.services import Services
     from bench.scale.cluster.engines.prefill import PrefillEngine
     from bench.scale.cluster.router.parts import Parts
     from bench.scale.load.job import Job
@@ -61,10 +59,11 @@ class SimulatedRouter:
         self._parts.leases.router_died(self.name)
 
     def _let_in(self, request: Request) -> None:
-        services = cast("Services", self.decides)
+        admission = self.decides.admission
         try:
-            check_requests(services, -1)  # this one is active already
-            make_room(services, MODEL, request.job.priority, request.job.num_tokens * 4)
+            admission.check_requests(-1)  # this one is active already
+            route = self.decides.pool.route(MODEL)
+            admission.make_room(route, request.job.priority, request.job.num_tokens * 4)
         except ApiError:
             self._places.end(request, End.REFUSED)
             return

@@ -38,7 +38,7 @@ class SecondLeg:
         about = Prefilled(request.prompt, source, request.num_tokens)
         group = (MODEL, source.layout_of(MODEL), None, request.attempts.tried_decode)
         pick = partial(self.pick, request, about, group)
-        self._places.wait(request, self._parts.decides.held_queue, pick, group, about.need, self._ask)
+        self._places.wait(request, self._parts.decides.queues.held, pick, group, about.need, self._ask)
 
     def pick(self, request: Request, about: Prefilled, group: Hashable, ahead: Ahead) -> Reservation | None:
         """A place on a D, by the rules and the policy of the real router; see ``router.queue.worker_queue.Pick``."""

@@ -87,7 +87,7 @@ def prefilled(number: int, blocks: tuple[list[int], ...] = ([1],), engine_id: st
 
 async def pair(cluster: Cluster, leases: ScriptedLeases, num_prefills: int) -> tuple[VllmServer, VllmServer]:
     engine = VllmEngine(leases, None, 1 << 20)  # type: ignore[arg-type]
-    cluster.services.engines = Engines({EngineKind.VLLM: engine})
+    cluster.use_engines(Engines({EngineKind.VLLM: engine}))
     p, d = (await add_vllm(cluster, "prefill"))[0], (await add_vllm(cluster, "decode"))[0]
     p.script.extend(map(prefilled, range(num_prefills)))
     leases.now_ms = lambda: len(p.bodies)
@@ -136,7 +136,7 @@ async def test_a_prompt_of_which_p_has_given_up_a_block_is_computed_by_d_alone(
     assert (len(p.bodies), len(d.bodies)) == (1, 1)
     assert "kv_transfer_params" not in d.bodies[0]
     assert leases.leases[0].happened == ["release"]
-    shown = {worker.role: view_worker(worker).unreadable_hand_offs for worker in cluster.services.pool}
+    shown = {worker.role: view_worker(worker).unreadable_hand_offs for worker in cluster.pool}
     assert shown == {"prefill": 1, "decode": 0}
     assert (await cluster.post(chat(stream=stream))).status_code == 200
     assert d.bodies[1]["kv_transfer_params"]["remote_request_id"] == "chatcmpl-1"
@@ -148,7 +148,7 @@ async def test_a_held_request_is_told_that_the_rank_with_its_blocks_is_gone(clus
     leases = ScriptedLeases([5000, 4000], [5000, 4000])
     p, d = await pair(cluster, leases, 0)
     other, _ = await add_vllm(cluster, "prefill")
-    pool = cluster.services.pool
+    pool = cluster.pool
     source, reader, spare = pool
     source.engine_id, source.num_engines, reader.limit, spare.limit = "old_dp0", 2, 0, 0
     p.script.extend([prefilled(0, engine_id="old_dp1"), prefilled(1)])
@@ -236,7 +236,7 @@ async def test_a_d_that_refuses_the_connection_was_given_nothing(cluster: Cluste
     d2 = (await add_vllm(cluster, "decode"))[0]
     await d1.stop()
     assert (await cluster.post(chat())).status_code == 200
-    assert cluster.services.metrics.retries["decode"] == 1, "the one that the router has known longest was tried first"
+    assert cluster.metrics.retries["decode"] == 1, "the one that the router has known longest was tried first"
     assert (len(p.bodies), len(d2.bodies), leases.leases[0].happened) == (1, 1, ["given", "confirmed"])
 
 
@@ -246,6 +246,6 @@ async def test_a_client_that_leaves_after_a_refusal_has_its_blocks_freed(cluster
     _, d = await pair(cluster, leases, 1)
     await d.stop()
     client = await cluster.open(chat())
-    await eventually(lambda: cluster.services.metrics.retries["decode"] == 1)
+    await eventually(lambda: cluster.metrics.retries["decode"] == 1)
     client.close()
     await eventually(lambda: leases.leases[0].happened == ["release"])

@@ -76,7 +76,7 @@ async def pair(
 ) -> tuple[VllmServer, VllmServer]:
     stored = StoredLeases(renewer, lambda: all_have_fence)
     engine = VllmEngine(VllmLeases(30), stored, 1 << 20)
-    cluster.services.engines = Engines({EngineKind.VLLM: engine})
+    cluster.use_engines(Engines({EngineKind.VLLM: engine}))
     p, d = (await add_vllm(cluster, "prefill"))[0], (await add_vllm(cluster, "decode"))[0]
     p.script.extend(answers)
     fence(cluster, has_fence)
@@ -85,7 +85,7 @@ async def pair(
 
 def fence(cluster: Cluster, has_fence: bool) -> None:
     """What the side channels of all servers say."""
-    for worker in cluster.services.pool:
+    for worker in cluster.pool:
         worker.has_fence = has_fence
 
 
@@ -104,7 +104,7 @@ async def test_a_d_that_has_lost_its_fence_is_not_sent_the_parameters(cluster: C
     """It has restarted as a stock server while the request was held: others may have read the blocks."""
     renewer = Renewer(5000)
     p, d = await pair(cluster, renewer, prefilled(0), prefilled(1), has_fence=False)
-    d_worker = next(worker for worker in cluster.services.pool if worker.role is Role.DECODE)
+    d_worker = next(worker for worker in cluster.pool if worker.role is Role.DECODE)
     renewer.on_release = lambda: setattr(d_worker, "has_fence", True)
     assert (await cluster.post(chat(stream=True))).status_code == 200
     assert (len(p.bodies), len(d.bodies)) == (2, 1)

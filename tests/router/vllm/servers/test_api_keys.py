@@ -37,7 +37,7 @@ async def test_every_leg_and_every_other_path_has_the_key(cluster: Cluster) -> N
 
 async def test_a_server_that_is_gone_leaves_its_key_to_nobody(cluster: Cluster) -> None:
     server, worker = await add_vllm(cluster, "decode")
-    upstream, pool = cluster.services.upstream, cluster.services.pool
+    upstream, pool = cluster.upstream, cluster.pool
     pool.remove_static(worker)
     answer = await upstream.request("POST", server.url, "/tokenize", (), b"{}", 5)
     answer.close()

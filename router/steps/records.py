@@ -1,0 +1,148 @@
+"""Makes the record of an admitted request, and of each of its choices if it is for several answers."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from baton_serve.core.protocol.choice import Choice
+from baton_serve.router.request.attempts import Attempts
+from baton_serve.router.request.bodies import ClientBody
+from baton_serve.router.request.choices.merging import ChoiceEvents
+from baton_serve.router.request.choices.plan import choice_id, planned
+from baton_serve.router.request.choices.reply import AnswerRoom, ChoiceReply
+from baton_serve.router.request.choices.shared_prefill import ChoiceRole, SharedPrefill
+from baton_serve.router.request.choices.whole import WholeRequest
+from baton_serve.router.request.exchange import Exchange
+from baton_serve.router.request.sent_tokens import SentTokens
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from baton_serve.core.protocol.openai.choices import Choices
+    from baton_serve.router.engines.engines import Engines
+    from baton_serve.router.placement import Prompt
+    from baton_serve.router.pool import Route, WorkerPool
+    from baton_serve.router.queue.retry_budget import RetryBudget
+    from baton_serve.router.request.active import ActiveRequests
+    from baton_serve.router.request.attempts import Limits
+    from baton_serve.router.request.client_request import ClientRequest
+    from baton_serve.router.request.releaser import Releaser
+    from baton_serve.router.request.reply import ClientReply, Reply
+    from baton_serve.router.settings import RouterSettings
+    from baton_serve.router.steps.prefill import SharedAnswer
+
+
+class Records:
+    """Makes them all. ``clock``: the event loop's, seconds."""
+
+    def __init__(
+        self,
+        settings: RouterSettings,
+        active: ActiveRequests,
+        pool: WorkerPool,
+        engines: Engines,
+        limits: Limits,
+        retry_budget: RetryBudget,
+        releaser: Releaser,
+        clock: Callable[[], float],
+    ) -> None:
+        """``limits`` bounds the attempts of each request, ``retry_budget`` those of all together."""
+        self._settings = settings
+        self._active = active
+        self._pool = pool
+        self._engines = engines
+        self._limits = limits
+        self._retry_budget = retry_budget
+        self._releaser = releaser
+        self._clock = clock
+
+    def new(
+        self,
+        request_id: str,
+        asked: ClientRequest,
+        route: Route,
+        body: ClientBody,
+        reply: ClientReply,
+        num_bytes: int,
+    ) -> Exchange | WholeRequest:
+        """The record of a request. ``num_bytes``: size of the client's body, which is kept until the end."""
+        if asked.choices is None:
+            return self._one(request_id, asked, route, body, reply, num_bytes)
+        return self._several(request_id, asked, asked.choices, route, body, reply, num_bytes)
+
+    def _one(
+        self,
+        request_id: str,
+        asked: ClientRequest,
+        route: Route,
+        body: ClientBody,
+        reply: Reply,
+        num_bytes: int,
+        prompt: Prompt | None = None,
+    ) -> Exchange:
+        """``prompt``: that of another choice with the same one."""
+        return Exchange(
+            request_id,
+            self._active.next_number(),
+            asked,
+            body,
+            reply,
+            num_bytes,
+            self._sent_tokens(asked, route, body),
+            Attempts(self._limits, self._retry_budget),
+            self._pool,
+            route,
+            self._releaser,
+            self._clock,
+            prompt,
+        )
+
+    def _sent_tokens(self, asked: ClientRequest, route: Route, body: ClientBody) -> SentTokens:
+        """What notes the tokens of the answer: vLLM's servers name them in another way than Baton's workers."""
+        max_event_bytes = self._settings.max_event_bytes
+        if not asked.stream or route.kind is None:  # of workers of several kinds, only Baton's name tokens
+            return SentTokens(max_event_bytes)
+        return self._engines.of_kind(route.kind).sent_tokens(body, max_event_bytes)
+
+    # --- several answers
+
+    def _several(
+        self,
+        request_id: str,
+        asked: ClientRequest,
+        choices: Choices,
+        route: Route,
+        body: ClientBody,
+        reply: ClientReply,
+        num_bytes: int,
+    ) -> WholeRequest:
+        exchanges: list[Exchange] = []
+        created, share = int(time.time()), num_bytes // choices.num_computed
+        room = AnswerRoom(self._settings.max_answer_bytes)
+        shared: SharedPrefill[SharedAnswer] | None = None
+        lead: Exchange | None = None
+        for one in planned(choices, body.fields):
+            if lead is None or one.place % choices.best_of == 0:
+                lead, shared = None, _shared(asked, choices)
+            role = ChoiceRole(Choice(request_id, one.place, created), shared)
+            events = ChoiceEvents(role.choice, "chatcmpl-" if asked.chat else "cmpl-")
+            exchange = self._one(
+                choice_id(request_id, one.place),
+                asked,
+                route,
+                ClientBody(one.fields, None if lead is None else lead.body),
+                ChoiceReply(reply, events, room, role),
+                share,
+                None if lead is None else lead.prompt,
+            )
+            exchange.choice = role
+            lead = lead or exchange
+            exchanges.append(exchange)
+        return WholeRequest(request_id, asked, choices, reply, exchanges, self._clock)
+
+
+def _shared(asked: ClientRequest, choices: Choices) -> SharedPrefill[SharedAnswer] | None:
+    """What the choices of a prompt share; None: there is only one, or P answers each of them whole."""
+    is_shared = choices.best_of > 1 and asked.splits and asked.max_new_tokens != 1
+    return SharedPrefill(choices.best_of) if is_shared else None
