@@ -153,7 +153,7 @@ def create_app(
     here = Here(workers, requests, leases.renewer, peers.router_id)
     app.include_router(admin_router(here, workers, peers, listing, admin_keys, only_tls=settings.speaks_internal_tls))
     front = Front(settings, intake, requests, workers.pool, peers.router_id, keys, admin_keys, app)
-    share = partial(local_share, workers, requests, recorder, peers.router_id)
+    share = partial(local_share, workers, requests, recorder)
     snapshots = LiveSnapshots(share, peers, recorder, settings.lease_duration_ms)
     app.include_router(dashboard_router(snapshots, admin_keys, lambda: front.closing))
     return front

@@ -1,6 +1,6 @@
 """The admin REST, guarded by its own token: list and abort requests, why they ended; workers, routers and leases.
 
-The router that an operator asks answers for all routers: it asks the others (``fan_out``) for their parts (``local``).
+The router that an operator asks answers for all routers: it asks the others for their parts (``local``).
 """
 
 from __future__ import annotations
@@ -12,10 +12,8 @@ from fastapi import APIRouter, Depends
 from baton_serve.router.admin.ended import ended_routes
 from baton_serve.router.admin.leases import lease_routes
 from baton_serve.router.admin.local import Here
-from baton_serve.router.admin.request_view import RequestView, view_request
 from baton_serve.router.admin.requests import request_routes
 from baton_serve.router.admin.routers import router_routes
-from baton_serve.router.admin.worker_view import HandshakesView, WorkerView, view_worker
 from baton_serve.router.admin.workers import worker_routes
 
 if TYPE_CHECKING:
@@ -24,7 +22,7 @@ if TYPE_CHECKING:
     from baton_serve.router.parts import Workers
     from baton_serve.router.peers.port import PeerRouters
 
-__all__ = ["HandshakesView", "Here", "RequestView", "WorkerView", "admin_router", "view_request", "view_worker"]
+__all__ = ["Here", "admin_router"]
 
 
 def admin_router(

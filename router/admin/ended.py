@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from fastapi import APIRouter, Query
 
-from baton_serve.router.admin.ended_view import Outcome
-from baton_serve.router.admin.fan_out import FromAllRouters, ask_all
-from baton_serve.router.admin.local import LocalEnded
+from baton_serve.router.admin.answers import FromAllRouters, LocalEnded
+from baton_serve.router.peers.asking import ask_all
+from baton_serve.router.request.ended import Outcome, newest_of
 
 if TYPE_CHECKING:
     from baton_serve.router.admin.local import Here
     from baton_serve.router.peers.port import PeerRouters
 
 
+@dataclass
 class EndedList(LocalEnded, FromAllRouters):
     """Ended requests of all routers, newest first; a bounded number of each outcome."""
 
@@ -29,9 +31,8 @@ def ended_routes(here: Here, peers: PeerRouters) -> APIRouter:
     ) -> EndedList:
         """The requests that ended last, of all routers."""
         heard = await ask_all(peers, LocalEnded, "GET", "/internal/requests/ended")
-        rows = [row for answer in (here.ended(), *heard.answers) for row in answer.ended]
-        rows = [row for row in rows if outcome is None or row.outcome == outcome]
-        rows.sort(key=lambda row: row.ended_ms_ago)
-        return EndedList(ended=rows, unreachable_routers=heard.unreachable)
+        rows = [row for answer in (here.ended(), *heard.answers.values()) for row in answer.ended]
+        shown = newest_of(row for row in rows if outcome is None or row.outcome == outcome)
+        return EndedList(shown, unreachable_routers=heard.unreachable)
 
     return api

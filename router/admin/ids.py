@@ -18,8 +18,8 @@ from baton_serve.core.protocol.ids import (
     resolve,
 )
 from baton_serve.core.protocol.request_ids import is_request_id
-from baton_serve.router.admin.fan_out import ask_all
-from baton_serve.router.admin.local import LocalIds
+from baton_serve.router.admin.answers import LocalIds
+from baton_serve.router.peers.asking import ask_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -50,9 +50,9 @@ async def one_request(here: Here, peers: PeerRouters, given: str) -> str:
 async def _ids_of_all(here: Here, peers: PeerRouters, beginning: str) -> list[str]:
     """Matching ids of all routers. Raises UpstreamError if a router that may have another match does not answer."""
     heard = await ask_all(peers, LocalIds, "GET", f"/internal/requests/ids?beginning={beginning}")
-    found = [each for answer in (here.ids(beginning), *heard.answers) for each in answer.ids]
+    found = [each for answer in (here.ids(beginning), *heard.answers.values()) for each in answer.ids]
     is_enough = found and len(beginning) >= SHORT_CHARS
-    if heard.unreachable and not is_enough:
+    if heard.errors and not is_enough:
         silent = ", ".join(heard.unreachable)
         raise UpstreamError(
             f"No answer from router {silent}, which may have a request whose id begins with '{beginning}': "

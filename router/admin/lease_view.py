@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from baton_serve.core.leases.store import LeaseState, LeaseStoreError, LeaseStoreUnreachableError
 from baton_serve.core.protocol.errors import UnavailableError
@@ -20,14 +20,17 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class LeaseView(BaseModel):
+@dataclass(frozen=True, slots=True)
+class LeaseView:
     """One lease that has not ended."""
 
     lease_id: str
     engine_id: str
-    state: LeaseState = Field(description="held, or released: P has not freed the blocks yet.")
-    remaining_ms: int = Field(description="Until P frees the blocks without a renewal.")
-    request_id: str | None = Field(description="Which keeps it; null: it is over, or its router did not answer.")
+    state: Annotated[LeaseState, Field(description="held, or released: P has not freed the blocks yet.")]
+    remaining_ms: Annotated[int, Field(description="Until P frees the blocks without a renewal.")]
+    request_id: Annotated[
+        str | None, Field(description="Which keeps it; null: it is over, or its router did not answer.")
+    ]
 
 
 @dataclass(frozen=True)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from fastapi import APIRouter
 from pydantic import Field
 
-from baton_serve.router.admin.fan_out import FromAllRouters, ask_all
+from baton_serve.router.admin.answers import FromAllRouters, LocalKeepers
 from baton_serve.router.admin.ids import known_or_given
 from baton_serve.router.admin.lease_view import LeaseView, view_leases
-from baton_serve.router.admin.local import LocalKeepers
+from baton_serve.router.peers.asking import ask_all
 
 if TYPE_CHECKING:
     from baton_serve.router.admin.lease_view import LeaseListing
@@ -19,13 +20,15 @@ if TYPE_CHECKING:
     from baton_serve.router.pool import WorkerPool
 
 
+@dataclass(kw_only=True)
 class LeaseList(FromAllRouters):
     """Leases of all known engines, or of one."""
 
     leases: list[LeaseView]
-    unreadable_engines: list[str] = Field(
-        description="Ids of the engines whose leases are missing: Redis holds something else under their keys."
-    )
+    unreadable_engines: Annotated[
+        list[str],
+        Field(description="Ids of the engines whose leases are missing: Redis holds something else under their keys."),
+    ]
 
 
 def lease_routes(here: Here, peers: PeerRouters, pool: WorkerPool, listing: LeaseListing) -> APIRouter:
@@ -42,7 +45,7 @@ def lease_routes(here: Here, peers: PeerRouters, pool: WorkerPool, listing: Leas
             engines = [known_or_given(engines, engine, "engine")]
         heard = await ask_all(peers, LocalKeepers, "GET", "/internal/keepers")
         keepers: dict[str, str] = {}
-        for answer in (here.keepers(), *heard.answers):
+        for answer in (here.keepers(), *heard.answers.values()):
             keepers |= answer.keepers
         listed = await view_leases(keepers, listing, engines)
         return LeaseList(

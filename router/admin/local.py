@@ -5,62 +5,26 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Self
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from baton_serve.core.protocol.errors import CancelledByAdminError
+from baton_serve.router.admin.answers import (
+    LocalAborted,
+    LocalEnded,
+    LocalIds,
+    LocalKeepers,
+    LocalRequests,
+    LocalState,
+)
 from baton_serve.router.admin.bodies import StrictBody, Text
-from baton_serve.router.admin.ended_view import EndedView, view_ended
-from baton_serve.router.admin.request_view import RequestView, view_request
 from baton_serve.router.request.states import State
+from baton_serve.router.request.view import view_request
 
 if TYPE_CHECKING:
     from baton_serve.router.parts import Requests, Workers
     from baton_serve.router.renewal.port import LeaseRenewer
     from baton_serve.router.request.facts import RequestFacts
-
-
-class LocalRequests(BaseModel):
-    """Live requests of one router, oldest first."""
-
-    requests: list[RequestView]
-
-
-class LocalAborted(BaseModel):
-    """Ids of one router's requests that were aborted."""
-
-    aborted: list[str]
-
-
-class LocalKeepers(BaseModel):
-    """Which requests of one router hold which leases: request ids by lease id."""
-
-    keepers: dict[str, str]
-
-
-class LocalState(BaseModel):
-    """What a router has in progress. Everything but ``tasks`` is 0 or empty when it has no requests."""
-
-    requests: int
-    waiting: int = Field(description="Requests in the queue for a prefill worker.")
-    held: int = Field(description="Requests in the queue for a decode worker.")
-    in_flight: dict[str, int] = Field(description="Requests sent to workers and not over, by worker, without zeros.")
-    held_blocks: dict[str, int] = Field(description="Blocks reserved on workers, by worker, without zeros.")
-    renewed: int = Field(description="Leases that it renews.")
-    leased: int = Field(description="Leases whose blocks it counts as taken.")
-    tasks: int = Field(description="asyncio tasks of the process.")
-
-
-class LocalIds(BaseModel):
-    """Ids of one router's live requests that have the asked beginning."""
-
-    ids: list[str]
-
-
-class LocalEnded(BaseModel):
-    """Ended requests of one router, newest first."""
-
-    ended: list[EndedView]
 
 
 class AbortFilter(StrictBody):
@@ -93,20 +57,19 @@ class Here:
 
     def requests(self) -> LocalRequests:
         """The live requests."""
-        return LocalRequests(requests=[view_request(facts) for facts in self._facts()])
+        return LocalRequests([view_request(facts) for facts in self._facts()])
 
     def ids(self, beginning: str) -> LocalIds:
         """The ids of the live requests that start with ``beginning``."""
-        return LocalIds(ids=[each for each in self._active.ids() if each.startswith(beginning)])
+        return LocalIds([each for each in self._active.ids() if each.startswith(beginning)])
 
     def ended(self) -> LocalEnded:
         """The requests that ended last."""
-        newest = self._ended.newest(asyncio.get_running_loop().time())
-        return LocalEnded(ended=[view_ended(ago_s, ended) for ago_s, ended in newest])
+        return LocalEnded(self._ended.newest(asyncio.get_running_loop().time()))
 
     def keepers(self) -> LocalKeepers:
         """The leases that requests hold."""
-        return LocalKeepers(keepers=self._active.lease_keepers())
+        return LocalKeepers(self._active.lease_keepers())
 
     def state(self) -> LocalState:
         """What is in progress."""
@@ -129,7 +92,7 @@ class Here:
     def abort_matching(self, wanted: AbortFilter) -> LocalAborted:
         """End every request that matches."""
         matching = [facts.id for facts in self._facts() if _matches(facts, wanted)]
-        return LocalAborted(aborted=[each for each in matching if self.abort(each)])
+        return LocalAborted([each for each in matching if self.abort(each)])
 
     def _facts(self) -> list[RequestFacts]:
         return self._active.facts(asyncio.get_running_loop().time())

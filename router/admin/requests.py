@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -9,9 +10,10 @@ from fastapi import APIRouter
 
 from baton_serve.core.protocol.errors import BadRequestError, NotFoundError, UpstreamError
 from baton_serve.core.protocol.request_ids import owner_of
-from baton_serve.router.admin.fan_out import FromAllRouters, ask_all
+from baton_serve.router.admin.answers import FromAllRouters, LocalAborted, LocalRequests
 from baton_serve.router.admin.ids import one_request, worker_or_given
-from baton_serve.router.admin.local import AbortFilter, LocalAborted, LocalRequests
+from baton_serve.router.admin.local import AbortFilter
+from baton_serve.router.peers.asking import ask_all
 
 if TYPE_CHECKING:
     from baton_serve.router.admin.local import Here
@@ -19,10 +21,12 @@ if TYPE_CHECKING:
     from baton_serve.router.pool import WorkerPool
 
 
+@dataclass
 class RequestList(LocalRequests, FromAllRouters):
     """Live requests of all routers, oldest first."""
 
 
+@dataclass
 class Aborted(LocalAborted, FromAllRouters):
     """Ids of the requests that were aborted."""
 
@@ -35,9 +39,9 @@ def request_routes(here: Here, peers: PeerRouters, pool: WorkerPool) -> APIRoute
     async def requests() -> RequestList:
         """Live requests of all routers."""
         heard = await ask_all(peers, LocalRequests, "GET", "/internal/requests")
-        rows = [row for answer in (here.requests(), *heard.answers) for row in answer.requests]
+        rows = [row for answer in (here.requests(), *heard.answers.values()) for row in answer.requests]
         rows.sort(key=lambda row: -row.age_ms)
-        return RequestList(requests=rows, unreachable_routers=heard.unreachable)
+        return RequestList(rows, unreachable_routers=heard.unreachable)
 
     @api.post("/requests/{request_id}/abort")
     async def abort(request_id: str) -> LocalAborted:
@@ -49,7 +53,7 @@ def request_routes(here: Here, peers: PeerRouters, pool: WorkerPool) -> APIRoute
         is_own = owner == here.router_id
         if not (here.abort(request_id) if is_own else await _abort_there(peers, owner, request_id)):
             raise NotFoundError("No live request has that id.", code="request_not_found")
-        return LocalAborted(aborted=[request_id])
+        return LocalAborted([request_id])
 
     @api.post("/abort")
     async def abort_matching(wanted: AbortFilter) -> Aborted:
@@ -60,8 +64,8 @@ def request_routes(here: Here, peers: PeerRouters, pool: WorkerPool) -> APIRoute
             wanted.worker = worker_or_given(pool, wanted.worker)
         own = here.abort_matching(wanted)
         heard = await ask_all(peers, LocalAborted, "POST", "/internal/abort", wanted.model_dump_json().encode())
-        aborted = [request_id for answer in (own, *heard.answers) for request_id in answer.aborted]
-        return Aborted(aborted=aborted, unreachable_routers=heard.unreachable)
+        aborted = [request_id for answer in (own, *heard.answers.values()) for request_id in answer.aborted]
+        return Aborted(aborted, unreachable_routers=heard.unreachable)
 
     return api
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
-from baton_serve.router.admin.fan_out import ask_all
+from baton_serve.router.peers.asking import ask_all
 
 if TYPE_CHECKING:
     from baton_serve.router.peers.port import PeerRouters
@@ -30,7 +31,8 @@ class RouterList(BaseModel):
     routers: list[RouterView]
 
 
-class Here(BaseModel):
+@dataclass
+class OfHealth:
     """A router's answer on ``/health``."""
 
     router_id: str
@@ -45,8 +47,8 @@ def router_routes(peers: PeerRouters) -> APIRouter:
         """This router and the others on its Redis that are not known to be dead."""
         own = peers.record
         others = list(peers)
-        heard = await ask_all(peers, Here, "GET", "/health")
-        there = {answer.router_id for answer in heard.answers}
+        heard = await ask_all(peers, OfHealth, "GET", "/health")
+        there = {answer.router_id for answer in heard.answers.values()}
         rows = [
             RouterView(
                 id=record.router_id,

@@ -6,6 +6,7 @@ A worker with an internal port is itself asked to drain and then announces it; a
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
 
@@ -16,7 +17,7 @@ from baton_serve.core.protocol.addresses import MAX_URL_CHARS
 from baton_serve.core.protocol.worker import Role
 from baton_serve.core.protocol.worker_address import WorkerAddress, worker_address
 from baton_serve.router.admin.bodies import StrictBody, Text
-from baton_serve.router.admin.fan_out import ask_all
+from baton_serve.router.peers.asking import ask_all
 
 if TYPE_CHECKING:
     from baton_serve.router.parts import Workers
@@ -76,7 +77,8 @@ class Shared(BaseModel):
     left_out: list[Name]
 
 
-class Noted(BaseModel):
+@dataclass
+class Noted:
     """A router's confirmation. Sending it the same again changes nothing."""
 
     noted: bool = True

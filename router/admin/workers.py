@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Annotated
 
 from fastapi import APIRouter
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from baton_serve.core.protocol.errors import BadRequestError, ConflictError
-from baton_serve.router.admin.fan_out import FromAllRouters
+from baton_serve.router.admin.answers import FromAllRouters
 from baton_serve.router.admin.ids import one_lost, one_worker
 from baton_serve.router.admin.shared_workers import Forgotten, LeftOut, NewWorker, add_worker, is_known, tell_others
 from baton_serve.router.admin.worker_calls import tell_worker
-from baton_serve.router.admin.worker_view import WorkerView, view_worker
 from baton_serve.router.pool.lost import LostWorker
+from baton_serve.router.pool.view import WorkerView, view_worker
 
 if TYPE_CHECKING:
     from baton_serve.core.protocol.worker_address import WorkerAddress
@@ -25,33 +26,46 @@ if TYPE_CHECKING:
 _ONE = "/workers/{worker_id:path}"
 
 
-class WorkerList(BaseModel):
+@dataclass
+class WorkerList:
     """Known workers."""
 
     workers: list[WorkerView]
-    lost: list[LostWorker] = Field(
-        description="Those that left without draining, as they were; for an hour, or until they are back or deleted."
-    )
+    lost: Annotated[
+        list[LostWorker],
+        Field(
+            description="Those that left without draining, as they were; for an hour, or until they are back or "
+            "deleted."
+        ),
+    ]
 
 
-class ChangedWorker(WorkerView, FromAllRouters):
-    """A worker that was added or deleted, and the routers that could not be notified."""
+@dataclass(frozen=True, kw_only=True)
+class ChangedWorker(WorkerView):
+    """A worker that was added or deleted."""
+
+    unreachable_routers: Annotated[list[str], Field(description="Ids of the routers that could not be notified.")]
 
 
+@dataclass(kw_only=True)
 class ForgottenWorker(FromAllRouters):
     """A lost worker that is no longer listed, and the routers that could not be notified."""
 
     id: str
 
 
+@dataclass(kw_only=True)
 class DrainAnswer(FromAllRouters):
     """The state of a worker after ``drain`` or ``resume``."""
 
     id: str
     draining: bool
-    told: bool = Field(
-        description="The worker knows. False: it has no internal port that is known; all routers were told instead."
-    )
+    told: Annotated[
+        bool,
+        Field(
+            description="The worker knows. False: it has no internal port that is known; all routers were told instead."
+        ),
+    ]
 
 
 def worker_routes(workers: Workers, peers: PeerRouters, *, only_tls: bool) -> APIRouter:
@@ -101,8 +115,7 @@ def worker_routes(workers: Workers, peers: PeerRouters, *, only_tls: bool) -> AP
                 code="worker_exists",
                 param="url",
             )
-        view = view_worker(add_worker(pool, new))
-        return ChangedWorker(**view.model_dump(), unreachable_routers=await tell_others(peers, "add", new))
+        return _changed(add_worker(pool, new), await tell_others(peers, "add", new))
 
     @api.delete(_ONE)
     async def delete(worker_id: str) -> ChangedWorker | ForgottenWorker:
@@ -115,8 +128,7 @@ def worker_routes(workers: Workers, peers: PeerRouters, *, only_tls: bool) -> AP
             return ForgottenWorker(id=lost, unreachable_routers=await tell_others(peers, "forget", Forgotten(id=lost)))
         worker, given = _to_delete(pool, worker_id)
         pool.forget_address(given.worker_id)
-        unreachable = await tell_others(peers, "forget", Forgotten(id=given.worker_id))
-        return ChangedWorker(**view_worker(worker).model_dump(), unreachable_routers=unreachable)
+        return _changed(worker, await tell_others(peers, "forget", Forgotten(id=given.worker_id)))
 
     async def others(worker: Worker, told: bool) -> list[str]:
         """Notify the other routers, unless the worker itself announces it. Returns the ids of those not reached."""
@@ -124,6 +136,12 @@ def worker_routes(workers: Workers, peers: PeerRouters, *, only_tls: bool) -> AP
         return [] if told else await tell_others(peers, "leave-out", wanted)
 
     return api
+
+
+def _changed(worker: Worker, unreachable_routers: list[str]) -> ChangedWorker:
+    view = view_worker(worker)
+    shown = {field.name: getattr(view, field.name) for field in fields(view)}
+    return ChangedWorker(**shown, unreachable_routers=unreachable_routers)
 
 
 def _to_delete(pool: WorkerPool, worker_id: str) -> tuple[Worker, WorkerAddress]:

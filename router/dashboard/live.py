@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -83,7 +84,8 @@ class LiveSnapshots:
     def _make(self) -> None:
         self._others.refresh()
         snapshot = self.take(time.time())
-        body = msgspec.json.encode(msgspec.structs.replace(snapshot, time=0.0))
+        ended = [replace(one, ended_ms_ago=0.0) for one in snapshot.ended]  # that time goes by is no news
+        body = msgspec.json.encode(msgspec.structs.replace(snapshot, time=0.0, ended=ended))
         if body != self._body:
             self._body = body
             self._number += 1

@@ -66,14 +66,14 @@ def dashboard_router(snapshots: LiveSnapshots, keys: AdminKeys, closing: Callabl
     return api
 
 
-def live_share_routes(workers: Workers, requests: Requests, recorder: HistoryRecorder, router_id: str) -> APIRouter:
+def live_share_routes(workers: Workers, requests: Requests, recorder: HistoryRecorder) -> APIRouter:
     """``/live`` under ``/internal``, for the internal port: this router's share of another router's dashboard."""
     api = APIRouter()
 
     @api.get("/live")
     async def live(num_steps: Annotated[int, Query(ge=0, le=NUM_STEPS)] = 0) -> Response:
         """The present state of this router, and its newest steps."""
-        share = local_share(workers, requests, recorder, router_id, num_steps)
+        share = local_share(workers, requests, recorder, num_steps)
         return Response(msgspec.json.encode(share), media_type="application/json")
 
     return api

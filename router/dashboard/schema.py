@@ -5,100 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from baton_serve.router.pool.lost import LostWorker
+from baton_serve.router.pool.view import WorkerView
 from baton_serve.router.request.ended import EndedRequest
-
-
-class Blocks(msgspec.Struct, frozen=True):
-    """A worker's KV blocks by state, as it last reported."""
-
-    free: int
-    cached: int
-    pinned: int
-    leased: int
-    total: int
-
-
-class Handshakes(msgspec.Struct, frozen=True):
-    """The numbers of a worker's connections to the engines it reads from, by state."""
-
-    connecting: int
-    connected: int
-    failed: int
-
-
-class LiveWorker(msgspec.Struct, frozen=True):
-    """One known worker."""
-
-    id: str
-    role: str
-    tp: int
-    #: None: unknown yet.
-    models: tuple[str, ...] | None
-    healthy: bool
-    draining: bool
-    occupied: int
-    limit: int
-    #: None: the worker has not reported its blocks (static workers never do).
-    blocks: Blocks | None
-    leases: int
-    handshakes: Handshakes
-    #: Empty: added by URL.
-    engine_id: str = ""
-    #: Base URL of its public port.
-    url: str = ""
-    #: Only a P and a D with equal hashes are paired. Empty: unknown.
-    compatibility_hash: str = ""
-    #: Only workers with equal fingerprints may continue each other's streams. Empty: unknown.
-    weights_fingerprint: str = ""
-    #: ``closed``, ``open`` or ``half_open``: whether requests that reached it failed.
-    breaker: str = "closed"
-    #: Requests that failed on it in a row.
-    breaker_failures: int = 0
-    #: Requests that this router has sent it and that are not over.
-    in_flight: int = 0
-    #: Requests inside the worker, as it last reported.
-    running: int = 0
-    waiting: int = 0
-    reading: int = 0
-    #: Tokens in a block; 0: unknown.
-    block_size: int = 0
-    #: Why handshakes failed, by engine id; the newest few.
-    peer_errors: dict[str, str] = {}
-
-
-class LiveRequest(msgspec.Struct, frozen=True):
-    """One live request."""
-
-    id: str
-    state: str
-    model: str
-    user: str
-    stream: bool
-    age_ms: float
-    #: Milliseconds in ``state`` so far.
-    in_state_ms: float
-    #: Milliseconds in each state that it has left.
-    phases_ms: dict[str, float]
-    prefill_worker: str | None
-    decode_worker: str | None
-    lease_remaining_ms: int | None
-    num_tokens: int
-    #: Id of the router that has it.
-    router: str
-    endpoint: str = ""
-    priority: int = 0
-    lease_id: str | None = None
-    #: How often its prompt was sent to a P, or to a D that prefills.
-    num_prefills: int = 0
-    #: Legs that were tried again, and how often another worker continued its stream.
-    num_retries: int = 0
-    num_resumed: int = 0
-    #: Engines that died with the request on them.
-    dead_engines: list[str] = []
-    #: The error of the last attempt that failed; None: none has.
-    last_error: str | None = None
-    #: The id that its client gave it.
-    client_id: str | None = None
+from baton_serve.router.request.view import RequestView
 
 
 class Queue(msgspec.Struct, frozen=True):
@@ -167,11 +76,11 @@ class Snapshot(msgspec.Struct, frozen=True):
     routers: list[LiveRouter]
     counts: dict[str, int]
     queues: Queues
-    workers: list[LiveWorker]
+    workers: list[WorkerView]
     #: Workers that left without draining.
     lost: list[LostWorker]
     #: Live requests in order of arrival; if there are many, only the oldest and the newest.
-    requests: list[LiveRequest]
+    requests: list[RequestView]
     #: Live requests that are not in ``requests``.
     num_hidden: int
     #: The newest of each outcome, newest first.

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
-
-import msgspec
 
 from baton_serve.router.dashboard.history import STEP_S, Summed
 from baton_serve.router.dashboard.recorder import ITL, TTFT
-from baton_serve.router.dashboard.schema import LiveHistory, LiveRouter, LiveWorker, Queue, Queues, Snapshot, TimeLines
+from baton_serve.router.dashboard.schema import LiveHistory, LiveRouter, Queue, Queues, Snapshot, TimeLines
 from baton_serve.router.dashboard.share import MAX_ENDED, oldest_and_newest
 from baton_serve.router.metrics.metrics import PHASES
+from baton_serve.router.request.ended import newest_of
 from baton_serve.router.request.states import LIVE
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from baton_serve.router.dashboard.share import RouterShare
     from baton_serve.router.pool.lost import LostWorker
-    from baton_serve.router.request.ended import EndedRequest
+    from baton_serve.router.pool.view import WorkerView
 
 
 def merge(
@@ -47,7 +47,7 @@ def merge(
         lost=_lost(shares),
         requests=list(shown),
         num_hidden=num_cut + sum(share.num_hidden for share in shares),
-        ended=_ended(shares),
+        ended=newest_of((one for share in shares for one in share.ended), MAX_ENDED),
         history=history,
     )
 
@@ -61,27 +61,16 @@ def _queue(queues: Iterable[Queue]) -> Queue:
     return Queue(length, max(waits, default=None))
 
 
-def _ended(shares: Sequence[RouterShare]) -> list[EndedRequest]:
-    """Ended requests, newest first, by the ages that each router reports: clocks of routers are never compared."""
-    newest: list[EndedRequest] = []
-    num = Counter[str]()
-    for _, ended in sorted((pair for share in shares for pair in share.ended), key=lambda pair: pair[0]):
-        num[ended.outcome] += 1
-        if num[ended.outcome] <= MAX_ENDED:
-            newest.append(ended)
-    return newest
-
-
-def _workers(shares: Sequence[RouterShare]) -> list[LiveWorker]:
+def _workers(shares: Sequence[RouterShare]) -> list[WorkerView]:
     """Each worker once, as seen by the first share that has it.
 
     It drains if any router reports so; ``occupied`` is the highest count.
     """
-    found: dict[str, LiveWorker] = {}
+    found: dict[str, WorkerView] = {}
     for share in shares:
         for worker in share.workers:
             known = found.get(worker.id, worker)
-            found[worker.id] = msgspec.structs.replace(
+            found[worker.id] = replace(
                 known,
                 draining=known.draining or worker.draining,
                 occupied=max(known.occupied, worker.occupied),

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from fastapi import APIRouter
 
 from baton_serve.core.protocol.errors import NotFoundError
-from baton_serve.router.admin.local import (
-    AbortFilter,
+from baton_serve.router.admin.answers import (
     LocalAborted,
     LocalEnded,
     LocalIds,
@@ -16,6 +15,7 @@ from baton_serve.router.admin.local import (
     LocalRequests,
     LocalState,
 )
+from baton_serve.router.admin.local import AbortFilter
 from baton_serve.router.admin.shared_workers import shared_worker_routes
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def internal_routes(here: Here, workers: Workers) -> APIRouter:
         """End one request; 404 if it is not live."""
         if not here.abort(request_id):
             raise NotFoundError("No live request has that id.", code="request_not_found")
-        return LocalAborted(aborted=[request_id])
+        return LocalAborted([request_id])
 
     @api.post("/abort")
     async def abort_matching(wanted: AbortFilter) -> LocalAborted:

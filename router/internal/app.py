@@ -44,7 +44,7 @@ def internal_app(
     for routes in (
         internal_routes(Here(workers, requests, leases.renewer, router_id), workers),
         metrics_state_routes(all_numbers(workers, requests, leases, routers.cleanup)),
-        live_share_routes(workers, requests, recorder, router_id),
+        live_share_routes(workers, requests, recorder),
     ):
         app.include_router(routes, prefix="/internal")
     return app

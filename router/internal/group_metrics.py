@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -14,6 +13,7 @@ from prometheus_client.metrics_core import Metric
 from baton_serve.core.protocol.errors import UnavailableError
 from baton_serve.router.metrics.metrics import RouterCollector
 from baton_serve.router.metrics.vllm_names import LiveRequests
+from baton_serve.router.peers.asking import ask_some
 from baton_serve.router.request.states import State
 
 if TYPE_CHECKING:
@@ -48,7 +48,6 @@ class FamilyState(msgspec.Struct, frozen=True):
 
 #: The states in which a request waits for a worker.
 _WAITING = frozenset({State.QUEUED, State.HELD})
-_decoder = msgspec.json.Decoder(list[FamilyState])
 
 
 @dataclass
@@ -97,20 +96,13 @@ async def group_families(collector: RouterCollector, peers: PeerRouters) -> Fami
     """
     group = peers.record.group
     ids = [record.router_id for record in peers if group and record.group == group]
-    parts = [local_families(collector)]
-    for answer in await asyncio.gather(*(peers.ask(one, "GET", "/internal/metrics-state") for one in ids)):
-        if answer is None:
-            continue  # the process has just died
-        try:
-            if not answer.ok:
-                raise ValueError(answer.error or f"status {answer.status}")
-            parts.append(_decoder.decode(answer.body))
-        except (ValueError, RecursionError) as error:
-            raise UnavailableError(
-                f"Router {answer.router_id}, which shares this port, did not tell its numbers: {error}.",
-                code="router_unreachable",
-            ) from None
-    return Families(add_up(parts))
+    heard = await ask_some(peers, ids, list[FamilyState], "/internal/metrics-state")
+    for router_id, error in heard.errors.items():
+        raise UnavailableError(
+            f"Router {router_id}, which shares this port, did not tell its numbers: {error}.",
+            code="router_unreachable",
+        )
+    return Families(add_up([local_families(collector), *heard.answers.values()]))
 
 
 def add_up(parts: Iterable[Iterable[FamilyState]]) -> list[Metric]:

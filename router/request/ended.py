@@ -6,16 +6,21 @@ a request is bounded in size, and holds nothing of its prompt or its answer.
 
 from __future__ import annotations
 
-from collections import deque
-from typing import TYPE_CHECKING
+from collections import Counter, deque
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Literal, cast
 
-import msgspec
+from pydantic import Field
 
 from baton_serve.core.protocol.request_ids import owner_of
 from baton_serve.router.request.states import State
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from baton_serve.router.request.facts import RequestFacts
+
+Outcome = Literal["done", "failed", "aborted"]
 
 #: How many requests of each outcome are kept; the most for failures, since people look for these.
 ROOM = {State.FAILED: 100, State.ABORTED: 50, State.DONE: 50}
@@ -25,20 +30,22 @@ MAX_TEXT_CHARS = 100
 MAX_ERROR_CHARS = 200
 
 
-class EndedRequest(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedRequest:
     """One request that is over."""
 
     id: str
-    #: ``done``, ``failed`` or ``aborted``.
-    outcome: str
-    #: The state in which it failed or was aborted; None: it is done.
-    ended_in: str | None
-    #: Unix seconds, by the clock of its router; for people.
-    ended_at: float
-    #: HTTP status, code and message of the error that the client was sent; None: there was none.
-    status: int | None
-    code: str | None
-    error: str | None
+    client_id: Annotated[
+        str | None, Field(description="What its client calls it: `x-client-request-id` or `x-request-id`.")
+    ]
+    router: Annotated[str, Field(description="Id of the router that had it.")]
+    outcome: Outcome
+    ended_in: Annotated[str | None, Field(description="The state that it was in when it failed or was aborted.")]
+    ended_ms_ago: Annotated[float, Field(description="Since its end, milliseconds.")] = 0.0
+    ended_at: Annotated[float, Field(description="Unix time in seconds by the clock of its router; for people.")]
+    status: Annotated[int | None, Field(description="HTTP status of its error.")]
+    code: Annotated[str | None, Field(description="Code of its error, or the type where it has none.")]
+    error: Annotated[str | None, Field(description="What the client was told, cut to 200 characters.")]
     model: str
     user: str
     endpoint: str
@@ -46,22 +53,13 @@ class EndedRequest(msgspec.Struct, frozen=True, kw_only=True):
     prefill_worker: str | None
     decode_worker: str | None
     total_ms: float
-    #: Arrival to first content; None: not streamed, or there was none.
-    ttft_ms: float | None
-    #: Milliseconds in each state that it was in, summed over repetitions.
-    phases_ms: dict[str, float]
-    #: None for an unstreamed answer, whose tokens are not counted.
-    num_tokens: int | None
-    #: Legs that were tried again, and how often another worker continued the stream.
-    num_retries: int
-    num_resumed: int
-    #: Engines that died with the request on them.
-    dead_engines: list[str]
+    ttft_ms: Annotated[float | None, Field(description="Arrival to first content; streams only.")]
+    phases_ms: Annotated[dict[str, float], Field(description="Time spent in each state.")]
+    num_tokens: Annotated[int | None, Field(description="Streams only.")]
+    num_retries: Annotated[int, Field(description="Legs that were tried again.")]
+    num_resumed: Annotated[int, Field(description="Times that another worker went on with its stream.")]
+    dead_engines: Annotated[list[str], Field(description="Engines that died with the request on them.")]
     trace_id: str | None
-    #: Id of the router that had it.
-    router: str
-    #: The id that its client gave it.
-    client_id: str | None = None
 
 
 def ended_request(facts: RequestFacts, ended_at: float) -> EndedRequest:
@@ -69,7 +67,9 @@ def ended_request(facts: RequestFacts, ended_at: float) -> EndedRequest:
     error = facts.error
     return EndedRequest(
         id=facts.id,
-        outcome=str(facts.state),
+        client_id=facts.client_id,
+        router=owner_of(facts.id),
+        outcome=cast("Outcome", str(facts.state)),
         ended_in=_ended_in(facts),
         ended_at=round(ended_at, 3),
         status=error.status if error else None,
@@ -89,8 +89,6 @@ def ended_request(facts: RequestFacts, ended_at: float) -> EndedRequest:
         num_resumed=facts.num_migrations,
         dead_engines=list(facts.dead_engines),
         trace_id=facts.trace_id,
-        router=owner_of(facts.id),
-        client_id=facts.client_id,
     )
 
 
@@ -126,11 +124,27 @@ class EndedRequests:
         kept = ended_request(facts, ended_at) if keeps_much else facts
         self._by_outcome[facts.state].append((now_s, ended_at, kept))
 
-    def newest(self, now_s: float, num_each: int | None = None) -> list[tuple[float, EndedRequest]]:
-        """Returns (seconds since its end, request), newest first; at most ``num_each`` per outcome, None for all."""
-        kept = [
-            (now_s - ended_s, kept if isinstance(kept, EndedRequest) else ended_request(kept, ended_at))
+    def newest(self, now_s: float, num_each: int | None = None) -> list[EndedRequest]:
+        """Returns the requests, newest first; at most ``num_each`` per outcome, None for all."""
+        return newest_of(
+            replace(
+                kept if isinstance(kept, EndedRequest) else ended_request(kept, ended_at),
+                ended_ms_ago=round((now_s - ended_s) * 1e3, 1),
+            )
             for some in self._by_outcome.values()
             for ended_s, ended_at, kept in list(some)[-num_each if num_each else 0 :]
-        ]
-        return sorted(kept, key=lambda pair: pair[0])
+        )
+
+
+def newest_of(ended: Iterable[EndedRequest], num_each: int | None = None) -> list[EndedRequest]:
+    """The requests, newest first, by the ages that each router tells: clocks of routers are never compared.
+
+    ``num_each``: most of each outcome; None: all.
+    """
+    num: Counter[str] = Counter()
+    newest: list[EndedRequest] = []
+    for one in sorted(ended, key=lambda one: one.ended_ms_ago):
+        num[one.outcome] += 1
+        if num_each is None or num[one.outcome] <= num_each:
+            newest.append(one)
+    return newest

@@ -8,7 +8,7 @@ from tests.structure.imports import ROOT, imported
 
 OBSERVERS = ("router/admin", "router/dashboard", "router/metrics", "router/tracing", "router/steps/end_log.py")
 #: The modules of ``router.request`` that say something about requests and hold none.
-SHOWN = ("router.request.ended", "router.request.facts", "router.request.states")
+SHOWN = ("router.request.ended", "router.request.facts", "router.request.states", "router.request.view")
 
 
 @pytest.mark.parametrize("observer", OBSERVERS)

@@ -71,6 +71,5 @@ def _in_state_ms(item: Item) -> float:
 
 
 def _blocks(item: Item) -> Mapping[str, int]:
-    nested = item.get("blocks") or {}
-    found = {state: int(nested.get(state, item.get(f"{state}_blocks")) or 0) for state in BLOCK_STATES}
+    found = {state: int(item.get(f"{state}_blocks") or 0) for state in BLOCK_STATES}
     return found if any(found.values()) else {}

@@ -1,13 +1,13 @@
 // All that is known of one request or worker, kept up to date while it is open. A live request that ends meanwhile goes
 // on as an ended one, with its outcome.
 
-import { bar, button, byId, make, reconcile, setBar, setClass, setText, setWidth, showFacts } from "./dom.js";
+import { bar, button, byId, make, reconcile, setClass, setText, setWidth, showFacts } from "./dom.js";
 import { whyOf } from "./ended.js";
 import { clock, count, duration, many, short, STATES } from "./format.js";
 import { isLow } from "./health.js";
 import { canShow } from "./jump.js";
 import { abort, drainOrResume } from "./orders.js";
-import { BLOCKS, stateOf } from "./workers.js";
+import { BLOCKS, blocksOf, setBlocks, stateOf } from "./workers.js";
 
 const sheet = byId("details");
 //: ["request" or "worker", id] while it is open.
@@ -139,7 +139,8 @@ function timeline(spent, totalMs, current) {
 
 function showWorker(worker, { workers }) {
   byId("details-timeline").replaceChildren();
-  byId("details-blocks").hidden = !worker?.blocks;
+  const blocks = worker && blocksOf(worker);
+  byId("details-blocks").hidden = !blocks;
   if (!worker) {
     byId("details-facts").replaceChildren();
     gone("It is known no more: it has ended, or was removed.");
@@ -147,9 +148,9 @@ function showWorker(worker, { workers }) {
   }
   const [state, level] = stateOf(worker);
   setState(state, level);
-  const failed = Object.entries(worker.peer_errors).map(([engine, why]) => `${short(engine)}: ${why}`);
+  const failed = Object.entries(worker.handshakes.errors).map(([engine, why]) => `${short(engine)}: ${why}`);
   setError(failed.length ? `It cannot read from ${failed.join("; ")}` : "");
-  if (worker.blocks) showBlocks(worker);
+  if (blocks) showBlocks(blocks);
   showFacts(byId("details-facts"), [
     ["Role", worker.role === "both" ? "prefill and decode" : worker.role],
     ["Model", worker.models?.join(", ") ?? "not told: any is tried"],
@@ -182,16 +183,17 @@ function handshakesOf({ connected, connecting, failed }) {
   return `${many(connected, "engine")}${connecting ? `, ${count(connecting)} being met` : ""}${failed ? `, ${count(failed)} failed` : ""}`;
 }
 
-function showBlocks({ blocks }) {
+function showBlocks(numbers) {
   const node = byId("details-blocks");
   if (!node.children.length) node.append(bar(BLOCKS), make("ul"));
-  setBar(node.firstChild, BLOCKS.map((name) => blocks[name]), blocks.total, BLOCKS.map((name) => `${count(blocks[name])} ${name}`).join(", "));
+  setBlocks(node.firstChild, numbers);
   const build = ({ id }) => {
     const item = make("li");
     item.append(make("i", id), make("span"));
     return item;
   };
-  reconcile(node.lastChild, BLOCKS.map((id) => ({ id })), build, (item, { id }) => setText(item.lastChild, `${count(blocks[id])} ${id}`));
+  const rows = BLOCKS.map((id, i) => ({ id, number: numbers[i] }));
+  reconcile(node.lastChild, rows, build, (item, { id, number }) => setText(item.lastChild, `${count(number)} ${id}`));
 }
 
 let give = null;

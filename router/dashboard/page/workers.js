@@ -6,6 +6,16 @@ import { drainOrResume } from "./orders.js";
 import { jump } from "./jump.js";
 
 export const BLOCKS = ["leased", "pinned", "cached", "free"];
+//: How many blocks a worker has in each of these states; null: it has told of none.
+export function blocksOf(worker) {
+  const numbers = BLOCKS.map((name) => worker[`${name}_blocks`]);
+  return numbers.some(Boolean) ? numbers : null;
+}
+const sum = (numbers) => numbers.reduce((all, number) => all + number, 0);
+//: Draws the blocks in a bar, with what the bar is called.
+export function setBlocks(bar, numbers, more = "") {
+  setBar(bar, numbers, sum(numbers), BLOCKS.map((name, i) => `${count(numbers[i])} ${name}`).join(", ") + more);
+}
 //: With more of them each takes one line.
 const MANY = 10;
 let newest = [];
@@ -65,13 +75,13 @@ function update(node, worker) {
   drain.ariaLabel = `${drain.textContent} worker ${worker.id}`;
 }
 
-function showBlocks(node, { blocks, leases }) {
-  if (blocks === null) {
+function showBlocks(node, worker) {
+  const numbers = blocksOf(worker);
+  if (!numbers) {
     setText(node.lastChild, "not told");
     return;
   }
-  const values = BLOCKS.map((name) => blocks[name]);
-  const label = BLOCKS.map((name, i) => `${count(values[i])} ${name}`).join(", ");
-  setBar(node.children[1], values, blocks.total, `${label}; ${count(leases)} leases`);
-  setText(node.lastChild, blocks.leased ? `${count(blocks.leased)} leased` : `${count(blocks.free + blocks.cached)} unused`);
+  const { leased_blocks: leased, free_blocks: free, cached_blocks: cached } = worker;
+  setBlocks(node.children[1], numbers, `; ${count(worker.leases)} leases`);
+  setText(node.lastChild, leased ? `${count(leased)} leased` : `${count(free + cached)} unused`);
 }

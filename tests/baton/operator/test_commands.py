@@ -48,7 +48,7 @@ class Anything:
 
 
 @pytest.mark.parametrize(
-    ("view", "row"), [("RequestView", request("id")), ("EndedView", ended("id")), ("WorkerView", worker("id"))]
+    ("view", "row"), [("RequestView", request("id")), ("EndedRequest", ended("id")), ("WorkerView", worker("id"))]
 )
 def test_the_real_router_has_the_fields_that_are_shown(view: str, row: dict[str, Any]) -> None:
     api = FastAPI()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
+from dataclasses import asdict
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
@@ -137,7 +138,7 @@ class ScriptedRouter:
             return {"aborted": [self._meant(request_of(parts[2]))]}
         if self.can_drain and parts[:2] == ["admin", "workers"] and parts[3:] in (["drain"], ["resume"]):
             answer = DrainAnswer(id=parts[2], draining=parts[3] == "drain", told=self.can_tell)
-            return answer.model_dump()
+            return asdict(answer)
         raise NotFoundError(f"Unknown path: POST {path}", code="unknown_url")
 
     def _meant(self, given: str) -> str:

@@ -230,7 +230,7 @@ class Cluster:
     def snapshots(self, recorder: HistoryRecorder | None = None) -> LiveSnapshots:
         """What the dashboard shows. ``recorder``: by default the router's own."""
         recorder = recorder or self.recorder
-        own = partial(local_share, self.router.workers, self.router.requests, recorder, self.router_id)
+        own = partial(local_share, self.router.workers, self.router.requests, recorder)
         return LiveSnapshots(own, self._peers, recorder, self.settings.lease_duration_ms)
 
     def internal(self) -> FastAPI:
@@ -287,7 +287,7 @@ class Cluster:
 
     def ended(self) -> list[EndedRequest]:
         """The requests that are over, the newest first."""
-        return [request for _, request in self.ended_requests.newest(asyncio.get_running_loop().time())]
+        return self.ended_requests.newest(asyncio.get_running_loop().time())
 
     async def until_state(self, state: str, count: int = 1) -> None:
         await eventually(lambda: {str(k): v for k, v in self.active.count().items()}[state] == count, state)

@@ -35,7 +35,7 @@ class Another(NoPeers):
             return [PeerAnswer("0123456789ab", error="it did not answer in time")]
         beginning = path.partition("?beginning=")[2]
         found = LocalIds(ids=[each for each in self._ids if each.startswith(beginning)])
-        return [PeerAnswer("0123456789ab", 200, found.model_dump_json().encode())]
+        return [PeerAnswer("0123456789ab", 200, msgspec.json.encode(found))]
 
 
 async def arrive(cluster: Cluster) -> tuple[Exchange, asyncio.Task[httpx.Response]]:

@@ -66,7 +66,7 @@ class Neighbours(NoPeers):
 def internal(cluster: Cluster) -> FastAPI:
     app = FastAPI()
     app.include_router(
-        live_share_routes(cluster.router.workers, cluster.router.requests, cluster.recorder, cluster.router_id),
+        live_share_routes(cluster.router.workers, cluster.router.requests, cluster.recorder),
         prefix="/internal",
     )
     return app

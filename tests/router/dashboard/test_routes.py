@@ -18,10 +18,11 @@ from baton_serve.router.dashboard.history import STEP_S
 from baton_serve.router.dashboard.live import LiveStream
 from baton_serve.router.dashboard.recorder import HistoryRecorder, read_totals
 from baton_serve.router.dashboard.routes import FILES
-from baton_serve.router.dashboard.schema import LiveRequest, Snapshot
+from baton_serve.router.dashboard.schema import Snapshot
 from baton_serve.router.dashboard.share import MAX_LISTED, local_share
 from baton_serve.router.request.ended import MAX_TEXT_CHARS
 from baton_serve.router.request.states import LIVE
+from baton_serve.router.request.view import RequestView
 from tests.kits.patience import PATIENCE_S
 from tests.kits.router.cluster import Cluster, chat, eventually, make_settings
 from tests.kits.router.stub_workers import Hang, Refuse
@@ -43,7 +44,7 @@ async def snapshots(response: httpx.Response) -> AsyncIterator[Snapshot]:
             yield decoder.decode(line[6:])
 
 
-async def until(stream: AsyncIterator[Snapshot], state: str) -> LiveRequest:
+async def until(stream: AsyncIterator[Snapshot], state: str) -> RequestView:
     """The one request, once it is shown in that state."""
     async for snapshot in stream:
         if snapshot.counts[state] == 1:
@@ -119,10 +120,10 @@ async def test_the_history_tells_which_answers_were_errors(cluster: Cluster) -> 
 async def test_workers_show_their_blocks_if_they_told(cluster: Cluster) -> None:
     await cluster.add("prefill")
     (worker,) = cluster.pool
-    assert now(cluster).workers[0].blocks is None
+    assert now(cluster).workers[0].free_blocks == 0
     worker.report(WorkerLoad(free_blocks=4, cached_blocks=3, pinned_blocks=2, leased_blocks=1, draining=True), 0.0)
     shown = now(cluster).workers[0]
-    assert shown.blocks == schema.Blocks(4, 3, 2, 1, total=10)
+    assert (shown.free_blocks, shown.cached_blocks, shown.pinned_blocks, shown.leased_blocks) == (4, 3, 2, 1)
     assert (shown.healthy, shown.draining, shown.limit) == (True, True, 16)
 
 
@@ -164,9 +165,7 @@ async def test_ages_are_of_one_moment(cluster: Cluster, monkeypatch: pytest.Monk
         slow.setattr(loop, "time", lambda: next(times))
         ages = [
             request.age_ms
-            for request in local_share(
-                cluster.router.workers, cluster.router.requests, recorder, cluster.router_id
-            ).requests
+            for request in local_share(cluster.router.workers, cluster.router.requests, recorder).requests
         ]
     assert len(ages) == 5
     assert ages == sorted(ages, reverse=True)

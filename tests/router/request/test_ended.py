@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import sys
 import weakref
+from dataclasses import replace
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from baton_serve.core.protocol.errors import UpstreamError
-from baton_serve.router.dashboard.share import MAX_ENDED, RouterShare
-from baton_serve.router.dashboard.snapshot import _ended
-from baton_serve.router.request.ended import MAX_ERROR_CHARS, MAX_TEXT_CHARS, EndedRequest, EndedRequests, ended_request
+from baton_serve.router.dashboard.share import MAX_ENDED
+from baton_serve.router.request.ended import (
+    MAX_ERROR_CHARS,
+    MAX_TEXT_CHARS,
+    EndedRequest,
+    EndedRequests,
+    ended_request,
+    newest_of,
+)
 from baton_serve.router.request.facts import RequestFacts
 from baton_serve.router.request.states import State
 from tests.kits.router.cluster import Cluster, chat, eventually
@@ -41,6 +47,7 @@ def facts(outcome: State, name: str = "r", **rest: Any) -> RequestFacts:
         "decode_worker": None,
         "engine_id": "",
         "lease_id": "",
+        "lease_remaining_ms": None,
         "started_s": 0.0,
         "age_s": 0.001,
         "spent_s": {},
@@ -71,9 +78,9 @@ def test_each_outcome_keeps_its_newest(order: list[State]) -> None:
     newest = kept.newest(float(len(order)))
     for outcome, room in SMALL.items():
         wanted = [str(number) for number, each in enumerate(order) if each is outcome][-room:]
-        assert [ended.id for _, ended in reversed(newest) if ended.outcome == outcome] == wanted
-    ages_s = [age_s for age_s, _ in newest]
-    assert ages_s == sorted(ages_s) and len(kept) == len(newest)
+        assert [ended.id for ended in reversed(newest) if ended.outcome == outcome] == wanted
+    ages_ms = [ended.ended_ms_ago for ended in newest]
+    assert ages_ms == sorted(ages_ms) and len(kept) == len(newest)
     assert len(kept.newest(0.0, 1)) == len(set(order))
 
 
@@ -93,28 +100,16 @@ def test_long_names_are_not_kept() -> None:
     before = sys.getrefcount(LONG)
     kept.add(0.0, facts(State.DONE, model=LONG, user=LONG), 0.0)
     assert sys.getrefcount(LONG) == before
-    ((_, ended),) = kept.newest(0.0)
+    (ended,) = kept.newest(0.0)
     assert (ended.model, ended.user) == (LONG[:MAX_TEXT_CHARS],) * 2
 
 
 def test_of_all_routers_the_newest_of_each_outcome_are_listed_by_age() -> None:
     """The times of day that routers tell say nothing: their clocks may be hours apart."""
-    one = [(2.0 * n, msgspec.structs.replace(ended_of(State.FAILED, f"a{n}"), ended_at=9e9)) for n in range(MAX_ENDED)]
-    two = [(2.0 * n + 1, ended_of(State.FAILED, f"b{n}")) for n in range(MAX_ENDED)]
-    parts = [msgspec.convert({**EMPTY, "ended": msgspec.to_builtins(some)}, RouterShare) for some in (one, two)]
-    assert [ended.id for ended in _ended(parts)] == [f"{'ab'[n % 2]}{n // 2}" for n in range(MAX_ENDED)]
-
-
-EMPTY: dict[str, Any] = {
-    "counts": {},
-    "queues": {"prefill": {"length": 0, "oldest_ms": None}, "held": {"length": 0, "oldest_ms": None}},
-    "workers": [],
-    "requests": [],
-    "num_hidden": 0,
-    "position": 0.0,
-    "bounds_s": {},
-    "steps": [],
-}
+    one = [replace(ended_of(State.FAILED, f"a{n}"), ended_ms_ago=2.0 * n, ended_at=9e9) for n in range(MAX_ENDED)]
+    two = [replace(ended_of(State.FAILED, f"b{n}"), ended_ms_ago=2.0 * n + 1) for n in range(MAX_ENDED)]
+    newest = newest_of([*one, *two], MAX_ENDED)
+    assert [ended.id for ended in newest] == [f"{'ab'[n % 2]}{n // 2}" for n in range(MAX_ENDED)]
 
 
 async def listed(cluster: Cluster, query: str = "") -> list[dict[str, Any]]:
