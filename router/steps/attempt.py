@@ -99,7 +99,7 @@ class LegAttempt(Generic[T]):
         self.worker: Worker = worker
         self.engine: Engine = self._calls.engines.of(worker)
 
-    async def _send(
+    def _send(
         self,
         headers: tuple[tuple[str, str], ...],
         body: bytes | Pieces,
@@ -108,10 +108,10 @@ class LegAttempt(Generic[T]):
         *,
         once: bool = False,
         sending: Callable[[], None] | None = None,
-    ) -> Answer:
+    ) -> Coroutine[Any, Any, Answer]:
         """Send the request to the worker; see ``upstream.port`` for ``patience``, ``once`` and ``sending``."""
         request, calls = self.request, self._calls
-        answer = request.answer = await calls.upstream.request(
+        return calls.upstream.request(
             "POST",
             self.worker.url,
             request.asked.path,
@@ -122,7 +122,6 @@ class LegAttempt(Generic[T]):
             once=once,
             sending=sending,
         )
-        return answer
 
     async def _whole(self, answer: Answer, timeout_s: float) -> bytes:
         """The body of an answer that comes in one piece. An answer that is no 200 is raised, as ``ask`` does."""

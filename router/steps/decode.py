@@ -235,7 +235,7 @@ class DecodeAttempt(LegAttempt[bytes]):
         leg = self.engine.decode_leg(request, self._prefilled)
         # A worker that is asked about the prompt has to compute all of it first.
         wait_s = settings.prefill_timeout_s if request.asked.is_about_prompt else settings.first_byte_timeout_s
-        answer = await self._send(
+        answer = request.answer = await self._send(
             leg.headers,
             leg.body,
             wait_s,

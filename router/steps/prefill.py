@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from baton_serve.router.queue.lease_limit import LeaseLimit
     from baton_serve.router.queue.worker_queue import WorkerQueue
     from baton_serve.router.renewal.port import HeldLease
+    from baton_serve.router.request.choices.shared_prefill import ChoiceRole
     from baton_serve.router.request.exchange import Exchange
     from baton_serve.router.steps.attempt import Calls
     from baton_serve.router.steps.waiting import Waiting
@@ -81,13 +82,14 @@ class PrefillLegs:
 class PrefillAttempt(LegAttempt["PrefillAnswer"]):
     """Once it has succeeded, the request holds P's blocks, whose lease is renewed, unless the answer is whole."""
 
-    __slots__ = ("_all", "_failed", "_group", "_taken", "_waits_since_s")
+    __slots__ = ("_all", "_failed", "_group", "_need", "_taken", "_waits_since_s")
 
     def __init__(self, legs: PrefillLegs, request: Exchange) -> None:
         super().__init__(legs.calls, request)
         self._all = legs
         self._failed = request.attempts.failed_prefill
         self._group = (request.asked.model, request.weights, self._failed)
+        self._need = request.prompt.need
         #: P's answer to another choice of the prompt, and a share in its lease.
         self._taken: tuple[PrefillAnswer, HeldLease] | None = None
         #: Since when the prompt waits although a worker has room, because that worker's leases exceed the limit.
@@ -106,10 +108,10 @@ class PrefillAttempt(LegAttempt["PrefillAnswer"]):
     async def find(self) -> bool:
         """Wait for a P with room. False: none can be reached, and a worker that decodes prefills as well."""
         legs, request = self._all, self.request
-        if await self._joins_another():
+        if request.choice is not None and await self._joins_another(request.choice):
             return True
         while True:
-            route = await legs.waiting.route(request)
+            route = request.route() or await legs.waiting.for_route(request)
             try:
                 if not route.can_prefill:
                     raise NoPrefill
@@ -118,7 +120,7 @@ class PrefillAttempt(LegAttempt["PrefillAnswer"]):
                 forget_frames(no_prefill)
             else:
                 return True
-            route = await legs.waiting.route(request)
+            route = request.route() or await legs.waiting.for_route(request)
             if route.can_decode:
                 legs.metrics.skipped_prefill[SkipPrefill.UNREACHABLE] += 1
                 return False
@@ -130,7 +132,7 @@ class PrefillAttempt(LegAttempt["PrefillAnswer"]):
     async def _wait(self, prefill: Candidates, decode: Candidates) -> None:
         """Raises NoPrefill and ApiError."""
         legs, request = self._all, self.request
-        need = request.prompt.need
+        need = self._need
         need.check(prefill, request.asked.prompt_param)
         if request.asked.max_new_tokens != 1:
             need.check(decode, request.asked.prompt_param)
@@ -152,7 +154,7 @@ class PrefillAttempt(LegAttempt["PrefillAnswer"]):
             raise NoPrefill
         worker = choose(legs.pick, route.prefill, self._failed, self._fits, ahead, self._group, request.prompt)
         if worker is not None:
-            return legs.pool.enter(worker, request.prompt.need.blocks_on(worker))
+            return legs.pool.enter(worker, self._need.blocks_on(worker))
         if self._waits_since_s is None and not all(
             map(legs.lease_limit.allows, with_room(route.prefill, self._failed))
         ):
@@ -162,7 +164,7 @@ class PrefillAttempt(LegAttempt["PrefillAnswer"]):
 
     def _fits(self, worker: Worker) -> bool:
         limit = self._all.lease_limit
-        return limit.allows(worker) and self.request.prompt.need.fits(worker, limit.since_report(worker))
+        return limit.allows(worker) and self._need.fits(worker, limit.since_report(worker))
 
     async def ask(self) -> PrefillAnswer | Decision:
         """Have P prefill, and take over its blocks. If no D could read them, one worker is to compute all of it."""
@@ -192,13 +194,14 @@ class PrefillAttempt(LegAttempt["PrefillAnswer"]):
         leg = engine.prefill_leg(request, hand_off=hand_off)
         if hand_off and worker.internal_url:
             request.unread_prefill = worker
-        data = await self._whole(await self._send((), leg.body, timeout_s), timeout_s)
+        answer = request.answer = await self._send((), leg.body, timeout_s)
+        data = await self._whole(answer, timeout_s)
         try:
-            answer = engine.prefill_answer(data, leg)
+            prefilled = engine.prefill_answer(data, leg)
         except ValueError:
             raise TryAnother(UpstreamError("A prefill worker's answer was not understood.")) from None
         request.unread_prefill = None
-        return answer
+        return prefilled
 
     def _note(self, answer: PrefillAnswer) -> None:
         request = self.request
@@ -239,13 +242,12 @@ class PrefillAttempt(LegAttempt["PrefillAnswer"]):
         assert request.choice is not None and request.choice.shared is not None, "only choices have several readers"
         request.choice.shared.settle(SharedAnswer(answer, self.worker, shared), partial(request.give_up, kept))
 
-    async def _joins_another(self) -> bool:
+    async def _joins_another(self, role: ChoiceRole) -> bool:
         """Whether another choice's P has prefilled for this one as well.
 
         A choice that shares a prompt with others, and has no token yet, waits for that, once; the first one does not.
         """
-        role = self.request.choice
-        if role is None or role.shared is None or role.reader is not None or self.request.sent_tokens.begun:
+        if role.shared is None or role.reader is not None or self.request.sent_tokens.begun:
             return False
         role.reader = role.shared.join()
         if role.reader == LEAD:

@@ -59,7 +59,10 @@ class Runner:
         self._retry_budget.request(request.clock())
         while True:
             request.lease_end = None
-            prefilled = await self._prefilled(request, await self._route(request))
+            if request.sent_tokens.begun:
+                _begin_anew_if_none_can_continue(request)
+            route = request.route() or await self._waiting.for_route(request)
+            prefilled = await self._prefilled(request, route)
             if isinstance(prefilled, Decision):
                 await self._go_on(request, prefilled)
                 continue
@@ -67,8 +70,13 @@ class Runner:
                 request.choice.leave()
             if prefilled is None:
                 request.attempts.prefilled()
-            elif await self._is_all(request, prefilled):
-                break
+            else:
+                is_all = await send_first_token(request, prefilled)
+                if is_all or prefilled.has_first_token:
+                    self._note_tokens(request)
+                if is_all:
+                    break
+                prefilled.forget_answer()
             first = await self._decoded(request, prefilled)
             prefilled = None  # frees the block ids of a long prompt, which would stay in memory during the stream
             failed = first if isinstance(first, Decision) else await self._relay.run(request, first)
@@ -76,26 +84,6 @@ class Runner:
                 break
             await self._go_on(request, failed)
         request.on(Event.FINISHED if request.relayed_error is None else Event.FAILED)
-
-    async def _route(self, request: Exchange) -> Route:
-        """The workers that may serve the request.
-
-        If none can continue after the request's tokens, and the client has been sent none of them, the answer starts
-        again from the first token.
-
-        Raises ApiError.
-        """
-        sent = request.sent_tokens
-        if sent.begun and (sent.ids() is None or request.route() is None):
-            if not request.reply.started and request.route(any_weights=True) is not None:
-                request.reply.forget()
-                sent.forget()
-                request.num_tokens = 0
-            elif sent.ids() is None:
-                raise request.attempts.last_error or UpstreamError(
-                    "Nobody knows which tokens the client has been sent."
-                )
-        return await self._waiting.route(request)
 
     async def _prefilled(self, request: Exchange, route: Route) -> PrefillAnswer | Decision | None:
         """P's answer; the request is then held, unless the answer is whole. None: one worker is to do both legs."""
@@ -107,15 +95,6 @@ class Runner:
         if not (answer is None or isinstance(answer, Decision) or answer.is_whole(request.asked)):
             request.on(Event.PREFILLED)
         return answer
-
-    async def _is_all(self, request: Exchange, prefilled: PrefillAnswer) -> bool:
-        """Send P's token to the client. Returns True if that was the whole answer."""
-        is_whole = await send_first_token(request, prefilled)
-        if is_whole or prefilled.has_first_token:
-            self._note_tokens(request)
-        if not is_whole:
-            prefilled.forget_answer()
-        return is_whole
 
     async def _decoded(self, request: Exchange, prefilled: PrefillAnswer | None) -> bytes | Decision:
         """How D's answer begins, after as many D as it takes. ``prefilled`` None: the worker prefills too."""
@@ -169,3 +148,21 @@ class Runner:
         """Note that new tokens have come: if the stream had broken, it is continued now."""
         if request.attempts.continued():
             self._metrics.resumed["resumed"] += 1
+
+
+def _begin_anew_if_none_can_continue(request: Exchange) -> None:
+    """Begin again from the first token if no worker can continue after the request's tokens, and the client has been
+    sent none of them.
+
+    Raises ApiError if nobody knows which tokens the client has been sent.
+    """
+    sent = request.sent_tokens
+    is_unknown = sent.ids() is None
+    if not is_unknown and request.route() is not None:
+        return
+    if not request.reply.started and request.route(any_weights=True) is not None:
+        request.reply.forget()
+        sent.forget()
+        request.num_tokens = 0
+    elif is_unknown:
+        raise request.attempts.last_error or UpstreamError("Nobody knows which tokens the client has been sent.")

@@ -52,11 +52,8 @@ class Waiting:
         self._prefill_aborts = prefill_aborts
         self._waiting = metrics.waiting
 
-    async def route(self, request: Exchange) -> Route:
-        """The workers that may serve the request, reachable or not. Raises ApiError."""
-        route = request.route()
-        if route is not None:
-            return route
+    async def for_route(self, request: Exchange) -> Route:
+        """The workers that may serve a request that has none now. Raises ApiError: at once, for a new request."""
         if not request.was_served:
             return self._pool.route(request.asked.model)
         return await self.for_workers(request)

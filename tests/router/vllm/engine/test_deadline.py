@@ -10,9 +10,9 @@ import pytest
 
 from baton_serve.core.net.client import http_client
 from baton_serve.core.net.client.http_client import HttpClient
-from baton_serve.router.admin.worker_view import view_worker
 from baton_serve.router.engines.engines import Engines
 from baton_serve.router.pool.kind import EngineKind
+from baton_serve.router.pool.view import view_worker
 from baton_serve.router.vllm.engine.engine import VllmEngine
 from tests.kits.router.cluster import Cluster, chat, eventually
 from tests.kits.router.stub_workers import Refuse, Reset
