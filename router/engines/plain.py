@@ -57,11 +57,11 @@ class PlainEngine(BatonEngine):
         if not request.asked.splits:
             return DecodeLeg((), whole(request.body.fields), names_tokens=False)
         params = None if prefilled is None else prefilled.params()
-        once = params is not None and not request.lease
+        once = params is not None and not request.held.lease
         return DecodeLeg((), decode_body(request.body, params), names_tokens=False, once=once)
 
     def keeps_blocks(self, request: Exchange, error: CallError | ApiError) -> bool:
         """Without a lease, only a D that never had the parameters leaves P's blocks alone: others may free them."""
-        if request.lease_end is not None:
+        if request.held.lease_end is not None:
             return False
-        return request.lease is not None or (bool(request.engine_id) and isinstance(error, ConnectError))
+        return request.held.lease is not None or (bool(request.held.engine_id) and isinstance(error, ConnectError))

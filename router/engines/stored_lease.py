@@ -61,5 +61,5 @@ def may_have_read(request: Exchange) -> bool:
     does not mean that the read failed: late reads are good until the blocks are overwritten, and then D prefills by
     itself.
     """
-    lease = request.lease
-    return lease is None or lease.is_shared or request.lease_end is not None or lease.remaining_ms() is None
+    lease = request.held.lease
+    return lease is None or lease.is_shared or request.held.lease_end is not None or lease.remaining_ms() is None

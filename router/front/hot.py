@@ -253,7 +253,7 @@ class HotCalls:
         admission.make_room(route, asked.priority, len(raw), num_at_once(asked, route))
         reply = reply_to(call, arrival.request_id, translation)
         reply.names_events = not asked.ends_with_done
-        exchange = self._intake.records.new(arrival.request_id, asked, route, ClientBody(body), reply, len(raw))
+        exchange = self._intake.records.new(arrival.request_id, asked, route, ClientBody(body, len(raw)), reply)
         if self.tracing is not None:
             now_s = self._loop.time()
             trace = self.tracing.begin(facts(exchange, now_s), call.headers, arrival.came_s, self._scheme)

@@ -94,6 +94,27 @@ class Route:
                 route.end()
 
 
+class RouteInUse:
+    """The route of one request, looked up again only when workers have come or gone."""
+
+    __slots__ = ("_model", "_route", "_routes")
+
+    def __init__(self, routes: Callable[[str], Route | None], model: str, route: Route) -> None:
+        """``routes`` finds the route of a model, which is ``route`` now."""
+        self._routes = routes
+        self._model = model
+        self._route = route
+
+    def now(self, weights: str | None) -> Route | None:
+        """The workers with these weights, unless None; see ``Route.continuing``. None: no worker is left."""
+        if self._route.is_over:
+            found = self._routes(self._model)
+            if found is None:
+                return None
+            self._route = found
+        return self._route if weights is None else self._route.continuing(weights)
+
+
 def any_takes_work(workers: Candidates) -> bool:
     """Whether a worker can be reached and does not drain."""
     for worker in workers:  # noqa: SIM110 (costs a third of ``any``, and every request asks several times)

@@ -69,10 +69,10 @@ class ActiveRequests:
     def lease_keepers(self) -> dict[str, str]:
         """Ids of the live requests that hold a lease, by lease id."""
         return {
-            one.lease_id: request.request_id
+            one.held.lease_id: request.request_id
             for request in self._by_id.values()
             for one in request.exchanges
-            if one.lease_id
+            if one.held.lease_id
         }
 
     def longest_s(self, state: State, now_s: float) -> float | None:
@@ -93,18 +93,18 @@ class ActiveRequests:
     def engine_gone(self, engine_id: str) -> None:
         """Note that an engine is gone: requests whose blocks it held have lost them."""
         for exchange in self.exchanges():
-            if exchange.engine_id == engine_id:
+            if exchange.held.engine_id == engine_id:
                 exchange.lease_over(LeaseState.UNKNOWN)
 
     def leases_on(self, engine_id: str) -> list[str]:
         """The leases that requests hold on the blocks of an engine."""
-        found = (one.lease_id for one in self.exchanges() if one.engine_id == engine_id)
+        found = (one.held.lease_id for one in self.exchanges() if one.held.engine_id == engine_id)
         return [lease_id for lease_id in dict.fromkeys(found) if lease_id]
 
     def leases_lost(self, engine_id: str, lease_ids: Collection[str]) -> None:
         """Note that an engine does not hold these leases: their requests have lost the blocks."""
         for exchange in self.exchanges():
-            if exchange.engine_id == engine_id and exchange.lease_id in lease_ids:
+            if exchange.held.engine_id == engine_id and exchange.held.lease_id in lease_ids:
                 exchange.lease_over(LeaseState.UNKNOWN)
 
     def stop(self, request_id: str, error: ApiError) -> bool:

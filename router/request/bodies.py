@@ -14,11 +14,15 @@ if TYPE_CHECKING:
 class ClientBody:
     """What a client sent, or what one choice of it is. ``fields`` is never changed."""
 
-    __slots__ = ("_encoded", "_seed", "fields")
+    __slots__ = ("_encoded", "_seed", "fields", "num_bytes")
 
-    def __init__(self, fields: dict[str, Any], other: ClientBody | None = None) -> None:
-        """``other``: a body that differs in nothing but the seed. What is encoded is the same for both."""
+    def __init__(self, fields: dict[str, Any], num_bytes: int = 0, other: ClientBody | None = None) -> None:
+        """``num_bytes``: size of what the client sent, which stays in memory until the end; of a choice, its share.
+
+        ``other``: a body that differs in nothing but the seed. What is encoded is the same for both.
+        """
         self.fields = fields
+        self.num_bytes = num_bytes
         self._encoded: dict[Callable[[ClientBody], memoryview], memoryview] = {} if other is None else other._encoded
         self._seed: int | None = None
 

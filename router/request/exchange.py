@@ -14,6 +14,7 @@ from baton_serve.core.protocol.client_key import HEADER as CLIENT_HEADER
 from baton_serve.core.protocol.errors import DeadlineError
 from baton_serve.router.placement import Prompt
 from baton_serve.router.request.failure_table import Failure
+from baton_serve.router.request.held import Held
 from baton_serve.router.request.progress import RequestProgress
 from baton_serve.router.request.states import RETRIES, Event, State
 
@@ -21,9 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from baton_serve.core.protocol.errors import ApiError
-    from baton_serve.router.pool import Reservation, Route, Worker, WorkerPool
-    from baton_serve.router.queue.worker_queue import Waiter
-    from baton_serve.router.renewal.port import HeldLease
+    from baton_serve.router.pool import Route, Worker
+    from baton_serve.router.pool.route import RouteInUse
     from baton_serve.router.request.attempts import Attempts
     from baton_serve.router.request.bodies import ClientBody
     from baton_serve.router.request.choices.shared_prefill import ChoiceRole
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from baton_serve.router.request.releaser import Releaser
     from baton_serve.router.request.reply import Reply
     from baton_serve.router.request.sent_tokens import SentTokens
-    from baton_serve.router.upstream.port import Answer
 
 
 log = logging.getLogger("baton.router")
@@ -76,23 +75,15 @@ class Exchange:
     """One request. ``steps.exit`` releases what it holds, whatever the outcome."""
 
     __slots__ = (
-        "_pool",
-        "_releaser",
         "_route",
-        "answer",
         "asked",
         "attempts",
         "body",
         "choice",
         "clock",
         "decode_worker",
-        "engine_id",
         "goes_whole",
-        "lease",
-        "lease_end",
-        "num_bytes",
-        "num_chunks",
-        "num_tokens",
+        "held",
         "number",
         "prefill_worker",
         "progress",
@@ -100,13 +91,10 @@ class Exchange:
         "relayed_error",
         "reply",
         "request_id",
-        "reservation",
         "sent_tokens",
         "stop_error",
         "task",
         "trace",
-        "unread_prefill",
-        "waiter",
     )
 
     def __init__(
@@ -116,17 +104,15 @@ class Exchange:
         asked: ClientRequest,
         body: ClientBody,
         reply: Reply,
-        num_bytes: int,
         sent_tokens: SentTokens,
         attempts: Attempts,
-        pool: WorkerPool,
-        route: Route,
+        route: RouteInUse,
         releaser: Releaser,
         clock: Callable[[], float],
         prompt: Prompt | None = None,
     ) -> None:
-        """``number`` grows with every request and orders it in queues. ``route``: the workers of ``pool`` that may
-        serve it now. ``releaser`` releases what it holds. ``clock``: the event loop's, seconds.
+        """``number`` grows with every request and orders it in queues. ``releaser`` releases what it holds. ``clock``:
+        the event loop's, seconds.
 
         ``prompt``: what is known of the prompt, if another choice has the same; None: it is found in the body.
         """
@@ -135,38 +121,22 @@ class Exchange:
         self.asked = asked
         self.body = body
         self.reply = reply
-        #: Size of the client's body, which stays in memory until the end.
-        self.num_bytes = num_bytes
         self.prompt = prompt or Prompt(asked.model, body.prompt_bytes(), body.prompt, body.num_ids())
         #: What it is to the other choices of a request; None: it is a request by itself.
         self.choice: ChoiceRole | None = None
         self.clock = clock
         self.progress = RequestProgress(self.clock())
+        self._route = route
         #: The last workers that prefilled and decoded.
         self.prefill_worker: Worker | None = None
         self.decode_worker: Worker | None = None
-        #: What it holds: a place on a worker, a place in a queue, an open answer, P's blocks.
-        self.reservation: Reservation | None = None
-        self.waiter: Waiter | None = None
-        self.answer: Answer | None = None
-        #: A P whose answer has not been read, but which may have granted a lease by now.
-        self.unread_prefill: Worker | None = None
-        #: The engine that holds its blocks, and the lease on them.
-        self.engine_id = ""
-        self.lease: HeldLease | None = None
-        #: How the lease ended while the request still needed it; None: it is held, as far as this router knows.
-        self.lease_end: LeaseState | None = None
+        self.held = Held(releaser)
         #: Whether one worker prefills and decodes it, although it could be split.
         self.goes_whole = False
         #: The tokens that the client has been sent, so that another worker can continue; streams only.
         self.sent_tokens = sent_tokens
         #: What was tried, and which workers failed.
         self.attempts = attempts
-        self._pool = pool
-        self._route = route
-        self._releaser = releaser
-        self.num_tokens = 0
-        self.num_chunks = 0
         #: The error that D put into its stream, and that the client was sent.
         self.relayed_error: ApiError | None = None
         self.stop_error: ApiError | None = None
@@ -193,10 +163,10 @@ class Exchange:
 
         A held request is prefilled again at once; a D that is reading the blocks finds out itself.
         """
-        self.lease_end = end
+        self.held.lease_end = end
         state = self.progress.state
-        if state is State.HELD and self.waiter is not None:
-            self.waiter.fail(BlocksLost(Failure.LEASE_LOST))
+        if state is State.HELD and self.held.waiter is not None:
+            self.held.waiter.fail(BlocksLost(Failure.LEASE_LOST))
         elif state is State.READING and not self.asked.stream and end is LeaseState.DONE:
             self.on(Event.READ)
 
@@ -255,18 +225,7 @@ class Exchange:
 
         ``any_weights``: also those that cannot continue after the client's tokens.
         """
-        if self._route.is_over:
-            found = self._pool.candidates(self.asked.model)
-            if found is None:
-                return None
-            self._route = found
-        weights = None if any_weights else self.weights
-        return self._route if weights is None else self._route.continuing(weights)
-
-    @property
-    def lease_id(self) -> str:
-        """Id of the lease on P's blocks; empty if it holds none."""
-        return "" if self.lease is None else self.lease.lease_id
+        return self._route.now(None if any_weights else self.weights)
 
     @property
     def weights(self) -> str | None:
@@ -308,27 +267,8 @@ class Exchange:
         self.sent_tokens.come_from(worker.weights_with(adapter), adapter)
 
     def vacate(self) -> None:
-        """Release the place on the worker, close the open answer, and abort on a P whose answer is unread."""
-        answer, self.answer = self.answer, None
-        if answer is not None:
-            answer.close()
-        unread, self.unread_prefill = self.unread_prefill, None
-        if unread is not None:
-            self._releaser.abort_unread(unread, self.request_id)
-        reservation, self.reservation = self.reservation, None
-        if reservation is not None:
-            self._releaser.leave(reservation)
-
-    def drop_lease(self) -> None:
-        """Release the lease on P's blocks."""
-        lease, self.lease = self.lease, None
-        if lease is not None:
-            self.give_up(lease)
-        self.engine_id = ""
-
-    def give_up(self, lease: HeldLease) -> None:
-        """Release a lease, or a share in one."""
-        self._releaser.release(lease)
+        """Leave the worker."""
+        self.held.vacate(self.request_id)
 
     def __repr__(self) -> str:
-        return f"<Exchange {self.request_id} {self.progress!r} on {self.reservation!r} lease {self.lease_id or '-'}>"
+        return f"<Exchange {self.request_id} {self.progress!r} with {self.held!r}>"

@@ -11,9 +11,12 @@ if TYPE_CHECKING:
 
 
 class RequestProgress:
-    """The state of one request and the seconds spent in each state. ``now_s`` is of any monotonic clock."""
+    """The state of one request, the seconds spent in each state, and how much of the answer is sent.
 
-    __slots__ = ("_since_s", "spent_s", "started_s", "state")
+    ``now_s`` is of any monotonic clock.
+    """
+
+    __slots__ = ("_since_s", "num_chunks", "num_tokens", "spent_s", "started_s", "state")
 
     def __init__(self, now_s: float) -> None:
         self.state = State.QUEUED
@@ -21,6 +24,9 @@ class RequestProgress:
         self._since_s = now_s
         #: Seconds in each state that was left, summed over repetitions.
         self.spent_s: dict[State, float] = {}
+        #: Tokens and chunks that the client has been sent; of an unstreamed answer they are not counted.
+        self.num_tokens = 0
+        self.num_chunks = 0
 
     def on(self, event: Event, now_s: float) -> State:
         """Move to the next state and return it. Raises IllegalEvent."""

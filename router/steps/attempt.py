@@ -128,6 +128,6 @@ class LegAttempt(Generic[T]):
         data = await read_whole(answer, self._calls.settings.max_answer_bytes, timeout_s)
         if answer.status == 200:
             return data
-        self.request.unread_prefill = None
+        self.request.held.unread_prefill = None
         error = from_worker(answer.status, data, answer.retry_after, as_sent=self.request.asked.passed_on)
         raise TryAnother(error) if may_try_another(error) else error

@@ -78,7 +78,7 @@ class ChoicesRunner:
         asked = first.asked
         route = self._pool.route(asked.model)
         num = num_at_once(asked, route)
-        self._admission.make_room(route, asked.priority, num * first.num_bytes, num)
+        self._admission.make_room(route, asked.priority, num * first.body.num_bytes, num)
 
 
 class _Relayed(Exception):

@@ -95,7 +95,7 @@ class DecodeLegs:
             return False
         reason, workers = found
         worker = request.decode_worker = self.pick.pick(workers, Prefilled(request.prompt, None, 0))
-        request.reservation = self.pool.enter(worker, request.prompt.need.blocks_on(worker))
+        request.held.reservation = self.pool.enter(worker, request.prompt.need.blocks_on(worker))
         self.metrics.skipped_prefill[reason] += 1
         return True
 
@@ -133,10 +133,10 @@ class DecodeAttempt(LegAttempt[bytes]):
     async def find(self) -> bool:
         """Wait for a D with room."""
         legs, request = self._all, self.request
-        if request.reservation is not None:  # the request skipped P, because this worker had room
-            self._found(request.reservation.worker)
+        if request.held.reservation is not None:  # the request skipped P, because this worker had room
+            self._found(request.held.reservation.worker)
             return True
-        if request.lease_end is not None:
+        if request.held.lease_end is not None:
             raise BlocksLost(Failure.LEASE_LOST)
         need = self._about.need
         need.check(self._readers(), request.asked.prompt_param)
@@ -215,10 +215,10 @@ class DecodeAttempt(LegAttempt[bytes]):
             raise BlocksLost(Failure.LEASE_LOST)
         hit("router.decode.first_byte")
         request.tokens_come_from(self.worker)
-        lease, request.lease = request.lease, None
+        lease, request.held.lease = request.held.lease, None
         if lease is not None and lease.confirmed():
             self._all.lease_limit.end(lease.lease_id)
-        request.engine_id = ""
+        request.held.engine_id = ""
         return first
 
     def _is_too_late(self) -> bool:
@@ -227,7 +227,7 @@ class DecodeAttempt(LegAttempt[bytes]):
         Asked just before D is sent the parameters, and again when D has begun to answer: an answer that began while P
         surely kept the blocks was made of what P promised, and any other may have been made of another prompt's.
         """
-        lease = self.request.lease
+        lease = self.request.held.lease
         return lease is not None and not self.engine.still_held(lease, self.worker)
 
     async def _first_bytes(self) -> bytes:
@@ -235,7 +235,7 @@ class DecodeAttempt(LegAttempt[bytes]):
         leg = self.engine.decode_leg(request, self._prefilled)
         # A worker that is asked about the prompt has to compute all of it first.
         wait_s = settings.prefill_timeout_s if request.asked.is_about_prompt else settings.first_byte_timeout_s
-        answer = request.answer = await self._send(
+        answer = request.held.answer = await self._send(
             leg.headers,
             leg.body,
             wait_s,
@@ -256,8 +256,8 @@ class DecodeAttempt(LegAttempt[bytes]):
         # Not earlier: until there is a connection to D, a client that leaves has its blocks freed at once.
         if self._is_too_late():
             raise BlocksLost(Failure.LEASE_LOST)
-        if self.request.lease is not None:
-            self.request.lease.given()
+        if self.request.held.lease is not None:
+            self.request.held.lease.given()
 
     async def _open_stream(self, answer: Answer, leg: DecodeLeg, timeout_s: float) -> bytes:
         request, settings = self.request, self._all.calls.settings

@@ -42,7 +42,7 @@ def _end(request: Exchange, event: Event) -> None:
     """Note the end of a request that is not over, and give up its blocks."""
     if not request.progress.over:
         request.on(event)
-    request.drop_lease()
+    request.held.drop_lease()
 
 
 class Exit:

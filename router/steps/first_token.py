@@ -15,7 +15,7 @@ async def send_first_token(request: Exchange, prefilled: PrefillAnswer) -> bool:
     is_whole = prefilled.is_whole(asked)
     if not (is_whole or prefilled.has_first_token):
         return False
-    request.num_tokens = request.num_tokens + 1 if asked.stream else 1
+    request.progress.num_tokens = request.progress.num_tokens + 1 if asked.stream else 1
     if not asked.stream:
         if is_whole:
             await reply.whole(200, b"application/json", prefilled.whole_body())

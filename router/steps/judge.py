@@ -61,7 +61,7 @@ class Judge:
             worker,
             source=request.prefill_worker if leg is Leg.DECODE else None,
             engine=worker.key,
-            num_tokens=request.num_tokens,
+            num_tokens=request.progress.num_tokens,
             has_lease=attempt.engine.keeps_blocks(request, cause),
         )
         return request.attempts.after(situation, request.clock())
@@ -82,7 +82,7 @@ class Judge:
             broken.error,
             worker,
             engine=worker.key if worker else "",
-            num_tokens=request.num_tokens,
+            num_tokens=request.progress.num_tokens,
             can_continue=request.sent_tokens.can_continue(),
         )
         decision = request.attempts.after(situation, request.clock())

@@ -169,7 +169,7 @@ class PrefillAttempt(LegAttempt["PrefillAnswer"]):
     async def ask(self) -> PrefillAnswer | Decision:
         """Have P prefill, and take over its blocks. If no D could read them, one worker is to compute all of it."""
         if self._taken is not None:
-            answer, self.request.lease = self._taken
+            answer, self.request.held.lease = self._taken
             self._note(answer)
             return answer
         answer = await self._ask()
@@ -193,21 +193,21 @@ class PrefillAttempt(LegAttempt["PrefillAnswer"]):
         hand_off = engine.hands_off(request.asked)
         leg = engine.prefill_leg(request, hand_off=hand_off)
         if hand_off and worker.internal_url:
-            request.unread_prefill = worker
-        answer = request.answer = await self._send((), leg.body, timeout_s)
+            request.held.unread_prefill = worker
+        answer = request.held.answer = await self._send((), leg.body, timeout_s)
         data = await self._whole(answer, timeout_s)
         try:
             prefilled = engine.prefill_answer(data, leg)
         except ValueError:
             raise TryAnother(UpstreamError("A prefill worker's answer was not understood.")) from None
-        request.unread_prefill = None
+        request.held.unread_prefill = None
         return prefilled
 
     def _note(self, answer: PrefillAnswer) -> None:
         request = self.request
         request.attempts.prefilled()
         request.tokens_come_from(self.worker)
-        request.engine_id = answer.summary.remote_engine_id
+        request.held.engine_id = answer.summary.remote_engine_id
 
     def _hold(self, answer: PrefillAnswer) -> None:
         """Hold the lease that P has granted. If no D is needed it is not renewed, and released at the exit."""
@@ -216,10 +216,10 @@ class PrefillAttempt(LegAttempt["PrefillAnswer"]):
         if request.num_readers > 1 and engine.for_reader(answer, 1) is not None:
             self._share(answer, reads=not is_whole)
         elif is_whole:
-            request.lease = engine.hold(answer, None)
+            request.held.lease = engine.hold(answer, None)
         else:
-            request.lease = engine.hold(answer, request.lease_over)
-            self._count(request.lease, answer)
+            request.held.lease = engine.hold(answer, request.lease_over)
+            self._count(request.held.lease, answer)
 
     def _count(self, lease: HeldLease | None, answer: PrefillAnswer) -> None:
         if lease is not None:
@@ -238,9 +238,9 @@ class PrefillAttempt(LegAttempt["PrefillAnswer"]):
         kept = shared.share(_ignore)
         assert kept is not None, "a lease that has just begun is not over"
         if reads:
-            request.lease = shared.share(request.lease_over)
+            request.held.lease = shared.share(request.lease_over)
         assert request.choice is not None and request.choice.shared is not None, "only choices have several readers"
-        request.choice.shared.settle(SharedAnswer(answer, self.worker, shared), partial(request.give_up, kept))
+        request.choice.shared.settle(SharedAnswer(answer, self.worker, shared), partial(request.held.give_up, kept))
 
     async def _joins_another(self, role: ChoiceRole) -> bool:
         """Whether another choice's P has prefilled for this one as well.

@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from baton_serve.core.protocol.choice import Choice
+from baton_serve.router.pool.route import RouteInUse
 from baton_serve.router.request.attempts import Attempts
 from baton_serve.router.request.bodies import ClientBody
 from baton_serve.router.request.choices.merging import ChoiceEvents
@@ -64,12 +65,11 @@ class Records:
         route: Route,
         body: ClientBody,
         reply: ClientReply,
-        num_bytes: int,
     ) -> Exchange | WholeRequest:
-        """The record of a request. ``num_bytes``: size of the client's body, which is kept until the end."""
+        """The record of a request. ``route``: the workers that may serve it now."""
         if asked.choices is None:
-            return self._one(request_id, asked, route, body, reply, num_bytes)
-        return self._several(request_id, asked, asked.choices, route, body, reply, num_bytes)
+            return self._one(request_id, asked, route, body, reply)
+        return self._several(request_id, asked, asked.choices, route, body, reply)
 
     def _one(
         self,
@@ -78,7 +78,6 @@ class Records:
         route: Route,
         body: ClientBody,
         reply: Reply,
-        num_bytes: int,
         prompt: Prompt | None = None,
     ) -> Exchange:
         """``prompt``: that of another choice with the same one."""
@@ -88,11 +87,9 @@ class Records:
             asked,
             body,
             reply,
-            num_bytes,
             self._sent_tokens(asked, route, body),
             Attempts(self._limits, self._retry_budget),
-            self._pool,
-            route,
+            RouteInUse(self._pool.candidates, asked.model, route),
             self._releaser,
             self._clock,
             prompt,
@@ -115,10 +112,9 @@ class Records:
         route: Route,
         body: ClientBody,
         reply: ClientReply,
-        num_bytes: int,
     ) -> WholeRequest:
         exchanges: list[Exchange] = []
-        created, share = int(time.time()), num_bytes // choices.num_computed
+        created, share = int(time.time()), body.num_bytes // choices.num_computed
         room = AnswerRoom(self._settings.max_answer_bytes)
         shared: SharedPrefill[SharedAnswer] | None = None
         lead: Exchange | None = None
@@ -131,9 +127,8 @@ class Records:
                 choice_id(request_id, one.place),
                 asked,
                 route,
-                ClientBody(one.fields, None if lead is None else lead.body),
+                ClientBody(one.fields, share, None if lead is None else lead.body),
                 ChoiceReply(reply, events, room, role),
-                share,
                 None if lead is None else lead.prompt,
             )
             exchange.choice = role

@@ -74,7 +74,7 @@ class Relay:
 
         Raises StreamBroken, and EventTooLarge, which does not count as a failure of D.
         """
-        answer, reply = request.answer, request.reply
+        answer, reply = request.held.answer, request.reply
         assert answer is not None
         pump = _Pump(request, self._itl, self._max_event_bytes)
         try:
@@ -98,7 +98,7 @@ class Relay:
 
 def _described(request: Exchange) -> tuple[bytes, tuple[tuple[bytes, bytes], ...]]:
     """The content type of an unstreamed answer, and what other headers belong to it."""
-    answer = request.answer
+    answer = request.held.answer
     if answer is None or not request.asked.passed_on:
         return JSON, ()
     kind = answer.content_type.partition(b";")[0].strip().lower()
@@ -176,8 +176,8 @@ class _Pump:
 
     def _put(self, data: bytes, num_events: int) -> bool:
         request, reply = self._request, self._reply
-        request.num_tokens += num_events
-        request.num_chunks += 1
+        request.progress.num_tokens += num_events
+        request.progress.num_chunks += 1
         last_s, now_s = self._last_s, self._clock()
         if last_s is not None:
             self._itl.observe(now_s - last_s)
@@ -196,7 +196,7 @@ class _Pump:
         for number, some in enumerate(by_few(data, EVENTS_IN_A_CHUNK)):
             if number:
                 self._itl.observe(0.0)  # it leaves together with the one before it
-                self._request.num_chunks += 1
+                self._request.progress.num_chunks += 1
             goes_on = self._reply.put(some)
         return goes_on
 
@@ -221,5 +221,5 @@ def _before_the_error(request: Exchange, sent: SentTokens, data: bytes) -> None:
     if num_good:
         good = sent.take(END.join(events[:num_good]) + END, num_good)
         if good:
-            request.num_tokens += num_good
+            request.progress.num_tokens += num_good
             request.reply.put(good)

@@ -58,7 +58,7 @@ class Runner:
         """Run the request until the client has everything. Raises ApiError. The caller ends it in any case."""
         self._retry_budget.request(request.clock())
         while True:
-            request.lease_end = None
+            request.held.lease_end = None
             if request.sent_tokens.begun:
                 _begin_anew_if_none_can_continue(request)
             route = request.route() or await self._waiting.for_route(request)
@@ -137,7 +137,7 @@ class Runner:
         elif decision.next is Next.PREFILL:
             if request.state is not State.PREFILLING:
                 self._metrics.retries["prefill_again"] += 1
-            request.drop_lease()
+            request.held.drop_lease()
             request.on(Event.PREFILL_AGAIN)
         else:
             request.on(Event.DECODE_AGAIN)
@@ -163,6 +163,6 @@ def _begin_anew_if_none_can_continue(request: Exchange) -> None:
     if not request.reply.started and request.route(any_weights=True) is not None:
         request.reply.forget()
         sent.forget()
-        request.num_tokens = 0
+        request.progress.num_tokens = 0
     elif is_unknown:
         raise request.attempts.last_error or UpstreamError("Nobody knows which tokens the client has been sent.")

@@ -91,17 +91,19 @@ class Waiting:
         reservation = None if len(queue) else pick(Ahead())
         if reservation is None:
             reservation = await self._in(queue, request, pick, group, need)
-        request.reservation = reservation
+        request.held.reservation = reservation
         abort = self._prefill_aborts.hasten(reservation.worker.internal_url, request.request_id)
         if abort is not None:  # an abort of the last attempt on this worker; it must not end this attempt
             await asyncio.wait({abort})
         return reservation
 
     async def _in(self, queue: WorkerQueue, request: Exchange, pick: Pick, group: Hashable, need: Need) -> Reservation:
-        asked = request.asked
+        asked, num_bytes = request.asked, request.body.num_bytes
         if request.is_untried:  # in the same step as it takes its place, so that a burst does not overfill the queue
-            self._admission.make_room(self._pool.route(asked.model), asked.priority, request.num_bytes)
-        waiter = request.waiter = queue.enter(pick, asked.priority, request.number, group, request.num_bytes, need)
+            self._admission.make_room(self._pool.route(asked.model), asked.priority, num_bytes)
+        waiter = request.held.waiter = queue.enter(
+            pick, asked.priority, request.number, group, request.body.num_bytes, need
+        )
         # Not a lambda: compiled, it would hold the waiter, which holds it.
         waiter.may_be_refused = partial(_may_be_refused, request)
         timer = self._timeouts.call_later(self._timeout_s, partial(self._give_up, waiter))
@@ -113,7 +115,7 @@ class Waiting:
         finally:
             self._waiting[key] -= 1
             timer.cancel()
-            request.waiter = None
+            request.held.waiter = None
 
     def _give_up(self, waiter: Waiter) -> None:
         retry_s = self._queues.retry_after_s()

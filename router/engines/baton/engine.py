@@ -96,4 +96,4 @@ class BatonEngine:
 
     def keeps_blocks(self, request: Exchange, _error: CallError | ApiError) -> bool:
         """Whatever became of D, P keeps the blocks as long as the lease is renewed."""
-        return request.lease is not None and request.lease_end is None
+        return request.held.lease is not None and request.held.lease_end is None

@@ -115,7 +115,7 @@ class VllmEngine:
         num_sent = sent.num_sure if isinstance(sent, VllmTokens) and sent.begun else 0
         body = decode_body(request.body, params, token_ids, names_tokens=names, num_sent=num_sent)
         return DecodeLeg(
-            (), body, names_tokens=names, once=params is not None and not isinstance(request.lease, StoredLease)
+            (), body, names_tokens=names, once=params is not None and not isinstance(request.held.lease, StoredLease)
         )
 
     def num_opening_events(self, request: Exchange) -> int:
@@ -124,7 +124,7 @@ class VllmEngine:
 
     def may_have_read(self, request: Exchange) -> bool:
         """That is known of leases in the store only."""
-        return not isinstance(request.lease, StoredLease) or may_have_read(request)
+        return not isinstance(request.held.lease, StoredLease) or may_have_read(request)
 
     def keeps_blocks(self, request: Exchange, error: CallError | ApiError) -> bool:
         """P keeps them as long as a lease in the store is renewed. Without one, only a D that never had the parameters
@@ -132,10 +132,10 @@ class VllmEngine:
 
         A D that refused them had P free the blocks, and a D that died may have read them, after which P freed them.
         """
-        if isinstance(request.lease, StoredLease):
-            return request.lease_end is None
+        if isinstance(request.held.lease, StoredLease):
+            return request.held.lease_end is None
         never_had = isinstance(error, ConnectError) and not error.was_sent
-        return never_had and request.lease is not None and request.lease_end is None
+        return never_had and request.held.lease is not None and request.held.lease_end is None
 
     def _token_ids(self, request: Exchange) -> bytes:
         """Prompt and tokens so far of a stream that broke; empty: nothing has been sent yet."""

@@ -248,7 +248,7 @@ ROUTER = (
     Mutation(
         "exit-keeps-the-lease",
         "a request that is cancelled ends without a release of its lease",
-        (Change("router/steps/exit.py", "    request.drop_lease()\n", ""),),
+        (Change("router/steps/exit.py", "    request.held.drop_lease()\n", ""),),
         (_ENDS + "test_client_leaves",),
     ),
     Mutation(
@@ -268,8 +268,8 @@ ROUTER = (
         "P is not told of an answer that nobody will read, so its lease holds the blocks until it expires",
         (
             Change(
-                "router/request/exchange.py",
-                "            self._releaser.abort_unread(unread, self.request_id)\n",
+                "router/request/held.py",
+                "            self._releaser.abort_unread(unread, request_id)\n",
                 "            pass\n",
             ),
         ),

@@ -133,7 +133,7 @@ async def test_a_client_sees_nothing_of_tokens_without_text_and_who_goes_on_is_t
     request = asyncio.create_task(cluster.post(chat(max_tokens=20, stream=True)))
     await eventually(lambda: any(x.sent_tokens.ids() == [FIRST_TOKEN, *range(8, 14)] for x in cluster.active))
     (x,) = cluster.active
-    assert (x.num_tokens, x.num_chunks) == (2, 1)
+    assert (x.progress.num_tokens, x.progress.num_chunks) == (2, 1)
     raw.go.set()
     text = (await request).text
     assert not [line for line in text.splitlines() if line.startswith(":")]
@@ -147,7 +147,7 @@ async def test_comments_of_a_worker_that_names_nothing_are_no_tokens(cluster: Cl
     raw = Raw([token, b":\n\n", b":\n\n" + token, None, b"data: [DONE]\n\n"])
     d.script.append(raw)
     request = asyncio.create_task(cluster.post(chat(max_tokens=20, stream=True)))
-    await eventually(lambda: any(x.num_tokens == 2 for x in cluster.active))
+    await eventually(lambda: any(x.progress.num_tokens == 2 for x in cluster.active))
     raw.go.set()
     assert spoken((await request).text) == " t1 t1"
 

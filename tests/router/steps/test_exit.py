@@ -52,7 +52,7 @@ async def arrive(cluster: Cluster, state: str, **kwargs: Any) -> tuple[StubWorke
         await eventually(lambda: len(on.bodies) == 1)
     if state == "decoding":
         (x,) = cluster.active
-        await eventually(lambda: x.num_tokens >= 3)
+        await eventually(lambda: x.progress.num_tokens >= 3)
     return on, writer
 
 

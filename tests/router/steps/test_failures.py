@@ -325,7 +325,7 @@ class TestSilence:
         writer = await cluster.open(chat(stream=True))
         await cluster.until_state("decoding")
         (x,) = cluster.active
-        answer = x.answer
+        answer = x.held.answer
         assert isinstance(answer, HttpAnswer)
         writer.close()
         await cluster.until_state("decoding", 0)

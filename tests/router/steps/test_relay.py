@@ -87,18 +87,17 @@ async def pump(
 
     passing = relay.Relay(Judge(WorkerPool(1), Metrics()), Metrics().itl, make_settings(**settings).max_event_bytes)
     request: Any = SimpleNamespace(
-        answer=answer,
+        held=SimpleNamespace(answer=answer),
         clock=time.monotonic,
         asked=SimpleNamespace(ends_with_done=True),
         reply=SimpleNamespace(put=put, drain=drain, started=True, first_content_s=None),
-        num_tokens=0,
-        num_chunks=0,
+        progress=SimpleNamespace(num_tokens=0, num_chunks=0),
         sent_tokens=seen or SentTokens(),
     )
     try:
-        return await passing.pump(request, chunks[0]) is None, sent, request.num_tokens
+        return await passing.pump(request, chunks[0]) is None, sent, request.progress.num_tokens
     except (StreamBroken, stream_events.EventTooLarge):
-        return None, sent, request.num_tokens
+        return None, sent, request.progress.num_tokens
 
 
 @pytest.mark.interpreted

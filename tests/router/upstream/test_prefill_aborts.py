@@ -34,7 +34,7 @@ async def half_answered(cluster: Cluster) -> tuple[StubWorker, Any]:
     writer = await cluster.open(chat(stream=True))
     await cluster.until_state("prefilling")
     (x,) = cluster.active
-    await eventually(lambda: x.answer is not None)
+    await eventually(lambda: x.held.answer is not None)
     assert p.num_leases == 1
     return p, writer
 
