@@ -1,7 +1,7 @@
 """The router: OpenAI's API for clients, over prefill and decode workers and leases between them. Never imports torch.
 
-``main``       runs one router process; ``server`` is its uvicorn server, ``tls`` its two kinds of TLS
-``app``        puts the HTTP application together; in ``front`` requests come in, those for workers without ASGI
+``main``       runs one router process
+``apps``       the HTTP applications of its two ports; in ``front`` requests come in, those for workers without ASGI
 ``build``      makes the parts that all requests share, from ``settings``; ``parts`` has their five groups
 ``steps``      the steps of a request: admitted, prefilled, held, decoded, relayed, ended; and retries
 ``request``    the record of one request: its states, what was tried, and what follows a failure (``failure_table``)
@@ -10,7 +10,7 @@
 ``pool``       the known workers, their room and their health
 ``upstream``   HTTP to workers
 ``renewal``    renews the leases on P's blocks
-``peers``      the other routers, and the clean-up after a dead one; ``internal`` answers their calls
-``edge``       checks host names, sites and keys of any HTTP request; error answers
-``admin``      list, abort, drain; ``dashboard``, ``metrics``, ``tracing`` and ``pages`` show the rest
+``peers``      the other routers, and the clean-up after a dead one
+``edge``       checks host names, sites and keys of any HTTP request; error answers; TLS
+``admin``      list, abort, drain; ``dashboard`` shows the same; ``telemetry`` has metrics and traces
 """

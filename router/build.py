@@ -16,10 +16,9 @@ from baton_serve.core.protocol.vllm_keys import VllmKeys
 from baton_serve.router.engines.baton.engine import BatonEngine
 from baton_serve.router.engines.engines import Engines
 from baton_serve.router.engines.plain import PlainEngine
-from baton_serve.router.metrics.metrics import Metrics
-from baton_serve.router.parts import Intake, Leases, Requests, Routers, Workers
+from baton_serve.router.parts import Leases, Requests, Workers
 from baton_serve.router.peers.cleanup import Cleanup
-from baton_serve.router.peers.port import NoPeers
+from baton_serve.router.peers.port import NoPeers, Routers
 from baton_serve.router.placement import DECODE_POLICIES, PREFILL_POLICIES, SkipPrefillRule
 from baton_serve.router.placement.affinity import Affinity
 from baton_serve.router.pool import WorkerPool
@@ -40,12 +39,14 @@ from baton_serve.router.steps.attempt import Calls
 from baton_serve.router.steps.choices import ChoicesRunner
 from baton_serve.router.steps.decode import DecodeLegs
 from baton_serve.router.steps.exit import Exit
+from baton_serve.router.steps.intake import Intake
 from baton_serve.router.steps.judge import Judge
 from baton_serve.router.steps.prefill import PrefillLegs
 from baton_serve.router.steps.records import Records
 from baton_serve.router.steps.relay import Relay
 from baton_serve.router.steps.run import Runner
 from baton_serve.router.steps.waiting import Waiting
+from baton_serve.router.telemetry.metrics.metrics import Metrics
 from baton_serve.router.upstream.direct_releases import DirectReleases
 from baton_serve.router.upstream.internal_calls import InternalCalls
 from baton_serve.router.upstream.missing_engines import MissingEngines
@@ -73,6 +74,8 @@ class Router(NamedTuple):
     leases: Leases
     routers: Routers
     intake: Intake
+    #: Leases on vLLM's prefill workers, and their side channels.
+    vllm_leases: VllmLeases
 
 
 def build_router(
@@ -85,16 +88,20 @@ def build_router(
     active = ActiveRequests()
     workers = _workers(settings, metrics, HttpClient(CONNECT_TIMEOUT_S, tls, late_writes), token)
     pool = workers.pool
-    leases = _leases(settings, workers, active, renewer, token)
+    leases = _leases(settings, workers, active, renewer)
     requests = Requests(active, Queues(pool.leave), EndedRequests(), metrics)
     routers = Routers(
         NoPeers(new_router_id()) if peers is None else peers, Cleanup(workers.calls, lambda: workers.pool)
     )
-    intake = _intake(settings, workers, requests, leases, late_writes)
+    vllm_leases = VllmLeases(
+        settings.vllm_lease_duration_s, handshake_key=None if token is None else vllm_handshake_key(token)
+    )
+    intake = _intake(settings, workers, requests, leases, vllm_leases, late_writes)
     _connect(workers, requests, leases, routers)
+    pool.on_gone.append(vllm_leases.forget)
     names = intake.priorities.names
     metrics.waiting.update({(queue, name): 0 for queue in ("prefill", "held") for name in names})
-    return Router(workers, requests, leases, routers, intake)
+    return Router(workers, requests, leases, routers, intake, vllm_leases)
 
 
 def _workers(settings: RouterSettings, metrics: Metrics, upstream: HttpClient, token: str | None) -> Workers:
@@ -113,13 +120,10 @@ def _workers(settings: RouterSettings, metrics: Metrics, upstream: HttpClient, t
     )
 
 
-def _leases(
-    settings: RouterSettings, workers: Workers, active: ActiveRequests, renewer: LeaseRenewer, token: str | None
-) -> Leases:
+def _leases(settings: RouterSettings, workers: Workers, active: ActiveRequests, renewer: LeaseRenewer) -> Leases:
     pool, calls = workers.pool, workers.calls
     return Leases(
         renewer,
-        VllmLeases(settings.vllm_lease_duration_s, handshake_key=None if token is None else vllm_handshake_key(token)),
         PrefillAborts(calls, settings.lease_duration_ms / 1e3),
         DirectReleases(calls, pool.with_engine, renewer.released_by_engine),
         MissingEngines(calls, pool.knows_engine, active.leases_on, active.engine_gone, active.leases_lost),
@@ -127,7 +131,12 @@ def _leases(
 
 
 def _intake(
-    settings: RouterSettings, workers: Workers, requests: Requests, leases: Leases, late_writes: LateWrites
+    settings: RouterSettings,
+    workers: Workers,
+    requests: Requests,
+    leases: Leases,
+    vllm_leases: VllmLeases,
+    late_writes: LateWrites,
 ) -> Intake:
     loop = asyncio.get_running_loop()
     pool, lease_limit = workers.pool, workers.lease_limit
@@ -138,7 +147,7 @@ def _intake(
         {
             EngineKind.BATON: BatonEngine(leases.renewer, lease_limit),
             EngineKind.PLAIN: PlainEngine(leases.renewer, lease_limit),
-            EngineKind.VLLM: VllmEngine(leases.vllm, stored, settings.max_event_bytes),
+            EngineKind.VLLM: VllmEngine(vllm_leases, stored, settings.max_event_bytes),
         }
     )
     pick_decode = DECODE_POLICIES[settings.pick_decode](pool.on_gone)
@@ -211,7 +220,6 @@ def _connect(workers: Workers, requests: Requests, leases: Leases, routers: Rout
     pool.on_left += [leases.missing_engines.ask, lost.left, lambda _: lost.came(pool)]
     pool.on_came += [lambda: lost.came(pool), lambda: metrics.models.workers_list(pool.models())]
     pool.on_replaced.append(active.engine_gone)
-    pool.on_gone.append(leases.vllm.forget)
 
 
 def _check_as_foreign(settings: RouterSettings, upstream: HttpClient, worker: Worker) -> None:

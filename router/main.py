@@ -25,19 +25,21 @@ from baton_serve.core.protocol.status import Progress, Ready
 from baton_serve.core.protocol.token_keys import hello_key
 from baton_serve.core.registry.announcement import ROUTERS, VLLM_SERVERS, WORKERS
 from baton_serve.core.stores import complaint, lease_store, registry
+from baton_serve.router.admin import Here
 from baton_serve.router.admin.lease_view import LeaseListing
 from baton_serve.router.admin.shared_workers import learn_from_others
-from baton_serve.router.app import create_app
+from baton_serve.router.apps.group_metrics import all_numbers
+from baton_serve.router.apps.internal import internal_app
+from baton_serve.router.apps.public import create_app
 from baton_serve.router.build import build_router
 from baton_serve.router.dashboard.recorder import HistoryRecorder
-from baton_serve.router.internal.app import internal_app
+from baton_serve.router.edge.tls import OnlyTls, RouterTls, load_tls
+from baton_serve.router.front.server import RouterServer
 from baton_serve.router.peers.membership import Membership
 from baton_serve.router.pool.discovery import discover
 from baton_serve.router.pool.health import HealthProbes
 from baton_serve.router.pool.proven_workers import ProvenWorkers
 from baton_serve.router.renewal.lease_client import LeaseClient
-from baton_serve.router.server import RouterServer
-from baton_serve.router.tls import OnlyTls, RouterTls, load_tls
 from baton_serve.router.upstream.hello import WorkerHello
 from baton_serve.router.vllm.servers.announced import AnnouncedServers
 from baton_serve.router.vllm.servers.watchers import VllmWorkers
@@ -142,11 +144,11 @@ async def _serve(
         membership = Membership(settings, stores.routers, sock, internal, tls.internal)
         parts.push_async_callback(membership.stop)
     router = build_router(settings, renewer, None if membership is None else membership.peers, tls.internal)
-    workers, requests, leases, routers, intake = router
+    workers, requests, leases, routers, intake, vllm_leases = router
     metrics = requests.metrics
     metrics.ignored_announcements = stores.ignored
     for close in (
-        leases.vllm.close,
+        vllm_leases.close,
         workers.upstream.close,
         leases.missing_engines.close,
         leases.direct_releases.close,
@@ -162,10 +164,10 @@ async def _serve(
     vllm_workers = VllmWorkers(
         workers.pool,
         workers.upstream,
-        leases.vllm,
+        vllm_leases,
         poll_interval_s=settings.vllm_poll_interval_ms / 1e3,
         dns_interval_s=settings.dns_interval_s,
-        use_expected=leases.vllm.use_expected,
+        use_expected=vllm_leases.use_expected,
         unexpected_expiries=metrics.vllm_unexpected_expiries,
         outcomes=metrics.vllm_polls,
     )
@@ -182,7 +184,11 @@ async def _serve(
         parts.push_async_callback(end_task, asyncio.create_task(watch))
     parts.callback(routers.peers.on_dead.clear)  # a listener would start ``cleanup``, which closes soon
     recorder = HistoryRecorder(requests)
-    front = create_app(settings, *router, LeaseListing(stores.leases), recorder)
+    here = Here(workers, requests, renewer, routers.peers.router_id)
+    numbers = all_numbers(workers, requests, leases, vllm_leases.counters, routers.cleanup)
+    front = create_app(
+        settings, workers, requests, routers.peers, intake, here, numbers, LeaseListing(stores.leases), recorder
+    )
     url = _url(settings, sock)
 
     def on_ready() -> None:
@@ -193,7 +199,7 @@ async def _serve(
 
     server = RouterServer(front, settings, requests.active, intake.late_writes, on_ready=on_ready, tls=tls.public)
     if membership is not None:
-        internal_pages = internal_app(workers, requests, leases, routers, recorder)
+        internal_pages = internal_app(workers, requests, here, numbers, recorder)
         await membership.start(internal_pages, intake.body_budget)
         learning = asyncio.create_task(learn_from_others(workers.pool, membership.peers))
         parts.push_async_callback(end_task, learning)

@@ -83,7 +83,7 @@ def check_adapters(folders: Mapping[str, str]) -> None:
 
 def check_tls(settings: RouterSettings) -> None:
     """Raises PreflightError when a certificate or a key cannot be used. Workers use the same files as the router."""
-    from baton_serve.router.tls import load_tls
+    from baton_serve.router.edge.tls import load_tls
 
     try:
         load_tls(settings)

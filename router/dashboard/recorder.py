@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from collections import Counter
 
     from baton_serve.router.dashboard.history import Bounds
-    from baton_serve.router.metrics.buckets import Buckets
-    from baton_serve.router.metrics.metrics import Metrics
     from baton_serve.router.parts import Requests
+    from baton_serve.router.telemetry.metrics.buckets import Buckets
+    from baton_serve.router.telemetry.metrics.metrics import Metrics
 
 #: Names of histograms in ``Totals.times``, in addition to those of the phases, which are named after the states.
 TTFT, ITL = "ttft", "itl"

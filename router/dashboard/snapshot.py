@@ -10,9 +10,9 @@ from baton_serve.router.dashboard.history import STEP_S, Summed
 from baton_serve.router.dashboard.recorder import ITL, TTFT
 from baton_serve.router.dashboard.schema import LiveHistory, LiveRouter, Queue, Queues, Snapshot, TimeLines
 from baton_serve.router.dashboard.share import MAX_ENDED, oldest_and_newest
-from baton_serve.router.metrics.metrics import PHASES
 from baton_serve.router.request.ended import newest_of
 from baton_serve.router.request.states import LIVE
+from baton_serve.router.telemetry.metrics.metrics import PHASES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

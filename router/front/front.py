@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from baton_serve.router.edge.auth import AdminKeys, BearerKeys
-    from baton_serve.router.parts import Intake, Requests
+    from baton_serve.router.parts import Requests
     from baton_serve.router.pool import WorkerPool
     from baton_serve.router.settings import RouterSettings
-    from baton_serve.router.tracing.provider import Tracing
+    from baton_serve.router.steps.intake import Intake
+    from baton_serve.router.telemetry.tracing.provider import Tracing
 
 log = logging.getLogger("baton.router")
 

@@ -37,20 +37,21 @@ from baton_serve.router.request.snapshot import facts
 from baton_serve.router.request.validated import PATHS, may_have_form, set_priority, validated
 from baton_serve.router.steps.admission import num_at_once
 from baton_serve.router.steps.failures import ClientGone
-from baton_serve.router.tracing.setup import set_up
+from baton_serve.router.telemetry.tracing.setup import set_up
 
 if TYPE_CHECKING:
     from baton_serve.core.net.served.body import BodyReader
     from baton_serve.core.net.served.call import HttpCall
     from baton_serve.router.edge.auth import BearerKeys
     from baton_serve.router.edge.doors import Doors
-    from baton_serve.router.parts import Intake, Requests
+    from baton_serve.router.parts import Requests
     from baton_serve.router.pool import WorkerPool
     from baton_serve.router.request.client_request import ClientRequest
     from baton_serve.router.request.exchange import Exchange
     from baton_serve.router.request.reply import ClientReply
     from baton_serve.router.settings import RouterSettings
-    from baton_serve.router.tracing.provider import Tracing
+    from baton_serve.router.steps.intake import Intake
+    from baton_serve.router.telemetry.tracing.provider import Tracing
 
 log = logging.getLogger("baton.router")
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from baton_serve.core.protocol.router import RouterRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from baton_serve.router.peers.cleanup import Cleanup
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,13 @@ class PeerRouters(Protocol):
 
     async def ask(self, router_id: str, method: str, path: str, body: bytes = b"") -> PeerAnswer | None:
         """Call one of the others. Returns None if no router of that id is known."""
+
+
+class Routers(NamedTuple):
+    """This router, and the others. ``cleanup`` ends requests and leases that dead routers have left on workers."""
+
+    peers: PeerRouters
+    cleanup: Cleanup
 
 
 class NoPeers:

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from baton_serve.core.protocol.openai.choices import Choices
-    from baton_serve.router.metrics.metrics import Metrics
     from baton_serve.router.pool import Route, Worker
     from baton_serve.router.queue.queues import Queues
     from baton_serve.router.queue.worker_queue import Waiter
     from baton_serve.router.request.active import ActiveRequests
     from baton_serve.router.request.client_request import ClientRequest
     from baton_serve.router.settings import RouterSettings
+    from baton_serve.router.telemetry.metrics.metrics import Metrics
 
 
 class Admission:

@@ -24,7 +24,6 @@ from baton_serve.router.upstream.worker_errors import error_event, may_try_anoth
 if TYPE_CHECKING:
     from baton_serve.router.engines.legs import DecodeLeg
     from baton_serve.router.engines.prefill_answer import PrefillAnswer
-    from baton_serve.router.metrics.metrics import Metrics
     from baton_serve.router.placement import Ahead, PickDecode, SkipPrefillRule
     from baton_serve.router.pool import Reservation, Route, Worker, WorkerPool
     from baton_serve.router.pool.liveness import Liveness
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from baton_serve.router.request.exchange import Exchange
     from baton_serve.router.steps.attempt import Calls
     from baton_serve.router.steps.waiting import Waiting
+    from baton_serve.router.telemetry.metrics.metrics import Metrics
     from baton_serve.router.upstream.port import Answer
 
 

@@ -20,11 +20,11 @@ from baton_serve.router.steps.end_log import log_end
 
 if TYPE_CHECKING:
     from baton_serve.core.protocol.errors import ApiError
-    from baton_serve.router.metrics.metrics import Metrics
     from baton_serve.router.request.active import ActiveRequests
     from baton_serve.router.request.ended import EndedRequests
     from baton_serve.router.request.exchange import Exchange
     from baton_serve.router.request.facts import RequestFacts
+    from baton_serve.router.telemetry.metrics.metrics import Metrics
 
 
 log = logging.getLogger("baton.router")

@@ -20,12 +20,12 @@ from baton_serve.router.upstream.worker_errors import ABORTED, ENGINE_DEAD, ENGI
 
 if TYPE_CHECKING:
     from baton_serve.core.net.client.errors import CallError
-    from baton_serve.router.metrics.metrics import Metrics
     from baton_serve.router.pool import Worker, WorkerPool
     from baton_serve.router.request.attempts import Decision
     from baton_serve.router.request.exchange import BlocksLost, Exchange
     from baton_serve.router.steps.attempt import LegAttempt
     from baton_serve.router.steps.failures import StreamBroken, TryAnother
+    from baton_serve.router.telemetry.metrics.metrics import Metrics
 
 #: In order: D could not read P's blocks; the abort was asked for; the worker takes no new requests.
 _NOT_ITS_FAULT: Final = frozenset({READ_FAILED, ABORTED, "draining"})

@@ -23,7 +23,6 @@ from baton_serve.router.steps.failures import TryAnother
 if TYPE_CHECKING:
     from baton_serve.core.leases.store import LeaseState
     from baton_serve.router.engines.prefill_answer import PrefillAnswer
-    from baton_serve.router.metrics.metrics import Metrics
     from baton_serve.router.placement import Ahead, PickPrefill
     from baton_serve.router.pool import Candidates, Reservation, Worker, WorkerPool
     from baton_serve.router.queue.lease_limit import LeaseLimit
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from baton_serve.router.request.exchange import Exchange
     from baton_serve.router.steps.attempt import Calls
     from baton_serve.router.steps.waiting import Waiting
+    from baton_serve.router.telemetry.metrics.metrics import Metrics
     from baton_serve.router.upstream.missing_engines import MissingEngines
 
 

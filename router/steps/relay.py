@@ -22,11 +22,11 @@ from baton_serve.router.upstream.worker_errors import LOOKS_FAILED, error_event,
 
 if TYPE_CHECKING:
     from baton_serve.core.protocol.errors import ApiError
-    from baton_serve.router.metrics.buckets import Buckets
     from baton_serve.router.request.attempts import Decision
     from baton_serve.router.request.exchange import Exchange
     from baton_serve.router.request.sent_tokens import SentTokens
     from baton_serve.router.steps.judge import Judge
+    from baton_serve.router.telemetry.metrics.buckets import Buckets
 
 #: Most events in a chunk of the client's answer, not counting those without content that open it: some clients show
 #: what a chunk has in one piece.

@@ -19,7 +19,6 @@ from baton_serve.router.steps.first_token import send_first_token
 
 if TYPE_CHECKING:
     from baton_serve.router.engines.prefill_answer import PrefillAnswer
-    from baton_serve.router.metrics.metrics import Metrics
     from baton_serve.router.pool import Route
     from baton_serve.router.queue.retry_budget import RetryBudget
     from baton_serve.router.request.exchange import Exchange
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from baton_serve.router.steps.prefill import PrefillLegs
     from baton_serve.router.steps.relay import Relay
     from baton_serve.router.steps.waiting import Waiting
+    from baton_serve.router.telemetry.metrics.metrics import Metrics
 
 T = TypeVar("T")
 

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from baton_serve.core.net.deadlines import Timeouts
-    from baton_serve.router.metrics.metrics import Metrics
     from baton_serve.router.placement import Need
     from baton_serve.router.pool import Reservation, Route, WorkerPool
     from baton_serve.router.queue.priorities import PriorityClasses
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from baton_serve.router.queue.worker_queue import Pick, Waiter, WorkerQueue
     from baton_serve.router.request.exchange import Exchange
     from baton_serve.router.steps.admission import Admission
+    from baton_serve.router.telemetry.metrics.metrics import Metrics
     from baton_serve.router.upstream.prefill_aborts import PrefillAborts
 
 

@@ -10,10 +10,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from baton_serve.core.net.client.http_client import HttpClient
 from baton_serve.core.protocol.worker import WorkerLoad
-from baton_serve.router.metrics.metrics import Metrics, RouterCollector
 from baton_serve.router.peers.cleanup import Cleanup
 from baton_serve.router.pool.breaker import BreakerState
 from baton_serve.router.request.states import State
+from baton_serve.router.telemetry.metrics.metrics import Metrics, RouterCollector
 from baton_serve.router.upstream.internal_calls import InternalCalls
 from baton_serve.workers.engine.blocks.block_audit import PoolStats
 from baton_serve.workers.engine.counters import Counters, EngineStats

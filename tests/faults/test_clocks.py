@@ -36,12 +36,12 @@ SHAPE = Shape(prefill=2, decode=2, routers=2, worker_flags=WORKER_FLAGS)
 #: Where a clock of the day is read, and what it is good for: it is shown to people. One is compared, and says why.
 SHOWN = {
     "core/process/log.py": "the time of a log line",
-    "router/app.py": "`created` of a model",
+    "router/apps/public.py": "`created` of a model",
     "router/dashboard/live.py": "the time of a snapshot",
     "router/steps/exit.py": "when a request ended, for the dashboard",
     "router/pool/lost.py": "since when a worker is gone, for `/admin/workers`",
     "router/peers/presence.py": "since when a router is alive, for `/admin/routers`",
-    "router/tracing/provider.py": "the time of a span",
+    "router/telemetry/tracing/provider.py": "the time of a span",
     "router/dialects/responses/translation.py": "`completed_at` of a response",
     "router/steps/records.py": "`created` of the answers to one request",
     "workers/vllm/presence.py": "which of two servers at one URL started last: the other one has ended, and its entry "

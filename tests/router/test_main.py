@@ -9,9 +9,9 @@ import pytest
 
 from baton_serve.core.net.sockets import listen
 from baton_serve.core.process.status_pipe import StatusPipe
+from baton_serve.router.front.server import RouterServer
 from baton_serve.router.main import connect, serve
 from baton_serve.router.pool.health import HealthProbes
-from baton_serve.router.server import RouterServer
 from baton_serve.router.upstream.prefill_aborts import PrefillAborts
 from tests.kits.router.cluster import make_settings
 

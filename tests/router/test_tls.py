@@ -17,7 +17,7 @@ from baton_serve.core.net.client.errors import CallError, ConnectError
 from baton_serve.core.net.client.http_client import HttpClient
 from baton_serve.core.net.tls import Files, InternalTls
 from baton_serve.core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
-from baton_serve.router.tls import OnlyTls
+from baton_serve.router.edge.tls import OnlyTls
 from deploy.healthcheck import is_healthy
 from tests.kits.router.cluster import Cluster, chat, eventually, make_settings, spoken
 from tests.kits.router.other_router import TOKEN, OtherRouter, linked, state

@@ -43,7 +43,7 @@ LIGHT_STARTS = [
     "import baton_serve.baton.cli; baton_serve.baton.cli.main(['up', '--help'])",
     "import baton_serve.baton.cli; baton_serve.baton.cli.main(['worker', '--help'])",
     "import baton_serve.baton.up.up",
-    "import baton_serve.router.app",
+    "import baton_serve.router.apps.public",
     "import baton_serve.router.main",
     "import baton_serve.workers.engine.api",
     "import baton_serve.workers.settings",

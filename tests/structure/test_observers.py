@@ -6,7 +6,13 @@ import pytest
 
 from tests.structure.imports import ROOT, imported
 
-OBSERVERS = ("router/admin", "router/dashboard", "router/metrics", "router/tracing", "router/steps/end_log.py")
+OBSERVERS = (
+    "router/admin",
+    "router/dashboard",
+    "router/telemetry/metrics",
+    "router/telemetry/tracing",
+    "router/steps/end_log.py",
+)
 #: The modules of ``router.request`` that say something about requests and hold none.
 SHOWN = ("router.request.ended", "router.request.facts", "router.request.states", "router.request.view")
 

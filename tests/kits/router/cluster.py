@@ -16,17 +16,18 @@ from baton_serve.core.protocol.request_ids import new_router_id
 from baton_serve.core.protocol.worker import AdapterRecord, Role, WorkerLoad, WorkerRecord, WorkerStatus
 from baton_serve.router.admin import Here
 from baton_serve.router.admin.lease_view import LeaseListing
-from baton_serve.router.app import create_app
+from baton_serve.router.apps.group_metrics import all_numbers
+from baton_serve.router.apps.internal import internal_app
+from baton_serve.router.apps.public import create_app
 from baton_serve.router.build import build_router
 from baton_serve.router.dashboard.live import LiveSnapshots
 from baton_serve.router.dashboard.recorder import HistoryRecorder
 from baton_serve.router.dashboard.share import local_share
-from baton_serve.router.internal.app import internal_app
+from baton_serve.router.edge.tls import load_tls
+from baton_serve.router.front.server import RouterServer
 from baton_serve.router.peers.port import NoPeers
 from baton_serve.router.pool.health import HealthProbes
-from baton_serve.router.server import RouterServer
 from baton_serve.router.settings import RouterSettings
-from baton_serve.router.tls import load_tls
 from tests.kits.patience import PATIENCE_S
 from tests.kits.router.stub_workers import StubWorker
 
@@ -152,7 +153,20 @@ class Cluster:
         self.adapters: dict[str, dict[str, str]] = {}
         self.here = Here(router.workers, router.requests, self.leases, self.router_id)
         self.recorder = HistoryRecorder(router.requests)
-        self.front = create_app(settings, *router, LeaseListing(self.store), self.recorder)
+        self.numbers = all_numbers(
+            router.workers, router.requests, router.leases, router.vllm_leases.counters, self.cleanup
+        )
+        self.front = create_app(
+            settings,
+            router.workers,
+            router.requests,
+            self._peers,
+            router.intake,
+            self.here,
+            self.numbers,
+            LeaseListing(self.store),
+            self.recorder,
+        )
         self.server = RouterServer(self.front, settings, self.active, router.intake.late_writes, tls=self.tls.public)
         self.probes = HealthProbes(self.upstream, self.pool)
         self.url = ""
@@ -235,8 +249,7 @@ class Cluster:
 
     def internal(self) -> FastAPI:
         """What other routers ask it."""
-        workers, requests, leases, routers, _ = self.router
-        return internal_app(workers, requests, leases, routers, self.recorder)
+        return internal_app(self.router.workers, self.router.requests, self.here, self.numbers, self.recorder)
 
     async def start(self) -> None:
         sock = listen("127.0.0.1", 0)

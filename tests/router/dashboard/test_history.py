@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from baton_serve.router.dashboard.history import STEP_S, HistogramCounts, History, Totals, quantile
-from baton_serve.router.metrics.buckets import Buckets
+from baton_serve.router.telemetry.metrics.buckets import Buckets
 
 BOUNDS_S = (0.1, 1.0, 10.0)
 BOUNDS = {"t": BOUNDS_S}

@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from baton_serve.core.process.log import FACTS
 from baton_serve.router.request.client_id import client_id
 from baton_serve.router.settings import RouterSettings
-from baton_serve.router.tracing.provider import Tracing
+from baton_serve.router.telemetry.tracing.provider import Tracing
 from tests.kits.router.cluster import Cluster, chat, eventually, make_settings
 from tests.kits.router.stub_workers import Hang
 

@@ -10,12 +10,12 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from baton_serve.core.protocol.errors import UnavailableError
 from baton_serve.core.protocol.worker import WorkerLoad
-from baton_serve.router.metrics.metrics import Metrics
 from baton_serve.router.request.ended import EndedRequests
 from baton_serve.router.settings import RouterSettings
 from baton_serve.router.steps import exit as exits
-from baton_serve.router.tracing.provider import Tracing
-from baton_serve.router.tracing.spans import RequestTrace
+from baton_serve.router.telemetry.metrics.metrics import Metrics
+from baton_serve.router.telemetry.tracing.provider import Tracing
+from baton_serve.router.telemetry.tracing.spans import RequestTrace
 from tests.kits.router.cluster import Cluster, chat, events, eventually, make_settings
 from tests.kits.router.stub_workers import Hang, Raw, StreamThen, StubWorker
 

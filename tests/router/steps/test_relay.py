@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from baton_serve.core.net.client.errors import ConnectionLost
-from baton_serve.router.metrics.metrics import Metrics
 from baton_serve.router.pool import WorkerPool
 from baton_serve.router.request import reply
 from baton_serve.router.request.sent_tokens import SentTokens
@@ -23,6 +22,7 @@ from baton_serve.router.settings import RouterSettings
 from baton_serve.router.steps import relay
 from baton_serve.router.steps.failures import StreamBroken
 from baton_serve.router.steps.judge import Judge
+from baton_serve.router.telemetry.metrics.metrics import Metrics
 from baton_serve.router.upstream import events as stream_events
 from baton_serve.router.upstream.worker_errors import error_event
 from tests.kits.router.cluster import Cluster, chat, events, eventually, make_settings, spoken

@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind
 
 from baton_serve.core.leases.store import LeaseState
-from baton_serve.router.tracing.provider import Tracing
+from baton_serve.router.telemetry.tracing.provider import Tracing
 from tests.kits.router.cluster import Cluster, chat, eventually
 from tests.kits.router.stub_workers import Hang, word
 

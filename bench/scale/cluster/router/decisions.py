@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, cast
 
-from baton_serve.router.metrics.metrics import Metrics
 from baton_serve.router.placement import DECODE_POLICIES, PREFILL_POLICIES
 from baton_serve.router.placement.two_choices import TwoChoices
 from baton_serve.router.pool import WorkerPool
@@ -14,6 +13,7 @@ from baton_serve.router.queue.queues import Queues
 from baton_serve.router.queue.retry_budget import RetryBudget
 from baton_serve.router.request.attempts import Attempts, Limits
 from baton_serve.router.steps.admission import Admission
+from baton_serve.router.telemetry.metrics.metrics import Metrics
 
 if TYPE_CHECKING:
     from baton_serve.router.placement import PickDecode, PickPrefill

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton_serve.router.metrics.buckets import Buckets
+from baton_serve.router.telemetry.metrics.buckets import Buckets
 
 
 @given(st.lists(st.floats(0, 10, allow_nan=False), max_size=50))

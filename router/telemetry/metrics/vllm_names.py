@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily
 
-from baton_serve.router.metrics.buckets import Buckets
+from baton_serve.router.telemetry.metrics.buckets import Buckets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

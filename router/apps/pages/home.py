@@ -9,8 +9,8 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 
 from baton_serve.core.process.version import version
-from baton_serve.router.pages.files import add_file, packaged
-from baton_serve.router.pages.policy import headers, inline
+from baton_serve.router.edge.files import add_file, packaged
+from baton_serve.router.edge.page_policy import headers, inline
 
 #: What is at each path. Paths are relative, so they also work behind a proxy that serves Baton under a prefix.
 PLACES = {
@@ -30,7 +30,7 @@ def home_routes() -> APIRouter:
     """``/`` and ``/favicon.ico``. They reveal only that this is Baton, and its version."""
     api = APIRouter()
     icon, css, html = (
-        packaged("baton_serve.router.pages", "files", name) for name in ("icon.svg", "home.css", "home.html")
+        packaged("baton_serve.router.apps.pages", "files", name) for name in ("icon.svg", "home.css", "home.html")
     )
     style = css.decode()
     page = _page(html.decode(), style)

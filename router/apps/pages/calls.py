@@ -9,8 +9,8 @@ from fastapi import APIRouter, Request, Response
 
 from baton_serve.core.protocol.errors import InternalError
 from baton_serve.core.protocol.openai.requests import ChatRequest, CompletionRequest
+from baton_serve.router.apps.pages.answers import ANSWERS, ErrorAnswer
 from baton_serve.router.dialects.known import DIALECTS
-from baton_serve.router.pages.answers import ANSWERS, ErrorAnswer
 from baton_serve.router.request.client_request import CHAT_PATH, COMPLETIONS_PATH
 from baton_serve.router.request.endpoints import COUNT_TOKENS, DETOKENIZE, ENDPOINTS, MESSAGES, RESPONSES, TOKENIZE
 from baton_serve.router.request.validated import PATHS

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from baton_serve.router.tracing.provider import Tracing
+    from baton_serve.router.telemetry.tracing.provider import Tracing
 
 log = logging.getLogger("baton.router")
 
@@ -31,7 +31,7 @@ def set_up(environ: Mapping[str, str]) -> Tracing | None:
     if not names:
         return None
     try:
-        from baton_serve.router.tracing.provider import Tracing, batches
+        from baton_serve.router.telemetry.tracing.provider import Tracing, batches
     except ImportError as error:
         log.warning(
             "requests are not traced, although the environment asks for it: %s; pip install 'baton-serve[otel]'", error

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from baton_serve.core.process.log import JsonFormatter, TextFormatter
-from baton_serve.router.metrics.labels import MAX_VALUES, OTHER, BoundedLabel
-from baton_serve.router.metrics.metrics import PHASES
+from baton_serve.router.telemetry.metrics.labels import MAX_VALUES, OTHER, BoundedLabel
+from baton_serve.router.telemetry.metrics.metrics import PHASES
 from tests.kits.router.cluster import Cluster, chat, eventually
 from tests.kits.router.stub_workers import Hang, Refuse
 

@@ -17,8 +17,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from baton_serve.router.tracing.provider import Tracing
-from baton_serve.router.tracing.setup import exporters, set_up
+from baton_serve.router.telemetry.tracing.provider import Tracing
+from baton_serve.router.telemetry.tracing.setup import exporters, set_up
 from tests.kits.patience import PATIENCE_S
 from tests.kits.router.cluster import Cluster, chat, eventually
 from tests.kits.router.process import RouterProcess
@@ -218,8 +218,8 @@ async def test_without_tracing_workers_are_told_nothing(cluster: Cluster) -> Non
 def test_off_imports_nothing_that_traces() -> None:
     """The Redis client imports the SDK's metrics where there is an SDK."""
     program = (
-        "import baton_serve.router.main, baton_serve.router.app, sys\n"
-        "from baton_serve.router.tracing.setup import set_up\n"
+        "import baton_serve.router.main, baton_serve.router.apps.public, sys\n"
+        "from baton_serve.router.telemetry.tracing.setup import set_up\n"
         "assert set_up({}) is None\n"
         "print(*sorted(sys.modules))"
     )
@@ -227,8 +227,8 @@ def test_off_imports_nothing_that_traces() -> None:
     tracers = (
         "opentelemetry.sdk.trace",
         "opentelemetry.exporter",
-        "baton_serve.router.tracing.provider",
-        "baton_serve.router.tracing.spans",
+        "baton_serve.router.telemetry.tracing.provider",
+        "baton_serve.router.telemetry.tracing.spans",
     )
     assert [name for name in done.stdout.split() if name.startswith(tracers)] == []
 
@@ -265,7 +265,7 @@ def test_what_cannot_be_had_is_one_warning(environ: dict[str, str], caplog: pyte
 
 
 def test_a_missing_extra_is_one_warning(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.delitem(sys.modules, "baton_serve.router.tracing.provider")
+    monkeypatch.delitem(sys.modules, "baton_serve.router.telemetry.tracing.provider")
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
     with caplog.at_level(logging.WARNING):
         assert set_up({"OTEL_TRACES_EXPORTER": "otlp"}) is None

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from baton_serve.router.pages.answers import ANSWERS
-from baton_serve.router.pages.calls import EXAMPLES
-from baton_serve.router.pages.home import PLACES
+from baton_serve.router.apps.pages.answers import ANSWERS
+from baton_serve.router.apps.pages.calls import EXAMPLES
+from baton_serve.router.apps.pages.home import PLACES
 from bench.browser import CHROMIUM, Page, browse
 from tests.kits.router.cluster import Cluster, chat, make_settings
 

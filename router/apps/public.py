@@ -13,29 +13,31 @@ from pydantic import BaseModel, Field
 
 from baton_serve.core.process.version import version
 from baton_serve.core.protocol.errors import NotFoundError, no_such_model
-from baton_serve.router.admin import Here, admin_router
+from baton_serve.router.admin import admin_router
+from baton_serve.router.apps.group_metrics import group_families
+from baton_serve.router.apps.pages.calls import ERRORS, add_calls
+from baton_serve.router.apps.pages.home import home_routes
+from baton_serve.router.apps.pages.reference import reference_routes
 from baton_serve.router.dashboard.live import LiveSnapshots
 from baton_serve.router.dashboard.routes import dashboard_router
 from baton_serve.router.dashboard.share import local_share
 from baton_serve.router.edge.auth import AdminKeys, BearerKeys
 from baton_serve.router.edge.error_pages import use_our_errors
 from baton_serve.router.front import Front
-from baton_serve.router.internal.group_metrics import all_numbers, group_families
-from baton_serve.router.pages.calls import ERRORS, add_calls
-from baton_serve.router.pages.home import home_routes
-from baton_serve.router.pages.reference import reference_routes
 from baton_serve.router.pool.missing import MissingWorkers
 from baton_serve.router.pool.readiness import ReadyStatus
 
 if TYPE_CHECKING:
+    from baton_serve.router.admin import Here
     from baton_serve.router.admin.lease_view import LeaseListing
     from baton_serve.router.dashboard.recorder import HistoryRecorder
-    from baton_serve.router.metrics.metrics import RouterCollector
-    from baton_serve.router.parts import Intake, Leases, Requests, Routers, Workers
+    from baton_serve.router.parts import Requests, Workers
     from baton_serve.router.peers.port import PeerRouters
     from baton_serve.router.pool import WorkerPool
     from baton_serve.router.request.active import ActiveRequests
     from baton_serve.router.settings import RouterSettings
+    from baton_serve.router.steps.intake import Intake
+    from baton_serve.router.telemetry.metrics.metrics import RouterCollector
 
 
 class ModelCard(BaseModel):
@@ -111,14 +113,17 @@ def create_app(
     settings: RouterSettings,
     workers: Workers,
     requests: Requests,
-    leases: Leases,
-    routers: Routers,
+    peers: PeerRouters,
     intake: Intake,
+    here: Here,
+    numbers: RouterCollector,
     listing: LeaseListing,
     recorder: HistoryRecorder,
 ) -> Front:
-    """Build the application, of which a process has one. ``recorder`` keeps the history for the dashboard."""
-    peers = routers.peers
+    """Build the application, of which a process has one.
+
+    ``here`` and ``numbers`` are this router's, ``recorder`` keeps the history for the dashboard.
+    """
     keys = BearerKeys(settings.api_keys)
     admin_keys = AdminKeys(settings.admin_token, reachable=settings.serves_admin)
     # The framework's own pages are off, because they load scripts from other sites. ``pages`` has Baton's.
@@ -134,7 +139,6 @@ def create_app(
         responses=ERRORS,
     )
     use_our_errors(app)
-    numbers = all_numbers(workers, requests, leases, routers.cleanup)
     _add_models(app, workers.pool, keys)
     _add_process(app, workers, requests.active, MissingWorkers(settings.missing_file))
     _add_metrics(app, numbers, peers)
@@ -150,7 +154,6 @@ def create_app(
             has_admin_token=settings.admin_token is not None,
         )
     )
-    here = Here(workers, requests, leases.renewer, peers.router_id)
     app.include_router(admin_router(here, workers, peers, listing, admin_keys, only_tls=settings.speaks_internal_tls))
     front = Front(settings, intake, requests, workers.pool, peers.router_id, keys, admin_keys, app)
     share = partial(local_share, workers, requests, recorder)

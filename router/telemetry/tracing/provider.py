@@ -14,7 +14,7 @@ from opentelemetry.trace import SpanKind
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from baton_serve.core.protocol.ids import short
-from baton_serve.router.tracing.spans import PlannedIds, RequestTrace
+from baton_serve.router.telemetry.tracing.spans import PlannedIds, RequestTrace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

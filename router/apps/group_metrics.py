@@ -11,13 +11,13 @@ from fastapi import APIRouter, Response
 from prometheus_client.metrics_core import Metric
 
 from baton_serve.core.protocol.errors import UnavailableError
-from baton_serve.router.metrics.metrics import RouterCollector
-from baton_serve.router.metrics.vllm_names import LiveRequests
 from baton_serve.router.peers.asking import ask_some
 from baton_serve.router.request.states import State
+from baton_serve.router.telemetry.metrics.metrics import RouterCollector
+from baton_serve.router.telemetry.metrics.vllm_names import LiveRequests
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from baton_serve.router.parts import Leases, Requests, Workers
     from baton_serve.router.peers.cleanup import Cleanup
@@ -61,13 +61,15 @@ class Families:
         return self.metrics
 
 
-def all_numbers(workers: Workers, requests: Requests, leases: Leases, cleanup: Cleanup) -> RouterCollector:
-    """All metrics of this process, read when they are collected."""
+def all_numbers(
+    workers: Workers, requests: Requests, leases: Leases, vllm_leases: Callable[[], Mapping[str, int]], cleanup: Cleanup
+) -> RouterCollector:
+    """All metrics of this process, read when they are collected. ``vllm_leases``: counters of vLLM's leases."""
     return RouterCollector(
         requests.metrics,
         requests.active.count,
         leases.renewer.counters,
-        leases.vllm.counters,
+        vllm_leases,
         lambda: leases.prefill_aborts.outcomes,
         cleanup,
         lambda: _workers(workers.pool),

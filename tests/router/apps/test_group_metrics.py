@@ -10,9 +10,9 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from baton_serve.router.internal.group_metrics import FamilyState, SampleState, add_up
-from baton_serve.router.metrics.buckets import Buckets
-from baton_serve.router.metrics.metrics import _histogram
+from baton_serve.router.apps.group_metrics import FamilyState, SampleState, add_up
+from baton_serve.router.telemetry.metrics.buckets import Buckets
+from baton_serve.router.telemetry.metrics.metrics import _histogram
 from tests.kits.patience import PATIENCE_S
 from tests.kits.router.process import RouterProcess
 

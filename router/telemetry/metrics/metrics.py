@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
 from baton_serve.core.protocol.worker import Role
-from baton_serve.router.metrics.buckets import Buckets
-from baton_serve.router.metrics.labels import BoundedLabel
-from baton_serve.router.metrics.vllm_names import LiveRequests, ModelTimes, vllm_families
 from baton_serve.router.placement import SkipPrefill
 from baton_serve.router.pool.breaker import BreakerState
 from baton_serve.router.request.states import State
+from baton_serve.router.telemetry.metrics.buckets import Buckets
+from baton_serve.router.telemetry.metrics.labels import BoundedLabel
+from baton_serve.router.telemetry.metrics.vllm_names import LiveRequests, ModelTimes, vllm_families
 from baton_serve.router.upstream.worker_errors import WorkerError
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
     from baton_serve.core.protocol.errors import ApiError
-    from baton_serve.router.peers.cleanup import Cleanup
     from baton_serve.router.pool.lost import LostWorker
     from baton_serve.router.request.facts import RequestFacts
 
@@ -32,6 +31,13 @@ _TTFT_BOUNDS_S = (0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0
 
 #: The phases of a request until D's first byte, by the state they are spent in.
 PHASES: Final = {State.QUEUED: "queue", State.PREFILLING: "prefill", State.HELD: "held", State.READING: "read"}
+
+
+class DeadRouters(Protocol):
+    """What is counted of the clean-up after other routers; see ``peers.cleanup``."""
+
+    num_dead: int
+    outcomes: Counter[str]
 
 
 class Metrics:
@@ -126,7 +132,7 @@ class RouterCollector(Collector):
         leases: Callable[[], Mapping[str, int]],
         vllm_leases: Callable[[], Mapping[str, int]],
         prefill_aborts: Callable[[], Mapping[str, int]],
-        cleanup: Cleanup,
+        cleanup: DeadRouters,
         workers: Callable[[], Iterable[tuple[str, str, int, bool, BreakerState]]],
         live: Callable[[], Mapping[str, LiveRequests]] = dict,
         lost: Callable[[], Iterable[LostWorker]] = tuple,

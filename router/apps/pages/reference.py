@@ -14,10 +14,10 @@ from fastapi import APIRouter, Depends, Request, Response
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse, StreamingResponse
 
+from baton_serve.router.apps.pages.calls import described_calls, with_models
 from baton_serve.router.edge.doors import is_api
-from baton_serve.router.pages.calls import described_calls, with_models
-from baton_serve.router.pages.files import add_file, media_type, packaged
-from baton_serve.router.pages.policy import headers
+from baton_serve.router.edge.files import add_file, media_type, packaged
+from baton_serve.router.edge.page_policy import headers
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -41,7 +41,7 @@ def reference_routes(
     """The routes of the page, its files and ``/openapi.json``. ``models``: the names of those that are served now."""
     api = APIRouter()
     for path, name in _OURS.items():
-        add_file(api, path, name, packaged("baton_serve.router.pages", "files", name), _POLICY)
+        add_file(api, path, name, packaged("baton_serve.router.apps.pages", "files", name), _POLICY)
     for path, name in _SWAGGER.items():
         _add_swagger(api, path, name)
 

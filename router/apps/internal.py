@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING
 from fastapi import FastAPI
 from pydantic import BaseModel
 
-from baton_serve.router.admin import Here
+from baton_serve.router.apps.group_metrics import metrics_state_routes
+from baton_serve.router.apps.internal_routes import internal_routes
 from baton_serve.router.dashboard.routes import live_share_routes
 from baton_serve.router.edge.error_pages import use_our_errors
-from baton_serve.router.internal.admin import internal_routes
-from baton_serve.router.internal.group_metrics import all_numbers, metrics_state_routes
 
 if TYPE_CHECKING:
+    from baton_serve.router.admin import Here
     from baton_serve.router.dashboard.recorder import HistoryRecorder
-    from baton_serve.router.parts import Leases, Requests, Routers, Workers
+    from baton_serve.router.parts import Requests, Workers
+    from baton_serve.router.telemetry.metrics.metrics import RouterCollector
 
 
 class InternalHealth(BaseModel):
@@ -26,10 +27,9 @@ class InternalHealth(BaseModel):
 
 
 def internal_app(
-    workers: Workers, requests: Requests, leases: Leases, routers: Routers, recorder: HistoryRecorder
+    workers: Workers, requests: Requests, here: Here, numbers: RouterCollector, recorder: HistoryRecorder
 ) -> FastAPI:
     """The application behind the internal port. What is asked there is about this router alone."""
-    router_id = routers.peers.router_id
     app = FastAPI(
         title="Baton router, internal", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False
     )
@@ -39,11 +39,11 @@ def internal_app(
     @app.get("/health")
     async def health() -> InternalHealth:
         """Needs no token, so that orchestrators can probe it."""
-        return InternalHealth(router_id=router_id)
+        return InternalHealth(router_id=here.router_id)
 
     for routes in (
-        internal_routes(Here(workers, requests, leases.renewer, router_id), workers),
-        metrics_state_routes(all_numbers(workers, requests, leases, routers.cleanup)),
+        internal_routes(here, workers),
+        metrics_state_routes(numbers),
         live_share_routes(workers, requests, recorder),
     ):
         app.include_router(routes, prefix="/internal")

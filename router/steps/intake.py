@@ -1,0 +1,32 @@
+"""What a new request is taken through. ``router.build`` makes it, and ``router.front`` uses it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from baton_serve.core.net.late_writes import LateWrites
+    from baton_serve.core.net.served.body import BodyBudget
+    from baton_serve.router.queue.priorities import PriorityClasses
+    from baton_serve.router.steps.admission import Admission
+    from baton_serve.router.steps.choices import ChoicesRunner
+    from baton_serve.router.steps.exit import Exit
+    from baton_serve.router.steps.records import Records
+    from baton_serve.router.steps.run import Runner
+
+
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """The steps that the front itself calls; each has what it works with."""
+
+    #: Of the clients' port and of the connections to workers, so that a turn's writes are put off together.
+    late_writes: LateWrites
+    #: Bounds the bytes of all bodies that this process holds, on both ports.
+    body_budget: BodyBudget
+    priorities: PriorityClasses
+    admission: Admission
+    records: Records
+    runner: Runner
+    choices: ChoicesRunner
+    exit: Exit

@@ -1,0 +1,1 @@
+"""What is counted (``metrics``) and what is traced (``tracing``) of requests."""
