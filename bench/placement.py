@@ -24,6 +24,7 @@ from baton_serve.router.placement.chunks import NUM_BYTES, SIZES
 from baton_serve.router.placement.prompt import BYTES_PER_TOKEN
 from baton_serve.router.placement.two_choices import TwoChoices
 from baton_serve.router.pool import Worker
+from baton_serve.router.pool.usage import Usage
 from bench.performance.page import markdown_table
 from bench.report.arguments import above_zero, at_least, new_file
 from bench.report.model import Line, Plot, Report, Table
@@ -129,7 +130,9 @@ class Simulation:
         self.p = [_worker(f"p{i}", Role.PREFILL, 16, 24_000) for i in range(num_workers)]
         self.d = [_worker(f"d{i}", Role.DECODE, 64, 12_000) for i in range(num_workers)]
         #: What is in the caches of the simulated workers, in chunks of the prompts. Policies do not see it.
-        self.cache = {worker: Cache(worker.num_blocks * BLOCK_SIZE * BYTES_PER_TOKEN) for worker in (*self.p, *self.d)}
+        self.cache = {
+            worker: Cache(worker.usage.num_blocks * BLOCK_SIZE * BYTES_PER_TOKEN) for worker in (*self.p, *self.d)
+        }
         self.free_at_s = dict.fromkeys(self.p, 0.0)
         self.used_blocks = dict.fromkeys(self.d, 0)
         self.to_prefill: deque[Turn] = deque()
@@ -151,7 +154,7 @@ class Simulation:
 
     def _report(self) -> None:
         for worker in self.d:
-            worker.report(WorkerLoad(free_blocks=worker.num_blocks - self.used_blocks[worker]), self.now_s)
+            worker.report(WorkerLoad(free_blocks=worker.usage.num_blocks - self.used_blocks[worker]), self.now_s)
         if self._events or self.now_s == 0:
             self.at(self.now_s + REPORT_INTERVAL_S, self._report)
 
@@ -166,13 +169,13 @@ class Simulation:
         while self.to_decode and (workers := available(self.d, frozenset())):
             turn, source = self.to_decode.popleft()
             worker = self.pick_decode.pick(workers, Prefilled(turn.prompt, source, turn.num_tokens))
-            worker.in_flight += 1
+            worker.usage.in_flight += 1
             self.in_d[worker].append(turn)
             self._admit(worker)
 
     def _prefill(self, turn: Turn, workers: list[Worker]) -> None:
         worker = self.pick_prefill.pick(workers, turn.prompt)
-        worker.in_flight += 1
+        worker.usage.in_flight += 1
         start_s = max(self.now_s, self.free_at_s[worker])
         found = min(self._found(worker, turn), turn.num_tokens - 1)
         self.hits[Role.PREFILL] += found
@@ -181,7 +184,7 @@ class Simulation:
         self.free_at_s[worker] = end_s
 
         def done() -> None:
-            worker.in_flight -= 1
+            worker.usage.in_flight -= 1
             self.ttft_s.append(self.now_s - turn.came_s)
             self.to_decode.append((turn, worker))
             self._place()
@@ -200,7 +203,7 @@ class Simulation:
         while waiting:
             turn = waiting[0]
             blocks = (turn.num_tokens + turn.num_new) // BLOCK_SIZE + 1
-            if self.used_blocks[worker] + blocks > worker.num_blocks and self.used_blocks[worker]:
+            if self.used_blocks[worker] + blocks > worker.usage.num_blocks and self.used_blocks[worker]:
                 return
             waiting.popleft()
             self.used_blocks[worker] += blocks
@@ -209,12 +212,12 @@ class Simulation:
     def _decode(self, worker: Worker, turn: Turn, blocks: int) -> None:
         found = min(self._found(worker, turn), turn.num_tokens)
         self.hits[Role.DECODE] += found
-        step_s = self.costs.step_s + self.costs.step_sequence_s * worker.in_flight
+        step_s = self.costs.step_s + self.costs.step_sequence_s * worker.usage.in_flight
         first_s = self.now_s + self.costs.read_s + (turn.num_tokens - found) * self.costs.read_token_s + step_s
         self.second_s.append(first_s - turn.came_s)
 
         def done() -> None:
-            worker.in_flight -= 1
+            worker.usage.in_flight -= 1
             self.used_blocks[worker] -= blocks
             self.num_done += 1
             if turn.then is not None:
@@ -227,9 +230,7 @@ class Simulation:
 
 
 def _worker(name: str, role: Role, limit: int, num_blocks: int) -> Worker:
-    return Worker(
-        worker_id=name, url="", role=role, limit=limit, engine_id=name, num_blocks=num_blocks, block_size=BLOCK_SIZE
-    )
+    return Worker(name, "", role, Usage(limit, num_blocks, BLOCK_SIZE), engine_id=name)
 
 
 @dataclass(frozen=True)

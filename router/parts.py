@@ -1,6 +1,6 @@
 """The parts of a router, by what they are about. ``build`` makes them; each is passed to what works with it.
 
-What moves requests is in ``router.steps.intake``.
+The parts that move requests are in ``router.steps.intake``.
 """
 
 from __future__ import annotations

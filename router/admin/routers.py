@@ -32,7 +32,7 @@ class RouterList(BaseModel):
 
 
 @dataclass
-class OfHealth:
+class HealthAnswer:
     """A router's answer on ``/health``."""
 
     router_id: str
@@ -47,7 +47,7 @@ def router_routes(peers: PeerRouters) -> APIRouter:
         """This router and the others on its Redis that are not known to be dead."""
         own = peers.record
         others = list(peers)
-        heard = await ask_all(peers, OfHealth, "GET", "/health")
+        heard = await ask_all(peers, HealthAnswer, "GET", "/health")
         there = {answer.router_id for answer in heard.answers.values()}
         rows = [
             RouterView(

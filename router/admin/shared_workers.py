@@ -128,7 +128,7 @@ def shared_worker_routes(workers: Workers) -> APIRouter:
         """For a starting router: the workers added by URL, and the excluded ones."""
         given = {worker.given.text: worker.role for worker in pool if worker.given is not None}
         added = [NewWorker(url=url, role=role) for url, role in given.items()]
-        left_out = [worker.worker_id for worker in pool if worker.left_out and not worker.internal_url]
+        left_out = [worker.worker_id for worker in pool if worker.standing.left_out and not worker.internal_url]
         return Shared(added=added, left_out=left_out)
 
     @api.post("/add")

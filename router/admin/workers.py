@@ -132,7 +132,7 @@ def worker_routes(workers: Workers, peers: PeerRouters, *, only_tls: bool) -> AP
 
     async def others(worker: Worker, told: bool) -> list[str]:
         """Notify the other routers, unless the worker itself announces it. Returns the ids of those not reached."""
-        wanted = LeftOut(id=worker.worker_id, left_out=worker.left_out)
+        wanted = LeftOut(id=worker.worker_id, left_out=worker.standing.left_out)
         return [] if told else await tell_others(peers, "leave-out", wanted)
 
     return api

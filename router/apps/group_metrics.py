@@ -99,7 +99,8 @@ async def group_families(collector: RouterCollector, peers: PeerRouters) -> Fami
     group = peers.record.group
     ids = [record.router_id for record in peers if group and record.group == group]
     heard = await ask_some(peers, ids, list[FamilyState], "/internal/metrics-state")
-    for router_id, error in heard.errors.items():
+    if heard.errors:
+        router_id, error = next(iter(heard.errors.items()))
         raise UnavailableError(
             f"Router {router_id}, which shares this port, did not tell its numbers: {error}.",
             code="router_unreachable",
@@ -158,4 +159,10 @@ def _live(requests: Requests, pool: WorkerPool) -> dict[str, LiveRequests]:
 
 def _workers(pool: WorkerPool) -> Iterable[tuple[str, str, int, bool, BreakerState]]:
     for worker in pool:
-        yield worker.worker_id, str(worker.role), worker.in_flight, worker.healthy, worker.breaker.state
+        yield (
+            worker.worker_id,
+            str(worker.role),
+            worker.usage.in_flight,
+            worker.standing.healthy,
+            worker.standing.breaker.state,
+        )

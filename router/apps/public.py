@@ -240,7 +240,8 @@ def _health(known: Workers, active: ActiveRequests, missing: MissingWorkers) -> 
         workers=len(workers),
         reachable_workers=sum(worker.takes_work for worker in workers),
         missing_workers=missing.names(),
-        lost_workers=[one.id for one in known.lost.all()] + [one.worker_id for one in workers if not one.healthy],
+        lost_workers=[one.id for one in known.lost.all()]
+        + [one.worker_id for one in workers if not one.standing.healthy],
         requests=len(active),
     )
 

@@ -23,7 +23,7 @@ class Ahead:
 
 def available(workers: Sequence[Worker], excluded: Set[Worker]) -> list[Worker]:
     """The workers that can take one more request now."""
-    return [worker for worker in in_question(workers, excluded) if worker.room > 0]
+    return [worker for worker in in_question(workers, excluded) if worker.usage.room > 0]
 
 
 def with_room(workers: Candidates, excluded: Set[Worker]) -> Iterator[Worker]:
@@ -48,7 +48,7 @@ def in_question(workers: Sequence[Worker], excluded: Set[Worker]) -> list[Worker
     reachable = [worker for worker in workers if worker.takes_work]
     if excluded:
         reachable = [worker for worker in reachable if worker not in excluded] or reachable
-    return [worker for worker in reachable if worker.breaker.trusts] or reachable
+    return [worker for worker in reachable if worker.standing.breaker.trusts] or reachable
 
 
 def placeable(workers: Sequence[Worker], fits: Callable[[Worker], bool], ahead: Ahead, group: Hashable) -> list[Worker]:
@@ -57,9 +57,9 @@ def placeable(workers: Sequence[Worker], fits: Callable[[Worker], bool], ahead: 
     If there are none, the request waits for all of ``workers``, which is noted in ``ahead``; except for workers on
     which nothing runs: these are too small, or their blocks are stuck, and waiting would not change that.
     """
-    found = [worker for worker in workers if worker.room > 0 and worker not in ahead.workers and fits(worker)]
+    found = [worker for worker in workers if worker.usage.room > 0 and worker not in ahead.workers and fits(worker)]
     if not found:
-        waits_for = [worker for worker in workers if worker.will_have_room]
+        waits_for = [worker for worker in workers if worker.usage.will_have_room]
         ahead.workers.update(waits_for)
         if len(waits_for) == len(workers):
             ahead.groups.add(group)

@@ -46,9 +46,9 @@ def choose(
     found = [
         worker
         for worker in workers
-        if worker.room > 0
+        if worker.usage.room > 0
         and worker.takes_work
-        and worker.breaker.trusts
+        and worker.standing.breaker.trusts
         and worker not in excluded
         and worker not in taken
         and fits(worker)

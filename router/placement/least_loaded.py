@@ -26,8 +26,9 @@ class LeastLoaded:
         if len(workers) > 1:
             least = math.inf
             for worker in workers:
-                share = (worker.in_flight + worker.num_of_others) / worker.limit  # the property is a call for each
-                if share < least or (share == least and worker.turn < chosen.turn):
+                usage = worker.usage
+                share = (usage.in_flight + usage.num_of_others) / usage.limit  # the property is a call for each
+                if share < least or (share == least and usage.turn < chosen.usage.turn):
                     chosen, least = worker, share
         take_turn(chosen)
         return chosen
@@ -42,6 +43,6 @@ class LeastLoaded:
 
 def take_turn(worker: Worker) -> None:
     """Note that the worker is picked."""
-    worker.turn = next(_turns)
+    worker.usage.turn = next(_turns)
     for watcher in worker.watchers:
         watcher.add(worker)

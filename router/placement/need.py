@@ -33,14 +33,14 @@ class Need:
 
     def blocks_on(self, worker: Worker) -> int:
         """Number of blocks needed on a worker; 0 if the block size is not known."""
-        if not worker.block_size:
+        if not worker.usage.block_size:
             return 0
-        num_blocks = -(-(self.num_tokens + 1) // worker.block_size)
-        return num_blocks if self.exact else min(num_blocks, worker.num_blocks // 2)
+        num_blocks = -(-(self.num_tokens + 1) // worker.usage.block_size)
+        return num_blocks if self.exact else min(num_blocks, worker.usage.num_blocks // 2)
 
     def fits(self, worker: Worker, num_taken: int = 0) -> bool:
         """Whether the worker has room now. ``num_taken``: blocks leased since its report, without reserved ones."""
-        spare = None if worker is self.source else worker.spare_blocks  # the source uses the blocks that it holds
+        spare = None if worker is self.source else worker.usage.spare_blocks  # the source uses the blocks that it holds
         return spare is None or self.blocks_on(worker) <= spare - num_taken
 
     def check(self, workers: Sequence[Worker], param: str) -> None:
@@ -54,12 +54,12 @@ class Need:
         )
 
     def _may_ever_fit(self, worker: Worker) -> bool:
-        return not worker.num_blocks or self.blocks_on(worker) <= worker.num_blocks
+        return not worker.usage.num_blocks or self.blocks_on(worker) <= worker.usage.num_blocks
 
 
 def _bound(workers: Sequence[Worker]) -> str:
     """What a prompt must fit into: the tightest bound that is the same wherever it is sent."""
-    cache = max(worker.num_blocks * worker.block_size for worker in workers)
+    cache = max(worker.usage.num_blocks * worker.usage.block_size for worker in workers)
     context = max((facts.max_model_len for worker in workers for facts in worker.facts.values()), default=0)
     if 0 < context < cache:
         return f"this model's maximum context length is {context} tokens"

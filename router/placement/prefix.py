@@ -54,7 +54,7 @@ class Prefix:
         if least_loaded is None:
             return None
         chunks = prompt.chunks
-        chosen = self._longest_match(offer, chunks, least_loaded.share_in_use) or least_loaded
+        chosen = self._longest_match(offer, chunks, least_loaded.usage.share_in_use) or least_loaded
         take_turn(chosen)
         self.index.note(chosen.key, chunks, _capacity(chosen))
         return chosen
@@ -111,9 +111,9 @@ class Prefix:
             matches.append(match)
         if not has_any:
             return matches
-        lowest = workers[0].share_in_use
+        lowest = workers[0].usage.share_in_use
         for worker in workers:
-            used = worker.share_in_use
+            used = worker.usage.share_in_use
             if used < lowest:
                 lowest = used
         for at, worker in enumerate(workers):
@@ -124,10 +124,10 @@ class Prefix:
 
 def _too_busy(worker: Worker, lowest: float) -> bool:
     """``lowest``: the smallest fraction of a limit in use, of all workers."""
-    used = worker.share_in_use
-    return used > MAX_RATIO * lowest and used - lowest > min(MAX_GAP, MAX_GAP_REQUESTS / worker.limit)
+    used = worker.usage.share_in_use
+    return used > MAX_RATIO * lowest and used - lowest > min(MAX_GAP, MAX_GAP_REQUESTS / worker.usage.limit)
 
 
 def _capacity(worker: Worker) -> int | None:
     """Bytes of text that fit into the worker's cache; what is older is surely evicted. None: not known."""
-    return worker.num_blocks * worker.block_size * BYTES_PER_TOKEN or None
+    return worker.usage.num_blocks * worker.usage.block_size * BYTES_PER_TOKEN or None

@@ -27,4 +27,4 @@ class TwoChoices:
         """See ``PickPrefill`` and ``PickDecode``."""
         if len(workers) == 1:
             return workers[0]
-        return min(self._rng.sample(workers, 2), key=lambda worker: worker.share_in_use)
+        return min(self._rng.sample(workers, 2), key=lambda worker: worker.usage.share_in_use)

@@ -1,7 +1,9 @@
 """The workers that this router knows: its requests on each, their room and their health.
 
 ``pool``            all workers, and the listeners that are notified of changes
-``worker``          one worker; ``kind``: what it may be; ``reservation``: a place on it
+``worker``          one worker; ``kind``: what it may be; ``usage``: how busy it is, ``reservation``: a place on it;
+                    ``standing``: whether it may be asked; ``server_facts``: what is known of a vLLM server
+``view``            one worker as it is shown
 ``static_worker``   makes a worker from its address, or from the announcement of a vLLM server
 ``route``           which workers may serve a model; ``pairing``: which of them can read from which
 ``candidates``      the workers that may serve a leg; ``ranking`` has many of them in the order of their load

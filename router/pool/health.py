@@ -117,7 +117,9 @@ class HealthProbes:
         self._spawn(worker, FIRST_PROBE_S)
 
     def _start_later(self, worker: Worker) -> None:
-        log.warning("worker %s is left out: %d requests in a row failed", worker.worker_id, worker.breaker.num_failures)
+        log.warning(
+            "worker %s is left out: %d requests in a row failed", worker.worker_id, worker.standing.breaker.num_failures
+        )
         self._spawn(worker, self._pool.probe_wait_s(worker))
 
     def _spawn(self, worker: Worker, delay_s: float) -> None:
@@ -129,7 +131,7 @@ class HealthProbes:
             await self._until_it_answers(worker, delay_s)
         finally:  # before the pool is told: from then on the worker may fail again, which needs a new task
             del self._tasks[worker]
-        is_left_out = not worker.healthy or worker.breaker.state is BreakerState.OPEN
+        is_left_out = not worker.standing.healthy or worker.standing.breaker.state is BreakerState.OPEN
         if is_left_out and self._pool.knows(worker):
             log.info("worker %s answers again", worker.worker_id)
             self._pool.recovered(worker)
@@ -142,7 +144,7 @@ class HealthProbes:
             if await self._is_fine(worker):
                 return
             self._pool.probe_failed(worker)
-            if worker.healthy:
+            if worker.standing.healthy:
                 delay_s = self._pool.probe_wait_s(worker)
 
     async def _is_fine(self, worker: Worker) -> bool:

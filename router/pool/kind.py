@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from baton_serve.router.pool.model_card import ModelFacts
+    from baton_serve.router.pool.server_facts import ServerFacts
+    from baton_serve.router.pool.usage import Usage
 
 
 class EngineKind(StrEnum):
@@ -36,10 +38,9 @@ class Described(Protocol):
     version: str
     facts: dict[str, ModelFacts]
     compatibility_hash: str
-    block_size: int
-    hands_off: bool
-    other_format: bool
     has_fence: bool
+    usage: Usage
+    server: ServerFacts
 
     def adapter_of(self, model: str) -> str:
         """See ``Worker``."""

@@ -40,7 +40,7 @@ class Liveness:
         began_s = self._clock()
         look_s = silence_s / LOOKS
         while True:
-            heard_s = max(worker.heard_s, worker.answered_s)
+            heard_s = max(worker.usage.heard_s, worker.standing.answered_s)
             if self._clock() - max(began_s, heard_s) >= silence_s:
                 return
             if self._clock() - heard_s >= look_s and worker not in self._asked:
@@ -56,4 +56,4 @@ class Liveness:
         finally:
             self._asked.remove(worker)
         answer.close()
-        worker.answered_s = self._clock()
+        worker.standing.answered_s = self._clock()

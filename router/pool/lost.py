@@ -61,7 +61,7 @@ class LostWorkers:
 
     def left(self, worker: Worker) -> None:
         """Note a worker that is no longer known. One with an address is gone only because people or DNS say so."""
-        if worker.given is not None or worker.draining or worker.has_withdrawn:
+        if worker.given is not None or worker.draining or worker.standing.has_withdrawn:
             return
         lost = _as_it_was(worker, self._clock())
         self._lost.pop(lost.id, None)  # the newest is the last
@@ -107,8 +107,8 @@ def _as_it_was(worker: Worker, gone_at: float) -> LostWorker:
         role=str(worker.role),
         kind=str(worker.kind.name),
         models=worker.models,
-        in_flight=worker.in_flight,
-        running=worker.load.running,
-        leased_blocks=worker.load.leased_blocks,
+        in_flight=worker.usage.in_flight,
+        running=worker.usage.load.running,
+        leased_blocks=worker.usage.load.leased_blocks,
         gone_at=round(gone_at, 3),
     )

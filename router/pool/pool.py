@@ -22,8 +22,10 @@ from baton_serve.router.pool.kind import BATON, PLAIN
 from baton_serve.router.pool.model_card import ModelFacts, announced, any_defaults, merged
 from baton_serve.router.pool.reservation import Reservation
 from baton_serve.router.pool.route import Routes
+from baton_serve.router.pool.standing import BREAKER_FAILURES
 from baton_serve.router.pool.static_worker import announced_vllm, queue_factor, static_worker
-from baton_serve.router.pool.worker import BREAKER_FAILURES, Worker
+from baton_serve.router.pool.usage import Usage
+from baton_serve.router.pool.worker import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -170,7 +172,7 @@ class WorkerPool:
         """Note the last words of a worker that has left the registry by itself: did it drain, or has it failed?"""
         worker = self._workers.get(status.record.worker_id)
         if worker is not None and worker.engine_id == status.record.engine_id:
-            worker.has_withdrawn = status.load.draining
+            worker.standing.has_withdrawn = status.load.draining
 
     def reported(self, worker: Worker, load: WorkerLoad, full_at: int | None, num_sent: int) -> None:
         """Take over the load of a worker that was asked for it. Needs a running loop.
@@ -178,9 +180,9 @@ class WorkerPool:
         ``full_at``: see ``Worker``. ``num_sent``: requests that this router had in flight there when it asked. Some of
         them may have ended by now, and some of those in flight now may have come since; neither counts as another's.
         """
-        was = worker.load, worker.full_at, worker.load_is_old
-        worker.report(load, self._clock(), max(num_sent, worker.in_flight))
-        worker.full_at = full_at
+        was = worker.usage.load, worker.usage.full_at, worker.usage.load_is_old
+        worker.report(load, self._clock(), max(num_sent, worker.usage.in_flight))
+        worker.usage.full_at = full_at
         self._watch_for_old_loads()
         if was != (load, full_at, False):
             worker.changed()
@@ -196,7 +198,7 @@ class WorkerPool:
         ``engine_id`` is the new one's; empty: not known.
         """
         old = worker.engine_ids or (worker.key,)
-        worker.engine_id, worker.num_unreadable = engine_id, 0
+        worker.engine_id, worker.server.num_unreadable = engine_id, 0
         worker.changed()
         if self._tell_gone(old, worker):
             for listener in self.on_replaced:
@@ -214,10 +216,10 @@ class WorkerPool:
         """
         heard_since_s = self._clock() - LOAD_TTL_S
         for worker in self._workers.values():
-            if worker.heard_s <= heard_since_s:
+            if worker.usage.heard_s <= heard_since_s:
                 worker.forget_report()
         self.room_changed()
-        return all(worker.load_is_old for worker in self._workers.values())
+        return all(worker.usage.load_is_old for worker in self._workers.values())
 
     def _look_for_old_loads(self) -> None:
         self._sweep = None
@@ -255,9 +257,9 @@ class WorkerPool:
 
     def enter(self, worker: Worker, num_blocks: int = 0) -> Reservation:
         """Reserve a place on the worker for a request that will take ``num_blocks`` blocks."""
-        worker.in_flight += 1
-        worker.held_blocks += num_blocks
-        trial = worker.breaker.sent()
+        worker.usage.in_flight += 1
+        worker.usage.held_blocks += num_blocks
+        trial = worker.standing.breaker.sent()
         for watcher in worker.watchers:  # as ``changed``, without a call
             watcher.add(worker)
         return Reservation(worker, num_blocks, trial)
@@ -265,18 +267,18 @@ class WorkerPool:
     def leave(self, reservation: Reservation) -> None:
         """Release a request's place: it is over on that worker."""
         worker = reservation.worker
-        worker.in_flight -= 1
-        worker.held_blocks -= reservation.num_blocks
-        worker.breaker.left(reservation.trial)
+        worker.usage.in_flight -= 1
+        worker.usage.held_blocks -= reservation.num_blocks
+        worker.standing.breaker.left(reservation.trial)
         for watcher in worker.watchers:
             watcher.add(worker)
         self.room_changed()
 
     def unreachable(self, worker: Worker, why: str = "cannot be reached") -> None:
         """Until a probe succeeds, exclude a worker that refused connections or has no engine."""
-        worker.num_failures += 1
-        if worker.healthy and self._workers.get(worker.worker_id) is worker:
-            worker.healthy = False
+        worker.standing.num_failures += 1
+        if worker.standing.healthy and self._workers.get(worker.worker_id) is worker:
+            worker.standing.healthy = False
             worker.changed()
             for listener in self.on_unreachable:
                 listener(worker, why)
@@ -284,7 +286,7 @@ class WorkerPool:
 
     def failed(self, worker: Worker) -> None:
         """Note that a request reached the worker and failed through the worker's fault."""
-        has_opened = worker.breaker.failed(self._clock())
+        has_opened = worker.standing.breaker.failed(self._clock())
         worker.changed()
         if has_opened and self.knows(worker):
             for listener in self.on_opened:
@@ -293,7 +295,7 @@ class WorkerPool:
 
     def worked(self, worker: Worker) -> None:
         """Note that a request succeeded on the worker."""
-        if worker.breaker.succeeded():
+        if worker.standing.breaker.succeeded():
             worker.changed()
             self.room_changed()
 
@@ -302,26 +304,26 @@ class WorkerPool:
 
         A worker that is excluded only by its breaker stays healthy: it may be the last one.
         """
-        if worker.healthy and worker.breaker.state is BreakerState.OPEN:
-            worker.breaker.probe_failed(self._clock())
+        if worker.standing.healthy and worker.standing.breaker.state is BreakerState.OPEN:
+            worker.standing.breaker.probe_failed(self._clock())
         else:
             self.unreachable(worker)
 
     def probe_wait_s(self, worker: Worker) -> float:
         """Seconds until a worker whose breaker is open should be probed."""
-        return worker.breaker.wait_s(self._clock())
+        return worker.standing.breaker.wait_s(self._clock())
 
     def recovered(self, worker: Worker) -> None:
         """Note that a probe succeeded."""
-        worker.healthy = True
-        worker.num_failures = 0
-        worker.breaker.probe_answered()
+        worker.standing.healthy = True
+        worker.standing.num_failures = 0
+        worker.standing.breaker.probe_answered()
         worker.changed()
         self.room_changed()
 
     def leave_out(self, worker: Worker) -> None:
         """Send the worker nothing new; see ``take_back`` and ``drain_told``."""
-        worker.left_out, worker.drain_told = True, False
+        worker.standing.left_out, worker.standing.drain_told = True, False
         worker.changed()
         self.room_changed()  # requests that wait for it may use other workers now
 
@@ -344,13 +346,13 @@ class WorkerPool:
 
     def drain_told(self, worker: Worker) -> None:
         """Note that the worker was asked to drain: once it announces that it drains, only its announcements count."""
-        if worker.left_out:
-            worker.left_out, worker.drain_told = not worker.load.draining, not worker.load.draining
+        if worker.standing.left_out:
+            worker.standing.left_out = worker.standing.drain_told = not worker.usage.load.draining
             worker.changed()
 
     def take_back(self, worker: Worker) -> None:
         """Send the worker work again, as soon as it no longer announces that it drains."""
-        worker.left_out = worker.drain_told = False
+        worker.standing.left_out = worker.standing.drain_told = False
         worker.changed()
         self.room_changed()
 
@@ -390,7 +392,11 @@ class WorkerPool:
                 worker_id=record.worker_id,
                 url=record.url,
                 role=record.role,
-                limit=record.max_num_seqs * factor if record.max_num_seqs > 0 else self._default_limit,
+                usage=Usage(
+                    record.max_num_seqs * factor if record.max_num_seqs > 0 else self._default_limit,
+                    record.num_blocks,
+                    record.block_size,
+                ),
                 engine_id=record.engine_id,
                 kind=kind,
                 has_fence=kind is BATON,
@@ -401,14 +407,12 @@ class WorkerPool:
                 internal_url=record.internal_url,
                 tp=record.tp,
                 breaker=Breaker(self._breaker_failures),
-                num_blocks=record.num_blocks,
-                block_size=record.block_size,
                 version=record.version,
                 name=record.name,
             )
             self._know(worker)
             self._routes.forget()
-        if status.load is not worker.load:  # an unchanged report is the same object as before
+        if status.load is not worker.usage.load:  # an unchanged report is the same object as before
             worker.report(status.load, self._clock())
         return is_new
 
@@ -416,7 +420,7 @@ class WorkerPool:
         self._workers[worker.worker_id] = worker
         if worker.worker_id in self._left_out:
             del self._left_out[worker.worker_id]
-            worker.left_out = True
+            worker.standing.left_out = True
 
     def _remove(self, worker_id: str) -> None:
         worker = self._workers.pop(worker_id)

@@ -81,8 +81,8 @@ class Ranking:
 
     def _place(self, worker: Worker) -> None:
         position = self._positions[worker]
-        is_usable = worker.takes_work and worker.breaker.trusts
-        rank = (worker.share_in_use, worker.turn, position) if is_usable and worker.room > 0 else None
+        is_usable = worker.takes_work and worker.standing.breaker.trusts
+        rank = (worker.usage.share_in_use, worker.usage.turn, position) if is_usable and worker.usage.room > 0 else None
         old = self._ranks[position]
         if rank != old:
             if old is not None:
@@ -91,7 +91,7 @@ class Ranking:
                 insort(self._order, rank)
             self._ranks[position] = rank
         _set(self._usable, worker, is_usable)
-        _set(self._stuck, worker, is_usable and not worker.will_have_room)
+        _set(self._stuck, worker, is_usable and not worker.usage.will_have_room)
         if worker.key != self._keys[position]:
             self._rename(position, worker.key)
 

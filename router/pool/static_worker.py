@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from baton_serve.core.protocol.worker import Role
 from baton_serve.router.pool.breaker import Breaker
+from baton_serve.router.pool.server_facts import ServerFacts
+from baton_serve.router.pool.usage import Usage
 from baton_serve.router.pool.worker import Worker
 
 if TYPE_CHECKING:
@@ -35,12 +37,14 @@ def static_worker(
         worker_id=address.worker_id,
         url=address.url,
         role=role,
-        limit=address.max_num_seqs * queue_factor(role) or default_limit,
+        usage=Usage(address.max_num_seqs * queue_factor(role) or default_limit),
         kind=kind,
         given=given or address,
-        side_channel=address.side_channel if address.is_vllm else None,
-        handshake_port=address.handshake_port,
-        max_num_seqs=address.max_num_seqs,
+        server=ServerFacts(
+            side_channel=address.side_channel if address.is_vllm else None,
+            handshake_port=address.handshake_port,
+            max_num_seqs=address.max_num_seqs,
+        ),
         name=address.name,
         breaker=Breaker(breaker_failures),
     )
@@ -52,14 +56,16 @@ def announced_vllm(record: VllmRecord, default_limit: int, breaker_failures: int
         worker_id=f"vllm+{record.url}",
         url=record.url,
         role=record.role,
-        limit=record.max_num_seqs * queue_factor(record.role) or default_limit,
+        usage=Usage(
+            record.max_num_seqs * queue_factor(record.role) or default_limit, record.num_blocks, record.block_size
+        ),
         kind=kind,
         version=record.version,
-        side_channel=(record.side_channel_host, record.side_channel_port),
-        handshake_port=record.handshake_port,
-        max_num_seqs=record.max_num_seqs,
+        server=ServerFacts(
+            side_channel=(record.side_channel_host, record.side_channel_port),
+            handshake_port=record.handshake_port,
+            max_num_seqs=record.max_num_seqs,
+        ),
         tp=record.tp,
-        num_blocks=record.num_blocks,
-        block_size=record.block_size,
         breaker=Breaker(breaker_failures),
     )

@@ -46,7 +46,7 @@ class WorkerView:
     compatibility_hash: Annotated[str, Field(description="Only workers with equal hashes are paired.")]
     weights_fingerprint: Annotated[
         str, Field(description="Only workers with equal ones go on with each other's streams.")
-    ]
+    ] = ""
     has_fence: Annotated[
         bool,
         Field(
@@ -76,7 +76,7 @@ class WorkerView:
     running: int
     waiting: int
     reading: int
-    block_size: Annotated[int, Field(description="Tokens in a block; 0: unknown.")]
+    block_size: Annotated[int, Field(description="Tokens in a block; 0: unknown.")] = 0
     free_blocks: int
     cached_blocks: int
     pinned_blocks: int
@@ -87,7 +87,7 @@ class WorkerView:
 
 def view_worker(worker: Worker) -> WorkerView:
     """The view of one worker."""
-    load = worker.load
+    load = worker.usage.load
     return WorkerView(
         id=worker.worker_id,
         name=worker.name,
@@ -95,29 +95,29 @@ def view_worker(worker: Worker) -> WorkerView:
         role=worker.role,
         kind=worker.kind.name,
         version=worker.version,
-        problem=worker.problem or (OLD_NUMBERS if worker.load_is_old and worker.given is None else ""),
-        side_channel="" if worker.side_channel is None else "{}:{}".format(*worker.side_channel),
+        problem=worker.problem or (OLD_NUMBERS if worker.usage.load_is_old and worker.given is None else ""),
+        side_channel="" if worker.server.side_channel is None else "{}:{}".format(*worker.server.side_channel),
         engine_id=worker.engine_id,
         models=None if worker.models is None else list(worker.models),
         tp=worker.tp,
         compatibility_hash=worker.compatibility_hash,
         weights_fingerprint=worker.weights_fingerprint,
         has_fence=worker.has_fence,
-        unreadable_hand_offs=worker.num_unreadable,
-        healthy=worker.healthy,
+        unreadable_hand_offs=worker.server.num_unreadable,
+        healthy=worker.standing.healthy,
         draining=worker.draining,
-        left_out=worker.left_out,
+        left_out=worker.standing.left_out,
         takes_work=worker.takes_work,
-        num_failures=worker.num_failures,
-        breaker=worker.breaker.state,
-        breaker_failures=worker.breaker.num_failures,
-        in_flight=worker.in_flight,
-        occupied=worker.occupied,
-        limit=worker.limit,
+        num_failures=worker.standing.num_failures,
+        breaker=worker.standing.breaker.state,
+        breaker_failures=worker.standing.breaker.num_failures,
+        in_flight=worker.usage.in_flight,
+        occupied=worker.usage.occupied,
+        limit=worker.usage.limit,
         running=load.running,
         waiting=load.waiting,
         reading=load.reading,
-        block_size=worker.block_size,
+        block_size=worker.usage.block_size,
         free_blocks=load.free_blocks,
         cached_blocks=load.cached_blocks,
         pinned_blocks=load.pinned_blocks,

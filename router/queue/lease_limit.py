@@ -42,10 +42,10 @@ class LeaseLimit:
 
     def hold(self, lease_id: str, worker: Worker, num_tokens: int) -> None:
         """Note that the worker keeps the blocks of ``num_tokens`` tokens for a request of this router."""
-        if not worker.block_size or not self._pool.knows(worker):
+        if not worker.usage.block_size or not self._pool.knows(worker):
             return
         ours = self._ours(worker)
-        num_blocks = -(-num_tokens // worker.block_size)
+        num_blocks = -(-num_tokens // worker.usage.block_size)
         ours.num_held += num_blocks
         self._by_lease[lease_id] = (worker, ours, num_blocks)
 
@@ -71,9 +71,9 @@ class LeaseLimit:
         if not self._pool.knows(worker):
             return 0
         ours = self._ours(worker)
-        if worker.load_is_old or not worker.kind.reports_leases:
+        if worker.usage.load_is_old or not worker.kind.reports_leases:
             return ours.num_held
-        return max(0, worker.load.leased_blocks + ours.num_held - ours.num_held_at_load)
+        return max(0, worker.usage.load.leased_blocks + ours.num_held - ours.num_held_at_load)
 
     def since_report(self, worker: Worker) -> int:
         """How many more of the worker's blocks are under leases of this router than when the worker reported."""
@@ -84,15 +84,15 @@ class LeaseLimit:
 
     def allows(self, worker: Worker) -> bool:
         """Whether the worker may be sent a prompt. Always true if the worker does not report the size of its cache."""
-        return not worker.num_blocks or self.count(worker) <= self._max_fraction * worker.num_blocks
+        return not worker.usage.num_blocks or self.count(worker) <= self._max_fraction * worker.usage.num_blocks
 
     def _ours(self, worker: Worker) -> _Ours:
         key = worker.key
         ours = self._by_engine.get(key)
         if ours is None:
-            ours = self._by_engine[key] = _Ours(worker.load)
-        elif ours.load is not worker.load:  # every change calls this first, so none since the report is missed
-            ours.load = worker.load
+            ours = self._by_engine[key] = _Ours(worker.usage.load)
+        elif ours.load is not worker.usage.load:  # every change calls this first, so none since the report is missed
+            ours.load = worker.usage.load
             ours.num_held_at_load = ours.num_held
         return ours
 

@@ -232,10 +232,6 @@ class Exchange:
         """``Worker.weights_of`` of those that computed the client's tokens; None while it has none."""
         return self.sent_tokens.weights if self.sent_tokens.begun else None
 
-    def age_s(self) -> float:
-        """Seconds since the request arrived."""
-        return self.progress.age_s(self.clock())
-
     # --- bookkeeping, used by the steps
 
     def on(self, event: Event) -> None:
@@ -267,7 +263,7 @@ class Exchange:
         self.sent_tokens.come_from(worker.weights_with(adapter), adapter)
 
     def vacate(self) -> None:
-        """Leave the worker."""
+        """Leave the worker: release the place there, and close its answer."""
         self.held.vacate(self.request_id)
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""What a request holds, and how each of it is given back. Nothing here waits."""
+"""What a request holds, and how each thing is given back. Nothing here waits."""
 
 from __future__ import annotations
 

@@ -71,14 +71,20 @@ def facts_of_whole(
     *,
     is_error_relayed: bool = False,
 ) -> RequestFacts:
-    """The facts of a request for several answers: what they have together, and the rest as its first choice has it."""
+    """The facts of a request for several answers.
+
+    Numbers are those of all choices, the lease is one that a choice has, and the rest is as the first choice has it.
+    """
     every = [facts_of(one, now_s) for one in whole.exchanges]
+    holder = next((one for one in every if one.lease_id), every[0])
     first_s = whole.reply.first_content_s if whole.asked.stream else None
     return msgspec.structs.replace(
         every[0],
         id=whole.request_id,
         state=whole.state,
-        lease_remaining_ms=next((one.lease_remaining_ms for one in every if one.lease_id), None),
+        engine_id=holder.engine_id,
+        lease_id=holder.lease_id,
+        lease_remaining_ms=holder.lease_remaining_ms,
         started_s=whole.started_s,
         age_s=now_s - whole.started_s,
         ttft_s=None if first_s is None else first_s - whole.started_s,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestView:
-    """One live request."""
+    """One live request. What not every version of a router tells has a default."""
 
     id: str
     client_id: Annotated[
         str | None, Field(description="What its client calls it: `x-client-request-id` or `x-request-id`.")
-    ]
+    ] = None
     router: Annotated[str, Field(description="Id of the router that has it.")]
     state: Annotated[
         State, Field(description="queued for a P, prefilling, held for a D, read by D, decoding; or how it ended.")
     ]
     age_ms: Annotated[float, Field(description="Since it arrived, milliseconds.")]
-    in_state_ms: Annotated[float, Field(description="In this state so far, milliseconds.")]
+    in_state_ms: Annotated[float, Field(description="In this state so far, milliseconds.")] = 0.0
     phases_ms: Annotated[dict[str, float], Field(description="Time spent in the states that it has left.")]
     endpoint: str
     model: str
@@ -46,11 +46,13 @@ class RequestView:
         ),
     ]
     num_tokens: Annotated[int, Field(description="Tokens so far; streams only.")]
-    num_prefills: Annotated[int, Field(description="Times that its prompt was computed.")]
-    num_retries: Annotated[int, Field(description="Legs that were tried again.")]
-    num_resumed: Annotated[int, Field(description="Times that another worker went on with its stream.")]
-    dead_engines: Annotated[list[str], Field(description="Engines that died with the request on them.")]
-    last_error: Annotated[str | None, Field(description="Of the last attempt that failed.")]
+    num_prefills: Annotated[int, Field(description="Times that its prompt was computed.")] = 0
+    num_retries: Annotated[int, Field(description="Legs that were tried again.")] = 0
+    num_resumed: Annotated[int, Field(description="Times that another worker went on with its stream.")] = 0
+    dead_engines: Annotated[list[str], Field(description="Engines that died with the request on them.")] = field(
+        default_factory=list
+    )
+    last_error: Annotated[str | None, Field(description="Of the last attempt that failed.")] = None
 
 
 def view_request(facts: RequestFacts) -> RequestView:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Admission:
-    """Goes by the requests that are live and by those that wait."""
+    """Admits or refuses requests, by how many are live and how many wait."""
 
     def __init__(self, settings: RouterSettings, active: ActiveRequests, queues: Queues, metrics: Metrics) -> None:
         self._settings = settings
@@ -129,4 +129,4 @@ def _each_is_prefilled(asked: ClientRequest, route: Route) -> bool:
 
 
 def _share(workers: Iterable[Worker]) -> int:
-    return max(1, sum(worker.limit for worker in workers) // 2)
+    return max(1, sum(worker.usage.limit for worker in workers) // 2)

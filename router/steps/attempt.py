@@ -62,7 +62,8 @@ class Calls:
 class LegAttempt(Generic[T]):
     """One attempt for one request. Answers with a ``T``.
 
-    An object, not functions inside of functions: docs/hot-path.md says why these would keep the request, compiled.
+    An object, not functions inside of functions: docs/hot-path.md says why such functions, once they are compiled,
+    would keep the request in memory.
     """
 
     __slots__ = ("_calls", "engine", "request", "worker")

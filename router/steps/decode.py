@@ -87,8 +87,10 @@ class DecodeLegs:
 
     def take_at_once(self, request: Exchange, route: Route) -> bool:
         """Reserve a place on a D if the request may skip P: not while others wait for a D, and not after a failure."""
-        rule = self._rule
-        if rule.is_off or request.sent_tokens.begun or request.attempts.num_retries or len(self.queues.held):
+        rule, attempts = self._rule, request.attempts
+        if rule.is_off or request.sent_tokens.begun or len(self.queues.held):
+            return False
+        if attempts.failed_prefill or attempts.num_prefills:
             return False
         found = rule.workers_for(request.prompt, route.decode)
         if found is None:

@@ -38,7 +38,7 @@ _LOST: Final = {
 
 
 class Judge:
-    """Judges workers and legs; it sends nothing, and changes nothing of a request but what is noted of its attempts."""
+    """Judges workers and legs. It sends nothing, and of a request it changes only ``attempts``."""
 
     def __init__(self, pool: WorkerPool, metrics: Metrics) -> None:
         self._pool = pool

@@ -6,7 +6,7 @@ Of several choices of one prompt, the first has P prefill for all, and the other
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from baton_serve.core.process.failpoints import hit
 from baton_serve.core.process.tracebacks import forget_frames
@@ -40,12 +40,18 @@ class NoPrefill(Exception):
     """No P can be reached. A decode worker can prefill as well."""
 
 
-class SharedAnswer(NamedTuple):
-    """P's answer to one choice of a prompt, whose blocks the other choices read too."""
+class SharedAnswer:
+    """P's answer to one choice of a prompt, whose blocks the other choices read too.
 
-    answer: PrefillAnswer
-    worker: Worker
-    lease: SharedLease
+    No data class: compiled, one with fields of types that are imported for typing alone cannot be made at the import.
+    """
+
+    __slots__ = ("answer", "lease", "worker")
+
+    def __init__(self, answer: PrefillAnswer, worker: Worker, lease: SharedLease) -> None:
+        self.answer = answer
+        self.worker = worker
+        self.lease = lease
 
 
 class PrefillLegs:
@@ -97,12 +103,12 @@ class PrefillAttempt(LegAttempt["PrefillAnswer"]):
 
     @property
     def leg(self) -> Leg:
-        """Always the same."""
+        """The first one."""
         return Leg.PREFILL
 
     @property
     def sent(self) -> Event:
-        """Always the same."""
+        """The same for blocks that are taken over from another choice."""
         return Event.PREFILL_SENT
 
     async def find(self) -> bool:
@@ -141,6 +147,7 @@ class PrefillAttempt(LegAttempt["PrefillAnswer"]):
         finally:
             if self._waits_since_s is not None:
                 legs.metrics.lease_limit_wait_s += request.clock() - self._waits_since_s
+                self._waits_since_s = None
         request.prefill_worker = place.worker
         self._found(place.worker)
 
@@ -183,7 +190,7 @@ class PrefillAttempt(LegAttempt["PrefillAnswer"]):
             legs.missing_engines.ask(worker)
         if answer.is_readable:
             return answer
-        worker.num_unreadable += 1
+        worker.server.num_unreadable += 1
         self.request.goes_whole = True
         return Decision(Next.PREFILL)
 

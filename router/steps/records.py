@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Records:
-    """Makes them all. ``clock``: the event loop's, seconds."""
+    """Makes the records of a router's requests. ``clock``: the event loop's, seconds."""
 
     def __init__(
         self,

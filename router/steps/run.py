@@ -118,9 +118,10 @@ class Runner:
             if not await attempt.find():
                 return None
             request.on(attempt.sent)
-            return await attempt.ask()
-        except (CallError, TryAnother) as error:
-            return self._judge.failed(attempt, error)
+            try:
+                return await attempt.ask()
+            except (CallError, TryAnother) as error:
+                return self._judge.failed(attempt, error)
         except BlocksLost as lost:
             return self._judge.blocks_lost(request, lost)
 
@@ -140,8 +141,10 @@ class Runner:
             request.held.drop_lease()
             request.on(Event.PREFILL_AGAIN)
         else:
+            assert decision.next in (Next.SAME_BLOCKS, Next.OTHER_WORKER), decision
             request.on(Event.DECODE_AGAIN)
         if decision.wait_s:
+            request.body.forget_encoded()
             await asyncio.sleep(decision.wait_s)
 
     def _note_tokens(self, request: Exchange) -> None:

@@ -30,7 +30,7 @@ class VllmKind(WorkerKind):
 
     def layout(self, worker: Described, model: str) -> str:
         """See ``WorkerKind.layout``."""
-        parts = (worker.version, worker.block_size, worker.hands_off, worker.other_format)
+        parts = (worker.version, worker.usage.block_size, worker.server.hands_off, worker.server.other_format)
         return " ".join(map(str, (worker.compatibility_hash or worker.worker_id, *parts)))
 
     def same_readers(self, worker: Described, model: str) -> Hashable:
@@ -39,9 +39,9 @@ class VllmKind(WorkerKind):
 
     def difference(self, source: Described, reader: Described, model: str) -> Difference | None:
         """See ``WorkerKind.difference``. Where one of two servers has no hash, what else is known has to be equal."""
-        if not (source.hands_off and reader.hands_off):
+        if not (source.server.hands_off and reader.server.hands_off):
             return Difference("connector: one runs without NixlConnector", "start both with NixlConnector")
-        if source.other_format or reader.other_format:
+        if source.server.other_format or reader.server.other_format:
             return Difference(
                 "side channel: that of one is in the format of a version of vLLM that Baton does not know",
                 "run vLLM 0.32 on both",
@@ -55,9 +55,10 @@ class VllmKind(WorkerKind):
             return Difference(
                 f"version of vLLM: {source.version} and {reader.version}", "run the same version of vLLM on both"
             )
-        if _differ(source.block_size, reader.block_size):
+        if _differ(source.usage.block_size, reader.usage.block_size):
             return Difference(
-                f"block size: {source.block_size} and {reader.block_size}", "start both with the same --block-size"
+                f"block size: {source.usage.block_size} and {reader.usage.block_size}",
+                "start both with the same --block-size",
             )
         if source.compatibility_hash and reader.compatibility_hash:
             if source.compatibility_hash == reader.compatibility_hash:

@@ -44,7 +44,7 @@ def test_every_turn_ends_and_leaves_nothing() -> None:
     simulation.run()
     workers: list[Worker] = [*simulation.p, *simulation.d]
     assert simulation.num_done == num_turns == len(simulation.ttft_s)
-    assert [worker.in_flight for worker in workers] == [0] * 4
+    assert [worker.usage.in_flight for worker in workers] == [0] * 4
     assert set(simulation.used_blocks.values()) == {0}
 
 

@@ -105,3 +105,23 @@ def test_no_functions_inside_of_a_function_know_each_other(path: str) -> None:
                 used = {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
                 own = {one.name for one in ast.walk(node) if isinstance(one, FUNCTIONS) and one is not node}
                 assert not used & (names - own), (node.name, node.lineno)
+
+
+@pytest.mark.parametrize("path", MODULES)
+def test_no_data_class_has_a_field_of_a_type_for_typing_alone(path: str) -> None:
+    """Compiled, its module needs these types when it is imported, and ends the interpreter if they are not there."""
+    tree = ast.parse((ROOT / path).read_text())
+    guarded = [node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
+    typing_alone = {
+        alias.asname or alias.name
+        for block in guarded
+        for node in ast.walk(block)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+    }
+    for node in ast.walk(tree):
+        made = isinstance(node, ast.ClassDef) and " ".join(map(ast.unparse, (*node.bases, *node.decorator_list)))
+        if isinstance(node, ast.ClassDef) and made and ("NamedTuple" in made or "dataclass" in made):
+            for field in node.body:
+                if isinstance(field, ast.AnnAssign):
+                    assert ast.unparse(field.annotation) not in typing_alone, f"{node.name}.{ast.unparse(field.target)}"

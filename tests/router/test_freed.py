@@ -96,7 +96,7 @@ def settings() -> RouterSettings:
 def recover(cluster: Cluster) -> None:
     """Every worker counts as healthy, and does as usual."""
     for worker in cluster.pool:
-        worker.healthy = True
+        worker.standing.healthy = True
         worker.changed()
     for stub in cluster.workers:
         stub.script.clear()
@@ -337,7 +337,7 @@ async def end(cluster: Cluster, how: str, writer: asyncio.StreamWriter) -> None:
         for on_over in list(cluster.leases.tracked.values()):
             on_over(LeaseState.UNKNOWN)
         (d1,) = (worker for worker in cluster.pool if worker.worker_id == "d1")
-        d1.full_at = None
+        d1.usage.full_at = None
         cluster.pool.room_changed()
 
 
@@ -352,11 +352,11 @@ class TestEnded:
     async def test_in_each_state(self, cluster: Cluster, state: str) -> None:
         p, d = await cluster.add("prefill"), await cluster.add("decode")
         limits = {worker.worker_id: worker for worker in cluster.pool}
-        limits["d1"].heard_s = math.inf  # its report never gets old, and an old one says nothing of room
+        limits["d1"].usage.heard_s = math.inf  # its report never gets old, and an old one says nothing of room
         with without_collector(KINDS) as survivors:
             for one, how in product(STREAMED if state == "decoding" else EVERY, HOW if state == "held" else HOW[:3]):
-                limits["p0"].limit = 0 if state == "queued" else 8
-                limits["d1"].full_at = 0 if state == "held" else None
+                limits["p0"].usage.limit = 0 if state == "queued" else 8
+                limits["d1"].usage.full_at = 0 if state == "held" else None
                 if state in ("prefilling", "reading"):
                     (p if state == "prefilling" else d).script.extend([Hang()] * 2)
                 elif state == "decoding":

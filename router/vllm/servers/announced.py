@@ -57,7 +57,7 @@ class AnnouncedServers:
                 self._remove(url)
         workers = {worker.url: worker for worker in self._pool}
         for url in (before.keys() - self._listed.keys()) & workers.keys():
-            workers[url].announced_load = None  # it has an address as well
+            workers[url].server.announced_load = None  # it has an address as well
         for url, status in self._listed.items():
             worker = workers.get(url)
             if worker is None:
@@ -65,7 +65,7 @@ class AnnouncedServers:
                 self._added[url] = _Added(status.record, worker)
                 log.info("worker %s announces itself", worker.worker_id)
             elif url in self._added and self._added[url].record.server_id != status.record.server_id:
-                worker.has_withdrawn = False  # the process before it has, and this one may be lost
+                worker.standing.has_withdrawn = False  # the process before it has, and this one may be lost
                 self._added[url] = _Added(status.record, worker)
             self._note_load(worker, status.load)
 
@@ -73,7 +73,7 @@ class AnnouncedServers:
         """Note that a server leaves by itself."""
         listed, added = self._listed.get(status.record.url), self._added.get(status.record.url)
         if added is not None and listed is not None and listed.record.server_id == status.record.server_id:
-            added.worker.has_withdrawn = True
+            added.worker.standing.has_withdrawn = True
 
     def _by_url(self, statuses: Iterable[VllmStatus]) -> dict[str, VllmStatus]:
         """Of each URL the server that started last: one that was killed is listed until its ttl is over."""
@@ -88,11 +88,11 @@ class AnnouncedServers:
         return found
 
     def _note_load(self, worker: Worker, load: WorkerLoad) -> None:
-        if load == worker.announced_load or worker.kind is not VLLM:
+        if load == worker.server.announced_load or worker.kind is not VLLM:
             return
-        worker.announced_load = load
-        if worker.load_is_old and worker.models is not None:
-            self._pool.reported(worker, load, None, worker.in_flight)
+        worker.server.announced_load = load
+        if worker.usage.load_is_old and worker.models is not None:
+            self._pool.reported(worker, load, None, worker.usage.in_flight)
 
     def _remove(self, url: str) -> None:
         worker = self._added.pop(url).worker

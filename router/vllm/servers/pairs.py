@@ -32,7 +32,7 @@ def _same_engine(worker: Worker, servers: Sequence[Worker]) -> str:
                     f"It and {other.worker_id} are one engine under two addresses: BATON_ANNOUNCE_URL of the "
                     "server has to be the address that routers are given, if they are given one."
                 )
-            place = "" if worker.side_channel is None else " at {}:{}".format(*worker.side_channel)
+            place = "" if worker.server.side_channel is None else " at {}:{}".format(*worker.server.side_channel)
             return (
                 f"The side channel{place} and that of {other.worker_id} are of one engine: say where each is, "
                 "with ?side_channel=PORT after the address (VLLM_NIXL_SIDE_CHANNEL_PORT of each server)."

@@ -111,7 +111,7 @@ class Watcher:
         worker = self._worker
         version = worker.version if self._is_met else await self._server.version()
         models = await self._health_and_models()
-        num_sent = worker.in_flight
+        num_sent = worker.usage.in_flight
         load = await self._server.load()
         is_other = load.started_s != self._started_s
         if is_other and self._is_met:  # it was away between two questions
@@ -131,7 +131,7 @@ class Watcher:
                 self._pool.learned(worker)
         if models != worker.facts or worker.models is None:
             self._pool.learn_models(worker, models)
-        announced = worker.announced_load
+        announced = worker.server.announced_load
         num_leases = 0 if announced is None else announced.leases
         self._pool.reported(worker, load.as_worker_load(num_leases), load.full_at, num_sent)
         self._expiries.note(worker, load)
@@ -145,7 +145,7 @@ class Watcher:
         """
         worker = self._worker
         self._num_rounds += 1
-        is_trusted = self._is_met and worker.healthy and worker.breaker.state is BreakerState.CLOSED
+        is_trusted = self._is_met and worker.standing.healthy and worker.standing.breaker.state is BreakerState.CLOSED
         if is_trusted and self._num_rounds % ROUNDS:
             return worker.facts
         await self._server.check_health()
@@ -154,19 +154,20 @@ class Watcher:
     def _include(self) -> None:
         """Have the worker used again, if it was away or its breaker is to be tried."""
         worker = self._worker
-        is_due = worker.breaker.state is BreakerState.OPEN and not self._pool.probe_wait_s(worker)
-        if not worker.healthy or is_due:
+        is_due = worker.standing.breaker.state is BreakerState.OPEN and not self._pool.probe_wait_s(worker)
+        if not worker.standing.healthy or is_due:
             self._pool.recovered(worker)
 
     def _take_over(self, load: ServerLoad) -> None:
         """Note what the page says besides the load."""
         worker = self._worker
-        worker.block_size, worker.num_blocks, worker.hands_off = load.block_size, load.num_blocks, load.has_nixl
-        worker.num_engines = max(1, load.num_engines)
-        if worker.max_num_seqs:
-            worker.limit = worker.max_num_seqs * worker.num_engines * queue_factor(worker.role)
+        worker.usage.block_size, worker.usage.num_blocks = load.block_size, load.num_blocks
+        worker.server.hands_off = load.has_nixl
+        worker.server.num_engines = max(1, load.num_engines)
+        if worker.server.max_num_seqs:
+            worker.usage.limit = worker.server.max_num_seqs * worker.server.num_engines * queue_factor(worker.role)
             worker.changed()
-        self._problems.note(worker, About.WINDOW, WINDOW if worker.num_unreadable else "")
+        self._problems.note(worker, About.WINDOW, WINDOW if worker.server.num_unreadable else "")
         self._problems.note(worker, About.PAGE, CUT_PAGE if load.is_cut else "")
         self._problems.note(worker, About.CONNECTOR, "" if load.has_nixl or worker.role is Role.BOTH else NO_CONNECTOR)
 
@@ -178,7 +179,7 @@ class Watcher:
             engine_id = "" if answer.facts is None else answer.facts.engine_id
             if is_other or engine_id != worker.engine_id:
                 self._pool.engine_started(worker, engine_id)
-            worker.compatibility_hash, worker.other_format, worker.has_fence = "", False, False
+            worker.compatibility_hash, worker.server.other_format, worker.has_fence = "", False, False
         self._note_answer(answer)
 
     def _note_answer(self, answer: Answered) -> None:
@@ -186,12 +187,12 @@ class Watcher:
         if facts is not None:
             if facts.engine_id != worker.engine_id:
                 self._pool.engine_started(worker, facts.engine_id)
-            worker.compatibility_hash, worker.other_format = facts.compatibility_hash, False
+            worker.compatibility_hash, worker.server.other_format = facts.compatibility_hash, False
             worker.has_fence = facts.has_fence
             if worker.role is not Role.DECODE:
                 self._side_channel.meet(facts.engine_id)
         elif answer.other_format:
-            worker.compatibility_hash, worker.other_format, worker.has_fence = "", True, False
+            worker.compatibility_hash, worker.server.other_format, worker.has_fence = "", True, False
         self._problems.note(worker, About.SIDE_CHANNEL, answer.problem)
 
     def _away(self, problem: str) -> None:
@@ -210,8 +211,8 @@ class Watcher:
 
 def _routes_by(worker: Worker) -> tuple[object, ...]:
     """What decides with whom it is paired, and whose streams it may continue, besides its models."""
-    pairs_by = worker.version, worker.compatibility_hash, worker.other_format, worker.block_size, worker.hands_off
-    return *pairs_by, worker.engine_id, worker.weights_fingerprint
+    pairs_by = worker.version, worker.compatibility_hash, worker.usage.block_size, worker.engine_id
+    return *pairs_by, worker.server.other_format, worker.server.hands_off, worker.weights_fingerprint
 
 
 def _fingerprint(worker: Worker, models: Mapping[str, ModelFacts]) -> str:

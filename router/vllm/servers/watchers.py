@@ -90,13 +90,13 @@ class VllmWorkers:
             await asyncio.sleep(self._dns_interval_s)
 
     def _watch(self, worker: Worker) -> None:
-        if worker in self._watchers or worker.side_channel is None:
+        if worker in self._watchers or worker.server.side_channel is None:
             return
         watcher = Watcher(
             worker,
             self._pool,
             Server(self._upstream, worker),
-            SideChannel(self._side_channels, worker.side_channel, worker.handshake_port),
+            SideChannel(self._side_channels, worker.server.side_channel, worker.server.handshake_port),
             self._problems,
             self._expiries,
             self._outcomes,

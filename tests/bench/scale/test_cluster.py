@@ -34,7 +34,7 @@ def assert_nothing_is_left(cluster: Cluster, num_jobs: int) -> None:
         if router.is_alive:
             assert not router.decides.active
             assert len(router.decides.lease_limit) == len(router.decides.queues.held) == 0
-            assert all(worker.in_flight == worker.held_blocks == 0 for worker in router.decides.pool)
+            assert all(worker.usage.in_flight == worker.usage.held_blocks == 0 for worker in router.decides.pool)
 
 
 @pytest.mark.parametrize("early", [False, True])

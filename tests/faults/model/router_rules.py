@@ -2,14 +2,14 @@
 
 | step                | the code |
 |---------------------|---------|
-| sends to P          | ``steps.prefill._find``, ``steps.waiting.wait_for_room`` (no abort of ours under way) |
-| takes over          | ``steps.prefill._take_over``, ``LeaseClient.track`` |
-| sees P fail         | ``steps.retry.after_prefill``, ``Exchange.vacate``, ``PrefillAborts.start`` |
-| sends to D          | ``steps.decode._find``, ``placement.available`` |
-| gets D's first byte | ``steps.decode._confirmed`` |
-| sees D fail         | ``steps.retry.after_decode``: DECODE_AGAIN, PREFILL_AGAIN or the error (``failure_table``) |
-| prefills again      | ``steps.decode._start_again``, ``Exchange.lease_over`` |
-| finishes, exits     | ``steps.exit.settle``, ``Exchange.drop_lease`` |
+| sends to P          | ``PrefillAttempt.find``, ``Waiting.for_room`` (no abort of ours under way) |
+| takes over          | ``PrefillAttempt.ask``, ``LeaseClient.track`` |
+| sees P fail         | ``Judge.failed``, ``Runner._go_on``, ``Held.vacate``, ``PrefillAborts.start`` |
+| sends to D          | ``DecodeAttempt.find``, ``placement.available`` |
+| gets D's first byte | ``DecodeAttempt.ask`` |
+| sees D fail         | ``Judge.failed``: DECODE_AGAIN, PREFILL_AGAIN or the error (``failure_table``) |
+| prefills again      | ``Runner._go_on``, ``Exchange.lease_over`` |
+| finishes, exits     | ``Exit.settle``, ``Held.drop_lease`` |
 | renews              | ``LeaseClient._ask``, ``renew.lua``, ``TrackedLeases.answered`` |
 | loses               | ``TrackedLeases.answered`` (unknown for long), ``TrackedLeases.failed`` (past the grace) |
 | sends a release     | ``TrackedLeases.take_work``, ``release.lua``; it stops trying after a whole duration |

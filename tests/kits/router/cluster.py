@@ -309,7 +309,7 @@ class Cluster:
         """The ledger: nothing is left anywhere, and no request ended in a bug of the router's."""
         assert not any(reason == "internal_error" for _, reason in self.metrics.outcomes)
         assert len(self.active) == 0
-        assert [worker.in_flight for worker in self.pool] == [0] * len(self.pool)
+        assert [worker.usage.in_flight for worker in self.pool] == [0] * len(self.pool)
         assert len(self.queues.prefill) == len(self.queues.held) == 0
         assert self.leases.tracked == {}
         for worker in self.workers:

@@ -115,7 +115,7 @@ async def test_a_drained_worker_is_sent_nothing_until_it_is_resumed(cluster: Clu
 
 async def test_what_runs_on_it_goes_on(cluster: Cluster, port: ToldWorker) -> None:
     _, d2 = await three(cluster, port)
-    d2.left_out = True
+    d2.standing.left_out = True
     hang = Hang()
     cluster.workers[1].script.append(hang)
     running = asyncio.create_task(cluster.post(chat()))
@@ -129,7 +129,7 @@ async def test_what_runs_on_it_goes_on(cluster: Cluster, port: ToldWorker) -> No
 
 async def test_a_request_that_waits_goes_on_when_the_worker_is_resumed(cluster: Cluster, port: ToldWorker) -> None:
     _, d2 = await three(cluster, port)
-    d2.left_out = True
+    d2.standing.left_out = True
     await tell(cluster, "d1", "drain")
     waiting = asyncio.create_task(cluster.post(chat()))
     await cluster.until_state("held")
@@ -173,9 +173,9 @@ async def test_a_static_worker_is_not_told(cluster: Cluster) -> None:
             200,
             {"id": url, "draining": True, "told": False, "unreachable_routers": []},
         )
-        assert worker.left_out
+        assert worker.standing.left_out
         assert (await tell(cluster, address, "resume"))[0] == 200
-        assert not worker.left_out
+        assert not worker.standing.left_out
 
 
 async def test_what_it_announces_counts_from_then_on(cluster: Cluster, port: ToldWorker) -> None:
@@ -204,5 +204,5 @@ async def test_a_page_of_another_site_drains_nobody(cluster: Cluster) -> None:
     (worker,) = cluster.pool
     for site, status in (("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200)):
         answer = await cluster.client.post("/admin/workers/d0/drain", headers={"sec-fetch-site": site})
-        assert (answer.status_code, worker.left_out) == (status, status == 200)
+        assert (answer.status_code, worker.standing.left_out) == (status, status == 200)
         cluster.pool.take_back(worker)

@@ -112,7 +112,7 @@ async def test_a_worker_is_drained_by_its_name(cluster: Cluster) -> None:
     cluster.pool.apply([])
     cluster.pool.apply([msgspec.structs.replace(status, record=record)])
     assert (await cluster.client.post("/admin/workers/decode-1/drain")).status_code != 404
-    assert [worker.left_out for worker in cluster.pool] == [True]
+    assert [worker.standing.left_out for worker in cluster.pool] == [True]
     assert (await cluster.client.get("/admin/workers")).json()["workers"][0]["name"] == "decode-1"
     assert (await cluster.client.post("/admin/workers/decode-/resume")).status_code == 404
 
@@ -138,7 +138,7 @@ class TestWorkers:
         status, body = await self.tell(cluster, "98953095")
         assert (status, body["error"]["code"]) == (409, "ambiguous_id")
         assert "98953095a" in body["error"]["message"] and "98953095b" in body["error"]["message"]
-        assert not any(worker.left_out for worker in cluster.pool)
+        assert not any(worker.standing.left_out for worker in cluster.pool)
         for given, full in (("127.0.0.1:9", "http://127.0.0.1:9"), ("http://127.0.0.1:9", "http://127.0.0.1:9")):
             for what in ("drain", "resume"):
                 status, body = await self.tell(cluster, given, what)

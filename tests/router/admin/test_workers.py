@@ -216,7 +216,7 @@ async def test_a_bounded_number_of_others_is_left_out_before_they_are_known(
         cluster.pool.told_left_out(worker_id, True)
     for _ in range(3):
         await cluster.add("decode", ours=False)
-    assert [worker.left_out for worker in cluster.pool] == [True, False, True]
+    assert [worker.standing.left_out for worker in cluster.pool] == [True, False, True]
 
 
 async def test_what_others_left_out_before_it_was_known_here(cluster: Cluster) -> None:
@@ -226,7 +226,7 @@ async def test_what_others_left_out_before_it_was_known_here(cluster: Cluster) -
             assert (await other.post("/internal/workers/leave-out", json=told)).json() == {"noted": True}
     await cluster.add("decode", ours=False)
     await cluster.add("decode", ours=False)
-    assert [worker.left_out for worker in cluster.pool] == [True, False]
+    assert [worker.standing.left_out for worker in cluster.pool] == [True, False]
     assert (await cluster.client.post("/admin/workers/d0/resume")).status_code == 200
     cluster.announce()
-    assert [worker.left_out for worker in cluster.pool] == [False, False]
+    assert [worker.standing.left_out for worker in cluster.pool] == [False, False]

@@ -42,7 +42,7 @@ async def test_tells_who_waits_for_a_worker(cluster: Cluster) -> None:
     p = await cluster.add("prefill")
     p.script.append(Hang())
     (worker,) = cluster.pool
-    worker.limit = 1
+    worker.usage.limit = 1
     await cluster.add("decode")
     running = [asyncio.create_task(cluster.post(chat())) for _ in range(3)]
     await eventually(lambda: len(cluster.queues.prefill) == 2)

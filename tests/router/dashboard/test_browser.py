@@ -298,7 +298,7 @@ async def test_on_no_screen_anything_is_cut(cluster: Cluster, page: Page) -> Non
     d = await cluster.add("decode", ours=False)
     d.model = p.model
     await cluster.post(chat(model=p.model))
-    list(cluster.pool)[-1].healthy = False
+    list(cluster.pool)[-1].standing.healthy = False
     p.script.append(Refuse(400, {"error": {"message": "a-reason-without-a-space-" * 8, "code": "bad"}}))
     await cluster.post(chat(model=p.model))
     p.script += [Hang(), Hang()]

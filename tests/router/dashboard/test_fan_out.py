@@ -131,7 +131,7 @@ async def test_workers_are_shown_once(cluster: Cluster, other: Cluster) -> None:
     peers.apps[other.router_id] = internal(other)
     for one in (cluster, other):
         await one.add("prefill")
-    next(iter(other.pool)).left_out = True
+    next(iter(other.pool)).standing.left_out = True
     (worker,) = (await seen(board, peers)).workers
     assert (worker.id, worker.draining) == ("p0", True)
 

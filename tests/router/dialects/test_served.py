@@ -284,7 +284,7 @@ async def test_a_body_that_is_no_json_is_refused_in_the_dialect(cluster: Cluster
 async def test_no_worker_is_an_error_of_the_dialect(cluster: Cluster, spoken: Spoken) -> None:
     await cluster.add("both")
     (worker,) = cluster.pool
-    worker.limit = 0
+    worker.usage.limit = 0
     request = asyncio.create_task(cluster.post(spoken.body(), spoken.path))
     await cluster.until_state("queued")
     (x,) = cluster.active

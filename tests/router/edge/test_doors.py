@@ -55,7 +55,7 @@ class TestRebinding:
         added = {"url": "http://attacker.example:80", "role": "both", "all": True}
         answer = await cluster.client.post(path, json=added if "admin" in path else chat(), headers=REBOUND)
         assert code(answer) == (403, "host_not_allowed")
-        assert asked(cluster) == 0 and [worker.left_out for worker in cluster.pool] == [False, False]
+        assert asked(cluster) == 0 and [worker.standing.left_out for worker in cluster.pool] == [False, False]
 
     @pytest.mark.parametrize("host", ["localhost", "a.localhost:1", "127.0.0.1:9", "[::1]:8000"])
     async def test_names_of_this_machine_are_served(self, cluster: Cluster, host: str) -> None:

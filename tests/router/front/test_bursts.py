@@ -92,7 +92,7 @@ async def test_a_burst_does_not_overfill_the_queue(cluster: Cluster, clients: li
     """Its requests, in one turn more than may wait, are admitted before any of them waits for a worker."""
     prefill, _ = cluster.workers
     (worker,) = [one for one in cluster.pool if one.worker_id == prefill.name]
-    worker.limit = 1
+    worker.usage.limit = 1
     hang = Hang()
     prefill.script.append(hang)
     for caller in clients:
@@ -125,7 +125,7 @@ async def test_a_burst_of_requests_for_several_answers_does_not_either(
         assert (await caller.answer()).status == 200
     pool = cluster.pool
     first, *_ = pool
-    taken = [pool.enter(first) for _ in range(first.limit)]
+    taken = [pool.enter(first) for _ in range(first.usage.limit)]
     for caller in callers:
         caller.writer.write(request("/v1/completions", {"model": "m", "prompt": "hi", "max_tokens": 4, **more}))
     answers = [asyncio.create_task(caller.answer()) for caller in callers]

@@ -16,6 +16,7 @@ from baton_serve.router.peers.cleanup import Cleanup
 from baton_serve.router.pool import Worker
 from baton_serve.router.upstream.internal_calls import InternalCalls
 from tests.kits.router.cluster import eventually
+from tests.kits.router.workers import new_worker
 
 if TYPE_CHECKING:
     from tests.kits.router.cluster import Cluster
@@ -72,7 +73,7 @@ class Workers:
 
 def workers(*internal_urls: str) -> list[Worker]:
     return [
-        Worker(worker_id=f"w{number}", url=f"http://w{number}", role=Role.BOTH, limit=8, internal_url=url)
+        new_worker(worker_id=f"w{number}", url=f"http://w{number}", role=Role.BOTH, limit=8, internal_url=url)
         for number, url in enumerate(internal_urls)
     ]
 

@@ -19,6 +19,7 @@ from baton_serve.router.placement.prefix import Prefix
 from baton_serve.router.placement.round_robin import RoundRobin
 from baton_serve.router.pool import LOAD_TTL_S, Candidates, Worker, WorkerPool
 from baton_serve.router.pool import candidates as candidates_module
+from baton_serve.router.pool.usage import Usage
 from tests.kits.router.placement import prompt, worker
 
 if TYPE_CHECKING:
@@ -87,10 +88,10 @@ class Router:
 
         among = Candidates(workers)
         among.are_many = False
-        turns = {one: one.turn for one in workers}
+        turns = {one: one.usage.turn for one in workers}
         expected, waits_for = one_way(self.looks, among)
         if expected is not None:  # has taken its turn, and marked no other worker as changed
-            expected.turn = turns[expected]
+            expected.usage.turn = turns[expected]
         chosen, ranked_waits_for = one_way(self.ranks, workers)
         assert chosen is expected
         assert (ranked_waits_for.workers, ranked_waits_for.groups) == (waits_for.workers, waits_for.groups)
@@ -112,7 +113,7 @@ class Router:
         one = self.some_worker()
         if one is not None:
             full_at = self.data.draw(st.none() | st.integers(0, 3))
-            self.pool.reported(one, self.data.draw(LOADS), full_at, one.in_flight)
+            self.pool.reported(one, self.data.draw(LOADS), full_at, one.usage.in_flight)
 
     def time_passes(self) -> None:
         self.now_s += self.data.draw(st.sampled_from([0.1, LOAD_TTL_S]))
@@ -276,7 +277,7 @@ class Watched(Worker):
 @pytest.mark.interpreted
 def test_nothing_is_kept_of_workers_that_went() -> None:
     policy = Prefix(on_gone := [])
-    gone = Watched("b", "http://x", Role.BOTH, 9, "engine-b")
+    gone = Watched("b", "http://x", Role.BOTH, Usage(9), engine_id="engine-b")
     workers = Candidates([gone])
     ghost = weakref.ref(gone)
     for text in TEXTS:

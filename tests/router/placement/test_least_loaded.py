@@ -8,26 +8,27 @@ from baton_serve.core.protocol.worker import Role, WorkerLoad
 from baton_serve.router.placement import Prompt, available
 from baton_serve.router.placement.least_loaded import LeastLoaded
 from baton_serve.router.pool import Worker
+from tests.kits.router.workers import new_worker
 
 PROMPT = Prompt("m", 1)
 
 
 def worker(name: str = "w", role: Role = Role.DECODE, **kwargs: Any) -> Worker:
-    return Worker(worker_id=name, url="http://x", role=role, limit=kwargs.pop("limit", 4), **kwargs)
+    return new_worker(worker_id=name, url="http://x", role=role, limit=kwargs.pop("limit", 4), **kwargs)
 
 
 def test_least_loaded_by_share_and_in_turns() -> None:
     small, large = worker("s", limit=2), worker("l", limit=8)
-    small.in_flight, large.in_flight = 1, 3
+    small.usage.in_flight, large.usage.in_flight = 1, 3
     policy = LeastLoaded()
     assert policy.pick([small, large], PROMPT) is large
-    small.in_flight = large.in_flight = 0
+    small.usage.in_flight = large.usage.in_flight = 0
     assert {policy.pick([small, large], PROMPT).worker_id for _ in range(4)} == {"s", "l"}
 
 
 def test_who_is_available() -> None:
     full, ill, leaving, good, failed = (worker(name) for name in ("full", "ill", "leaving", "good", "failed"))
-    full.in_flight, ill.healthy, leaving.load = 4, False, WorkerLoad(draining=True)
+    full.usage.in_flight, ill.standing.healthy, leaving.usage.load = 4, False, WorkerLoad(draining=True)
     everybody = [full, ill, leaving, good, failed]
     assert available(everybody, {failed}) == [good]
     assert available([failed], {failed}) == [failed], "nobody else is left"

@@ -17,6 +17,7 @@ from baton_serve.router.placement import DECODE_POLICIES, PREFILL_POLICIES
 from baton_serve.router.placement.round_robin import RoundRobin
 from baton_serve.router.placement.two_choices import TwoChoices
 from baton_serve.router.pool import Worker
+from baton_serve.router.pool.usage import Usage
 from baton_serve.router.request.bodies import ClientBody
 from baton_serve.router.settings import RouterSettings
 from tests.kits.router.placement import prefilled, prompt, with_blocks, worker
@@ -76,7 +77,7 @@ def test_workers_that_look_alike_all_get_work(kind: str, name: str) -> None:
 def test_nothing_is_kept_of_workers_that_went(kind: str, name: str) -> None:
     on_gone: OnGone = []
     pick = make(kind, name, on_gone)
-    stays, goes = worker("a"), Watched("b", "http://x", Role.BOTH, 9, Name("engine-b"), num_blocks=9, block_size=16)
+    stays, goes = worker("a"), Watched("b", "http://x", Role.BOTH, Usage(9, 9, 16), engine_id=Name("engine-b"))
     ghosts: list[weakref.ref[Any]] = [weakref.ref(goes), weakref.ref(goes.engine_id)]
     for _ in range(3):
         assert pick([goes], b"x" * 3000) is goes
@@ -100,7 +101,7 @@ def test_round_robin_takes_turns_also_around_one_that_is_full() -> None:
 def test_of_two_choices_the_less_loaded_is_taken() -> None:
     policy = TwoChoices(random.Random(1))
     workers = [worker(f"w{i}", in_flight=i) for i in range(4)]
-    chosen = Counter(policy.pick(workers, prompt()).in_flight for _ in range(600))
+    chosen = Counter(policy.pick(workers, prompt()).usage.in_flight for _ in range(600))
     assert chosen[3] == 0, "there is always a less loaded one beside it"
     assert chosen[0] > chosen[1] > chosen[2] > 0, "and it is not always the best"
 

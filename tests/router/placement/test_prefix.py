@@ -178,7 +178,7 @@ def test_a_prompt_goes_where_its_beginning_went() -> None:
     workers = [worker(f"w{i}") for i in range(4)]
     first = policy.pick(workers, prompt(b"a" * 4000))
     others = [one for one in workers if one is not first]
-    first.in_flight = 10
+    first.usage.in_flight = 10
     assert policy.pick(workers, prompt(b"a" * 4000 + b"b" * 3000)) is first
     assert policy.pick(workers, prompt(b"c" * 4000)) in others, "another one goes to the least loaded"
 
@@ -188,7 +188,7 @@ def test_of_two_that_have_it_the_one_with_more_is_taken_then_the_less_loaded() -
     a, b = worker("a"), worker("b")
     policy.pick([a], prompt(b"x" * 4000))
     policy.pick([b], prompt(b"x" * 2000))
-    a.in_flight = 5
+    a.usage.in_flight = 5
     assert policy.pick([a, b], prompt(b"x" * 4000)) is a
     policy.pick([b], prompt(b"x" * 4000))
     assert policy.pick([a, b], prompt(b"x" * 4000)) is b
@@ -198,7 +198,7 @@ def test_a_beginning_that_is_a_small_part_of_the_prompt_does_not_count() -> None
     policy = Prefix([])
     a, b = worker("a"), worker("b")
     policy.pick([a], prompt(b"s" * 1024))
-    a.in_flight = 1
+    a.usage.in_flight = 1
     assert policy.pick([a, b], prompt(b"s" * 1024 + b"a" * 9000)) is b
     assert policy.pick([a, b], prompt(b"s" * 1024 + b"z" * 1024)) is b, "it has it by now, too"
 
@@ -208,7 +208,7 @@ def test_who_is_much_busier_than_the_least_loaded_is_not_taken(has_it: int, othe
     policy = Prefix([])
     a, b = worker("a"), worker("b")
     policy.pick([a], prompt(b"x" * 8000))
-    a.in_flight, b.in_flight = has_it, other
+    a.usage.in_flight, b.usage.in_flight = has_it, other
     assert (policy.pick([a, b], prompt(b"x" * 8000)) is a) is taken
 
 
@@ -255,7 +255,7 @@ def test_the_next_turn_goes_to_the_worker_that_decoded_the_last_one() -> None:
     policy = Affinity([])
     workers = [worker(f"w{i}") for i in range(4)]
     first = policy.pick(workers, prefilled(b"turn one" * 300, 600))
-    first.in_flight = 10
+    first.usage.in_flight = 10
     assert policy.pick(workers, prefilled(b"turn one" * 300 + b"turn two" * 200, 1000)) is first
-    first.in_flight = 60
+    first.usage.in_flight = 60
     assert policy.pick(workers, prefilled(b"turn one" * 300 + b"turn two" * 200, 1000)) is not first

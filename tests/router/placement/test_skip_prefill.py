@@ -62,7 +62,7 @@ def test_nobody_knows_what_is_cached_without_affinity() -> None:
 async def three(cluster: Cluster) -> tuple[StubWorker, StubWorker, StubWorker]:
     made = await cluster.add("prefill"), await cluster.add("decode"), await cluster.add("decode")
     for one in cluster.pool:
-        one.num_blocks = 1000
+        one.usage.num_blocks = 1000
     return made
 
 
@@ -193,6 +193,6 @@ class TestCached:
         (name,) = [d.name for d in (d1, d2) if d.bodies]
         had = cluster.pool.get(name)
         assert had is not None
-        had.left_out = True
+        had.standing.left_out = True
         await cluster.post(body_for("chat", text))
         assert (len(p.bodies), len(d1.bodies), len(d2.bodies)) == (2, 1, 1)

@@ -16,6 +16,7 @@ from baton_serve.router.pool.breaker import FIRST_PAUSE_S, MAX_PAUSE_S, TABLE, B
 from baton_serve.router.settings import RouterSettings
 from tests.kits.router.cluster import Cluster, chat, eventually, make_settings
 from tests.kits.router.stub_workers import Refuse, Reset, StreamThen
+from tests.kits.router.workers import new_worker
 
 OPEN, HALF_OPEN, CLOSED = BreakerState.OPEN, BreakerState.HALF_OPEN, BreakerState.CLOSED
 BROKEN = Refuse(500, {"error": {"message": "broken", "type": "server_error", "code": "oops"}})
@@ -121,7 +122,7 @@ def test_every_state_is_left_by_something() -> None:
 
 
 def worker(name: str) -> Worker:
-    return Worker(worker_id=name, url="http://h:1", role=Role.DECODE, limit=1, breaker=Breaker(1))
+    return new_worker(worker_id=name, url="http://h:1", role=Role.DECODE, limit=1, breaker=Breaker(1))
 
 
 def test_who_fails_is_picked_only_when_nobody_else_is_there() -> None:
@@ -190,7 +191,7 @@ class TestCluster:
 async def test_a_probe_and_one_request_bring_it_back(cluster: Cluster) -> None:
     bad, _ = await failing_d(cluster, BROKEN)
     (d1,) = [one for one in cluster.pool if one.worker_id == "d1"]
-    d1.breaker._pause_s = 0.01
+    d1.standing.breaker._pause_s = 0.01
     while states(cluster)["d1"] is CLOSED:
         await cluster.post(chat())
     bad.script.clear()
@@ -210,4 +211,4 @@ async def failing_d(cluster: Cluster, failure: Any) -> list[Any]:
 
 
 def states(cluster: Cluster) -> dict[str, BreakerState]:
-    return {one.worker_id: one.breaker.state for one in cluster.pool}
+    return {one.worker_id: one.standing.breaker.state for one in cluster.pool}

@@ -30,7 +30,7 @@ class Probed:
         (self.worker,) = self.pool.add_static([], [stub.url])
 
     async def recovers(self) -> None:
-        await eventually(lambda: self.worker.healthy, "it is asked again, and answers")
+        await eventually(lambda: self.worker.standing.healthy, "it is asked again, and answers")
 
 
 @pytest_asyncio.fixture
@@ -55,7 +55,7 @@ async def test_a_worker_that_is_forgotten_meanwhile_does_not_answer_again(
     pool.unreachable(worker)
     pool.remove_static(worker)
     await eventually(lambda: not probed.probes._tasks)
-    assert not worker.healthy and "answers again" not in caplog.text
+    assert not worker.standing.healthy and "answers again" not in caplog.text
 
 
 async def test_a_worker_that_fails_again_in_the_turn_in_which_it_recovers_is_probed_again(probed: Probed) -> None:
@@ -63,9 +63,9 @@ async def test_a_worker_that_fails_again_in_the_turn_in_which_it_recovers_is_pro
     failed_again: list[bool] = []
 
     def on_room() -> None:
-        if worker.healthy and not failed_again:
+        if worker.standing.healthy and not failed_again:
             pool.unreachable(worker)
-            failed_again.append(not worker.healthy)
+            failed_again.append(not worker.standing.healthy)
 
     pool.unreachable(worker)
     pool.on_room.append(on_room)

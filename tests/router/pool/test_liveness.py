@@ -10,10 +10,10 @@ import pytest_asyncio
 
 from baton_serve.core.net.client.http_client import HttpClient
 from baton_serve.core.protocol.worker import Role, WorkerLoad
-from baton_serve.router.pool import Worker
 from baton_serve.router.pool.liveness import LOOKS, Liveness
 from tests.kits.patience import PATIENCE_S
 from tests.kits.router.stub_workers import StubWorker
+from tests.kits.router.workers import new_worker
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -30,7 +30,7 @@ class Bench:
         self.stub = stub
         self.upstream = upstream
         self.now_s = 1000.0
-        self.worker = Worker(stub.name, stub.url, Role.DECODE, 8)
+        self.worker = new_worker(stub.name, stub.url, Role.DECODE, 8)
         self.signs = Liveness(upstream, lambda: self.now_s)
 
     def wait(self, silence_s: float = SILENCE_S) -> asyncio.Task[None]:
@@ -71,7 +71,7 @@ async def test_who_answers_is_not(bench: Bench) -> None:
     wait = bench.wait()
     for _ in range(3 * LOOKS):
         await bench.asked(1)
-        while bench.worker.answered_s != bench.now_s:  # noqa: ASYNC110 (the far side of a socket has no event)
+        while bench.worker.standing.answered_s != bench.now_s:  # noqa: ASYNC110 (the far side of a socket has no event)
             await asyncio.sleep(0)
     assert not wait.done()
     wait.cancel()

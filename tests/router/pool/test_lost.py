@@ -14,6 +14,7 @@ from baton_serve.core.protocol.worker_address import worker_address
 from baton_serve.router.pool import Worker, WorkerPool
 from baton_serve.router.pool.lost import KEEP_S, MAX_LOST, LostWorkers
 from tests.kits.registry import worker as announced
+from tests.kits.router.workers import new_worker
 
 
 class Deployment:
@@ -38,7 +39,7 @@ def status(worker_id: str = "w", load: WorkerLoad | None = None, **fields: Any) 
 
 
 def one(name: str = "w", **fields: Any) -> Worker:
-    return Worker(**{"worker_id": name, "url": f"http://{name}", "role": Role.DECODE, "limit": 4, **fields})
+    return new_worker(**{"worker_id": name, "url": f"http://{name}", "role": Role.DECODE, "limit": 4, **fields})
 
 
 async def test_one_that_stops_announcing_stays_listed_with_what_it_had(caplog: pytest.LogCaptureFixture) -> None:

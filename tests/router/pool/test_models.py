@@ -77,7 +77,7 @@ async def test_blocks_wait_for_a_d_that_can_read_them(cluster: Cluster) -> None:
     """The other D is idle, but has another layout."""
     (p, d), (other_p, other_d) = await pair(cluster, "m", "old", limit=1), await pair(cluster, "m", "new")
     for one in cluster.pool:
-        one.left_out = one.worker_id == other_p.name
+        one.standing.left_out = one.worker_id == other_p.name
     hang = Hang()
     d.script.append(hang)
     asked = [asyncio.create_task(cluster.post(chat())) for _ in range(2)]

@@ -12,21 +12,22 @@ from baton_serve.core.protocol.worker_address import worker_address
 from baton_serve.router.pool import LOAD_TTL_S, Worker, WorkerPool
 from baton_serve.router.pool.kind import PLAIN
 from baton_serve.router.pool.model_card import ModelFacts
+from tests.kits.router.workers import new_worker
 
 
 def worker(name: str = "w", role: Role = Role.DECODE, **kwargs: Any) -> Worker:
-    return Worker(worker_id=name, url="http://x", role=role, limit=kwargs.pop("limit", 4), **kwargs)
+    return new_worker(worker_id=name, url="http://x", role=role, limit=kwargs.pop("limit", 4), **kwargs)
 
 
 def test_room_counts_what_others_sent_and_what_we_did_since() -> None:
     one = worker(limit=10)
-    one.in_flight = 2
+    one.usage.in_flight = 2
     one.report(WorkerLoad(running=5, waiting=1, reading=1), 0.0)
-    assert one.occupied == 7
-    one.in_flight = 4
-    assert one.occupied == 9
-    one.in_flight = 0
-    assert (one.occupied, one.room) == (5, 5)
+    assert one.usage.occupied == 7
+    one.usage.in_flight = 4
+    assert one.usage.occupied == 9
+    one.usage.in_flight = 0
+    assert (one.usage.occupied, one.usage.room) == (5, 5)
 
 
 def status(load: WorkerLoad, tp: int = 1) -> WorkerStatus:
@@ -60,21 +61,21 @@ async def test_a_load_that_is_not_heard_again_counts_for_a_while_only() -> None:
     full = status(WorkerLoad(running=4))
     pool.apply([full])
     (one,) = pool
-    pool.on_room.append(lambda: woken.append(one.room))
+    pool.on_room.append(lambda: woken.append(one.usage.room))
     now_s += LOAD_TTL_S - 0.1
     assert not pool.forget_old_loads()
-    assert one.room == 0
+    assert one.usage.room == 0
     pool.apply([full])  # because of another worker: nothing new about this one
     now_s += 0.2
     assert pool.forget_old_loads()
-    assert (one.room, woken[-1]) == (4, 4), "who waits is told"
+    assert (one.usage.room, woken[-1]) == (4, 4), "who waits is told"
     pool.enter(one)
-    assert one.room == 3
+    assert one.usage.room == 3
     pool.apply([status(WorkerLoad(running=4, draining=True))])
-    assert one.room == 0
+    assert one.usage.room == 0
     now_s += LOAD_TTL_S
     pool.forget_old_loads()
-    assert (one.room, one.takes_work) == (3, False), "leaving is for good"
+    assert (one.usage.room, one.takes_work) == (3, False), "leaving is for good"
 
 
 async def test_what_the_list_repeats_is_not_corrected_again() -> None:
@@ -84,7 +85,7 @@ async def test_what_the_list_repeats_is_not_corrected_again() -> None:
     (one,) = pool
     pool.enter(one)
     pool.apply([full])
-    assert one.occupied == 3, "two that were reported, one sent since"
+    assert one.usage.occupied == 3, "two that were reported, one sent since"
 
 
 def test_routes_pair_what_can_be_paired() -> None:
@@ -110,17 +111,17 @@ async def test_requests_that_a_server_has_not_counted_yet_are_neither_forgotten_
     (one,) = pool.add_static([], ["vllm+http://d?max_num_seqs=10"])
     first = [pool.enter(one) for _ in range(3)]
     pool.reported(one, WorkerLoad(running=5), None, num_sent=3)
-    assert one.occupied == 5, "three of ours, two of somebody else's"
+    assert one.usage.occupied == 5, "three of ours, two of somebody else's"
     later = pool.enter(one)
-    assert one.occupied == 6
+    assert one.usage.occupied == 6
     pool.reported(one, WorkerLoad(running=5), None, num_sent=3)
-    assert one.occupied == 5, "the later one may be among the five"
+    assert one.usage.occupied == 5, "the later one may be among the five"
     pool.reported(one, WorkerLoad(running=2), None, num_sent=4)
-    assert one.occupied == 4, "two of ours are not counted yet"
+    assert one.usage.occupied == 4, "two of ours are not counted yet"
     for reservation in (*first, later):
         pool.leave(reservation)
     pool.reported(one, WorkerLoad(running=4), None, num_sent=4)
-    assert one.occupied == 0, "when it was asked, the four were ours"
+    assert one.usage.occupied == 0, "when it was asked, the four were ours"
 
 
 async def test_where_requests_wait_inside_a_worker_there_is_no_room() -> None:
@@ -128,12 +129,12 @@ async def test_where_requests_wait_inside_a_worker_there_is_no_room() -> None:
     (one,) = pool.add_static([], ["vllm+http://d?max_num_seqs=10"])
     sent = [pool.enter(one) for _ in range(4)]
     pool.reported(one, WorkerLoad(running=3, waiting=1), 3, num_sent=4)
-    assert one.room == -1
+    assert one.usage.room == -1
     for reservation in sent[:2]:
         pool.leave(reservation)
-    assert one.room == 1, "what has ended makes room before the next report"
+    assert one.usage.room == 1, "what has ended makes room before the next report"
     one.forget_report()
-    assert one.room == 8
+    assert one.usage.room == 8
 
 
 def test_a_host_name_is_forgotten_with_all_its_addresses() -> None:

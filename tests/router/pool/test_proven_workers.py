@@ -183,7 +183,7 @@ async def test_who_could_not_be_reached_proves_it_again_before_it_is_used(cluste
     (worker,) = cluster.pool
     cluster.pool.unreachable(worker)
     await eventually(lambda: stub.num_health > 1 and stub.num_proofs > 1)
-    assert not worker.healthy, "it answers /health, as anybody can"
+    assert not worker.standing.healthy, "it answers /health, as anybody can"
     stub.prove = partial(worker_proof, KEY, worker)
-    await eventually(lambda: worker.healthy)
+    await eventually(lambda: worker.standing.healthy)
     await probes.close()

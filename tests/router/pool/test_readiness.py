@@ -131,8 +131,8 @@ async def test_workers_that_are_named(given: dict[str, Any], state: ReadyStatus)
     workers = build_router(settings, DirectLeases(MemoryLeaseStore())).workers
     workers.pool.add_static(settings.prefill, settings.decode)
     for worker in workers.pool:
-        worker.healthy = worker.url == "http://d"
-    (d,) = (worker for worker in workers.pool if worker.healthy)
+        worker.standing.healthy = worker.url == "http://d"
+    (d,) = (worker for worker in workers.pool if worker.standing.healthy)
     workers.pool.learn_models(d, {"m": ModelFacts()})
     assert workers.readiness.state() == state
     await workers.upstream.close()
@@ -152,7 +152,7 @@ async def test_what_a_load_balancer_sees(cluster: Cluster) -> None:
     assert await ready() == (200, "ok")
     await p.stop()
     assert (await cluster.post(chat())).status_code == 200
-    await eventually(lambda: any(not worker.healthy for worker in cluster.pool))
+    await eventually(lambda: any(not worker.standing.healthy for worker in cluster.pool))
     assert await ready() == (200, "ok")
     cluster.check_idle()
 

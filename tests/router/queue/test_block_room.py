@@ -33,11 +33,11 @@ def of_blocks(num: int, **kwargs: Worker) -> Need:
 def test_room_is_what_was_reported_less_what_was_sent_since() -> None:
     pool, one = WorkerPool(4), with_blocks("a", free=6, cached=4)
     place = pool.enter(one, 3)
-    assert (one.spare_blocks, of_blocks(7).fits(one), of_blocks(8).fits(one)) == (7, True, False)
+    assert (one.usage.spare_blocks, of_blocks(7).fits(one), of_blocks(8).fits(one)) == (7, True, False)
     one.report(WorkerLoad(free_blocks=7), 2.0)
-    assert one.spare_blocks == 7, "it is in the report"
+    assert one.usage.spare_blocks == 7, "it is in the report"
     pool.leave(place)
-    assert one.spare_blocks == 10, "it has gone since"
+    assert one.usage.spare_blocks == 10, "it has gone since"
 
 
 def test_who_reports_no_blocks_has_room_for_any_prompt() -> None:
@@ -154,7 +154,7 @@ async def _in_order(requests: list[tuple[int, int]], rng: random.Random) -> None
     pool = WorkerPool(4)
     workers = [with_blocks(name, free=10) for name in "ab"]
     for one in workers:
-        one.limit = 4
+        one.usage.limit = 4
     queue, running = WorkerQueue(pool.leave), list[Reservation]()
     coming = list(enumerate(requests))
     waiting: dict[int, Waiter] = {}
@@ -167,7 +167,7 @@ async def _in_order(requests: list[tuple[int, int]], rng: random.Random) -> None
             queue.wake()
         served = [number for number, waiter in waiting.items() if waiter.future.done()]
         running += [await waiting.pop(number).reservation() for number in served]
-        assert all(one.held_blocks <= 10 and one.in_flight <= 4 for one in workers)
+        assert all(one.usage.held_blocks <= 10 and one.usage.in_flight <= 4 for one in workers)
         still = [(requests[number][1], number) for number in waiting]
         assert all((requests[number][1], number) < min(still, default=(9, 0)) for number in served)
         assert running or not waiting, "nobody waits for a worker where nothing runs"
@@ -247,7 +247,7 @@ async def test_a_prompt_waits_for_a_d_with_blocks(cluster: Cluster) -> None:
     report(cluster, d1=WorkerLoad(free_blocks=1, pinned_blocks=9))
     assert (await asked).status_code == 200
     assert len(d.bodies) == 1
-    assert [one.held_blocks for one in cluster.pool] == [0, 0]
+    assert [one.usage.held_blocks for one in cluster.pool] == [0, 0]
     cluster.check_idle()
 
 
@@ -280,7 +280,7 @@ async def test_what_fits_no_d_is_told_so_at_once(cluster: Cluster, stream: bool)
     await cluster.add("prefill")
     d = await cluster.add("decode")
     for one in cluster.pool:
-        one.num_blocks, one.block_size = (10, 16) if one.worker_id == "p0" else (1, 3)
+        one.usage.num_blocks, one.usage.block_size = (10, 16) if one.worker_id == "p0" else (1, 3)
     response = await cluster.post(chat(stream=stream))
     assert ("largest KV cache" in response.text, d.bodies) == (True, [])
     assert response.status_code == (200 if stream else 400), "the first token was sent already"
@@ -294,7 +294,7 @@ async def test_too_many_token_ids_are_told_the_tighter_of_the_two_bounds(cluster
     p = await cluster.add("prefill")
     await cluster.add("decode")
     for one in cluster.pool:
-        one.num_blocks = 128
+        one.usage.num_blocks = 128
     body = {"model": "m", "prompt": [1] * 3000, "max_tokens": 4}
     response = await cluster.client.post("/v1/completions", json=body)
     assert (response.status_code, p.bodies) == (400, [])

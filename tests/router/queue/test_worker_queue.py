@@ -16,10 +16,11 @@ from baton_serve.core.protocol.worker import Role
 from baton_serve.router.placement import Ahead
 from baton_serve.router.pool import Reservation, Worker
 from baton_serve.router.queue.worker_queue import MOST_IN_A_TURN, WorkerQueue
+from tests.kits.router.workers import new_worker
 
 
 def worker(name: str = "w", role: Role = Role.DECODE, **kwargs: Any) -> Worker:
-    return Worker(worker_id=name, url="http://x", role=role, limit=kwargs.pop("limit", 4), **kwargs)
+    return new_worker(worker_id=name, url="http://x", role=role, limit=kwargs.pop("limit", 4), **kwargs)
 
 
 @given(st.lists(st.tuples(st.integers(-3, 3), st.booleans()), min_size=1, max_size=20), st.integers(1, 5))
@@ -29,13 +30,13 @@ def test_the_queue_hands_out_in_order_and_never_too_much(requests: list[tuple[in
 
 async def _queue_in_order(requests: list[tuple[int, bool]], places: int) -> None:
     one = worker(limit=places)
-    one.healthy = False
+    one.standing.healthy = False
     given_back: list[Reservation] = []
     queue = WorkerQueue(given_back.append)
 
     def pick(_ahead: Ahead) -> Reservation | None:
-        if one.healthy and one.room > 0:
-            one.in_flight += 1
+        if one.standing.healthy and one.usage.room > 0:
+            one.usage.in_flight += 1
             return Reservation(one)
         return None
 
@@ -47,13 +48,13 @@ async def _queue_in_order(requests: list[tuple[int, bool]], places: int) -> None
             task.cancel()
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    one.healthy = True
+    one.standing.healthy = True
     queue.wake()
     staying = [i for i, (_, leaves) in enumerate(requests) if not leaves]
     expected = sorted(staying, key=lambda i: (requests[i][0], i))
     served = [i for i in staying if waiters[i].future.done()]
     assert sorted(served) == sorted(expected[:places])
-    assert one.in_flight == len(served) == min(places, len(staying))
+    assert one.usage.in_flight == len(served) == min(places, len(staying))
     assert len(queue) == len(staying) - len(served)
     for i in served:
         tasks[i].cancel()  # handed a place and gone before it ran: the place comes back
@@ -67,14 +68,14 @@ async def _queue_in_order(requests: list[tuple[int, bool]], places: int) -> None
 async def test_room_for_thousands_is_given_a_few_in_a_turn_and_in_order() -> None:
     """Each one that gets a place does much in its next step, and all of them together would stall the loop."""
     one = worker(limit=10_000)
-    one.healthy = False
+    one.standing.healthy = False
     queue = WorkerQueue(lambda _: None)
 
     def pick(_ahead: Ahead) -> Reservation | None:
-        return Reservation(one) if one.healthy else None
+        return Reservation(one) if one.standing.healthy else None
 
     waiters = [queue.enter(pick, 0, number, "m") for number in range(3 * MOST_IN_A_TURN + 1)]
-    one.healthy = True
+    one.standing.healthy = True
     queue.wake()
     num_served = []
     while len(queue):
@@ -93,21 +94,21 @@ async def test_room_that_comes_in_pieces_is_given_no_faster_and_the_most_urgent_
     queue = WorkerQueue(lambda _: None)
 
     def pick(_ahead: Ahead) -> Reservation | None:
-        if one.room <= 0:
+        if one.usage.room <= 0:
             return None
-        one.in_flight += 1
+        one.usage.in_flight += 1
         return Reservation(one)
 
     waiters = [queue.enter(pick, 0, number, "m") for number in range(2 * MOST_IN_A_TURN)]
     for _ in range(MOST_IN_A_TURN + 8):
-        one.limit += 1
+        one.usage.limit += 1
         queue.wake()
-    assert one.in_flight == MOST_IN_A_TURN
+    assert one.usage.in_flight == MOST_IN_A_TURN
     urgent = queue.enter(pick, -1, len(waiters), "m")
     assert not urgent.future.done()
-    one.limit -= 7  # of the eight places that are left
+    one.usage.limit -= 7  # of the eight places that are left
     await asyncio.sleep(0)
-    assert urgent.future.done() and one.in_flight == MOST_IN_A_TURN + 1
+    assert urgent.future.done() and one.usage.in_flight == MOST_IN_A_TURN + 1
     assert sum(waiter.future.done() for waiter in waiters) == MOST_IN_A_TURN
 
 

@@ -10,7 +10,6 @@ import pytest
 
 from baton_serve.core.protocol.errors import ApiError, UpstreamError
 from baton_serve.core.protocol.worker import Role
-from baton_serve.router.pool import Worker
 from baton_serve.router.queue.retry_budget import RetryBudget
 from baton_serve.router.request.attempts import ABORT_WAITS_S, CLEARED_AFTER_TOKENS, Attempts, Limits, Situation
 from baton_serve.router.request.failure_table import (
@@ -24,6 +23,7 @@ from baton_serve.router.request.failure_table import (
     Next,
     as_markdown,
 )
+from tests.kits.router.workers import new_worker
 
 #: What a worker may do or say, on whatever leg.
 OF_WORKERS = (
@@ -38,9 +38,9 @@ OF_WORKERS = (
 FIRST = {Failure.P_BROKEN: Failure.READ_FAILED, Failure.NOT_TAKEN_AGAIN: Failure.NOT_TAKEN}
 PLENTY = Limits(99, 99, 99, 99)
 ERROR = UpstreamError("It broke.")
-P = Worker("p", "http://p", Role.PREFILL, 8)
-D = Worker("d", "http://d", Role.DECODE, 8)
-OTHER = Worker("other", "http://other", Role.DECODE, 8)
+P = new_worker("p", "http://p", Role.PREFILL, 8)
+D = new_worker("d", "http://d", Role.DECODE, 8)
+OTHER = new_worker("other", "http://other", Role.DECODE, 8)
 
 
 def made(limits: Limits = PLENTY, num_retries: int = 99) -> tuple[Attempts, RetryBudget]:

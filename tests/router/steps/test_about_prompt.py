@@ -215,7 +215,7 @@ async def test_a_client_that_leaves_frees_its_worker(cluster: Cluster, stream: b
 async def test_it_waits_its_turn_among_those_that_are_to_be_prefilled(cluster: Cluster) -> None:
     p = await cluster.add("prefill", limit=1)
     await cluster.add("decode")
-    places = cluster.pool.get("p0").room
+    places = cluster.pool.get("p0").usage.room
     hangs = [Hang() for _ in range(places)]
     p.script.extend(hangs)
     running = [asyncio.create_task(cluster.post(chat())) for _ in range(places)]

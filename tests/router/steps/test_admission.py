@@ -178,7 +178,7 @@ class TestFullQueue:
         hang, running = await busy(cluster)
         asked = [await wait(cluster, 1), await wait(cluster, 2)]
         (d,) = [one for one in cluster.pool if one.worker_id == "d1"]
-        d.healthy = False
+        d.standing.healthy = False
         response = await cluster.post(chat())
         assert response.status_code == 503
         assert 1 <= int(response.headers["retry-after"]) <= 60

@@ -49,7 +49,7 @@ async def trio(cluster: Cluster, *roles: str, seats: int | None = None, **more: 
     """``seats``: how many places of each D are free, if not all of them."""
     workers = [await cluster.add(role, **more) for role in roles or ("prefill", "decode", "decode")]
     for worker in cluster.pool:
-        worker.full_at = seats if worker.role == "decode" else None
+        worker.usage.full_at = seats if worker.role == "decode" else None
     return workers
 
 
@@ -336,7 +336,7 @@ class TestWaiting:
         """A request may wait alone, however many answers it asks for; one that is refused displaces nobody."""
         p, _ = await trio(cluster, "prefill", "decode", limit=10)
         for worker in cluster.pool:
-            worker.full_at = 2
+            worker.usage.full_at = 2
         hang = Hang()
         p.script += [hang, hang]
         first = asyncio.create_task(cluster.post(body_of(TEXT, prompt=["a", "b", "c", "d", "e"]), TEXT))
@@ -353,7 +353,7 @@ async def test_answers_of_one_request_take_half_of_the_places_and_queue_for_each
     """Others come between them, although it asked for more answers than there are places."""
     p, d = await trio(cluster, "prefill", "decode", limit=4)
     for worker in cluster.pool:
-        worker.full_at = 4
+        worker.usage.full_at = 4
     hangs = [Hang() for _ in range(12)]
     p.script += hangs
     many = asyncio.create_task(cluster.post(body_of(TEXT, prompt=list("abcdefgh"), user="many"), TEXT))
@@ -379,7 +379,7 @@ async def test_answers_that_p_is_asked_for_one_by_one_take_half_of_its_places(
     ours = "max_tokens" in more
     p, _ = await trio(cluster, "prefill", "decode", limit=12, ours=ours)
     (worker,) = [one for one in cluster.pool if one.role == "prefill"]
-    worker.limit = 4
+    worker.usage.limit = 4
     hangs = [Hang() for _ in range(13)]
     p.script += hangs
     if not ours:  # until P has answered the first one, the others may have something to share

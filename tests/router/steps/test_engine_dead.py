@@ -35,7 +35,7 @@ async def answers(cluster: Cluster, num: int) -> list[str]:
 
 
 def is_healthy(cluster: Cluster, name: str) -> bool:
-    return next(worker for worker in cluster.pool if worker.worker_id == name).healthy
+    return next(worker for worker in cluster.pool if worker.worker_id == name).standing.healthy
 
 
 @CODES

@@ -37,7 +37,7 @@ SAID = word(0) + word(1) + word(2)
 
 
 def check_nobody_is_blamed(cluster: Cluster) -> None:
-    assert [worker.breaker.num_failures for worker in cluster.pool] == [0]
+    assert [worker.standing.breaker.num_failures for worker in cluster.pool] == [0]
     assert cluster.metrics.outcomes == {("done", ""): 1}
     cluster.check_idle()
 

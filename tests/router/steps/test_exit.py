@@ -41,7 +41,7 @@ async def arrange(cluster: Cluster, state: str) -> StubWorker | None:
 async def fill(cluster: Cluster, worker_id: str, *, full: bool) -> None:
     """Take up all places on a worker, or none."""
     (worker,) = [worker for worker in cluster.pool if worker.worker_id == worker_id]
-    worker.limit = 0 if full else 8
+    worker.usage.limit = 0 if full else 8
 
 
 async def arrive(cluster: Cluster, state: str, **kwargs: Any) -> tuple[StubWorker | None, Any]:

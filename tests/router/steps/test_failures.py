@@ -183,7 +183,7 @@ async def test_a_d_that_cannot_be_reached_is_left_out_until_it_answers(cluster: 
     port = d.port
     await d.stop()
     writer = await cluster.open(chat())
-    await eventually(lambda: not next(w for w in cluster.pool if w.worker_id == "d1").healthy)
+    await eventually(lambda: not next(w for w in cluster.pool if w.worker_id == "d1").standing.healthy)
     await cluster.until_state("held")
     await d.start(port)
     await cluster.until_state("held", 0)
@@ -196,7 +196,7 @@ async def test_who_waits_hears_that_the_last_other_one_is_gone(cluster: Cluster)
     """It failed on one D and waits for the other; when that one goes too, the first is better than nobody."""
     _, d1, _ = await trio(cluster, "prefill", "decode", "decode")
     other = next(worker for worker in cluster.pool if worker.worker_id == "d2")
-    other.limit = 0
+    other.usage.limit = 0
     d1.script.append(Refuse(500, BROKEN))
     request = asyncio.create_task(cluster.post(chat()))
     await eventually(lambda: len(d1.bodies) == 1)
@@ -210,12 +210,12 @@ async def test_nobody_is_sent_to_a_worker_just_found_unreachable(cluster: Cluste
     p, d = await trio(cluster, "prefill", "decode")
     await d.stop()
     worker = next(worker for worker in cluster.pool if worker.worker_id == "d1")
-    worker.limit = 0
+    worker.usage.limit = 0
     writers = [await cluster.open(chat()) for _ in range(4)]
     await cluster.until_state("held", 4)
-    worker.limit = 1
+    worker.usage.limit = 1
     cluster.pool.room_changed()
-    await eventually(lambda: not worker.healthy)
+    await eventually(lambda: not worker.standing.healthy)
     await cluster.until_state("held", 4)
     assert cluster.metrics.retries["decode"] == 1, "the place that became free was on a worker already left out"
     for writer in writers:
@@ -239,7 +239,7 @@ async def test_when_no_p_can_be_reached_d_prefills(cluster: Cluster, stream: boo
 async def test_who_waits_for_p_hears_that_there_is_none(cluster: Cluster) -> None:
     p, d = await trio(cluster, "prefill", "decode")
     worker = next(worker for worker in cluster.pool if worker.worker_id == "p0")
-    worker.limit = 0
+    worker.usage.limit = 0
     request = asyncio.create_task(cluster.post(chat(stream=True)))
     await cluster.until_state("queued")
     cluster.pool.unreachable(worker)
@@ -265,7 +265,7 @@ async def test_a_load_from_before_redis_went_away_does_not_stay(
     monkeypatch.setattr(workers, "LOAD_TTL_S", 0.05)
     await trio(cluster, "prefill", "decode")
     worker = next(worker for worker in cluster.pool if worker.worker_id == "d1")
-    worker.report(WorkerLoad(running=worker.limit), time.monotonic())  # heard after they had all ended
+    worker.report(WorkerLoad(running=worker.usage.limit), time.monotonic())  # heard after they had all ended
     assert (await cluster.post(chat())).status_code == 200, "nobody else says that there is room"
 
 
@@ -472,7 +472,7 @@ class TestTooLarge:
             True,
         )
         assert sum(len(worker.bodies) for worker in fleet if worker.role == role) == 1, "not tried again"
-        assert all(worker.breaker.state is BreakerState.CLOSED for worker in cluster.pool)
+        assert all(worker.standing.breaker.state is BreakerState.CLOSED for worker in cluster.pool)
         if role == "prefill":  # its lease was in the answer
             await eventually(lambda: sum(len(worker.aborts) for worker in fleet) == 1)
             await cluster.prefill_aborts.close()
@@ -489,13 +489,13 @@ class TestLostLeases:
     async def _hold(self, cluster: Cluster) -> tuple[Any, Any, Any]:
         p, _ = await trio(cluster, "prefill", "decode")
         worker = next(worker for worker in cluster.pool if worker.worker_id == "d1")
-        worker.limit = 0
+        worker.usage.limit = 0
         writer = await cluster.open(chat(stream=True))
         await cluster.until_state("held")
         return p, worker, writer
 
     async def _go_on(self, cluster: Cluster, worker: Any) -> str:
-        worker.limit = 8
+        worker.usage.limit = 8
         cluster.pool.room_changed()
         return (await cluster._readers[0].readuntil(b"data: [DONE]\n\n")).decode()
 
@@ -539,13 +539,13 @@ class TestLostLeases:
     async def test_unstreamed_another_first_token_is_as_good(self, cluster: Cluster) -> None:
         p, _ = await trio(cluster, "prefill", "decode")
         worker = next(worker for worker in cluster.pool if worker.worker_id == "d1")
-        worker.limit = 0
+        worker.usage.limit = 0
         request = asyncio.create_task(cluster.post(chat()))
         await cluster.until_state("held")
         p.first_token += 1
         cluster.leases.tracked["leasep01"](LeaseState.EXPIRED)
         await eventually(lambda: "leasep02" in cluster.leases.tracked)
-        worker.limit = 8
+        worker.usage.limit = 8
         cluster.pool.room_changed()
         assert (await request).json()["choices"][0]["message"]["content"] == WHOLE
         cluster.check_idle()
@@ -558,13 +558,13 @@ class TestLostLeases:
         p.first_text = word(0) if shown else ""
         await (trio(cluster, "both") if kind == "both" else trio(cluster, "prefill", "decode", ours=False))
         for worker in cluster.pool:
-            worker.limit = 8 if worker.worker_id == "p0" else 0
+            worker.usage.limit = 8 if worker.worker_id == "p0" else 0
         writer = await cluster.open(chat(stream=True))
         await cluster.until_state("held")
         for gone in (p, d):
             cluster.workers.remove(gone)
         for worker in cluster.pool:
-            worker.limit = 0 if worker.worker_id == "d1" else 8
+            worker.usage.limit = 0 if worker.worker_id == "d1" else 8
         cluster.announce()
         if kind == "other engine" and shown:
             await cluster.until_state("queued")

@@ -56,7 +56,7 @@ async def go_on_after(seen: str, cluster: Cluster, *raws: Raw) -> str:
 
 
 def check_nobody_is_blamed(cluster: Cluster, fleet: list[Any]) -> None:
-    assert all(worker.breaker.state is BreakerState.CLOSED for worker in cluster.pool)
+    assert all(worker.standing.breaker.state is BreakerState.CLOSED for worker in cluster.pool)
     assert sum(len(worker.bodies) for worker in fleet) == 1, "not computed again"
     metrics = cluster.metrics
     assert metrics.resumed.total() + metrics.retries.total() == 0

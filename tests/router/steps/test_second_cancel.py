@@ -21,7 +21,7 @@ async def test_a_second_cancellation_comes_between_nothing(cluster: Cluster, num
     await cluster.add("prefill")
     await cluster.add("decode")
     (d,) = [worker for worker in cluster.pool if worker.worker_id == "d1"]
-    d.limit = 0
+    d.usage.limit = 0
     writer = await cluster.open(chat(stream=True))
     await cluster.until_state("held")
     (x,) = cluster.active

@@ -42,7 +42,7 @@ async def refusing(cluster: Cluster, role: str, times: int) -> StubWorker:
 
 
 def breaker_failures(cluster: Cluster) -> int:
-    return sum(worker.breaker.num_failures for worker in cluster.pool)
+    return sum(worker.standing.breaker.num_failures for worker in cluster.pool)
 
 
 def test_the_waits_are_longer_than_workers_refuse() -> None:
@@ -99,7 +99,7 @@ class TestWhoEndsIt:
     async def waiting(self, cluster: Cluster, worker: StubWorker) -> None:
         await eventually(lambda: len(worker.bodies) == 1)
         await cluster.until_state("queued")
-        assert [worker.in_flight for worker in cluster.pool] == [0, 0], "it holds no place meanwhile"
+        assert [worker.usage.in_flight for worker in cluster.pool] == [0, 0], "it holds no place meanwhile"
 
     @pytest.mark.parametrize("role", ["prefill", "decode"])
     async def test_the_client(self, cluster: Cluster, role: str) -> None:

@@ -20,10 +20,11 @@ from baton_serve.router.upstream.internal_calls import InternalCalls
 from baton_serve.router.upstream.prefill_aborts import PrefillAborts
 from tests.kits.router.cluster import Cluster, chat, eventually, make_settings
 from tests.kits.router.stub_workers import HalfAnswer, Hang, StubWorker
+from tests.kits.router.workers import new_worker
 
 SECRET = "between-us"
-P = Worker(worker_id="p", url="http://p", role=Role.PREFILL, limit=1, internal_url="http://p")
-Q = Worker(worker_id="q", url="http://q", role=Role.PREFILL, limit=1, internal_url="http://q")
+P = new_worker(worker_id="p", url="http://p", role=Role.PREFILL, limit=1, internal_url="http://p")
+Q = new_worker(worker_id="q", url="http://q", role=Role.PREFILL, limit=1, internal_url="http://q")
 
 
 async def half_answered(cluster: Cluster) -> tuple[StubWorker, Any]:

@@ -115,7 +115,7 @@ async def test_vllms_own_error_keeps_its_shape(cluster: Cluster, path: str, stat
         server.script.append(Refuse(status, error))
         answer = await cluster.post({"model": "m"}, path)
         assert (answer.status_code, answer.json()) == (status, error)
-    assert len(server.bodies) == 8 and worker.breaker.trusts
+    assert len(server.bodies) == 8 and worker.standing.breaker.trusts
 
 
 async def test_bytes_come_with_what_describes_them(cluster: Cluster) -> None:

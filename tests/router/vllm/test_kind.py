@@ -48,18 +48,19 @@ class TestPairsOfVllm:
         ("name", "one", "other", "said"),
         [
             ("compatibility_hash", "x", "y", "hash"),
-            ("block_size", 16, 32, "block size: 16 and 32"),
+            ("usage.block_size", 16, 32, "block size: 16 and 32"),
             ("version", "0.32.0", "0.31.1", "version of vLLM: 0.32.0 and 0.31.1"),
             ("facts", {"m": ModelFacts(root="/a")}, {"m": ModelFacts(root="/b")}, "loaded from"),
-            ("hands_off", True, False, "NixlConnector"),
+            ("server.hands_off", True, False, "NixlConnector"),
         ],
     )
     def test_are_not_made_of_servers_that_differ(
         self, pair: tuple[WorkerPool, Worker, Worker], name: str, one: object, other: object, said: str
     ) -> None:
         pool, p, d = pair
-        setattr(p, name, one)
-        setattr(d, name, other)
+        holder, _, field = name.rpartition(".")
+        setattr(getattr(p, holder, p), field, one)
+        setattr(getattr(d, holder, d), field, other)
         with pytest.raises(UnavailableError, match=said):
             self.readers(pool)
 
@@ -114,7 +115,7 @@ async def test_a_vllm_server_does_not_say_what_is_leased() -> None:
     pool = WorkerPool(4, vllm=VLLM)
     blocks = LeaseLimit(0.5, pool)
     (worker,) = pool.add_static(["vllm+http://x"], [])
-    worker.num_blocks, worker.block_size = 10, 16
+    worker.usage.num_blocks, worker.usage.block_size = 10, 16
     blocks.hold("a", worker, 6 * 16)
     for _ in range(2):
         pool.reported(worker, WorkerLoad(pinned_blocks=6), None, 0)

@@ -218,7 +218,7 @@ async def test_an_error_comes_back_as_it_is_and_is_not_held_against_the_worker(
         answer = await cluster.post(chat(stream=stream))
         assert (answer.status_code, answer.json()) == (status, error)
     assert len(server.bodies) == 8, "no other worker could do better"
-    assert worker.breaker.trusts
+    assert worker.standing.breaker.trusts
 
 
 async def test_the_last_error_of_a_failing_server_comes_back_as_well(cluster: Cluster) -> None:

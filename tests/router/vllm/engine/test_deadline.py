@@ -150,19 +150,19 @@ async def test_a_held_request_is_told_that_the_rank_with_its_blocks_is_gone(clus
     other, _ = await add_vllm(cluster, "prefill")
     pool = cluster.pool
     source, reader, spare = pool
-    source.engine_id, source.num_engines, reader.limit, spare.limit = "old_dp0", 2, 0, 0
+    source.engine_id, source.server.num_engines, reader.usage.limit, spare.usage.limit = "old_dp0", 2, 0, 0
     p.script.extend([prefilled(0, engine_id="old_dp1"), prefilled(1)])
     other.script.append(prefilled(1))
     asking = asyncio.create_task(cluster.post(chat()))
     await eventually(lambda: bool(leases.leases))
-    spare.limit = 1
+    spare.usage.limit = 1
     if end == "restart":
         pool.engine_started(source, "new_dp0")
     else:
         pool.remove_static(source)
     await eventually(lambda: len(leases.leases) == 2)
     assert leases.leases[0].happened == ["release"]
-    reader.limit = 1
+    reader.usage.limit = 1
     pool.learned(reader)
     assert (await asking).status_code == 200
     assert d.bodies[0]["kv_transfer_params"]["remote_request_id"] == "chatcmpl-1"

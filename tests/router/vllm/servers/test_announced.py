@@ -42,7 +42,7 @@ def status(server: StubVllm, server_id: str = "s", load: WorkerLoad | None = Non
 
 
 async def known(*workers: Worker) -> None:
-    await eventually(lambda: all(worker.models is not None and worker.heard_s for worker in workers), "known")
+    await eventually(lambda: all(worker.models is not None and worker.usage.heard_s for worker in workers), "known")
 
 
 def only(watched: Watched) -> Worker:
@@ -57,12 +57,17 @@ async def test_a_pair_that_announces_itself_is_watched_and_paired(
     announced.apply([status(p, "p", tp=2, handshake_port=p.port), status(d, "d", role=Role.DECODE)])
     one, other = watched.pool
     assert (one.worker_id, one.kind, one.version, one.role) == (p.worker_id, VLLM, "0.32.0", Role.PREFILL)
-    assert (one.side_channel, one.handshake_port, one.tp, one.given) == (("127.0.0.1", p.port), p.port, 2, None)
+    assert (one.server.side_channel, one.server.handshake_port, one.tp, one.given) == (
+        ("127.0.0.1", p.port),
+        p.port,
+        2,
+        None,
+    )
     assert not one.takes_work, "nothing of it was seen yet"
     await known(one, other)
     assert watched.pool.route("tiny").readers(one) == (other,)
-    assert (one.limit, other.limit, one.problem, other.problem) == (8, 4, "", "")
-    assert (one.compatibility_hash, one.num_blocks) == ("hash", 100), "what it answers counts"
+    assert (one.usage.limit, other.usage.limit, one.problem, other.problem) == (8, 4, "", "")
+    assert (one.compatibility_hash, one.usage.num_blocks) == ("hash", 100), "what it answers counts"
 
 
 async def test_a_server_is_a_worker_until_it_is_announced_no_more(
@@ -143,7 +148,7 @@ async def test_a_server_that_was_given_by_its_address_is_one_worker(
     announced.apply([status(server, max_num_seqs=9)])
     watched.pool.remove_static(given)
     await eventually(lambda: len(watched.pool) == 1)
-    assert (only(watched).given, only(watched).limit) == (None, 18)
+    assert (only(watched).given, only(watched).usage.limit) == (None, 18)
 
 
 async def test_leases_come_from_the_announcement_and_the_rest_from_the_server(
@@ -156,10 +161,10 @@ async def test_leases_come_from_the_announcement_and_the_rest_from_the_server(
     await known(worker)
     before = watched.outcomes["answered"]
     await eventually(lambda: watched.outcomes["answered"] > before)
-    assert (worker.load.running, worker.load.free_blocks, worker.load.leases) == (3, 100, 2)
+    assert (worker.usage.load.running, worker.usage.load.free_blocks, worker.usage.load.leases) == (3, 100, 2)
     announced.apply([status(server, load=WorkerLoad(leases=1))])
-    assert (worker.load.running, worker.load.free_blocks) == (3, 100), "it has just answered"
-    await eventually(lambda: (worker.load.running, worker.load.leases) == (3, 1))
+    assert (worker.usage.load.running, worker.usage.load.free_blocks) == (3, 100), "it has just answered"
+    await eventually(lambda: (worker.usage.load.running, worker.usage.load.leases) == (3, 1))
 
 
 async def test_the_load_is_taken_from_where_a_server_does_not_answer(
@@ -170,14 +175,14 @@ async def test_the_load_is_taken_from_where_a_server_does_not_answer(
     worker = only(watched)
     await known(worker)
     await server.stop()
-    await eventually(lambda: not worker.healthy)
+    await eventually(lambda: not worker.standing.healthy)
     worker.forget_report()
     busy = status(server, load=WorkerLoad(running=3, free_blocks=7, pinned_blocks=3))
     announced.apply([busy])
-    assert (worker.load.running, worker.spare_blocks, worker.load_is_old) == (3, 7, False)
+    assert (worker.usage.load.running, worker.usage.spare_blocks, worker.usage.load_is_old) == (3, 7, False)
     worker.forget_report()
     announced.apply([busy])
-    assert worker.load_is_old, "the list repeats what was heard"
+    assert worker.usage.load_is_old, "the list repeats what was heard"
 
 
 async def test_where_tls_is_set_up_a_server_without_is_left_out(

@@ -42,8 +42,8 @@ async def test_a_name_is_a_worker_for_each_address(watched: Watched) -> None:
     await eventually(lambda: ids(watched) == {"vllm+http://127.0.0.1:9", "vllm+http://127.0.0.2:9"})
     for worker in watched.pool:
         assert worker.given is not None
-        assert (worker.given.worker_id, worker.limit) == ("vllm+http://pods:9", 3)
-        assert worker.side_channel == (worker.url.removeprefix("http://").removesuffix(":9"), 5600)
+        assert (worker.given.worker_id, worker.usage.limit) == ("vllm+http://pods:9", 3)
+        assert worker.server.side_channel == (worker.url.removeprefix("http://").removesuffix(":9"), 5600)
 
 
 async def test_addresses_come_and_go_while_requests_run(watched: Watched) -> None:
@@ -58,7 +58,7 @@ async def test_addresses_come_and_go_while_requests_run(watched: Watched) -> Non
     await eventually(lambda: ids(watched) == {"vllm+http://127.0.0.2:9", "vllm+http://127.0.0.3:9"})
     assert watched.pool.get("vllm+http://127.0.0.2:9") is staying
     watched.pool.leave(reservation)
-    assert leaving.in_flight == 0
+    assert leaving.usage.in_flight == 0
 
 
 async def test_a_name_with_one_address_stays_a_name_until_it_has_several(watched: Watched) -> None:

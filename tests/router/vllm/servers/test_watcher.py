@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 async def known(*workers: Worker) -> None:
-    await eventually(lambda: all(worker.models is not None and worker.heard_s for worker in workers), "known")
+    await eventually(lambda: all(worker.models is not None and worker.usage.heard_s for worker in workers), "known")
 
 
 async def rounds(watched: Watched, count: int = 2) -> None:
@@ -41,7 +41,7 @@ async def test_a_pair_becomes_known_and_is_paired(watched: Watched) -> None:
         f"engine of {watched.servers[0].port}",
     )
     assert p.facts == {"tiny": ModelFacts(root="/model", max_model_len=4096)}
-    assert (p.block_size, p.num_blocks, p.problem) == (16, 100, "")
+    assert (p.usage.block_size, p.usage.num_blocks, p.problem) == (16, 100, "")
     assert p.weights_fingerprint == d.weights_fingerprint != ""
     assert watched.pool.route("tiny").readers(p) == (d,)
     assert watched.channels.asked.count(("127.0.0.1", watched.servers[0].port)) == 1
@@ -64,13 +64,13 @@ async def test_load_becomes_room(watched: Watched) -> None:
     server = await watched.server()
     (worker,) = watched.pool.add_static([], [f"vllm+{server.url}?max_num_seqs=10"])
     await known(worker)
-    assert (worker.limit, worker.room, worker.spare_blocks) == (10, 10, 100)
+    assert (worker.usage.limit, worker.usage.room, worker.usage.spare_blocks) == (10, 10, 100)
     server.numbers.running, server.numbers.deferred, server.numbers.usage = [6], [1], [0.75]
-    await eventually(lambda: (worker.room, worker.spare_blocks) == (3, 25))
+    await eventually(lambda: (worker.usage.room, worker.usage.spare_blocks) == (3, 25))
     server.numbers.waiting = [2]
-    await eventually(lambda: worker.room == -2)
+    await eventually(lambda: worker.usage.room == -2)
     server.numbers.running, server.numbers.waiting, server.numbers.deferred = [0], [0], [0]
-    await eventually(lambda: worker.room == 10)
+    await eventually(lambda: worker.usage.room == 10)
 
 
 async def test_room_that_a_server_has_again_is_told(watched: Watched) -> None:
@@ -78,9 +78,9 @@ async def test_room_that_a_server_has_again_is_told(watched: Watched) -> None:
     await known(p)
     server = watched.servers[0]
     server.numbers.waiting = [1]
-    await eventually(lambda: p.load.waiting == 1)
+    await eventually(lambda: p.usage.load.waiting == 1)
     told: list[int] = []
-    watched.pool.on_room.append(lambda: told.append(p.load.waiting))
+    watched.pool.on_room.append(lambda: told.append(p.usage.load.waiting))
     await rounds(watched)
     assert told == [], "nothing has changed"
     server.numbers.waiting = [0]
@@ -93,7 +93,12 @@ async def test_ranks_of_data_parallelism_are_one_worker(watched: Watched) -> Non
     numbers.running, numbers.waiting, numbers.deferred, numbers.usage = [1, 2], [0, 0], [0, 0], [0.5, 0.0]
     (worker,) = watched.pool.add_static([server.address], [server.address])
     await known(worker)
-    assert (worker.limit, worker.occupied, worker.num_blocks, worker.spare_blocks) == (512, 3, 200, 150)
+    assert (worker.usage.limit, worker.usage.occupied, worker.usage.num_blocks, worker.usage.spare_blocks) == (
+        512,
+        3,
+        200,
+        150,
+    )
     assert watched.pool.route("tiny").single
 
 
@@ -134,7 +139,7 @@ async def test_a_server_that_starts_later_is_found(watched: Watched) -> None:
     server = await watched.server()
     await server.stop()
     (worker,) = watched.pool.add_static([server.address], [server.address])
-    await eventually(lambda: not worker.healthy)
+    await eventually(lambda: not worker.standing.healthy)
     assert f"No vLLM serves at {server.url}" in worker.problem
     with pytest.raises(ApiError, match="1 have not said"):
         watched.pool.route("tiny")
@@ -194,8 +199,8 @@ async def test_a_page_that_is_too_long_is_read_as_far_as_that(
     with caplog.at_level(logging.WARNING, logger="baton.router"):
         await known(p, d)
         await rounds(watched, 3)
-    assert p.load is not None and p.load.running == 3
-    assert (p.num_blocks, p.block_size) == (0, 0), "that comes later on the page"
+    assert p.usage.load is not None and p.usage.load.running == 3
+    assert (p.usage.num_blocks, p.usage.block_size) == (0, 0), "that comes later on the page"
     assert watched.pool.route("tiny").readers(p) == (d,)
     assert "256 KB" in p.problem
     assert [record.getMessage() for record in caplog.records].count(f"worker {p.worker_id}: {p.problem}") == 1
@@ -242,7 +247,7 @@ async def test_a_p_whose_hand_offs_lack_a_block_is_told_so(watched: Watched) -> 
     """The model has a sliding window. vLLM does not say so before the first prompt shows it."""
     p, d = await watched.pair()
     await known(p, d)
-    p.num_unreadable += 1
+    p.server.num_unreadable += 1
     await eventually(lambda: "sliding window" in p.problem)
     assert "Load Baton's connector on both sides" in p.problem
     assert (p.takes_work, d.problem) == (True, "")
@@ -252,12 +257,12 @@ async def test_a_p_that_has_restarted_is_not_told_what_the_one_before_lacked(wat
     """It may have been given Baton's connector."""
     p, d = await watched.pair()
     await known(p, d)
-    p.num_unreadable += 1
+    p.server.num_unreadable += 1
     await eventually(lambda: "sliding window" in p.problem)
     watched.channels.serve(watched.servers[0].port, engine_id="other engine")
     await watched.servers[0].restart()
     await eventually(lambda: p.engine_id == "other engine" and p.problem == "")
-    assert p.num_unreadable == 0
+    assert p.server.num_unreadable == 0
 
 
 async def test_a_server_that_at_last_names_its_own_engine_can_be_read_from_and_read(watched: Watched) -> None:
@@ -399,7 +404,7 @@ async def test_a_side_channel_of_another_version_is_paired_with_nothing(
         watched.pool.route("tiny")
     for worker, server in zip((p, d), watched.servers, strict=True):
         await server.restart()
-        await eventually(lambda worker=worker: not worker.other_format)
+        await eventually(lambda worker=worker: not worker.server.other_format)
     del watched.channels.errors[watched.servers[0].port], watched.channels.errors[watched.servers[1].port]
     await eventually(lambda: p.compatibility_hash == d.compatibility_hash == "hash")
     assert watched.pool.route("tiny").readers(p) == (d,)

@@ -1,0 +1,112 @@
+"""How busy a worker is: as it reported, and corrected by what this router has done since. Pure: time is passed in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from baton_serve.core.protocol.worker import WorkerLoad
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+
+class Usage:
+    """The places and the blocks of one worker, and how many of them are taken."""
+
+    __slots__ = (
+        "block_size",
+        "full_at",
+        "heard_s",
+        "held_blocks",
+        "held_blocks_at_load",
+        "in_flight",
+        "limit",
+        "load",
+        "load_is_old",
+        "num_blocks",
+        "num_of_others",
+        "turn",
+    )
+
+    def __init__(self, limit: int, num_blocks: int = 0, block_size: int = 0) -> None:
+        #: The most requests on it at once.
+        self.limit = limit
+        #: Blocks of its KV cache; 0: unknown.
+        self.num_blocks = num_blocks
+        #: Tokens in a block; 0: unknown.
+        self.block_size = block_size
+        #: What it reported last.
+        self.load = WorkerLoad()
+        #: When it did, and whether that is too old to count.
+        self.heard_s = 0.0
+        self.load_is_old = False
+        #: Requests that this router sent and that have not finished.
+        self.in_flight = 0
+        #: Requests that other routers sent it, by ``load``: those that were not in flight from here when it was
+        #: reported.
+        self.num_of_others = 0
+        #: Blocks that the requests in flight are expected to take, now and when ``load`` was reported.
+        self.held_blocks = 0
+        self.held_blocks_at_load = 0
+        #: Requests at once above which its engine has some of them wait, by its last report; None: none waits there.
+        #: An engine whose blocks are taken runs fewer than its limit.
+        self.full_at: int | None = None
+        #: When a policy that goes by load picked it last, counted in such picks of all policies; 0: never.
+        self.turn = 0
+
+    @property
+    def occupied(self) -> int:
+        """Number of requests on the worker now: as it reported, corrected by what this router did since."""
+        return self.in_flight + self.num_of_others
+
+    @property
+    def room(self) -> int:
+        """Number of requests that it may be sent now; negative if other routers sent it more than its limit."""
+        most = self.limit if self.full_at is None or self.load_is_old else min(self.limit, self.full_at)
+        return most - self.in_flight - self.num_of_others
+
+    @property
+    def share_in_use(self) -> float:
+        """The fraction of its limit that is in use."""
+        return (self.in_flight + self.num_of_others) / self.limit
+
+    @property
+    def spare_blocks(self) -> int | None:
+        """Blocks that requests may take: free and cached ones as reported, minus what was sent since. None: not known.
+
+        An old report still counts if nothing ran when it was made: then it is not from a busier time, and whatever
+        takes the blocks (hanging reads) does not end with a request.
+        """
+        load = self.load
+        if not self.num_blocks or not (
+            load.free_blocks or load.cached_blocks or load.pinned_blocks or load.leased_blocks
+        ):
+            return None
+        if self.load_is_old and (load.running or load.reading):
+            return None
+        return load.free_blocks + load.cached_blocks + self.held_blocks_at_load - self.held_blocks
+
+    @property
+    def will_have_room(self) -> bool:
+        """Whether something on it will end by itself: a request or a lease."""
+        return self.occupied > 0 or self.load.leased_blocks > 0
+
+    def report(self, load: WorkerLoad, now_s: float, num_ours: int | None = None) -> None:
+        """Take over a new load report. ``num_ours``: how many of its requests this router may have sent; None: those
+        that are in flight now.
+        """
+        self.load = load
+        ours = self.in_flight if num_ours is None else num_ours
+        self.num_of_others = max(0, load.running + load.waiting + load.reading - ours)
+        self.held_blocks_at_load = self.held_blocks
+        self.heard_s = now_s
+        self.load_is_old = False
+
+    def forget_report(self) -> None:
+        """Note that the last report is too old to count: only this router's own requests do."""
+        self.load_is_old = True
+        self.num_of_others = 0
+
+    def what_counts(self) -> Hashable:
+        """What a report can change of who is picked, without what each request is asked for by itself."""
+        return self.num_of_others, self.load.draining, self.load_is_old, self.load.leased_blocks > 0
