@@ -112,7 +112,7 @@ def _workers(settings: RouterSettings, metrics: Metrics, upstream: HttpClient, t
     pool.on_left.append(lambda worker: _forget_server(upstream, worker))
     return Workers(
         pool,
-        LostWorkers(metrics.workers_lost),
+        LostWorkers(metrics.of_workers.lost),
         Readiness(pool, settings.ready_prefill_wait_s, time.monotonic),
         LeaseLimit(settings.max_leased_fraction, pool),
         upstream,

@@ -146,7 +146,7 @@ async def _serve(
     router = build_router(settings, renewer, None if membership is None else membership.peers, tls.internal)
     workers, requests, leases, routers, intake, vllm_leases = router
     metrics = requests.metrics
-    metrics.ignored_announcements = stores.ignored
+    metrics.of_workers.ignored_announcements = stores.ignored
     for close in (
         vllm_leases.close,
         workers.upstream.close,
@@ -159,7 +159,7 @@ async def _serve(
         parts.push_async_callback(close)
     token = settings.internal_token
     hello = None if token is None else WorkerHello(workers.upstream, hello_key(token.get_secret_value()))
-    proven = ProvenWorkers(workers.pool, hello, metrics.worker_proofs)
+    proven = ProvenWorkers(workers.pool, hello, metrics.of_workers.proofs)
     probes = HealthProbes(workers.upstream, workers.pool, hello)
     vllm_workers = VllmWorkers(
         workers.pool,
@@ -168,8 +168,8 @@ async def _serve(
         poll_interval_s=settings.vllm_poll_interval_ms / 1e3,
         dns_interval_s=settings.dns_interval_s,
         use_expected=vllm_leases.use_expected,
-        unexpected_expiries=metrics.vllm_unexpected_expiries,
-        outcomes=metrics.vllm_polls,
+        unexpected_expiries=metrics.of_workers.vllm_unexpected_expiries,
+        outcomes=metrics.of_workers.vllm_polls,
     )
     for close in (vllm_workers.close, probes.close, proven.close):
         parts.push_async_callback(close)

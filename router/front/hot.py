@@ -90,6 +90,21 @@ class _Passed:
         self.priority = priority
 
 
+class _Rules:
+    """What the settings say that each request is asked for: a setting is slow to look at."""
+
+    __slots__ = ("client_priority", "clients_key", "has_keys", "limits", "scheme", "timeout_s")
+
+    def __init__(self, settings: RouterSettings) -> None:
+        self.limits = settings.body_limits
+        self.timeout_s = settings.request_timeout_s
+        self.client_priority = settings.client_priority
+        self.has_keys = bool(settings.api_keys)
+        token = settings.internal_token
+        self.clients_key = clients_key("" if token is None else token.get_secret_value())
+        self.scheme = "https" if settings.speaks_tls else "http"
+
+
 class HotCalls:
     """Implements ``Calls`` of the port."""
 
@@ -116,13 +131,7 @@ class HotCalls:
         self._keys = keys
         self._doors = doors
         self._bodies = bodies
-        self._limits = settings.body_limits
-        self._timeout_s = settings.request_timeout_s
-        self._client_priority = settings.client_priority
-        self._has_keys = bool(settings.api_keys)
-        token = settings.internal_token
-        self._clients_key = clients_key("" if token is None else token.get_secret_value())
-        self._scheme = "https" if settings.speaks_tls else "http"
+        self._rules = _Rules(settings)
         self._loop = asyncio.get_running_loop()
         self._arrivals: dict[HttpCall, _Arrival] = {}
         self._turns = Turns(MOST_IN_A_TURN, self._start_waiting)
@@ -130,7 +139,7 @@ class HotCalls:
         self._starting: deque[tuple[HttpCall, Exchange | WholeRequest, ClientReply]] = deque()
         #: Calls whose bodies did not come together with their heads.
         self._waiting = Deadlines(self._loop, settings.body_timeout_s, self._late_body)
-        self._deadlines = Deadlines(self._loop, self._timeout_s, self._deadline)
+        self._deadlines = Deadlines(self._loop, self._rules.timeout_s, self._deadline)
 
     @property
     def num_arriving(self) -> int:
@@ -157,7 +166,7 @@ class HotCalls:
         except ApiError as error:
             self._refuse(call, error)
             return
-        if passed.timeout_s == self._timeout_s:
+        if passed.timeout_s == self._rules.timeout_s:
             self._deadlines.add(call)
         else:
             arrival.timer = self._loop.call_at(arrival.came_s + passed.timeout_s, self._deadline, call)
@@ -212,8 +221,8 @@ class HotCalls:
         self._doors.check("POST", path, headers)
         self._keys.check(key_in(path, headers))
         check_content_type(path, headers)
-        seconds = timeout_s(headers, self._timeout_s)
-        priority = priority_in(headers, self._intake.priorities, self._client_priority)
+        seconds = timeout_s(headers, self._rules.timeout_s)
+        priority = priority_in(headers, self._intake.priorities, self._rules.client_priority)
         passed = _Passed(call.more_headers, seconds, priority)
         if kept is not None:
             kept.found = passed
@@ -223,7 +232,7 @@ class HotCalls:
         """What tells the client from others: its key, or its address where no key is asked for. Of an IPv6 address the
         first half, since one machine has as many of the others as it likes.
         """
-        if self._has_keys:
+        if self._rules.has_keys:
             return (key_in(call.path, call.headers) or b"").partition(b" ")[2].strip()
         peer = call.transport.get_extra_info("peername")
         return network_of(str(peer[0])) if peer else b""
@@ -234,19 +243,19 @@ class HotCalls:
             self._waiting.discard(call)
             self._admit(arrival.priority)
         raw = call.body()
-        body = parse_body(raw, self._limits)
+        body = parse_body(raw, self._rules.limits)
         translation = None
         if call.path in DIALECTS:
-            translation = translated(self._pool, call.path, raw, body, arrival.request_id, self._limits)
+            translation = translated(self._pool, call.path, raw, body, arrival.request_id, self._rules.limits)
         if translation is None:
             asked = validated(self._pool, call.path, raw, body)
             if not asked.passed_on:
-                self._limits.check_stop(body)
+                self._rules.limits.check_stop(body)
         else:
             asked, body = translation.asked, translation.body
-        set_priority(asked, arrival.priority, self._client_priority, body)
+        set_priority(asked, arrival.priority, self._rules.client_priority, body)
         if may_have_form(asked, body):
-            asked.client = client_key(self._clients_key, self._who(call))
+            asked.client = client_key(self._rules.clients_key, self._who(call))
         route = self._pool.route(asked.model)
         admission = self._intake.admission
         if asked.choices is not None:
@@ -257,7 +266,7 @@ class HotCalls:
         exchange = self._intake.records.new(arrival.request_id, asked, route, ClientBody(body, len(raw)), reply)
         if self.tracing is not None:
             now_s = self._loop.time()
-            trace = self.tracing.begin(facts(exchange, now_s), call.headers, arrival.came_s, self._scheme)
+            trace = self.tracing.begin(facts(exchange, now_s), call.headers, arrival.came_s, self._rules.scheme)
             exchange.trace_with(trace)
         arrival.exchange = exchange
         self._active.add(exchange)

@@ -53,6 +53,18 @@ class _Refused(Exception):
     """What comes is no answer to the request, or none that was asked for. The message is for logs and clients."""
 
 
+class _LearnedAnswer:
+    """The head of an answer with status 200 that came whole, and of its headers those that are kept."""
+
+    __slots__ = ("head", "kept", "names")
+
+    def __init__(self) -> None:
+        self.head = KnownHead()
+        self.kept = (b"", b"", b"")
+        #: The names in the head that the parser reads, if that is to be learned.
+        self.names: list[bytes] | None = None
+
+
 class Connection(Writer):
     """A connection that puts itself into ``everyone`` while it is open, and into ``idle`` while it can be used again.
 
@@ -65,10 +77,8 @@ class Connection(Writer):
         "_everyone",
         "_is_at_chunk",
         "_is_between",
-        "_known",
-        "_known_kept",
         "_late_writes",
-        "_names",
+        "_learned",
         "_num_earlier_bytes",
         "_num_head_bytes",
         "_num_sent_bytes",
@@ -109,11 +119,7 @@ class Connection(Writer):
         self._until_eof = True
         #: Bytes since the last byte of a body. The parser keeps a header until it is whole.
         self._num_head_bytes = 0
-        #: The head of an answer with status 200 that came whole, and of its headers those that are kept.
-        self._known = KnownHead()
-        self._known_kept = (b"", b"", b"")
-        #: The names in the head that the parser reads, if that is to be learned.
-        self._names: list[bytes] | None = None
+        self._learned = _LearnedAnswer()
         self._paused = False
         #: Bytes of all requests, and of those before the last one.
         self._num_sent_bytes = self._num_earlier_bytes = 0
@@ -174,12 +180,12 @@ class Connection(Writer):
                 return
         if not answer.started:
             answer.started = True
-            known = self._known
+            known = self._learned.head
             end = known.end_in(data)
             if end and len(data) == end + known.num_body_bytes:
                 self._take_known(answer, data[end:])
                 return
-            self._names = [] if known.is_wanted else None
+            self._learned.names = [] if known.is_wanted else None
         self._parse(answer, data)
 
     def _parse(self, answer: HttpAnswer, data: bytes) -> None:
@@ -198,7 +204,7 @@ class Connection(Writer):
         else:
             answer.wake()  # a head or an end has come, or a part of one
         self._is_at_chunk = self._is_between and data[-2:] == b"\r\n"  # else a part of the next chunk's size is here
-        names, self._names = self._names, None
+        names, self._learned.names = self._learned.names, None
         if names is not None and answer.complete and answer.status == 200:  # others may have no body, whatever they say
             self._learn(answer, data, names)
         if failure is None and self._num_head_bytes > MAX_HEAD_BYTES:
@@ -209,7 +215,7 @@ class Connection(Writer):
 
     def _take_known(self, answer: HttpAnswer, body: bytes) -> None:
         """Take a whole answer whose head is known."""
-        answer.content_type, answer.retry_after, answer.metadata = self._known_kept
+        answer.content_type, answer.retry_after, answer.metadata = self._learned.kept
         answer.begin(200)
         self._finish(goes_on=True)
         if body:
@@ -218,10 +224,10 @@ class Connection(Writer):
 
     def _learn(self, answer: HttpAnswer, data: bytes, names: list[bytes]) -> None:
         """``data``: all of it, or less. What may come before an answer, such as 100 Continue, has a head of its own."""
-        known = self._known
+        known = self._learned.head
         end = known.learn(data, names) if data.startswith(_OK) else 0
         if end and end + known.num_body_bytes == len(data):
-            self._known_kept = (answer.content_type, answer.retry_after, answer.metadata)
+            self._learned.kept = (answer.content_type, answer.retry_after, answer.metadata)
         else:
             known.forget()
 
@@ -293,8 +299,8 @@ class Connection(Writer):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         name = name.lower()
-        if self._names is not None:
-            self._names.append(name)
+        if self._learned.names is not None:
+            self._learned.names.append(name)
         kept = _KEPT.get(name)
         if kept is None or self._answer is None:
             return

@@ -54,9 +54,15 @@ class Connected(Protocol):
 
     flow: Flow
     transport: asyncio.Transport
-    tasks: set[asyncio.Task[None]]
     has_deadline: bool
-    late_writes: LateWrites | None
+
+    @property
+    def tasks(self) -> set[asyncio.Task[None]]:
+        """Those of the port's server."""
+
+    @property
+    def late_writes(self) -> LateWrites | None:
+        """Those of the port; None: it has none."""
 
     def on_response_complete(self) -> None:
         """The answer is complete: go on to the next request."""
@@ -82,7 +88,6 @@ class HttpCall(Writer):
     __slots__ = (
         "_calls",
         "_connection",
-        "_flow",
         "_has_begun",
         "_is_late",
         "_is_next",
@@ -117,7 +122,6 @@ class HttpCall(Writer):
         """``kept``: what is known of its head; None: its connection does not know the head."""
         self._connection = connection
         self._calls = calls
-        self._flow: Flow = connection.flow
         #: Whether it is the one to be answered, whether its body did not come together with its head, and whether
         #: ``calls`` know of it.
         self._is_next = self._is_late = self._has_begun = False
@@ -158,7 +162,7 @@ class HttpCall(Writer):
         if self._has_begun:
             self._calls.took(self, len(part))
         elif self.num_bytes > MAX_UNREAD_BYTES and not self._is_next:  # reading goes on after the one before it
-            self._flow.pause_reading()
+            self._connection.flow.pause_reading()
 
     def complete(self) -> None:
         """The body is complete."""
@@ -240,11 +244,11 @@ class HttpCall(Writer):
     @property
     def is_blocked(self) -> bool:
         """Whether ``drain`` would wait: the client does not read as fast as the answer comes."""
-        return self._flow.write_paused and not self.disconnected
+        return self._connection.flow.write_paused and not self.disconnected
 
     async def drain(self) -> None:
         """Wait until the client has read."""
-        await self._flow.drain()
+        await self._connection.flow.drain()
 
     def answer(self, status: int, head: bytes, body: bytes) -> None:
         """Send the whole answer. ``head``: lines of headers, without those for length and connection."""
@@ -302,7 +306,7 @@ class HttpCall(Writer):
                 self._write(_SIZE_LINES[size] + data + b"\r\n")  # for so few bytes cheaper than a join
             else:
                 self._write(b"%x\r\n%b\r\n" % (size, data))
-        return not self._flow.write_paused
+        return not self._connection.flow.write_paused
 
     def end(self) -> None:
         """Complete the stream."""

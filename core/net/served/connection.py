@@ -20,13 +20,16 @@ from baton_serve.core.net.known_head import KnownHead
 from baton_serve.core.net.served.asgi import AsgiCycle, new_scope
 from baton_serve.core.net.served.call import HttpCall, KeptOfHead
 from baton_serve.core.net.served.flow import Flow
-from baton_serve.core.net.served.heads import check_host, check_transfer_coding, unknown_method, without_upgrade
+from baton_serve.core.net.served.head import Head, not_http
+from baton_serve.core.net.served.heads import unknown_method, without_upgrade
 from baton_serve.core.net.served.notices import BAD_REQUEST, LARGE_HEAD
 from baton_serve.core.net.served.old_clients import OldCall
 from baton_serve.core.net.sockets import num_acknowledged
 from baton_serve.core.protocol.errors import ApiError, BadRequestError, BodyTimeoutError, HeadTooLargeError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from starlette.types import ASGIApp
     from uvicorn.server import ServerState
 
@@ -40,11 +43,38 @@ DROP: Final = "drop"
 MAX_PIPELINED: Final = 16
 #: Bytes of an answered request that are read and thrown away; then the connection is closed.
 LINGER_BYTES: Final = 4 << 20
-#: Headers with a key. A request has one of each: of two, a proxy in front might check one and this port the other.
-_KEYS: Final = frozenset({b"authorization", b"x-api-key"})
-#: Headers that are looked at as they come.
-_LOOKED_AT: Final = frozenset({b"host", b"expect", b"transfer-encoding"}) | _KEYS
 _LINE_END: Final = b"\r\n"
+
+
+class Served:
+    """What answers the requests of a port, the same for all of its connections."""
+
+    __slots__ = ("app", "calls", "late_writes", "state")
+
+    def __init__(
+        self, app: ASGIApp, state: ServerState, calls: Calls | None = None, late_writes: LateWrites | None = None
+    ) -> None:
+        """``app`` answers what ``calls`` does not. ``state`` is that of the port's server, and ``late_writes`` too."""
+        self.app = app
+        self.state = state
+        self.calls = calls
+        self.late_writes = late_writes
+
+
+class LearnedCall:
+    """The head of a call, and what the parser said of it. A call with that head does not go to the parser, and neither
+    does its body.
+    """
+
+    __slots__ = ("head", "kept", "left", "unlearned")
+
+    def __init__(self) -> None:
+        self.head = KnownHead()
+        self.kept: KeptOfHead | None = None
+        #: Bytes of the body that are still to come.
+        self.left = 0
+        #: The data that begins with the head that the parser reads, if that is to be learned.
+        self.unlearned = b""
 
 
 class _Patient(asyncio.Transport):
@@ -73,42 +103,23 @@ class Connection:
 
     #: A dictionary of so many attributes would take another kilobyte.
     __slots__ = (
-        "_app",
         "_behind",
-        "_calls",
-        "_chunk_bytes",
         "_goes_on",
-        "_has_begun",
-        "_headers",
-        "_host",
+        "_head",
         "_ignores",
-        "_in_head",
         "_is_full",
-        "_known",
-        "_known_call",
-        "_left",
-        "_max_bytes",
-        "_max_lines",
+        "_learned",
         "_newest",
-        "_num_bytes",
-        "_num_hosts",
         "_num_ignored",
-        "_num_late_lines",
         "_owes",
         "_parser",
         "_patient",
         "_port",
-        "_quiet_bytes",
-        "_state",
+        "_served",
         "_under_way",
-        "_unlearned",
-        "_url",
-        "_waits_for_100",
         "flow",
         "has_deadline",
         "head_bytes",
-        "late_writes",
-        "tasks",
         "transport",
     )
 
@@ -116,57 +127,22 @@ class Connection:
     transport: asyncio.Transport
     flow: Flow
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        state: ServerState,
-        port: Connections,
-        calls: Calls | None = None,
-        late_writes: LateWrites | None = None,
-    ) -> None:
-        """``app`` answers what ``calls`` does not. ``state`` is that of the port's server, and ``late_writes`` too."""
-        self._app = app
-        self._state = state
-        self.tasks = state.tasks
+    def __init__(self, port: Connections, served: Served) -> None:
+        self._port = port
+        self._served = served
+        self._head = Head(port.config.head.max_bytes, port.config.head.max_lines)
+        self._learned = LearnedCall()
         #: ``HttpRequestParser``; None once the connection is lost, as it refers to this.
         self._parser: Any = _new_parser(self)
         #: The last request whose head is complete. None before the first one.
         self._newest: HttpCall | AsgiCycle | None = None
         #: Requests behind the one that is answered, oldest first.
         self._behind: list[HttpCall | AsgiCycle] = []
-        #: Of the head under way.
-        self._url = b""
-        self._headers: list[tuple[bytes, bytes]] = []
-        self._waits_for_100 = False
-        self._port = port
-        self.late_writes = late_writes
-        self._max_bytes = port.config.head.max_bytes
-        self._max_lines = port.config.head.max_lines
-        #: Whether a request head is awaited or arriving; otherwise a body is.
-        self._in_head = True
-        self._num_hosts = 0
-        #: The head of a call, and what the parser said of it. A call with that head does not go to the parser, and
-        #: neither does its body, of which ``_left`` bytes are still to come.
-        self._known = KnownHead()
-        self._known_call: KeptOfHead | None = None
-        self._left = 0
-        #: The data that begins with the head that the parser reads, if that is to be learned.
-        self._unlearned = b""
-        #: The last Host value that was checked: clients repeat it.
-        self._host = b""
         #: Whether ``Connections`` runs the timeout of a head. Kept here because asking ``Connections`` at each request
         #: costs more.
         self._owes = False
-        #: Bytes of the head under way, counted before parsing; ``head_bytes`` is the number that ``Connections`` has
-        #: counted.
-        self._num_bytes = 0
+        #: Bytes of the head that ``Connections`` has counted.
         self.head_bytes = 0
-        self._chunk_bytes = 0
-        #: Bytes since the last piece of a body: sizes of chunks, and lines after the last chunk.
-        self._quiet_bytes = 0
-        self._num_late_lines = 0
-        #: Whether a request has ever begun; blank lines before the first one are none.
-        self._has_begun = False
         #: Whether the connection stays open after the request under way.
         self._goes_on = True
         #: Whether parsing has ended; ``_num_ignored`` bytes were thrown away since.
@@ -177,9 +153,28 @@ class Connection:
         self._is_full = False
         #: As in ``connections.Client``.
         self.has_deadline = False
-        self._calls = calls
         #: The request that has begun and is not answered. ``_newest`` may be one behind it.
         self._under_way: HttpCall | AsgiCycle | None = None
+
+    @property
+    def tasks(self) -> set[asyncio.Task[None]]:
+        """Those of the port's server."""
+        return self._served.state.tasks
+
+    @property
+    def late_writes(self) -> LateWrites | None:
+        """Those of the port."""
+        return self._served.late_writes
+
+    @property
+    def on_url(self) -> Callable[[bytes], None]:
+        """For the parser, which looks it up once."""
+        return self._head.on_url
+
+    @property
+    def on_header(self) -> Callable[[bytes, bytes], None]:
+        """For the parser, which looks it up once."""
+        return self._head.on_header
 
     def as_protocol(self) -> asyncio.Protocol:
         """Itself, which has the methods of a protocol."""
@@ -189,7 +184,7 @@ class Connection:
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Wait for the first request head."""
-        self._state.connections.add(self)  # type: ignore[arg-type]  # has what is asked of uvicorn's
+        self._served.state.connections.add(self)  # type: ignore[arg-type]  # has what is asked of uvicorn's
         self.transport = cast("asyncio.Transport", transport)  # uvloop's are not subclasses
         self.flow = Flow(self.transport)
         self._patient: _Patient | None = _Patient(self)
@@ -199,7 +194,7 @@ class Connection:
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop all timeouts, and tell the application that works on the request."""
         self._port.forget(self)
-        self._state.connections.discard(self)
+        self._served.state.connections.discard(self)
         self._tell_gone()
         self.flow.resume_writing()
         if exc is None:
@@ -231,46 +226,46 @@ class Connection:
         if self._ignores:
             self._ignore(len(data))
             return
-        if self._left:
+        if self._learned.left:
             self._take_left(data)
             return
-        self._chunk_bytes = len(data)
-        if not self._in_head:
+        self._head.piece_bytes = len(data)
+        if not self._head.is_awaited:
             self._take_body(data)
             self._wait()
             return
-        if not self._num_bytes:
-            if self._has_begun and not data.strip(_LINE_END):
+        if not self._head.num_bytes:
+            if self._head.has_begun and not data.strip(_LINE_END):
                 return  # some clients send a blank line behind a body (RFC 9112, 2.2)
             self._port.wake(self)
-            known = self._known
+            known = self._learned.head
             end = known.end_in(data)
             if end and len(data) <= end + known.num_body_bytes and self._takes(end):
                 self._take_known(data, end)
                 return
             if known.is_wanted:
-                self._unlearned = data
-        self._num_bytes += len(data)
-        if self._num_bytes > self._max_bytes:
+                self._learned.unlearned = data
+        self._head.num_bytes += len(data)
+        if self._head.num_bytes > self._head.max_bytes:
             self._take_long(data)
         else:
             self._feed(data)
-        self._unlearned = b""
+        self._learned.unlearned = b""
         self._wait()
 
     def _takes(self, end: int) -> bool:
         """Whether the parser, and what it calls, would take a known head of ``end`` bytes."""
-        return self._goes_on and end <= self._max_bytes and len(self._behind) < MAX_PIPELINED
+        return self._goes_on and end <= self._head.max_bytes and len(self._behind) < MAX_PIPELINED
 
     def _take_known(self, data: bytes, end: int) -> None:
         """Take a call whose head is known and has ``end`` bytes. The rest of ``data`` is the beginning of its body."""
-        kept = self._known_call
-        assert self._calls is not None and kept is not None, "the head is that of a call"
-        num_bytes = self._known.num_body_bytes
+        kept, calls = self._learned.kept, self._served.calls
+        assert calls is not None and kept is not None, "the head is that of a call"
+        num_bytes = self._learned.head.num_body_bytes
         headers = kept.headers.copy()
-        headers[b"content-length"] = self._known.digits
-        self._arrive(HttpCall(self, self._calls, kept.path, headers, keep_alive=True, waits_for_100=False, kept=kept))
-        self._left = num_bytes
+        headers[b"content-length"] = self._learned.head.digits
+        self._arrive(HttpCall(self, calls, kept.path, headers, keep_alive=True, waits_for_100=False, kept=kept))
+        self._learned.left = num_bytes
         if end < len(data):
             self._take_left(data[end:])
         elif num_bytes:
@@ -280,10 +275,10 @@ class Connection:
 
     def _take_left(self, data: bytes) -> None:
         """Take more of the body of a call whose head was known, and what follows it."""
-        num_bytes = min(self._left, len(data))
-        self._left -= num_bytes
+        num_bytes = min(self._learned.left, len(data))
+        self._learned.left -= num_bytes
         self.on_body(data if num_bytes == len(data) else data[:num_bytes])
-        if self._left:
+        if self._learned.left:
             self._wait_for_body()
             return
         self.on_message_complete()
@@ -292,21 +287,21 @@ class Connection:
 
     def _take_long(self, data: bytes) -> None:
         """Parse data of which only the first part may belong to this head."""
-        end = len(data) + self._max_bytes - self._num_bytes
+        end = len(data) + self._head.max_bytes - self._head.num_bytes
         self._feed(data[:end])
         if self._ignores:
             return
-        if not self._in_head:
+        if not self._head.is_awaited:
             self._take_body(memoryview(data)[end:])  # a view: to copy a long prompt would cost
-        elif self._num_bytes > self._max_bytes:  # still the same head: for a later one the count began at 0
-            self._refuse(self._too_large())
+        elif self._head.num_bytes > self._head.max_bytes:  # still the same head: for a later one the count began at 0
+            self._refuse(self._head.too_large())
         else:
             self._feed(data[end:])
 
     def _take_body(self, data: bytes | memoryview) -> None:
-        self._quiet_bytes += len(data)
+        self._head.quiet_bytes += len(data)
         self._feed(data)
-        if self._quiet_bytes > self._max_bytes and not self._in_head and not self._ignores:
+        if self._head.quiet_bytes > self._head.max_bytes and not self._head.is_awaited and not self._ignores:
             self._refuse(BadRequestError("A chunk of the body has no end to its size.", code="invalid_http"))
 
     def _feed(self, data: bytes | memoryview) -> None:
@@ -332,7 +327,7 @@ class Connection:
         while True:
             rest = rest[end:]
             parser = self._parser
-            head = without_upgrade(parser.get_method(), self._url, parser.get_http_version(), self._headers)
+            head = without_upgrade(parser.get_method(), self._head.url, parser.get_http_version(), self._head.headers)
             parser = self._parser = _new_parser(self)
             try:
                 parser.feed_data(head)
@@ -351,86 +346,44 @@ class Connection:
             cause = error.__context__
             if not isinstance(cause, ApiError | httptools.HttpParserError | UnicodeDecodeError):
                 raise error
-            self._refuse(cause if isinstance(cause, ApiError) else _not_http())
-        elif isinstance(error, httptools.HttpParserInvalidMethodError) and self._num_bytes == len(data):
-            self._refuse(unknown_method(bytes(data)) or _not_http())
+            self._refuse(cause if isinstance(cause, ApiError) else not_http())
+        elif isinstance(error, httptools.HttpParserInvalidMethodError) and self._head.num_bytes == len(data):
+            self._refuse(unknown_method(bytes(data)) or not_http())
         else:
-            self._refuse(_not_http())
+            self._refuse(not_http())
 
     def _wait(self) -> None:
         """Start the timeout of what has not come together with the first bytes of a request."""
-        if not self._in_head:
+        if not self._head.is_awaited:
             self._wait_for_body()
-        elif self._num_bytes and not self._ignores:
+        elif self._head.num_bytes and not self._ignores:
             self._wait_for_head()
 
     def _wait_for_body(self) -> None:
-        if not self._in_head and not self._ignores and self._newest is not None:
+        if not self._head.is_awaited and not self._ignores and self._newest is not None:
             self._newest.wait()
 
     def _wait_for_head(self) -> None:
         if self._newest is None or self._newest.response_complete:
             self._owes = True
-            self._port.owe(self, self._num_bytes)
+            self._port.owe(self, self._head.num_bytes)
 
     # --- what the parser says
 
     def on_message_begin(self) -> None:
         """A request begins. Only its head tells whether it needs a scope."""
-        self._has_begun = True
-        self._url = b""
-        self._headers = []
-        self._waits_for_100 = False
-        if not self._num_bytes:  # it begins in the piece in which the last one ended
-            self._num_bytes = 1
+        self._head.begin()
+        if not self._head.num_bytes:  # it begins in the piece in which the last one ended
+            self._head.num_bytes = 1
             self._port.wake(self)
-        self._num_hosts = 0
-
-    def on_url(self, url: bytes) -> None:
-        """A piece of the target."""
-        self._url += url
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """One header line. Those after a body are counted and dropped."""
-        if not self._in_head:
-            self._num_late_lines += 1
-            if self._num_late_lines > self._max_lines:
-                raise self._too_large()
-            return
-        name, value = name.lower(), value.strip()
-        if name in _LOOKED_AT:
-            self._look_at(name, value)
-        self._headers.append((name, value))
-        if len(self._headers) > self._max_lines:
-            raise self._too_large()
-
-    def _look_at(self, name: bytes, value: bytes) -> None:
-        if name == b"host":
-            self._num_hosts += 1
-            if value != self._host:
-                check_host(value)
-                self._host = value
-        elif name == b"transfer-encoding":
-            check_transfer_coding(value)
-        elif name in _KEYS:
-            for before, _ in self._headers:
-                if before == name:
-                    raise BadRequestError("A request has one key.", code="invalid_http")
-        elif value.lower() == b"100-continue":  # clients of HTTP/1.0 would take the 100 for their answer
-            self._waits_for_100 = self._parser.get_http_version() >= "1.1"
 
     def on_headers_complete(self) -> None:
         """The head is complete. An answer that begins before the body is complete is the last one of the connection."""
         if self._parser.should_upgrade():
             self._check_offer()
             return
-        if self._chunk_bytes > self._max_bytes:
-            self._check_size()
         version = self._parser.get_http_version()
-        if version not in ("1.1", "1.0"):
-            raise _not_http()
-        if self._num_hosts != 1 and (self._num_hosts or version != "1.0"):
-            raise BadRequestError("A request has one Host header.", code="invalid_host")
+        self._head.check(version)
         if len(self._behind) >= MAX_PIPELINED:
             raise BadRequestError("Too many requests without waiting for an answer.", code="invalid_http")
         path = self._path_of_call()
@@ -442,8 +395,7 @@ class Connection:
             self._owes = False
             self._port.settle(self)
         self._newest = newest
-        self._in_head = False
-        self._quiet_bytes = self._num_late_lines = 0
+        self._head.end()
         goes_on = self._goes_on
         self._goes_on = goes_on and newest.keep_alive
         newest.keep_alive = False
@@ -466,10 +418,10 @@ class Connection:
 
     def _path_of_call(self) -> str | None:
         """The path of a request that is answered without ASGI; None for any other."""
-        calls = self._calls
+        calls = self._served.calls
         if calls is None or self._parser.get_method() != b"POST":
             return None
-        url = self._url
+        url = self._head.url
         if url not in calls.urls:
             parts: Any = httptools.parse_url(url)  # Any: its path may be None, which mypyc would not take for bytes
             url = unquote_to_bytes(parts.path or b"/")
@@ -478,41 +430,42 @@ class Connection:
         return url.decode("ascii")
 
     def _new_call(self, path: str, *, is_old: bool) -> HttpCall:
-        assert self._calls is not None
-        headers = dict(self._headers)
+        calls, waits_for_100 = self._served.calls, self._head.expects_100
+        assert calls is not None, "it has the path of a call"
+        headers = dict(self._head.headers)
         if is_old:
-            return OldCall(self, self._calls, path, headers, keep_alive=False, waits_for_100=self._waits_for_100)
-        goes_on, waits_for_100 = bool(self._parser.should_keep_alive()), self._waits_for_100
-        if self._unlearned and not waits_for_100:
+            return OldCall(self, calls, path, headers, keep_alive=False, waits_for_100=waits_for_100)
+        goes_on = bool(self._parser.should_keep_alive())
+        if self._learned.unlearned and not waits_for_100:
             self._learn(path, headers)
-        return HttpCall(self, self._calls, path, headers, keep_alive=goes_on, waits_for_100=waits_for_100)
+        return HttpCall(self, calls, path, headers, keep_alive=goes_on, waits_for_100=waits_for_100)
 
     def _learn(self, path: str, headers: dict[bytes, bytes]) -> None:
-        if self._known.learn(self._unlearned, [name for name, _ in self._headers]):
-            self._known_call = KeptOfHead(path, headers.copy())
+        if self._learned.head.learn(self._learned.unlearned, [name for name, _ in self._head.headers]):
+            self._learned.kept = KeptOfHead(path, headers.copy())
 
     def _new_cycle(self, version: str) -> AsgiCycle:
         """What ASGI needs, the addresses among it, for which no call has to ask the system."""
         transport, parser = self.transport, self._parser
         scope = new_scope(
             parser.get_method(),
-            self._url,
+            self._head.url,
             version,
-            self._headers,
+            self._head.headers,
             "http" if transport.get_extra_info("sslcontext") is None else "https",
             _address(transport, "sockname"),
             _address(transport, "peername"),
         )
         scope["state"][DROP] = transport.abort
         return AsgiCycle(
-            self._app,
+            self._served.app,
             self.tasks,
             scope,
             transport,
             self.flow,
             self.on_response_complete,
             keep_alive=version != "1.0" and bool(parser.should_keep_alive()),
-            waits_for_100=self._waits_for_100,
+            waits_for_100=self._head.expects_100,
         )
 
     def _begin(self, request: HttpCall | AsgiCycle) -> None:
@@ -521,7 +474,7 @@ class Connection:
 
     def on_body(self, body: bytes) -> None:
         """A piece of the body, which is thrown away once the answer has begun."""
-        self._quiet_bytes = 0
+        self._head.quiet_bytes = 0
         newest = self._newest
         assert newest is not None, "a head comes first"
         if newest.response_started:
@@ -531,11 +484,11 @@ class Connection:
 
     def on_message_complete(self) -> None:
         """The request is complete; the next head may begin."""
-        if self._in_head:  # the head offers an upgrade, and is to be parsed again
+        if self._head.is_awaited:  # the head offers an upgrade, and is to be parsed again
             return
-        self._in_head = True
-        self._num_bytes = 0
-        self._unlearned = b""
+        self._head.is_awaited = True
+        self._head.num_bytes = 0
+        self._learned.unlearned = b""
         newest = self._newest
         assert newest is not None, "a head comes first"
         if not newest.response_started:
@@ -543,19 +496,11 @@ class Connection:
         newest.transport = self.transport
         newest.complete()
 
-    def _check_size(self) -> None:
-        """Raise HeadTooLargeError for a large head. Needed when a whole head came in one piece, which was not counted
-        before parsing.
-        """
-        num_bytes = len(self._url) + sum([len(name) + len(value) for name, value in self._headers])
-        if num_bytes > self._max_bytes:
-            raise self._too_large()
-
     # --- how it ends
 
     def on_response_complete(self) -> None:
         """The answer is complete: go on to the next request."""
-        self._state.total_requests += 1
+        self._served.state.total_requests += 1
         self.has_deadline = False
         self._under_way = None
         if self.transport.is_closing():
@@ -574,7 +519,7 @@ class Connection:
             self._begin(self._behind.pop(0))
         elif self._ignores:
             self.leave()
-        elif self._in_head and self._num_bytes:
+        elif self._head.is_awaited and self._head.num_bytes:
             self._wait_for_head()
         else:
             self._port.rest(self)
@@ -626,7 +571,7 @@ class Connection:
 
     def refuse_late_head(self) -> None:
         """Answer 408 if a part of a head has come, and close."""
-        if not self._has_begun or not self._num_bytes:
+        if not self._head.has_begun or not self._head.num_bytes:
             self.close()
         else:
             self._answer(BodyTimeoutError("The request's head did not come in time.", code="request_head_timeout"))
@@ -662,7 +607,7 @@ class Connection:
         newest = self._newest
         if newest is None or newest.response_complete:
             self._answer(error)
-        elif self._in_head:
+        elif self._head.is_awaited:
             self._end_after(newest)
         elif self._behind:  # the error is in the body of the last one
             self._behind.pop()
@@ -707,18 +652,11 @@ class Connection:
         self.transport.write(STATUS_LINES[error.status] + head + body)
         self.leave()
 
-    def _too_large(self) -> HeadTooLargeError:
-        return HeadTooLargeError(f"The head of a request may have {self._max_bytes} bytes in {self._max_lines} lines.")
-
 
 def _address(transport: asyncio.Transport, which: str) -> tuple[str, int] | None:
     """Host and port; None where there are none, as for a socket that is a file."""
     found = transport.get_extra_info(which)
     return (str(found[0]), int(found[1])) if isinstance(found, tuple) else None
-
-
-def _not_http() -> BadRequestError:
-    return BadRequestError("This is not a request in HTTP/1.1.", code="invalid_http")
 
 
 def _new_parser(connection: Connection) -> httptools.HttpRequestParser:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from baton_serve.core.net.served.acceptor import Acceptor
-from baton_serve.core.net.served.connection import Connection
+from baton_serve.core.net.served.connection import Connection, Served
 from baton_serve.core.net.served.connections import Connections
 
 if TYPE_CHECKING:
@@ -61,17 +61,15 @@ class PortServer(uvicorn.Server):
                 timeout_graceful_shutdown=max(1, round(grace_s)),
             )
         )
-        self._app = app
+        self._served = Served(app, self.server_state, calls, late_writes)
         self._port_config = config
         self._acceptors: list[Acceptor] = []
         self._on_refusing = on_refusing
-        self._calls = calls
         self._leaving = asyncio.Event()
         self.up = asyncio.Event()
         self.servers = []  # uvicorn's, which are asyncio's
         #: Set by ``startup``.
         self.connections: Connections
-        self._late_writes = late_writes
 
     def leave(self) -> None:
         """Begin to shut down."""
@@ -90,8 +88,7 @@ class PortServer(uvicorn.Server):
         self.up.set()
 
     def _connection(self) -> asyncio.Protocol:
-        made = Connection(self._app, self.server_state, self.connections, self._calls, self._late_writes)
-        return made.as_protocol()
+        return Connection(self.connections, self._served).as_protocol()
 
     async def main_loop(self) -> None:
         """Wait for ``leave``. uvicorn's own loop polls ten times a second, and makes a Date header that is not sent."""

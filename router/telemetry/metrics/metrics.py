@@ -40,6 +40,22 @@ class DeadRouters(Protocol):
     outcomes: Counter[str]
 
 
+class WorkerCounts:
+    """What one router counts of workers, whatever requests they have."""
+
+    def __init__(self) -> None:
+        #: Announcements that were ignored: unsigned, wrongly signed or not Baton's; by ("worker" or "router", reason).
+        self.ignored_announcements: Callable[[], Counter[tuple[str, str]]] = Counter
+        #: Whether workers of the registry proved that they know the internal token; "none": no answer.
+        self.proofs: Counter[str] = Counter({"proven": 0, "wrong": 0, "none": 0})
+        #: Workers that left without saying so, by role.
+        self.lost: Counter[str] = Counter(dict.fromkeys(map(str, Role), 0))
+        #: Rounds of questions to vLLM servers: answered, or failed.
+        self.vllm_polls: Counter[str] = Counter({"answered": 0, "failed": 0})
+        #: Leases on blocks of vLLM servers that expired without this router expecting it, by worker.
+        self.vllm_unexpected_expiries: Counter[str] = Counter()
+
+
 class Metrics:
     """Everything one router counts."""
 
@@ -74,17 +90,8 @@ class Metrics:
         #: Prompts at the head of the queue that waited because of ``max_leased_fraction``, and for how long, seconds.
         self.num_lease_limit_waits = 0
         self.lease_limit_wait_s = 0.0
-        #: Announcements that were ignored: unsigned, wrongly signed or not Baton's; by ("worker" or "router", reason).
-        self.ignored_announcements: Callable[[], Counter[tuple[str, str]]] = Counter
-        #: Whether workers of the registry proved that they know the internal token; "none": no answer.
-        self.worker_proofs: Counter[str] = Counter({"proven": 0, "wrong": 0, "none": 0})
-        #: Workers that left without saying so, by role.
-        self.workers_lost: Counter[str] = Counter(dict.fromkeys(map(str, Role), 0))
         self.num_chunks = 0
-        #: Rounds of questions to vLLM servers: answered, or failed.
-        self.vllm_polls: Counter[str] = Counter({"answered": 0, "failed": 0})
-        #: Leases on blocks of vLLM servers that expired without this router expecting it, by worker.
-        self.vllm_unexpected_expiries: Counter[str] = Counter()
+        self.of_workers = WorkerCounts()
 
     def ended(self, facts: RequestFacts) -> None:
         """Count a request that is over."""
@@ -222,27 +229,29 @@ class RouterCollector(Collector):
             "baton_router_ignored_announcements",
             "Values in Redis that look like announcements and were not written by a worker or router of ours.",
             ["kind", "reason"],
-            metrics.ignored_announcements().items(),
+            metrics.of_workers.ignored_announcements().items(),
         )
         yield _counter(
             "baton_router_worker_proofs",
             "Workers asked to prove that they know the internal token, by what they answered.",
             "outcome",
-            metrics.worker_proofs,
+            metrics.of_workers.proofs,
         )
         yield _counter(
             "baton_router_vllm_polls",
             "Rounds of questions to vLLM servers about their load, by whether they were answered.",
             "outcome",
-            metrics.vllm_polls,
+            metrics.of_workers.vllm_polls,
         )
         yield _counter(
             "baton_router_vllm_unexpected_expiries",
             "Leases that expired in a vLLM server although this router had not given them up.",
             "worker",
-            metrics.vllm_unexpected_expiries,
+            metrics.of_workers.vllm_unexpected_expiries,
         )
-        yield _counter("baton_router_workers_lost", "Workers that left without draining.", "role", metrics.workers_lost)
+        yield _counter(
+            "baton_router_workers_lost", "Workers that left without draining.", "role", metrics.of_workers.lost
+        )
         yield CounterMetricFamily("baton_router_chunks", "Chunks of streams relayed.", value=metrics.num_chunks)
         yield _histogram("baton_router_ttft_seconds", "Arrival to first content; streams only.", metrics.ttft)
         yield _histogram("baton_router_itl_seconds", "Time between chunks of a stream.", metrics.itl)

@@ -13,7 +13,7 @@ from uvicorn.server import ServerState
 
 from baton_serve.core.net.known_head import KnownHead
 from baton_serve.core.net.served.config import HeadLimits, PortConfig
-from baton_serve.core.net.served.connection import MAX_PIPELINED, Connection
+from baton_serve.core.net.served.connection import MAX_PIPELINED, Connection, Served
 from baton_serve.core.net.served.connections import Connections
 from tests.kits.pipe import Pipe
 from tests.kits.port import GET, as_calls
@@ -150,8 +150,8 @@ class Side:
         state = ServerState()
         config = PortConfig(keep_alive_s=60, head=HeadLimits(max_bytes=MAX_HEAD_BYTES))
         self.port = Connections(asyncio.get_running_loop(), config, state.connections)
-        self.connection = Connection(self.app, state, self.port, self.calls)
-        self.connection._known = known
+        self.connection = Connection(self.port, Served(self.app, state, self.calls))
+        self.connection._learned.head = known
         self.connection.connection_made(self.line)
 
     async def app(self, scope: Scope, _receive: Receive, send: Send) -> None:
