@@ -85,5 +85,5 @@ def _longest_ms(requests: Requests, state: State, now_s: float) -> float | None:
 
 
 def _shown(request: RequestView) -> RequestView:
-    """With what its client may have made long cut short: a hundred of them are sent twice a second."""
+    """A copy with long names cut: the client chose them, and a hundred views are sent twice a second."""
     return replace(request, model=request.model[:MAX_TEXT_CHARS], user=request.user[:MAX_TEXT_CHARS])

@@ -1,4 +1,4 @@
-"""All requests of the public port except those for workers, which ``hot`` answers: checked, then the framework's."""
+"""Checks each request of the public port that is not for a worker, and passes it on to the framework (see ``hot``)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("baton.router")
 
-#: Pages whose answers have no end, so that one without a body would have none either.
+#: Pages whose answers never end. A HEAD request for one is not served as a GET here, which would not end either.
 _ENDLESS = frozenset({"/admin/live"})
 
 

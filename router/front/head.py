@@ -53,6 +53,6 @@ def timeout_s(headers: Mapping[bytes, bytes], limit_s: float) -> float:
 
 
 def priority_in(headers: Mapping[bytes, bytes], classes: PriorityClasses, client_priority: str) -> int | None:
-    """What is granted of the priority that the header names; None without a header: then the body's priority counts."""
+    """The priority that the client gets for the header's. None: there is no header, and the body's priority counts."""
     given = headers.get(_PRIORITY)
     return None if given is None else granted(client_priority, classes.number_of(given))

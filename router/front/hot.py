@@ -1,8 +1,8 @@
 """The hot path: requests for workers (``POST /v1/chat/completions`` and so on), from their head to their end.
 
-The body is validated while the port takes its last bytes: no task, no timer of its own, no scope and no message of a
-framework. A task then calls P; of a burst, a few of these tasks begin in each turn of the loop. docs/hot-path.md says
-what is left out.
+The body is validated when its last bytes come. Until then a request has no task, no ASGI scope and no timer of its own.
+Then a task calls P. In a burst only a few of these tasks begin in each turn of the loop. docs/hot-path.md says what is
+left out.
 """
 
 from __future__ import annotations
@@ -206,9 +206,9 @@ class HotCalls:
     # --- the request
 
     def _check(self, call: HttpCall) -> _Passed:
-        """Check what the head says apart from the length of the body: once, if its bytes are known. Raises ApiError.
+        """Check the head, except for the length of the body. Raises ApiError.
 
-        That goes by the head and by the settings alone, so what has passed once passes again.
+        Only the head and the settings decide, so a head whose bytes have passed before is not checked again.
         """
         kept = call.kept
         if kept is not None and isinstance(kept.found, _Passed):
@@ -229,8 +229,9 @@ class HotCalls:
         return passed
 
     def _who(self, call: HttpCall) -> bytes:
-        """What tells the client from others: its key, or its address where no key is asked for. Of an IPv6 address the
-        first half, since one machine has as many of the others as it likes.
+        """What tells the client from others: its key or, without keys, its address.
+
+        Only the first half of an IPv6 address counts, because one machine may use any second half.
         """
         if self._rules.has_keys:
             return (key_in(call.path, call.headers) or b"").partition(b" ")[2].strip()
@@ -276,7 +277,8 @@ class HotCalls:
             self._starting.append((call, exchange, reply))
 
     def _start(self, call: HttpCall, request: Exchange | WholeRequest, reply: ClientReply) -> None:
-        # In this order: those of the next turn are tracked before these can end, so a port that stops waits for all.
+        # ``take`` first: the next turn then starts and tracks the waiting requests before this task can end. A port
+        # that stops waits for all tracked tasks, so it misses no request.
         self._turns.take(_num_answers(request.asked))
         call.track(self._loop.create_task(self._run(call, reply)))
 

@@ -177,8 +177,8 @@ class WorkerPool:
     def reported(self, worker: Worker, load: WorkerLoad, full_at: int | None, num_sent: int) -> None:
         """Take over the load of a worker that was asked for it. Needs a running loop.
 
-        ``full_at``: see ``Worker``. ``num_sent``: requests that this router had in flight there when it asked. Some of
-        them may have ended by now, and some of those in flight now may have come since; neither counts as another's.
+        ``full_at``: see ``Usage``. ``num_sent``: requests that this router had in flight there when it asked. Requests
+        may have ended or come since, so the larger of ``num_sent`` and the number now counts as this router's own.
         """
         was = worker.usage.load, worker.usage.full_at, worker.usage.load_is_old
         worker.report(load, self._clock(), max(num_sent, worker.usage.in_flight))

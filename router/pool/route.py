@@ -37,7 +37,7 @@ class Route:
     kind: WorkerKind | None = field(init=False, compare=False)
     #: Whether another route takes its place.
     is_over: bool = field(default=False, init=False, compare=False)
-    #: By what sources are read alike; equal ones are one object.
+    #: The readers of each source, by ``WorkerKind.same_readers``. Equal sets of readers are one object.
     _by_source: dict[Hashable, Candidates] = field(default_factory=dict, init=False, compare=False, repr=False)
     _by_weights: dict[str, Route | None] = field(default_factory=dict, init=False, compare=False, repr=False)
 

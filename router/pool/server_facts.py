@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class ServerFacts:
-    """Of a worker of another kind they are as they are here, and nobody looks."""
+    """Facts about one vLLM server. A worker of another kind keeps the defaults."""
 
     #: Host and port of its side channel, from which its compatibility hash comes.
     side_channel: tuple[str, int] | None = None

@@ -33,8 +33,8 @@ class Standing:
         self.answered_s = 0.0
         #: Whether an operator drained it through a router, and it has not announced yet that it drains.
         self.left_out = False
-        #: Whether it was itself asked to drain: once it announces that it drains, only its announcements count, also if
-        #: other routers resume it.
+        #: Whether the worker itself was told to drain. Once it announces the drain, only its announcements count: then
+        #: any router can resume it.
         self.drain_told = False
         #: Whether it has said that it leaves, and so is not lost when it is gone.
         self.has_withdrawn = False

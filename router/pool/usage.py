@@ -42,14 +42,13 @@ class Usage:
         self.load_is_old = False
         #: Requests that this router sent and that have not finished.
         self.in_flight = 0
-        #: Requests that other routers sent it, by ``load``: those that were not in flight from here when it was
-        #: reported.
+        #: Requests from other routers, as of ``load``: all that the worker reported, minus this router's own.
         self.num_of_others = 0
         #: Blocks that the requests in flight are expected to take, now and when ``load`` was reported.
         self.held_blocks = 0
         self.held_blocks_at_load = 0
-        #: Requests at once above which its engine has some of them wait, by its last report; None: none waits there.
-        #: An engine whose blocks are taken runs fewer than its limit.
+        #: How many requests the engine ran or read at its last report, if others waited inside it; None: none waited.
+        #: An engine that lacks blocks runs fewer requests than ``limit``.
         self.full_at: int | None = None
         #: When a policy that goes by load picked it last, counted in such picks of all policies; 0: never.
         self.turn = 0
@@ -108,5 +107,8 @@ class Usage:
         self.num_of_others = 0
 
     def what_counts(self) -> Hashable:
-        """What a report can change of who is picked, without what each request is asked for by itself."""
+        """The part of a report that can change which workers a ranking offers.
+
+        Free blocks are not part of it: each request checks them itself.
+        """
         return self.num_of_others, self.load.draining, self.load_is_old, self.load.leased_blocks > 0

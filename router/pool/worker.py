@@ -100,17 +100,17 @@ class Worker:
         self.usage = usage
         self.standing = Standing(breaker)
         self.server = server or ServerFacts()
-        #: What hears of its changes: see ``changed``.
+        #: The sets in which rankings collect changed workers: see ``changed``.
         self.watchers: tuple[set[Worker], ...] = ()
 
     @property
     def key(self) -> str:
-        """Under which is kept what is known of its engine. A new engine has a new key: its cache is empty."""
+        """The key for what is known of its engine. A new engine has a new key, because its cache is empty."""
         return self.engine_id or self.worker_id
 
     @property
     def takes_work(self) -> bool:
-        """Whether it can be reached and does not drain. One that is watched has to be known first."""
+        """Whether it can be reached and does not drain. A watched worker must also have told which models it serves."""
         if not self.standing.healthy or self.standing.left_out or self.usage.load.draining:
             return False
         return self.models is not None or not self.kind.is_watched
@@ -126,7 +126,7 @@ class Worker:
         return "" if facts is None else facts.adapter
 
     def weights_of(self, model: str) -> str:
-        """Workers that have equal ones for a model compute the same tokens with it. Empty: unknown."""
+        """Its weights for a model: workers with equal weights compute the same tokens. Empty: unknown."""
         return self.weights_with(self.adapter_of(model))
 
     def weights_with(self, adapter: str) -> str:
@@ -135,9 +135,9 @@ class Worker:
 
     @property
     def engine_ids(self) -> tuple[str, ...]:
-        """The ids of all its engines; empty: not known. The blocks of a hand-off are of one of them.
+        """The ids of all its engines; empty: not known. A hand-off has the blocks of one engine.
 
-        ``engine_id`` is that of the first one, and says that it is: vLLM numbers those of one server.
+        A vLLM server numbers its engines: if ``engine_id`` ends with ``_dp0``, the others end with ``_dp1`` and so on.
         """
         base = self.engine_id.removesuffix(f"{_RANK}0")
         if base == self.engine_id:
@@ -145,13 +145,13 @@ class Worker:
         return tuple([f"{base}{_RANK}{rank}" for rank in range(max(1, self.server.num_engines))])
 
     def layout_of(self, model: str) -> str:
-        """Workers of a kind that have equal ones for a model can be read by the same workers."""
+        """Its layout for a model: workers of one kind with equal layouts can be read by the same workers."""
         return self.kind.layout(self, model)
 
     def serves(self, model: str) -> bool:
-        """Whether it serves the model, or may do so: Baton's tries any worker that has not reported its models.
+        """Whether it serves the model, or may do so. A worker that has not told its models is tried for any model.
 
-        One that is watched and has not is not known yet: what it is, and with which workers it can be paired.
+        A watched worker (``WorkerKind.is_watched``) is not: until it has told its models, the router cannot pair it.
         """
         return not self.kind.is_watched if self.models is None else model in self.models
 
@@ -174,9 +174,9 @@ class Worker:
             self.changed()
 
     def changed(self) -> None:
-        """Note that it may have more or less room now, is more or less loaded, or may be picked no more or again.
+        """Tell the rankings that the worker's room or load has changed, or whether the worker may be picked.
 
-        Whatever changes an attribute on which that depends calls this; the rankings that it is in look at it then.
+        Code that changes such an attribute must call this. A ranking looks at the worker at its next ``refresh``.
         """
         for watcher in self.watchers:
             watcher.add(self)

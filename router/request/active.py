@@ -25,7 +25,7 @@ class ActiveRequests:
     def __init__(self) -> None:
         self._by_id: dict[str, Live] = {}
         self._number = 0
-        #: The number of answers that all of them are for.
+        #: The number of answers that all live requests ask for.
         self.num_choices = 0
 
     def __len__(self) -> int:
@@ -35,7 +35,7 @@ class ActiveRequests:
         return iter(tuple(self._by_id.values()))
 
     def exchanges(self) -> Iterator[Exchange]:
-        """What workers are sent: the requests, and the choices of those that have several."""
+        """The requests that workers are sent. A request for several answers gives its choices."""
         return (one for request in self for one in request.exchanges)
 
     def next_number(self) -> int:
@@ -83,7 +83,7 @@ class ActiveRequests:
         )
 
     def count(self) -> dict[State, int]:
-        """The number of requests in each live state. Each choice counts where it is itself."""
+        """The number of requests in each live state. A request for several answers counts once for each choice."""
         counts = dict.fromkeys(LIVE, 0)
         for one in self.exchanges():
             if not one.progress.over:  # as choices are that end before others

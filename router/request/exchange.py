@@ -185,7 +185,7 @@ class Exchange:
 
     @property
     def exchanges(self) -> tuple[Exchange, ...]:
-        """As of a request with several choices: those that workers are sent."""
+        """The requests that workers are sent: here this one alone. A ``WholeRequest`` has one for each choice."""
         return (self,)
 
     @property
@@ -202,7 +202,7 @@ class Exchange:
     def is_untried(self) -> bool:
         """Whether no worker has had it yet, so that a full queue may refuse it.
 
-        Not of one of several answers: ``steps.choices`` asks for room for all of them at once.
+        False for a choice: ``steps.choices`` makes room for all choices of the request at once.
         """
         if self.choice is not None:
             return False

@@ -73,7 +73,7 @@ def facts_of_whole(
 ) -> RequestFacts:
     """The facts of a request for several answers.
 
-    Numbers are those of all choices, the lease is one that a choice has, and the rest is as the first choice has it.
+    Counts are sums over the choices. The lease is one that a choice holds. All else is taken from the first choice.
     """
     every = [facts_of(one, now_s) for one in whole.exchanges]
     holder = next((one for one in every if one.lease_id), every[0])

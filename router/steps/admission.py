@@ -41,7 +41,7 @@ class Admission:
             raise self._too_many("running")
 
     def check_choices(self, choices: Choices) -> None:
-        """Raise BadRequestError if a request asks for too many answers, RateLimitError if it does now."""
+        """Raise BadRequestError if the request may never ask for so many answers, RateLimitError if it may not now."""
         num, settings = choices.num_computed, self._settings
         limit = min(settings.max_choices, settings.max_requests)
         if num > limit:
@@ -110,7 +110,7 @@ class Admission:
 def num_at_once(asked: ClientRequest, route: Route) -> int:
     """How many answers of a request wait for workers, or are computed, at the same time.
 
-    Those of one request get half of the places at most, so that it leaves some for others, however many it asks for.
+    One request gets at most half of the places, however many answers it asks for, so that others get some.
     """
     choices = asked.choices
     if choices is None:

@@ -99,5 +99,5 @@ async def _fail(whole: WholeRequest, error: Exception) -> None:
 
 
 def _first(group: ExceptionGroup[Exception]) -> Exception:
-    """The error that ended all: what the client is told or has been told if there is that, else a mistake of ours."""
+    """The error that ended all choices. An error for the client is preferred to a bug."""
     return next((one for one in group.exceptions if isinstance(one, ApiError | _Relayed)), group.exceptions[0])

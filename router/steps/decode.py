@@ -103,10 +103,8 @@ class DecodeLegs:
 
 
 class DecodeAttempt(LegAttempt[bytes]):
-    """Answers with how D's answer begins: the first events of a stream, or a whole unstreamed body. The answer stays
-    open, and P need not keep the blocks any longer.
-
-    Of a request that is about its prompt, a P does it all.
+    """Asks a D; for a request about its prompt, a P. The result is the beginning of the answer: the first events of a
+    stream, or a whole unstreamed body. The answer stays open, and P may free the blocks.
     """
 
     __slots__ = ("_about", "_all", "_failed", "_group", "_prefilled", "_source")
@@ -129,7 +127,7 @@ class DecodeAttempt(LegAttempt[bytes]):
 
     @property
     def sent(self) -> Event:
-        """An unstreamed answer to one worker comes when it is complete."""
+        """``DECODE_ALONE`` for an unstreamed request without P: D's first byte comes only with the complete answer."""
         return Event.DECODE_SENT if self._prefilled or self.request.asked.stream else Event.DECODE_ALONE
 
     async def find(self) -> bool:
@@ -224,10 +222,10 @@ class DecodeAttempt(LegAttempt[bytes]):
         return first
 
     def _is_too_late(self) -> bool:
-        """Whether P may have given up the blocks, where no fence tells D.
+        """Whether P may have given up the blocks, and D has no fence that would notice.
 
-        Asked just before D is sent the parameters, and again when D has begun to answer: an answer that began while P
-        surely kept the blocks was made of what P promised, and any other may have been made of another prompt's.
+        The attempt asks this before it sends D the parameters, and again when D begins to answer. If P surely kept the
+        blocks until then, D has read the promised blocks. Otherwise D may have read the blocks of another prompt.
         """
         lease = self.request.held.lease
         return lease is not None and not self.engine.still_held(lease, self.worker)
@@ -273,11 +271,11 @@ class DecodeAttempt(LegAttempt[bytes]):
 
 
 class Beginning:
-    """How a stream begins: its first events, until there are enough of them and none is an error.
+    """Reads the first events of a stream, until there are enough of them and none is an error.
 
-    An engine may send a role first, and only then an error. Of a stream that the router does not judge it knows neither
-    how many events open it, nor which are only comments, so it waits for content. Of a stream that echoes its prompt it
-    waits for all of the prompt: another worker could go on after any token, but not within the prompt.
+    An engine may send a role first, and only then an error. If ``is_judged`` is False, the router does not know the
+    opening events, and waits for content. If the stream echoes its prompt, the router waits for the whole prompt:
+    another worker can continue after any token of the answer, but not inside the prompt.
     """
 
     __slots__ = ("_max_answer_bytes", "_max_event_bytes", "_num_events", "_num_seen", "echoes", "is_judged")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Intake:
     """The steps that the front itself calls; each has what it works with."""
 
-    #: Of the clients' port and of the connections to workers, so that a turn's writes are put off together.
+    #: Shared by the clients' port and the connections to workers, so that all writes of a turn are put off together.
     late_writes: LateWrites
     #: Bounds the bytes of all bodies that this process holds, on both ports.
     body_budget: BodyBudget

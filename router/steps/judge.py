@@ -1,9 +1,9 @@
 """After a leg that failed: hold it against its worker, and ask ``request.attempts`` what is next.
 
-When a client, an administrator or a deadline ends a request, its task is cancelled and the connection closed: the
-worker's answer is never read. So an ``aborted`` that is read has another reason. Either the other routers took this
-one for dead because it was paused; workers then end its requests, and refuse new ones from it for two more seconds.
-Or the abort of an earlier attempt came late. No worker has failed in either case, so no attempt counts.
+When a router ends a request early, it closes the connection and never reads the worker's answer. So an ``aborted`` that
+this router reads has another cause. Either this router was paused, and the others took it for dead: then workers end
+its requests, and refuse new ones from it for two more seconds. Or the abort of an earlier attempt came late.
+No worker has failed in either case, so no attempt counts.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class NoPrefill(Exception):
 class SharedAnswer:
     """P's answer to one choice of a prompt, whose blocks the other choices read too.
 
-    No data class: compiled, one with fields of types that are imported for typing alone cannot be made at the import.
+    Not a data class: a compiled one needs its fields' types at import, and these are imported for typing alone.
     """
 
     __slots__ = ("answer", "lease", "worker")
@@ -235,9 +235,9 @@ class PrefillAttempt(LegAttempt["PrefillAnswer"]):
     # --- several choices of one prompt
 
     def _share(self, answer: PrefillAnswer, *, reads: bool) -> None:
-        """Hold the lease for all choices of the prompt, and let them read. ``reads``: this one does as well.
+        """Hold the lease for all choices of the prompt, and offer them the blocks. ``reads``: this choice reads too.
 
-        It is held until each of the others has taken a share or has left, and then until those with a share are done.
+        One share is kept until each other choice has taken a share or has left. The lease ends with the last share.
         """
         request, shared = self.request, SharedLease()
         shared.lease = self.engine.hold(answer, shared.over)

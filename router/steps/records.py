@@ -96,7 +96,7 @@ class Records:
         )
 
     def _sent_tokens(self, asked: ClientRequest, route: Route, body: ClientBody) -> SentTokens:
-        """What notes the tokens of the answer: vLLM's servers name them in another way than Baton's workers."""
+        """The recorder of the answer's tokens. vLLM's servers name tokens in another way than Baton's workers."""
         max_event_bytes = self._settings.max_event_bytes
         if not asked.stream or route.kind is None:  # of workers of several kinds, only Baton's name tokens
             return SentTokens(max_event_bytes)

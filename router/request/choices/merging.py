@@ -91,7 +91,7 @@ def _count(name: str) -> Any:
 
 
 class ChoiceEvents:
-    """The events of one choice's stream, without those that the stream of all choices has only once."""
+    """Filters one choice's stream: takes out the usage and the end, which the client gets once for all choices."""
 
     __slots__ = ("_choice", "_prefix", "usage")
 
@@ -103,7 +103,7 @@ class ChoiceEvents:
         self.usage: dict[str, Any] | None = None
 
     def take(self, events: bytes, *, named: bool) -> bytes:
-        """Whole events for the client. ``named``: the worker knows that it computes one choice of several.
+        """Whole events for the client. ``named``: the worker writes the choice's index and id into its events.
 
         Raises UpstreamError.
         """

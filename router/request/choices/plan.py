@@ -45,10 +45,9 @@ def _wrapped(seed: int) -> int:
 
 
 def choice_id(request_id: str, index: int) -> str:
-    """The id of a choice for workers: as the request's, and with the index before its router's id.
+    """The id of a choice for workers: the request's id, with the index in place of the digits before the router's id.
 
-    So its beginning, which people see, is the request's, and its end, by which workers find what a dead router has
-    left, is its router's.
+    People see the beginning, which is the request's. Workers find a dead router's requests by the end, the router's id.
     """
     head, router_id = request_id[:-ROUTER_ID_CHARS], request_id[-ROUTER_ID_CHARS:]
     return f"{head[:-_NUMBER_CHARS]}{index:0{_NUMBER_CHARS}x}{router_id}"

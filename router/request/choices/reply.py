@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class AnswerRoom:
-    """How much the answers to one request may have together while they wait for each other."""
+    """Bounds the bytes of a request's unstreamed answers, which are kept until the last one has come."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes

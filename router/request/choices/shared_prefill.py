@@ -21,8 +21,9 @@ LEAD = 0
 
 
 class SharedPrefill(Generic[T]):
-    """One prompt's. Each choice calls ``join`` at most once, and ``leave`` once; the lead calls ``settle`` in between,
-    when it knows what there is to read.
+    """What the choices of one prompt share. Each choice calls ``join`` at most once, and ``leave`` once.
+
+    The lead calls ``settle`` in between, when it knows what there is to read.
     """
 
     __slots__ = ("_is_settled", "_num_joined", "_offer", "_on_empty", "num_in")
@@ -41,7 +42,7 @@ class SharedPrefill(Generic[T]):
         return not self._is_settled.is_set()
 
     def join(self) -> int:
-        """Returns the number of the reader: ``LEAD``, or of one that waits for ``offer``."""
+        """Returns the choice's number as a reader. ``LEAD``: it has P prefill. The others wait for ``offer``."""
         number = self._num_joined
         self._num_joined += 1
         return number
@@ -79,7 +80,7 @@ class ChoiceRole:
         self.shared = shared
         #: Its number among the readers; None: it has not joined them.
         self.reader: int | None = None
-        #: Whether the worker that answers now knows of choices; others name each of them as the only one.
+        #: Whether the worker that answers now writes the choice's index into its events. Other workers write 0.
         self.is_named = False
 
     @property

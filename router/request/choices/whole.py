@@ -63,7 +63,7 @@ class WholeRequest:
         self.exchanges = exchanges
         self.clock = clock
         self.started_s = self.clock()
-        #: Where it was when a choice ended that was not done.
+        #: The request's state when its first choice failed or was aborted.
         self.broke_off_in = State.DECODING
         #: How it ended; None: it is live.
         self.end_state: State | None = None
@@ -82,7 +82,7 @@ class WholeRequest:
         return min(live, key=_ORDER.__getitem__, default=self.broke_off_in)
 
     def breaks_off(self, request: Exchange) -> None:
-        """Note that a choice ends, after which the others do too unless it is done."""
+        """Note that a choice ends. If it is the first that is not done, keep the state: all others end too."""
         if not request.progress.over and not any(one.progress.state in _BROKEN for one in self.exchanges):
             self.broke_off_in = self.state
 
