@@ -1,7 +1,7 @@
 """One request: what was asked, its state, what it holds and what was tried. Nothing here depends on the steps.
 
 ``exchange``        the record; ``held`` is what it holds, which ``releaser`` gives back
-``states``          where a request can be, as a table
+``states``          where a request can be, as a table; ``progress`` is where it is
 ``validated``       from a body to ``client_request``
 ``endpoints``       those that (nearly all) only vLLM's servers have; ``splits``: what a P and a D of vLLM cannot share
 ``client_request``  what the client asked for; ``bodies`` is sent to workers, ``reply`` to the client

@@ -91,6 +91,7 @@ class Attempts:
         "is_migrating",
         "last_error",
         "num_aborts",
+        "num_computed",
         "num_migrations",
         "num_prefills",
         "num_retries",
@@ -110,6 +111,8 @@ class Attempts:
         self.dead_engines: dict[str, int] = {}
         #: Answers of P, failed attempts on P, and prefills by D itself; minus those that an abort undid.
         self.num_prefills = 0
+        #: How often its prompt was computed, or was about to be: never set back.
+        self.num_computed = 0
         self.num_migrations = 0
         #: The stream broke, and no new token has come since.
         self.is_migrating = False
@@ -125,9 +128,13 @@ class Attempts:
     def __repr__(self) -> str:
         return f"<Attempts {self.num_prefills} prefills, {self.num_migrations} migrations, last {self.last_error!r}>"
 
-    def prefilled(self) -> None:
-        """Count a prefill (P has answered, or the next worker prefills itself); decode attempts start from 0 again."""
+    def prefilled(self, *, is_shared: bool = False) -> None:
+        """Count a prefill (P has answered, or the next worker prefills itself); decode attempts start from 0 again.
+
+        ``is_shared``: P had answered another choice, and computed nothing for this one.
+        """
         self.num_prefills += 1
+        self.num_computed += not is_shared
         self._num_decodes = self._num_reads = 0
         self.tried_decode = self.failed_decode
 

@@ -55,7 +55,7 @@ class EndedRequest:
     total_ms: float
     ttft_ms: Annotated[float | None, Field(description="Arrival to first content; streams only.")]
     phases_ms: Annotated[dict[str, float], Field(description="Time spent in each state.")]
-    num_tokens: Annotated[int | None, Field(description="Streams only.")]
+    num_tokens: Annotated[int | None, Field(description="Events of its stream, nearly one a token; streams only.")]
     num_retries: Annotated[int, Field(description="Legs that were tried again.")]
     num_resumed: Annotated[int, Field(description="Times that another worker went on with its stream.")]
     dead_engines: Annotated[list[str], Field(description="Engines that died with the request on them.")]

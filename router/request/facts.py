@@ -50,6 +50,7 @@ class RequestFacts(msgspec.Struct, frozen=True, kw_only=True):
     #: Tokens and chunks that the client of a stream has been sent.
     num_tokens: int
     num_chunks: int
+    #: How often its prompt was computed.
     num_prefills: int
     num_retries: int
     num_migrations: int

@@ -50,7 +50,7 @@ def facts_of(
         answer_begun=reply.started,
         num_tokens=request.progress.num_tokens,
         num_chunks=request.progress.num_chunks,
-        num_prefills=attempts.num_prefills,
+        num_prefills=attempts.num_computed,
         num_retries=attempts.num_retries,
         num_migrations=attempts.num_migrations,
         is_migrating=attempts.is_migrating,

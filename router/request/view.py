@@ -45,7 +45,7 @@ class RequestView:
             "knows."
         ),
     ]
-    num_tokens: Annotated[int, Field(description="Tokens so far; streams only.")]
+    num_tokens: Annotated[int, Field(description="Events of its stream so far, nearly one a token; streams only.")]
     num_prefills: Annotated[int, Field(description="Times that its prompt was computed.")] = 0
     num_retries: Annotated[int, Field(description="Legs that were tried again.")] = 0
     num_resumed: Annotated[int, Field(description="Times that another worker went on with its stream.")] = 0

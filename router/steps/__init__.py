@@ -1,6 +1,7 @@
 """The steps of a request, in order. Each is an object that has what it works with; ``router.build`` makes them.
 
 ``admission``    whether the request is admitted, and which waiting requests are displaced by it
+``intake``       the steps that the front calls, in one object
 ``records``      the record of an admitted request
 ``run``          the loop: P, P's first token to the client, D, D's stream; again after a failure. It alone moves the
                  request from one state to the next

@@ -131,7 +131,9 @@ class PrefillAttempt(LegAttempt["PrefillAnswer"]):
                 legs.metrics.skipped_prefill[SkipPrefill.UNREACHABLE] += 1
                 return False
             if not request.was_served:
-                unreachable = UnavailableError("No prefill worker can be reached.", retry_after_s=1)
+                unreachable = UnavailableError(
+                    "No prefill worker takes requests: none can be reached, or all drain.", retry_after_s=1
+                )
                 raise request.attempts.last_error or unreachable
             await legs.waiting.for_workers(request)
 
@@ -177,7 +179,7 @@ class PrefillAttempt(LegAttempt["PrefillAnswer"]):
         """Have P prefill, and take over its blocks. If no D could read them, one worker is to compute all of it."""
         if self._taken is not None:
             answer, self.request.held.lease = self._taken
-            self._note(answer)
+            self._note(answer, is_shared=True)
             return answer
         answer = await self._ask()
         hit("router.prefill.answered")
@@ -210,9 +212,9 @@ class PrefillAttempt(LegAttempt["PrefillAnswer"]):
         request.held.unread_prefill = None
         return prefilled
 
-    def _note(self, answer: PrefillAnswer) -> None:
+    def _note(self, answer: PrefillAnswer, *, is_shared: bool = False) -> None:
         request = self.request
-        request.attempts.prefilled()
+        request.attempts.prefilled(is_shared=is_shared)
         request.tokens_come_from(self.worker)
         request.held.engine_id = answer.summary.remote_engine_id
 

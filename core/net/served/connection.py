@@ -49,7 +49,7 @@ _LINE_END: Final = b"\r\n"
 class Served:
     """What answers the requests of a port, the same for all of its connections."""
 
-    __slots__ = ("app", "calls", "late_writes", "state")
+    __slots__ = ("app", "calls", "late_writes", "state", "tasks")
 
     def __init__(
         self, app: ASGIApp, state: ServerState, calls: Calls | None = None, late_writes: LateWrites | None = None
@@ -57,6 +57,7 @@ class Served:
         """``app`` answers what ``calls`` does not. ``state`` is that of the port's server, and ``late_writes`` too."""
         self.app = app
         self.state = state
+        self.tasks = state.tasks
         self.calls = calls
         self.late_writes = late_writes
 
@@ -159,7 +160,7 @@ class Connection:
     @property
     def tasks(self) -> set[asyncio.Task[None]]:
         """Those of the port's server."""
-        return self._served.state.tasks
+        return self._served.tasks
 
     @property
     def late_writes(self) -> LateWrites | None:

@@ -11,7 +11,7 @@ from aiohttp import web
 from baton_serve.core.protocol.hello import HELLO_PATH, worker_proof
 from baton_serve.core.protocol.token_keys import hello_key
 from baton_serve.core.protocol.worker import WorkerLoad
-from tests.kits.router.cluster import Cluster, chat, make_settings
+from tests.kits.router.cluster import Cluster, chat, eventually, make_settings
 from tests.kits.router.stub_workers import Hang
 
 if TYPE_CHECKING:
@@ -125,6 +125,19 @@ async def test_what_runs_on_it_goes_on(cluster: Cluster, port: ToldWorker) -> No
     assert (await running).status_code == 200
     assert len(cluster.workers[1].bodies) == 1
     cluster.check_idle()
+
+
+async def test_a_resume_is_answered_once_the_worker_has_announced_it(cluster: Cluster, port: ToldWorker) -> None:
+    """So a request that is sent after the answer finds the worker."""
+    d1, _ = await three(cluster, port)
+    d1.report(WorkerLoad(draining=True), 1.0)
+    resuming = asyncio.create_task(tell(cluster, "d1", "resume"))
+    await eventually(lambda: bool(port.told))
+    await eventually(lambda: not d1.standing.left_out)
+    assert not resuming.done() and not d1.takes_work
+    d1.report(WorkerLoad(), 2.0)
+    cluster.pool.room_changed()
+    assert (await resuming)[0] == 200 and d1.takes_work
 
 
 async def test_a_request_that_waits_goes_on_when_the_worker_is_resumed(cluster: Cluster, port: ToldWorker) -> None:

@@ -211,6 +211,21 @@ async def test_a_lease_is_kept_until_the_last_has_read(cluster: Cluster) -> None
     await eventually(cluster.is_idle)
 
 
+async def test_a_prompt_that_choices_share_was_computed_once(cluster: Cluster) -> None:
+    await trio(cluster, "prefill", "decode")
+    await cluster.post(body_of(TEXT, n=3), TEXT)
+    (ended,) = cluster.ended()
+    assert (ended.num_retries, len(cluster.workers[0].bodies)) == (0, 1)
+    hang = Hang()
+    cluster.workers[1].script.append(hang)
+    task = asyncio.create_task(cluster.post(body_of(TEXT, n=3, stream=True), TEXT))
+    await cluster.until_state("reading", 1)
+    (row,) = cluster.here.requests().requests
+    assert row.num_prefills == 1
+    hang.release.set()
+    await task
+
+
 async def test_nothing_is_kept_for_choices_that_end_before_they_read(cluster: Cluster) -> None:
     """P's token ended the first choice, and the others end in the turn in which they could have read."""
     p, _ = await trio(cluster, "prefill", "decode")
