@@ -33,6 +33,7 @@ from baton_serve.router.dialects.translated import translated
 from baton_serve.router.front.head import check_content_type, key_in, priority_in, timeout_s
 from baton_serve.router.request.bodies import ClientBody
 from baton_serve.router.request.choices.whole import WholeRequest
+from baton_serve.router.request.exchange import Exchange
 from baton_serve.router.request.snapshot import facts
 from baton_serve.router.request.validated import PATHS, may_have_form, set_priority, validated
 from baton_serve.router.steps.admission import num_at_once
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from baton_serve.router.parts import Requests
     from baton_serve.router.pool import WorkerPool
     from baton_serve.router.request.client_request import ClientRequest
-    from baton_serve.router.request.exchange import Exchange
+    from baton_serve.router.request.exchange import LiveRequest
     from baton_serve.router.request.reply import ClientReply
     from baton_serve.router.settings import RouterSettings
     from baton_serve.router.steps.intake import Intake
@@ -75,7 +76,7 @@ class _Arrival:
         #: Runs if the client wants a deadline of its own.
         self.timer: asyncio.TimerHandle | None = None
         #: The record of the request, once its body is complete.
-        self.exchange: Exchange | WholeRequest | None = None
+        self.exchange: LiveRequest | None = None
 
 
 class _Passed:
@@ -136,7 +137,7 @@ class HotCalls:
         self._arrivals: dict[HttpCall, _Arrival] = {}
         self._turns = Turns(MOST_IN_A_TURN, self._start_waiting)
         #: Requests that wait for their turn to be started; oldest first.
-        self._starting: deque[tuple[HttpCall, Exchange | WholeRequest, ClientReply]] = deque()
+        self._starting: deque[tuple[HttpCall, LiveRequest, ClientReply]] = deque()
         #: Calls whose bodies did not come together with their heads.
         self._waiting = Deadlines(self._loop, settings.body_timeout_s, self._late_body)
         self._deadlines = Deadlines(self._loop, self._rules.timeout_s, self._deadline)
@@ -276,7 +277,7 @@ class HotCalls:
         else:
             self._starting.append((call, exchange, reply))
 
-    def _start(self, call: HttpCall, request: Exchange | WholeRequest, reply: ClientReply) -> None:
+    def _start(self, call: HttpCall, request: LiveRequest, reply: ClientReply) -> None:
         # ``take`` first: the next turn then starts and tracks the waiting requests before this task can end. A port
         # that stops waits for all tracked tasks, so it misses no request.
         self._turns.take(_num_answers(request.asked))
@@ -294,10 +295,10 @@ class HotCalls:
         error = request.stop_error  # it may have been ended before this task's first step
         try:
             if error is None:
-                if isinstance(request, WholeRequest):
-                    await self._intake.choices.run(request)
-                else:
+                if isinstance(request, Exchange):
                     await self._intake.runner.run(request)
+                elif isinstance(request, WholeRequest):
+                    await self._intake.choices.run(request)
         except asyncio.CancelledError as cancelled:
             forget_frames(cancelled)
             if request.stop_error is None or task is None:  # the server stops

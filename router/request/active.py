@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from baton_serve.core.leases.store import LeaseState
 from baton_serve.router.request.snapshot import facts
@@ -12,18 +12,15 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
     from baton_serve.core.protocol.errors import ApiError
-    from baton_serve.router.request.choices.whole import WholeRequest
-    from baton_serve.router.request.exchange import Exchange
+    from baton_serve.router.request.exchange import Exchange, LiveRequest
     from baton_serve.router.request.facts import RequestFacts
-
-    Live: TypeAlias = Exchange | WholeRequest
 
 
 class ActiveRequests:
-    """Live requests in order of arrival. A request for several answers is one of them, with one id."""
+    """LiveRequest requests in order of arrival. A request for several answers is one of them, with one id."""
 
     def __init__(self) -> None:
-        self._by_id: dict[str, Live] = {}
+        self._by_id: dict[str, LiveRequest] = {}
         self._number = 0
         #: The number of answers that all live requests ask for.
         self.num_choices = 0
@@ -31,7 +28,7 @@ class ActiveRequests:
     def __len__(self) -> int:
         return len(self._by_id)
 
-    def __iter__(self) -> Iterator[Live]:
+    def __iter__(self) -> Iterator[LiveRequest]:
         return iter(tuple(self._by_id.values()))
 
     def exchanges(self) -> Iterator[Exchange]:
@@ -43,17 +40,17 @@ class ActiveRequests:
         self._number += 1
         return self._number
 
-    def add(self, request: Live) -> None:
+    def add(self, request: LiveRequest) -> None:
         """Add an admitted request."""
         self._by_id[request.request_id] = request
         self.num_choices += len(request.exchanges)
 
-    def remove(self, request: Live) -> None:
+    def remove(self, request: LiveRequest) -> None:
         """Remove a request that is over."""
         if self._by_id.pop(request.request_id, None) is not None:
             self.num_choices -= len(request.exchanges)
 
-    def get(self, request_id: str) -> Live | None:
+    def get(self, request_id: str) -> LiveRequest | None:
         """The live request of that id; None if there is none."""
         return self._by_id.get(request_id)
 

@@ -5,7 +5,6 @@ One task runs it (``steps.run``). To end it early (client gone, deadline, admin)
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import TYPE_CHECKING, Protocol
 
@@ -19,7 +18,8 @@ from baton_serve.router.request.progress import RequestProgress
 from baton_serve.router.request.states import RETRIES, Event, State
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    import asyncio
+    from collections.abc import Callable, Sequence
 
     from baton_serve.core.protocol.errors import ApiError
     from baton_serve.router.pool import Route, Worker
@@ -71,16 +71,73 @@ class Trace(Protocol):
         """The phases of one of several choices, which end with the whole request."""
 
 
-class Exchange:
-    """One request. ``steps.exit`` releases what it holds, whatever the outcome."""
+class LiveRequest:
+    """One request. A task runs it; to end it early (client gone, deadline, admin), ``stop`` is called."""
+
+    __slots__ = ("asked", "clock", "relayed_error", "reply", "request_id", "stop_error", "task", "trace")
+
+    def __init__(self, request_id: str, asked: ClientRequest, reply: Reply, clock: Callable[[], float]) -> None:
+        """``clock``: the event loop's, seconds."""
+        self.request_id = request_id
+        self.asked = asked
+        self.reply = reply
+        self.clock = clock
+        #: The error that D put into its stream, and that the client was sent.
+        self.relayed_error: ApiError | None = None
+        self.stop_error: ApiError | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.trace: Trace | None = None
+
+    @property
+    def exchanges(self) -> Sequence[Exchange]:
+        """The requests that workers are sent: one for each answer."""
+        raise NotImplementedError
+
+    @property
+    def state(self) -> State:
+        """Where it is."""
+        raise NotImplementedError
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended, in whatever way."""
+        raise NotImplementedError
+
+    def end(self, *, is_aborted: bool) -> None:
+        """Note the end, unless it is over, and give back the blocks. ``vacate`` gives back the places."""
+        raise NotImplementedError
+
+    def vacate(self) -> None:
+        """Leave the workers: release the places there, and close their answers."""
+        for one in self.exchanges:
+            one.vacate()
+
+    def stop(self, error: ApiError) -> bool:
+        """End the request now, in any state. Returns False if it was over or ending."""
+        if self.stop_error is not None or self.is_over:
+            return False
+        self.stop_error = error
+        if self.task is not None:  # else the task looks before its first step
+            self.task.cancel()
+        return True
+
+    def deadline(self) -> None:
+        """End the request because its deadline has passed."""
+        self.stop(DeadlineError("The request took longer than its deadline."))
+
+    def trace_with(self, trace: Trace) -> None:
+        """Note its phases there from now on."""
+        self.trace = trace
+
+
+class Exchange(LiveRequest):
+    """One request for one answer, or one choice of a request for several. ``steps.exit`` ends it in any case."""
 
     __slots__ = (
         "_route",
-        "asked",
         "attempts",
         "body",
         "choice",
-        "clock",
         "decode_worker",
         "goes_whole",
         "held",
@@ -88,13 +145,7 @@ class Exchange:
         "prefill_worker",
         "progress",
         "prompt",
-        "relayed_error",
-        "reply",
-        "request_id",
         "sent_tokens",
-        "stop_error",
-        "task",
-        "trace",
     )
 
     def __init__(
@@ -116,16 +167,13 @@ class Exchange:
 
         ``prompt``: what is known of the prompt, if another choice has the same; None: it is found in the body.
         """
-        self.request_id = request_id
+        super().__init__(request_id, asked, reply, clock)
         self.number = number
-        self.asked = asked
         self.body = body
-        self.reply = reply
         self.prompt = prompt or Prompt(asked.model, body.prompt_bytes(), body.prompt, body.num_ids())
         #: What it is to the other choices of a request; None: it is a request by itself.
         self.choice: ChoiceRole | None = None
-        self.clock = clock
-        self.progress = RequestProgress(self.clock())
+        self.progress = RequestProgress(clock())
         self._route = route
         #: The last workers that prefilled and decoded.
         self.prefill_worker: Worker | None = None
@@ -137,26 +185,8 @@ class Exchange:
         self.sent_tokens = sent_tokens
         #: What was tried, and which workers failed.
         self.attempts = attempts
-        #: The error that D put into its stream, and that the client was sent.
-        self.relayed_error: ApiError | None = None
-        self.stop_error: ApiError | None = None
-        self.task: asyncio.Task[None] | None = None
-        self.trace: Trace | None = None
 
     # --- from outside
-
-    def stop(self, error: ApiError) -> bool:
-        """End the request now, in any state. Returns False if it was over or ending."""
-        if self.stop_error is not None or self.progress.over:
-            return False
-        self.stop_error = error
-        if self.task is not None:  # else the task looks before its first step
-            self.task.cancel()
-        return True
-
-    def deadline(self) -> None:
-        """End the request because its deadline has passed."""
-        self.stop(DeadlineError("The request took longer than its deadline."))
 
     def lease_over(self, end: LeaseState) -> None:
         """Note that P no longer keeps the blocks.
@@ -179,13 +209,9 @@ class Exchange:
             headers = (*headers, (CLIENT_HEADER, self.asked.client))
         return headers
 
-    def trace_with(self, trace: Trace) -> None:
-        """Note its phases there from now on."""
-        self.trace = trace
-
     @property
     def exchanges(self) -> tuple[Exchange, ...]:
-        """The requests that workers are sent: here this one alone. A ``WholeRequest`` has one for each choice."""
+        """Itself."""
         return (self,)
 
     @property
@@ -197,6 +223,19 @@ class Exchange:
     def state(self) -> State:
         """Where it is."""
         return self.progress.state
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended, in whatever way."""
+        return self.progress.over
+
+    def end(self, *, is_aborted: bool) -> None:
+        """Note the end, unless it is over, and give back the blocks. A choice then takes nothing more of others."""
+        if not self.progress.over:
+            self.on(Event.ABORTED if is_aborted else Event.FAILED)
+        self.held.drop_lease()
+        if self.choice is not None:
+            self.choice.leave()
 
     @property
     def is_untried(self) -> bool:

@@ -13,7 +13,7 @@ from baton_serve.router.request.states import LIVE, State
 if TYPE_CHECKING:
     from baton_serve.core.protocol.errors import ApiError
     from baton_serve.router.pool import Worker
-    from baton_serve.router.request.exchange import Exchange
+    from baton_serve.router.request.exchange import Exchange, LiveRequest
 
 
 def facts_of(
@@ -104,18 +104,25 @@ def facts_of_whole(
     )
 
 
-def facts(request: Exchange | WholeRequest, now_s: float) -> RequestFacts:
-    """The facts of a live request of either kind."""
-    return facts_of_whole(request, now_s) if isinstance(request, WholeRequest) else facts_of(request, now_s)
+def facts(
+    request: LiveRequest,
+    now_s: float,
+    ended_in: State | None = None,
+    error: ApiError | None = None,
+    *,
+    is_error_relayed: bool = False,
+) -> RequestFacts:
+    """The facts of a request for one answer or for several; see ``facts_of``."""
+    if isinstance(request, WholeRequest):
+        return facts_of_whole(request, now_s, ended_in, error, is_error_relayed=is_error_relayed)
+    return facts_of(request.exchanges[0], now_s, ended_in, error, is_error_relayed=is_error_relayed)
 
 
-def facts_at_end(request: Exchange | WholeRequest, before: State, error: ApiError | None, now_s: float) -> RequestFacts:
+def facts_at_end(request: LiveRequest, before: State, error: ApiError | None, now_s: float) -> RequestFacts:
     """The facts of a request that is over. ``before``: its state when its exit began; ``error``: why it ended."""
     relayed = request.relayed_error if error is None else None
-    ended_in, why, is_relayed = before if before in LIVE else None, error or relayed, relayed is not None
-    if isinstance(request, WholeRequest):
-        return facts_of_whole(request, now_s, ended_in, why, is_error_relayed=is_relayed)
-    return facts_of(request, now_s, ended_in, why, is_error_relayed=is_relayed)
+    ended_in = before if before in LIVE else None
+    return facts(request, now_s, ended_in, error or relayed, is_error_relayed=relayed is not None)
 
 
 def _id(worker: Worker | None) -> str | None:

@@ -10,7 +10,6 @@ from baton_serve.core.protocol.errors import ApiError
 from baton_serve.router.request.choices.reply import ChoiceReply, end_stream, send_whole
 from baton_serve.router.request.states import State
 from baton_serve.router.steps.admission import num_at_once
-from baton_serve.router.steps.exit import release
 
 if TYPE_CHECKING:
     from baton_serve.router.pool import WorkerPool
@@ -68,7 +67,8 @@ class ChoicesRunner:
         finally:
             request.task = None  # which keeps the exception that ends it, and so the request
             whole.breaks_off(request)
-            release(request, error)
+            request.end(is_aborted=error is None)
+            request.vacate()
 
     def _make_room(self, first: Exchange) -> None:
         """Make room for all answers, in the step in which the first takes its place: the others do so right after it.

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from baton_serve.router.request.active import ActiveRequests
     from baton_serve.router.request.attempts import Limits
     from baton_serve.router.request.client_request import ClientRequest
+    from baton_serve.router.request.exchange import LiveRequest
     from baton_serve.router.request.releaser import Releaser
     from baton_serve.router.request.reply import ClientReply, Reply
     from baton_serve.router.settings import RouterSettings
@@ -65,7 +66,7 @@ class Records:
         route: Route,
         body: ClientBody,
         reply: ClientReply,
-    ) -> Exchange | WholeRequest:
+    ) -> LiveRequest:
         """The record of a request. ``route``: the workers that may serve it now."""
         if asked.choices is None:
             return self._one(request_id, asked, route, body, reply)

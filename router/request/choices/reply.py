@@ -99,18 +99,14 @@ class ChoiceReply(Reply):
         self.body = body
 
 
-async def end_stream(
-    reply: ClientReply, choices: Choices, replies: Sequence[ChoiceReply], *, shows_usage: bool
-) -> None:
+async def end_stream(reply: Reply, choices: Choices, replies: Sequence[ChoiceReply], *, shows_usage: bool) -> None:
     """Send the end of the stream of all choices, which have ended."""
     usages = [one.events.usage for one in replies]
     await reply.write(last_events(usages, choices.best_of, shows_usage=shows_usage))
     await reply.end()
 
 
-async def send_whole(
-    reply: ClientReply, choices: Choices, replies: Sequence[ChoiceReply], *, shows_logprobs: bool
-) -> None:
+async def send_whole(reply: Reply, choices: Choices, replies: Sequence[ChoiceReply], *, shows_logprobs: bool) -> None:
     """Send the answer with all choices, each of which has one. Raises UpstreamError if one is no answer."""
     answers = [parsed(one.body) for one in replies]
     await reply.whole(200, JSON, merged(answers, choices, shows_logprobs=shows_logprobs))

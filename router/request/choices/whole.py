@@ -5,16 +5,14 @@ One task runs it (``steps.choices``), and one task each of its choices. To end i
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
-from baton_serve.core.protocol.errors import DeadlineError
+from baton_serve.router.request.exchange import LiveRequest
 from baton_serve.router.request.states import LIVE, State
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from baton_serve.core.protocol.errors import ApiError
     from baton_serve.core.protocol.openai.choices import Choices
     from baton_serve.router.request.client_request import ClientRequest
     from baton_serve.router.request.exchange import Exchange, Trace
@@ -26,24 +24,10 @@ _ORDER = {state: number for number, state in enumerate(LIVE)}
 _BROKEN = frozenset({State.FAILED, State.ABORTED})
 
 
-class WholeRequest:
+class WholeRequest(LiveRequest):
     """One request of several choices. ``steps.exit`` releases what they hold."""
 
-    __slots__ = (
-        "asked",
-        "broke_off_in",
-        "choices",
-        "clock",
-        "end_state",
-        "exchanges",
-        "relayed_error",
-        "reply",
-        "request_id",
-        "started_s",
-        "stop_error",
-        "task",
-        "trace",
-    )
+    __slots__ = ("_exchanges", "broke_off_in", "choices", "end_state", "started_s")
 
     def __init__(
         self,
@@ -55,23 +39,31 @@ class WholeRequest:
         clock: Callable[[], float],
     ) -> None:
         """``clock``: the event loop's, seconds."""
-        self.request_id = request_id
-        self.asked = asked
+        super().__init__(request_id, asked, reply, clock)
         self.choices = choices
-        self.reply = reply
         #: The choices, in the order of their indices.
-        self.exchanges = exchanges
-        self.clock = clock
-        self.started_s = self.clock()
+        self._exchanges = exchanges
+        self.started_s = clock()
         #: The request's state when its first choice failed or was aborted.
         self.broke_off_in = State.DECODING
         #: How it ended; None: it is live.
         self.end_state: State | None = None
-        #: The error in the stream of a choice, which the client has been sent.
-        self.relayed_error: ApiError | None = None
-        self.stop_error: ApiError | None = None
-        self.task: asyncio.Task[None] | None = None
-        self.trace: Trace | None = None
+
+    @property
+    def exchanges(self) -> Sequence[Exchange]:
+        """The choices, in the order of their indices."""
+        return self._exchanges
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended, in whatever way."""
+        return self.end_state is not None
+
+    def end(self, *, is_aborted: bool) -> None:
+        """Note the end, and end the choices that never began; the others have ended already."""
+        self.end_state = self.end_state or (State.ABORTED if is_aborted else State.FAILED)
+        for one in self.exchanges:
+            one.end(is_aborted=True)
 
     @property
     def state(self) -> State:
@@ -86,22 +78,9 @@ class WholeRequest:
         if not request.progress.over and not any(one.progress.state in _BROKEN for one in self.exchanges):
             self.broke_off_in = self.state
 
-    def stop(self, error: ApiError) -> bool:
-        """End the request and all of its choices now. Returns False if it was over or ending."""
-        if self.stop_error is not None or self.end_state is not None:
-            return False
-        self.stop_error = error
-        if self.task is not None:  # else the task looks before its first step
-            self.task.cancel()
-        return True
-
-    def deadline(self) -> None:
-        """End the request because its deadline has passed."""
-        self.stop(DeadlineError("The request took longer than its deadline."))
-
     def trace_with(self, trace: Trace) -> None:
         """Note the phases of all choices there from now on."""
-        self.trace = trace
+        super().trace_with(trace)
         for index, one in enumerate(self.exchanges):
             one.trace_with(trace.of_choice(index))
 

@@ -248,7 +248,7 @@ ROUTER = (
     Mutation(
         "exit-keeps-the-lease",
         "a request that is cancelled ends without a release of its lease",
-        (Change("router/steps/exit.py", "    request.held.drop_lease()\n", ""),),
+        (Change("router/request/exchange.py", "        self.held.drop_lease()\n", ""),),
         (_ENDS + "test_client_leaves",),
     ),
     Mutation(
