@@ -62,6 +62,7 @@ def test_models_are_refused_by_name(architecture: str, reason: str, folder_of: C
         ("falcon", {"alibi": True}, "ALiBi"),
         ("vit", {}, "no decoder-only language model"),
         ("llama", {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}}, "type dynamic"),
+        ("llama", {"rope_parameters": {"rope_type": "unheard_of", "rope_theta": 1e4}}, "type unheard_of"),
     ],
 )
 def test_configs_are_refused_by_name(model_type: str, fields: dict[str, Any], reason: str) -> None:

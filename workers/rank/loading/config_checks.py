@@ -28,8 +28,9 @@ _SWITCHES = {
 #: Projections that must be split by heads, so that a rank's cache holds the range of heads that the rank announces.
 _BY_HEADS = ("q_proj", "k_proj", "v_proj")
 _SERVED_LAYER_TYPES = {"full_attention", "sliding_attention"}
-#: These rotary embeddings depend on the longest sequence of a batch, so a sequence's cache would depend on others.
-_REFUSED_ROPE_TYPES = {"dynamic", "longrope"}
+#: Rotary embeddings that are known not to depend on the longest sequence of a batch, as "dynamic" and "longrope" do:
+#: with these a sequence's cache would depend on others, which no short probe can show.
+_SERVED_ROPE_TYPES = {None, "default", "linear", "llama3", "yarn"}
 
 
 def check_config(config: PretrainedConfig, model_class: type[PreTrainedModel] | None) -> None:
@@ -107,5 +108,5 @@ def _rope(config: PretrainedConfig) -> Iterator[str]:
     # There is either one set of parameters, or one for each layer type.
     for one in [parameters, *(value for value in parameters.values() if isinstance(value, dict))]:
         kind = one.get("rope_type")
-        if kind in _REFUSED_ROPE_TYPES:
-            yield f"rotary embeddings of type {kind} (they depend on the longest sequence of a batch)"
+        if kind not in _SERVED_ROPE_TYPES:
+            yield f"rotary embeddings of type {kind} (they may depend on the longest sequence of a batch)"
