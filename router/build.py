@@ -35,14 +35,14 @@ from baton_serve.router.request.attempts import Limits
 from baton_serve.router.request.ended import EndedRequests
 from baton_serve.router.request.releaser import Releaser
 from baton_serve.router.steps.admission import Admission
-from baton_serve.router.steps.attempt import Calls
+from baton_serve.router.steps.attempt import WorkerCalls
 from baton_serve.router.steps.choices import ChoicesRunner
-from baton_serve.router.steps.decode import DecodeLegs
+from baton_serve.router.steps.decode import DecodeAttempts
 from baton_serve.router.steps.exit import Exit
 from baton_serve.router.steps.intake import Intake
 from baton_serve.router.steps.judge import Judge
-from baton_serve.router.steps.prefill import PrefillLegs
-from baton_serve.router.steps.records import Records
+from baton_serve.router.steps.prefill import PrefillAttempts
+from baton_serve.router.steps.records import RecordMaker
 from baton_serve.router.steps.relay import Relay
 from baton_serve.router.steps.run import Runner
 from baton_serve.router.steps.waiting import Waiting
@@ -163,7 +163,7 @@ def _intake(
     )
     token = settings.internal_token
     headers = () if token is None else (("x-baton-internal-token", token.get_secret_value()),)
-    calls = Calls(settings, workers.upstream, engines, headers)
+    calls = WorkerCalls(settings, workers.upstream, engines, headers)
     judge = Judge(pool, metrics)
     admission = Admission(settings, active, queues, metrics)
     waiting = Waiting(
@@ -171,7 +171,7 @@ def _intake(
     )
     runner = Runner(
         waiting,
-        PrefillLegs(
+        PrefillAttempts(
             calls,
             pool,
             waiting,
@@ -181,7 +181,7 @@ def _intake(
             leases.missing_engines,
             metrics,
         ),
-        DecodeLegs(
+        DecodeAttempts(
             calls,
             pool,
             waiting,
@@ -204,7 +204,7 @@ def _intake(
         BodyBudget(settings.max_bodies_bytes),
         priorities,
         admission,
-        Records(settings, active, pool, engines, limits, retry_budget, releaser, loop.time),
+        RecordMaker(settings, active, pool, engines, limits, retry_budget, releaser, loop.time),
         runner,
         ChoicesRunner(runner, admission, active, pool),
         Exit(active, metrics, requests.ended, logs_all=settings.log_requests),

@@ -25,10 +25,10 @@ from baton_serve.core.protocol.status import Progress, Ready
 from baton_serve.core.protocol.token_keys import hello_key
 from baton_serve.core.registry.announcement import ROUTERS, VLLM_SERVERS, WORKERS
 from baton_serve.core.stores import complaint, lease_store, registry
-from baton_serve.router.admin import Here
+from baton_serve.router.admin import LocalRouter
 from baton_serve.router.admin.lease_view import LeaseListing
 from baton_serve.router.admin.shared_workers import learn_from_others
-from baton_serve.router.apps.group_metrics import all_numbers
+from baton_serve.router.apps.group_metrics import process_collector
 from baton_serve.router.apps.internal import internal_app
 from baton_serve.router.apps.public import create_app
 from baton_serve.router.build import build_router
@@ -184,8 +184,8 @@ async def _serve(
         parts.push_async_callback(end_task, asyncio.create_task(watch))
     parts.callback(routers.peers.on_dead.clear)  # a listener would start ``cleanup``, which closes soon
     recorder = HistoryRecorder(requests)
-    here = Here(workers, requests, renewer, routers.peers.router_id)
-    numbers = all_numbers(workers, requests, leases, vllm_leases.counters, routers.cleanup)
+    here = LocalRouter(workers, requests, renewer, routers.peers.router_id)
+    numbers = process_collector(workers, requests, leases, vllm_leases.counters, routers.cleanup)
     front = create_app(
         settings, workers, requests, routers.peers, intake, here, numbers, LeaseListing(stores.leases), recorder
     )

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends
 
 from baton_serve.router.admin.ended import ended_routes
 from baton_serve.router.admin.leases import lease_routes
-from baton_serve.router.admin.local import Here
+from baton_serve.router.admin.local import LocalRouter
 from baton_serve.router.admin.requests import request_routes
 from baton_serve.router.admin.routers import router_routes
 from baton_serve.router.admin.workers import worker_routes
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from baton_serve.router.parts import Workers
     from baton_serve.router.peers.port import PeerRouters
 
-__all__ = ["Here", "admin_router"]
+__all__ = ["LocalRouter", "admin_router"]
 
 
 def admin_router(
-    here: Here, workers: Workers, peers: PeerRouters, listing: LeaseListing, keys: AdminKeys, *, only_tls: bool
+    here: LocalRouter, workers: Workers, peers: PeerRouters, listing: LeaseListing, keys: AdminKeys, *, only_tls: bool
 ) -> APIRouter:
     """The routes of ``/admin``. ``only_tls``: see ``worker_routes``."""
     api = APIRouter(prefix="/admin", tags=["admin"], dependencies=[Depends(keys.guard)])

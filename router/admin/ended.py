@@ -12,7 +12,7 @@ from baton_serve.router.peers.asking import ask_all
 from baton_serve.router.request.ended import Outcome, newest_of
 
 if TYPE_CHECKING:
-    from baton_serve.router.admin.local import Here
+    from baton_serve.router.admin.local import LocalRouter
     from baton_serve.router.peers.port import PeerRouters
 
 
@@ -21,7 +21,7 @@ class EndedList(LocalEnded, FromAllRouters):
     """Ended requests of all routers, newest first; a bounded number of each outcome."""
 
 
-def ended_routes(here: Here, peers: PeerRouters) -> APIRouter:
+def ended_routes(here: LocalRouter, peers: PeerRouters) -> APIRouter:
     """The route of the listing."""
     api = APIRouter()
 

@@ -24,7 +24,7 @@ from baton_serve.router.peers.asking import ask_all
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from baton_serve.router.admin.local import Here
+    from baton_serve.router.admin.local import LocalRouter
     from baton_serve.router.parts import Workers
     from baton_serve.router.peers.port import PeerRouters
     from baton_serve.router.pool import Worker, WorkerPool
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _BEGINNING = re.compile("[0-9a-f]{1,31}")
 
 
-async def one_request(here: Here, peers: PeerRouters, given: str) -> str:
+async def one_request(here: LocalRouter, peers: PeerRouters, given: str) -> str:
     """The request id that ``given`` stands for. A whole id is returned without a search. Raises ApiError."""
     wanted = request_of(given)
     if is_request_id(wanted):
@@ -47,7 +47,7 @@ async def one_request(here: Here, peers: PeerRouters, given: str) -> str:
         raise _refusal(error, "request") from None
 
 
-async def _ids_of_all(here: Here, peers: PeerRouters, beginning: str) -> list[str]:
+async def _ids_of_all(here: LocalRouter, peers: PeerRouters, beginning: str) -> list[str]:
     """Matching ids of all routers. Raises UpstreamError if a router that may have another match does not answer."""
     heard = await ask_all(peers, LocalIds, "GET", f"/internal/requests/ids?beginning={beginning}")
     found = [each for answer in (here.ids(beginning), *heard.answers.values()) for each in answer.ids]

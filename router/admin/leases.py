@@ -15,7 +15,7 @@ from baton_serve.router.peers.asking import ask_all
 
 if TYPE_CHECKING:
     from baton_serve.router.admin.lease_view import LeaseListing
-    from baton_serve.router.admin.local import Here
+    from baton_serve.router.admin.local import LocalRouter
     from baton_serve.router.peers.port import PeerRouters
     from baton_serve.router.pool import WorkerPool
 
@@ -31,7 +31,7 @@ class LeaseList(FromAllRouters):
     ]
 
 
-def lease_routes(here: Here, peers: PeerRouters, pool: WorkerPool, listing: LeaseListing) -> APIRouter:
+def lease_routes(here: LocalRouter, peers: PeerRouters, pool: WorkerPool, listing: LeaseListing) -> APIRouter:
     """The route of the listing."""
     api = APIRouter()
 

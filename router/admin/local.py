@@ -44,7 +44,7 @@ class AbortFilter(StrictBody):
         return self
 
 
-class Here:
+class LocalRouter:
     """What this router answers for itself, to operators and to other routers."""
 
     def __init__(self, workers: Workers, requests: Requests, renewer: LeaseRenewer, router_id: str) -> None:

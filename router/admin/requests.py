@@ -16,7 +16,7 @@ from baton_serve.router.admin.local import AbortFilter
 from baton_serve.router.peers.asking import ask_all
 
 if TYPE_CHECKING:
-    from baton_serve.router.admin.local import Here
+    from baton_serve.router.admin.local import LocalRouter
     from baton_serve.router.peers.port import PeerRouters
     from baton_serve.router.pool import WorkerPool
 
@@ -31,7 +31,7 @@ class Aborted(LocalAborted, FromAllRouters):
     """Ids of the requests that were aborted."""
 
 
-def request_routes(here: Here, peers: PeerRouters, pool: WorkerPool) -> APIRouter:
+def request_routes(here: LocalRouter, peers: PeerRouters, pool: WorkerPool) -> APIRouter:
     """The routes to list requests, abort one, and abort all that match."""
     api = APIRouter()
 

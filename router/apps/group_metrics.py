@@ -61,7 +61,7 @@ class Families:
         return self.metrics
 
 
-def all_numbers(
+def process_collector(
     workers: Workers, requests: Requests, leases: Leases, vllm_leases: Callable[[], Mapping[str, int]], cleanup: Cleanup
 ) -> RouterCollector:
     """All metrics of this process, read when they are collected. ``vllm_leases``: counters of vLLM's leases."""

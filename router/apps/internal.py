@@ -13,7 +13,7 @@ from baton_serve.router.dashboard.routes import live_share_routes
 from baton_serve.router.edge.error_pages import use_our_errors
 
 if TYPE_CHECKING:
-    from baton_serve.router.admin import Here
+    from baton_serve.router.admin import LocalRouter
     from baton_serve.router.dashboard.recorder import HistoryRecorder
     from baton_serve.router.parts import Requests, Workers
     from baton_serve.router.telemetry.metrics.metrics import RouterCollector
@@ -27,7 +27,7 @@ class InternalHealth(BaseModel):
 
 
 def internal_app(
-    workers: Workers, requests: Requests, here: Here, numbers: RouterCollector, recorder: HistoryRecorder
+    workers: Workers, requests: Requests, here: LocalRouter, numbers: RouterCollector, recorder: HistoryRecorder
 ) -> FastAPI:
     """The application behind the internal port. What is asked there is about this router alone."""
     app = FastAPI(

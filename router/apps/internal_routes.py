@@ -19,11 +19,11 @@ from baton_serve.router.admin.local import AbortFilter
 from baton_serve.router.admin.shared_workers import shared_worker_routes
 
 if TYPE_CHECKING:
-    from baton_serve.router.admin.local import Here
+    from baton_serve.router.admin.local import LocalRouter
     from baton_serve.router.parts import Workers
 
 
-def internal_routes(here: Here, workers: Workers) -> APIRouter:
+def internal_routes(here: LocalRouter, workers: Workers) -> APIRouter:
     """The routes that other routers call. None of them calls other routers in turn."""
     api = APIRouter()
 

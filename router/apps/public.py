@@ -28,7 +28,7 @@ from baton_serve.router.pool.missing import MissingWorkers
 from baton_serve.router.pool.readiness import ReadyStatus
 
 if TYPE_CHECKING:
-    from baton_serve.router.admin import Here
+    from baton_serve.router.admin import LocalRouter
     from baton_serve.router.admin.lease_view import LeaseListing
     from baton_serve.router.dashboard.recorder import HistoryRecorder
     from baton_serve.router.parts import Requests, Workers
@@ -115,7 +115,7 @@ def create_app(
     requests: Requests,
     peers: PeerRouters,
     intake: Intake,
-    here: Here,
+    here: LocalRouter,
     numbers: RouterCollector,
     listing: LeaseListing,
     recorder: HistoryRecorder,

@@ -9,7 +9,7 @@ from baton_serve.router.dashboard.history import NUM_STEPS
 from baton_serve.router.dashboard.merged_history import MergedHistory, position
 from baton_serve.router.dashboard.schema import LiveRouter
 from baton_serve.router.dashboard.share import RouterShare
-from baton_serve.router.peers.asking import Heard, read
+from baton_serve.router.peers.asking import DecodedAnswers, read
 
 if TYPE_CHECKING:
     from baton_serve.router.dashboard.recorder import HistoryRecorder
@@ -29,7 +29,7 @@ class FanOut:
         self._peers = peers
         self._recorder = recorder
         self.history = MergedHistory()
-        self._heard: Heard[RouterShare] = Heard({}, {})
+        self._heard: DecodedAnswers[RouterShare] = DecodedAnswers({}, {})
         self._round: asyncio.Task[None] | None = None
         self._asked_s = -FRESH_S
 

@@ -192,7 +192,7 @@ class HotCalls:
         try:
             self._begin(call, arrival)
         except Exception as failure:  # noqa: BLE001 (logged there)
-            self._refuse(call, _to_tell(failure, arrival.request_id))
+            self._refuse(call, _client_error(failure, arrival.request_id))
 
     def gone(self, call: HttpCall) -> None:
         """End the request, or what is known of it."""
@@ -229,7 +229,7 @@ class HotCalls:
             kept.found = passed
         return passed
 
-    def _who(self, call: HttpCall) -> bytes:
+    def _client_identity(self, call: HttpCall) -> bytes:
         """What tells the client from others: its key or, without keys, its address.
 
         Only the first half of an IPv6 address counts, because one machine may use any second half.
@@ -257,7 +257,7 @@ class HotCalls:
             asked, body = translation.asked, translation.body
         set_priority(asked, arrival.priority, self._rules.client_priority, body)
         if may_have_form(asked, body):
-            asked.client = client_key(self._rules.clients_key, self._who(call))
+            asked.client = client_key(self._rules.clients_key, self._client_identity(call))
         route = self._pool.route(asked.model)
         admission = self._intake.admission
         if asked.choices is not None:
@@ -307,7 +307,7 @@ class HotCalls:
             task.uncancel()
             error = request.stop_error
         except Exception as failure:  # noqa: BLE001 (logged there)
-            error = _to_tell(failure, request.request_id)
+            error = _client_error(failure, request.request_id)
         finally:
             request.task = None  # which keeps the exception that ends it, and so the request
             try:
@@ -353,7 +353,7 @@ class HotCalls:
             arrival.exchange.deadline()
 
 
-def _to_tell(failure: Exception, request_id: str) -> ApiError:
+def _client_error(failure: Exception, request_id: str) -> ApiError:
     """What the client is told of an exception, which is logged unless it is meant for the client."""
     if isinstance(failure, ApiError):
         error = failure

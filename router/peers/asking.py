@@ -18,7 +18,7 @@ log = logging.getLogger("baton.router")
 T = TypeVar("T")
 
 
-class Heard(NamedTuple, Generic[T]):
+class DecodedAnswers(NamedTuple, Generic[T]):
     """``answers`` by the ids of the routers; ``errors``: one line on why another router has given none."""
 
     answers: dict[str, T]
@@ -30,7 +30,7 @@ class Heard(NamedTuple, Generic[T]):
         return list(self.errors)
 
 
-async def ask_all(peers: PeerRouters, kind: type[T], method: str, path: str, body: bytes = b"") -> Heard[T]:
+async def ask_all(peers: PeerRouters, kind: type[T], method: str, path: str, body: bytes = b"") -> DecodedAnswers[T]:
     """Ask all other routers at once for a ``kind``, and log which of them did not answer."""
     heard = read(kind, await peers.gather(method, path, body))
     for router_id, error in heard.errors.items():
@@ -38,15 +38,15 @@ async def ask_all(peers: PeerRouters, kind: type[T], method: str, path: str, bod
     return heard
 
 
-async def ask_some(peers: PeerRouters, router_ids: Iterable[str], kind: type[T], path: str) -> Heard[T]:
+async def ask_some(peers: PeerRouters, router_ids: Iterable[str], kind: type[T], path: str) -> DecodedAnswers[T]:
     """Ask these routers at once for a ``kind``. One that is no longer known has died, and is not missed."""
     answers = await asyncio.gather(*(peers.ask(router_id, "GET", path) for router_id in router_ids))
     return read(kind, (answer for answer in answers if answer is not None))
 
 
-def read(kind: type[T], answers: Iterable[PeerAnswer]) -> Heard[T]:
+def read(kind: type[T], answers: Iterable[PeerAnswer]) -> DecodedAnswers[T]:
     """Read the answers. A refusal, or an answer that is no ``kind`` (another version), counts as none."""
-    heard: Heard[T] = Heard({}, {})
+    heard: DecodedAnswers[T] = DecodedAnswers({}, {})
     for answer in answers:
         if not answer.ok:
             heard.errors[answer.router_id] = answer.error or f"HTTP {answer.status}"

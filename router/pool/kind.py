@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from baton_serve.router.pool.model_card import ModelFacts
-    from baton_serve.router.pool.server_facts import ServerFacts
+    from baton_serve.router.pool.server_facts import VllmServerFacts
     from baton_serve.router.pool.usage import Usage
 
 
@@ -40,7 +40,7 @@ class Described(Protocol):
     compatibility_hash: str
     has_fence: bool
     usage: Usage
-    server: ServerFacts
+    server: VllmServerFacts
 
     def adapter_of(self, model: str) -> str:
         """See ``Worker``."""

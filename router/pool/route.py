@@ -94,7 +94,7 @@ class Route:
                 route.end()
 
 
-class RouteInUse:
+class RequestRoute:
     """The route of one request, looked up again only when workers have come or gone."""
 
     __slots__ = ("_model", "_route", "_routes")

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True, eq=False)
-class ServerFacts:
+class VllmServerFacts:
     """Facts about one vLLM server. A worker of another kind keeps the defaults."""
 
     #: Host and port of its side channel, from which its compatibility hash comes.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from baton_serve.core.protocol.worker import Role
 from baton_serve.router.pool.breaker import Breaker
-from baton_serve.router.pool.server_facts import ServerFacts
+from baton_serve.router.pool.server_facts import VllmServerFacts
 from baton_serve.router.pool.usage import Usage
 from baton_serve.router.pool.worker import Worker
 
@@ -40,7 +40,7 @@ def static_worker(
         usage=Usage(address.max_num_seqs * queue_factor(role) or default_limit),
         kind=kind,
         given=given or address,
-        server=ServerFacts(
+        server=VllmServerFacts(
             side_channel=address.side_channel if address.is_vllm else None,
             handshake_port=address.handshake_port,
             max_num_seqs=address.max_num_seqs,
@@ -61,7 +61,7 @@ def announced_vllm(record: VllmRecord, default_limit: int, breaker_failures: int
         ),
         kind=kind,
         version=record.version,
-        server=ServerFacts(
+        server=VllmServerFacts(
             side_channel=(record.side_channel_host, record.side_channel_port),
             handshake_port=record.handshake_port,
             max_num_seqs=record.max_num_seqs,

@@ -106,7 +106,7 @@ class Usage:
         self.load_is_old = True
         self.num_of_others = 0
 
-    def what_counts(self) -> Hashable:
+    def ranking_inputs(self) -> Hashable:
         """The part of a report that can change which workers a ranking offers.
 
         Free blocks are not part of it: each request checks them itself.

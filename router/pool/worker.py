@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from baton_serve.router.pool.kind import BATON
-from baton_serve.router.pool.server_facts import ServerFacts
+from baton_serve.router.pool.server_facts import VllmServerFacts
 from baton_serve.router.pool.standing import Standing
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Worker:
         given: WorkerAddress | None = None,
         has_fence: bool = False,
         tp: int = 1,
-        server: ServerFacts | None = None,
+        server: VllmServerFacts | None = None,
         breaker: Breaker | None = None,
     ) -> None:
         self.worker_id = worker_id
@@ -99,7 +99,7 @@ class Worker:
         self.tp = tp
         self.usage = usage
         self.standing = Standing(breaker)
-        self.server = server or ServerFacts()
+        self.server = server or VllmServerFacts()
         #: The sets in which rankings collect changed workers: see ``changed``.
         self.watchers: tuple[set[Worker], ...] = ()
 
@@ -157,15 +157,15 @@ class Worker:
 
     def report(self, load: WorkerLoad, now_s: float, num_ours: int | None = None) -> None:
         """Take over a new load report; see ``Usage``."""
-        before = self._what_counts() if self.watchers else None
+        before = self._ranking_inputs() if self.watchers else None
         self.usage.report(load, now_s, num_ours)
         if load.draining and self.standing.drain_told:
             self.standing.left_out = self.standing.drain_told = False
-        if before is not None and self._what_counts() != before:
+        if before is not None and self._ranking_inputs() != before:
             self.changed()
 
-    def _what_counts(self) -> Hashable:
-        return self.standing.left_out, self.usage.what_counts()
+    def _ranking_inputs(self) -> Hashable:
+        return self.standing.left_out, self.usage.ranking_inputs()
 
     def forget_report(self) -> None:
         """Note that the last report is too old to count: only this router's own requests do."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from baton_serve.core.protocol.errors import ApiError
     from baton_serve.router.pool import Route, Worker
-    from baton_serve.router.pool.route import RouteInUse
+    from baton_serve.router.pool.route import RequestRoute
     from baton_serve.router.request.attempts import Attempts
     from baton_serve.router.request.bodies import ClientBody
     from baton_serve.router.request.choices.shared_prefill import ChoiceRole
@@ -157,7 +157,7 @@ class Exchange(LiveRequest):
         reply: Reply,
         sent_tokens: SentTokens,
         attempts: Attempts,
-        route: RouteInUse,
+        route: RequestRoute,
         releaser: Releaser,
         clock: Callable[[], float],
         prompt: Prompt | None = None,

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Calls:
+class WorkerCalls:
     """How the workers of a router are asked, the same for all requests."""
 
     __slots__ = ("_headers", "_trusts_static_workers", "engines", "settings", "upstream")
@@ -68,7 +68,7 @@ class LegAttempt(Generic[T]):
 
     __slots__ = ("_calls", "engine", "request", "worker")
 
-    def __init__(self, calls: Calls, request: Exchange) -> None:
+    def __init__(self, calls: WorkerCalls, request: Exchange) -> None:
         self._calls = calls
         self.request = request
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from baton_serve.router.queue.queues import Queues
     from baton_serve.router.queue.retry_budget import RetryBudget
     from baton_serve.router.request.exchange import Exchange
-    from baton_serve.router.steps.attempt import Calls
+    from baton_serve.router.steps.attempt import WorkerCalls
     from baton_serve.router.steps.waiting import Waiting
     from baton_serve.router.telemetry.metrics.metrics import Metrics
     from baton_serve.router.upstream.port import Answer
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _LEAST_LOADED: Final = LeastLoaded()
 
 
-class DecodeLegs:
+class DecodeAttempts:
     """What the second legs of all requests share."""
 
     __slots__ = (
@@ -59,7 +59,7 @@ class DecodeLegs:
 
     def __init__(
         self,
-        calls: Calls,
+        calls: WorkerCalls,
         pool: WorkerPool,
         waiting: Waiting,
         queues: Queues,
@@ -109,7 +109,7 @@ class DecodeAttempt(LegAttempt[bytes]):
 
     __slots__ = ("_about", "_all", "_failed", "_group", "_prefilled", "_source")
 
-    def __init__(self, legs: DecodeLegs, request: Exchange, prefilled: PrefillAnswer | None) -> None:
+    def __init__(self, legs: DecodeAttempts, request: Exchange, prefilled: PrefillAnswer | None) -> None:
         super().__init__(legs.calls, request)
         self._all = legs
         self._prefilled = prefilled
@@ -261,7 +261,9 @@ class DecodeAttempt(LegAttempt[bytes]):
 
     async def _open_stream(self, answer: Answer, leg: DecodeLeg, timeout_s: float) -> bytes:
         request, settings = self.request, self._all.calls.settings
-        begins = Beginning(self.engine.num_opening_events(request), settings.max_event_bytes, settings.max_answer_bytes)
+        begins = StreamOpening(
+            self.engine.num_opening_events(request), settings.max_event_bytes, settings.max_answer_bytes
+        )
         begins.is_judged = not request.asked.passed_on
         begins.echoes = request.asked.is_about_prompt and leg.names_tokens
         first = await begins.read(answer, timeout_s)
@@ -270,7 +272,7 @@ class DecodeAttempt(LegAttempt[bytes]):
         return first
 
 
-class Beginning:
+class StreamOpening:
     """Reads the first events of a stream, until there are enough of them and none is an error.
 
     An engine may send a role first, and only then an error. If ``is_judged`` is False, the router does not know the

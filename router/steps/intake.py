@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from baton_serve.router.steps.admission import Admission
     from baton_serve.router.steps.choices import ChoicesRunner
     from baton_serve.router.steps.exit import Exit
-    from baton_serve.router.steps.records import Records
+    from baton_serve.router.steps.records import RecordMaker
     from baton_serve.router.steps.run import Runner
 
 
@@ -26,7 +26,7 @@ class Intake:
     body_budget: BodyBudget
     priorities: PriorityClasses
     admission: Admission
-    records: Records
+    records: RecordMaker
     runner: Runner
     choices: ChoicesRunner
     exit: Exit

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from baton_serve.router.renewal.port import HeldLease
     from baton_serve.router.request.choices.shared_prefill import ChoiceRole
     from baton_serve.router.request.exchange import Exchange
-    from baton_serve.router.steps.attempt import Calls
+    from baton_serve.router.steps.attempt import WorkerCalls
     from baton_serve.router.steps.waiting import Waiting
     from baton_serve.router.telemetry.metrics.metrics import Metrics
     from baton_serve.router.upstream.missing_engines import MissingEngines
@@ -54,14 +54,14 @@ class SharedAnswer:
         self.lease = lease
 
 
-class PrefillLegs:
+class PrefillAttempts:
     """What the first legs of all requests share."""
 
     __slots__ = ("calls", "lease_limit", "metrics", "missing_engines", "pick", "pool", "queue", "waiting")
 
     def __init__(
         self,
-        calls: Calls,
+        calls: WorkerCalls,
         pool: WorkerPool,
         waiting: Waiting,
         queue: WorkerQueue,
@@ -90,7 +90,7 @@ class PrefillAttempt(LegAttempt["PrefillAnswer"]):
 
     __slots__ = ("_all", "_failed", "_group", "_need", "_taken", "_waits_since_s")
 
-    def __init__(self, legs: PrefillLegs, request: Exchange) -> None:
+    def __init__(self, legs: PrefillAttempts, request: Exchange) -> None:
         super().__init__(legs.calls, request)
         self._all = legs
         self._failed = request.attempts.failed_prefill

@@ -6,12 +6,12 @@ import time
 from typing import TYPE_CHECKING
 
 from baton_serve.core.protocol.choice import Choice
-from baton_serve.router.pool.route import RouteInUse
+from baton_serve.router.pool.route import RequestRoute
 from baton_serve.router.request.attempts import Attempts
 from baton_serve.router.request.bodies import ClientBody
 from baton_serve.router.request.choices.merging import ChoiceEvents
 from baton_serve.router.request.choices.plan import choice_id, planned
-from baton_serve.router.request.choices.reply import AnswerRoom, ChoiceReply
+from baton_serve.router.request.choices.reply import AnswerBudget, ChoiceReply
 from baton_serve.router.request.choices.shared_prefill import ChoiceRole, SharedPrefill
 from baton_serve.router.request.choices.whole import WholeRequest
 from baton_serve.router.request.exchange import Exchange
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from baton_serve.router.steps.prefill import SharedAnswer
 
 
-class Records:
+class RecordMaker:
     """Makes the records of a router's requests. ``clock``: the event loop's, seconds."""
 
     def __init__(
@@ -90,7 +90,7 @@ class Records:
             reply,
             self._sent_tokens(asked, route, body),
             Attempts(self._limits, self._retry_budget),
-            RouteInUse(self._pool.candidates, asked.model, route),
+            RequestRoute(self._pool.candidates, asked.model, route),
             self._releaser,
             self._clock,
             prompt,
@@ -116,7 +116,7 @@ class Records:
     ) -> WholeRequest:
         exchanges: list[Exchange] = []
         created, share = int(time.time()), body.num_bytes // choices.num_computed
-        room = AnswerRoom(self._settings.max_answer_bytes)
+        room = AnswerBudget(self._settings.max_answer_bytes)
         shared: SharedPrefill[SharedAnswer] | None = None
         lead: Exchange | None = None
         for one in planned(choices, body.fields):

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from baton_serve.router.queue.retry_budget import RetryBudget
     from baton_serve.router.request.exchange import Exchange
     from baton_serve.router.steps.attempt import LegAttempt
-    from baton_serve.router.steps.decode import DecodeLegs
+    from baton_serve.router.steps.decode import DecodeAttempts
     from baton_serve.router.steps.judge import Judge
-    from baton_serve.router.steps.prefill import PrefillLegs
+    from baton_serve.router.steps.prefill import PrefillAttempts
     from baton_serve.router.steps.relay import Relay
     from baton_serve.router.steps.waiting import Waiting
     from baton_serve.router.telemetry.metrics.metrics import Metrics
@@ -39,8 +39,8 @@ class Runner:
     def __init__(
         self,
         waiting: Waiting,
-        prefill: PrefillLegs,
-        decode: DecodeLegs,
+        prefill: PrefillAttempts,
+        decode: DecodeAttempts,
         relay: Relay,
         judge: Judge,
         retry_budget: RetryBudget,
@@ -64,7 +64,7 @@ class Runner:
             route = request.route() or await self._waiting.for_route(request)
             prefilled = await self._prefilled(request, route)
             if isinstance(prefilled, Decision):
-                await self._go_on(request, prefilled)
+                await self._apply(request, prefilled)
                 continue
             if request.choice is not None:
                 request.choice.leave()
@@ -82,7 +82,7 @@ class Runner:
             failed = first if isinstance(first, Decision) else await self._relay.run(request, first)
             if failed is None:
                 break
-            await self._go_on(request, failed)
+            await self._apply(request, failed)
         request.on(Event.FINISHED if request.relayed_error is None else Event.FAILED)
 
     async def _prefilled(self, request: Exchange, route: Route) -> PrefillAnswer | Decision | None:
@@ -91,7 +91,7 @@ class Runner:
             return None
         if self._decode.take_at_once(request, route):
             return None
-        answer = await self._go(self._prefill.attempt(request))
+        answer = await self._make_attempt(self._prefill.attempt(request))
         if not (answer is None or isinstance(answer, Decision) or answer.is_whole(request.asked)):
             request.on(Event.PREFILLED)
         return answer
@@ -99,7 +99,7 @@ class Runner:
     async def _decoded(self, request: Exchange, prefilled: PrefillAnswer | None) -> bytes | Decision:
         """How D's answer begins, after as many D as it takes. ``prefilled`` None: the worker prefills too."""
         while True:
-            outcome = await self._go(self._decode.attempt(request, prefilled))
+            outcome = await self._make_attempt(self._decode.attempt(request, prefilled))
             assert outcome is not None, "each request needs a D"
             if not isinstance(outcome, Decision):
                 if request.state is State.READING:
@@ -109,9 +109,9 @@ class Runner:
                 return outcome
             if outcome.next is not Next.SAME_BLOCKS and outcome.next is not Next.OTHER_WORKER:
                 return outcome
-            await self._go_on(request, outcome)
+            await self._apply(request, outcome)
 
-    async def _go(self, attempt: LegAttempt[T]) -> T | Decision | None:
+    async def _make_attempt(self, attempt: LegAttempt[T]) -> T | Decision | None:
         """Make one attempt of a leg. None: the leg is not needed. Raises ApiError."""
         request = attempt.request
         try:
@@ -125,7 +125,7 @@ class Runner:
         except BlocksLost as lost:
             return self._judge.blocks_lost(request, lost)
 
-    async def _go_on(self, request: Exchange, decision: Decision) -> None:
+    async def _apply(self, request: Exchange, decision: Decision) -> None:
         """Make the transition that a decision names, and wait as long as it says. Raises the error of GIVE_UP."""
         if decision.is_over_budget:
             self._metrics.num_over_budget += 1

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from baton_serve.router.request.reply import ClientReply
 
 
-class AnswerRoom:
+class AnswerBudget:
     """Bounds the bytes of a request's unstreamed answers, which are kept until the last one has come."""
 
     def __init__(self, max_bytes: int) -> None:
@@ -44,7 +44,7 @@ class ChoiceReply(Reply):
 
     __slots__ = ("_reply", "_role", "_room", "_unsent", "body", "events")
 
-    def __init__(self, reply: ClientReply, events: ChoiceEvents, room: AnswerRoom, role: ChoiceRole) -> None:
+    def __init__(self, reply: ClientReply, events: ChoiceEvents, room: AnswerBudget, role: ChoiceRole) -> None:
         """``role``: that of the choice, which knows whether the worker that answers now names it."""
         super().__init__(reply.client_id)
         self._reply = reply

@@ -4,11 +4,11 @@
 |---------------------|---------|
 | sends to P          | ``PrefillAttempt.find``, ``Waiting.for_room`` (no abort of ours under way) |
 | takes over          | ``PrefillAttempt.ask``, ``LeaseClient.track`` |
-| sees P fail         | ``Judge.failed``, ``Runner._go_on``, ``Held.vacate``, ``PrefillAborts.start`` |
+| sees P fail         | ``Judge.failed``, ``Runner._apply``, ``Held.vacate``, ``PrefillAborts.start`` |
 | sends to D          | ``DecodeAttempt.find``, ``placement.available`` |
 | gets D's first byte | ``DecodeAttempt.ask`` |
 | sees D fail         | ``Judge.failed``: DECODE_AGAIN, PREFILL_AGAIN or the error (``failure_table``) |
-| prefills again      | ``Runner._go_on``, ``Exchange.lease_over`` |
+| prefills again      | ``Runner._apply``, ``Exchange.lease_over`` |
 | finishes, exits     | ``Exit.settle``, ``Held.drop_lease`` |
 | renews              | ``LeaseClient._ask``, ``renew.lua``, ``TrackedLeases.answered`` |
 | loses               | ``TrackedLeases.answered`` (unknown for long), ``TrackedLeases.failed`` (past the grace) |

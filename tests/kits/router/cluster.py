@@ -14,9 +14,9 @@ from baton_serve.core.net.sockets import base_url, listen, port_of
 from baton_serve.core.net.tls import own_certificate_context
 from baton_serve.core.protocol.request_ids import new_router_id
 from baton_serve.core.protocol.worker import AdapterRecord, Role, WorkerLoad, WorkerRecord, WorkerStatus
-from baton_serve.router.admin import Here
+from baton_serve.router.admin import LocalRouter
 from baton_serve.router.admin.lease_view import LeaseListing
-from baton_serve.router.apps.group_metrics import all_numbers
+from baton_serve.router.apps.group_metrics import process_collector
 from baton_serve.router.apps.internal import internal_app
 from baton_serve.router.apps.public import create_app
 from baton_serve.router.build import build_router
@@ -151,9 +151,9 @@ class Cluster:
         self.weights: dict[str, str] = {}
         #: Fingerprints of adapters by name, by worker.
         self.adapters: dict[str, dict[str, str]] = {}
-        self.here = Here(router.workers, router.requests, self.leases, self.router_id)
+        self.here = LocalRouter(router.workers, router.requests, self.leases, self.router_id)
         self.recorder = HistoryRecorder(router.requests)
-        self.numbers = all_numbers(
+        self.numbers = process_collector(
             router.workers, router.requests, router.leases, router.vllm_leases.counters, self.cleanup
         )
         self.front = create_app(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from baton_serve.core.protocol.worker import Role
-from baton_serve.router.pool.server_facts import ServerFacts
+from baton_serve.router.pool.server_facts import VllmServerFacts
 from baton_serve.router.pool.usage import Usage
 from baton_serve.router.pool.worker import Worker
 
-_OF_SERVER = ServerFacts.__slots__
+_OF_SERVER = VllmServerFacts.__slots__
 
 
 def new_worker(
@@ -23,5 +23,5 @@ def new_worker(
     **rest: Any,
 ) -> Worker:
     """``rest``: of the worker, or of the vLLM server behind it."""
-    server = ServerFacts(**{name: rest.pop(name) for name in _OF_SERVER if name in rest})
+    server = VllmServerFacts(**{name: rest.pop(name) for name in _OF_SERVER if name in rest})
     return Worker(worker_id, url, role, Usage(limit, num_blocks, block_size), server=server, **rest)

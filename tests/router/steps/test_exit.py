@@ -333,7 +333,7 @@ async def test_who_has_the_last_event_is_done_whatever_follows(cluster: Cluster,
     d = await cluster.add("decode")
     last = b'data: {"choices":[{"index":0,"delta":{"content":" t1"},"finish_reason":"length"}]}\n\n'
     d.script.append(Raw([b":8\n" + last + b":end\ndata: [DONE]\n\n"], then="hang"))
-    headers = {"x-request-timeout": "0.3"} if how == "deadline" else {}
+    headers = {"x-request-timeout": "1.5"} if how == "deadline" else {}
     path, text = "/v1/chat/completions", ""
     async with cluster.client.stream("POST", path, json=chat(stream=True), headers=headers) as response:
         async for part in response.aiter_text():

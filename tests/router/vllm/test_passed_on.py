@@ -11,7 +11,7 @@ import pytest
 from baton_serve.core.protocol.openai.passed_on import STRIPPED
 from baton_serve.router.request.splits import WHOLE, table, why_whole
 from baton_serve.router.settings import RouterSettings
-from baton_serve.router.steps.decode import Beginning
+from baton_serve.router.steps.decode import StreamOpening
 from tests.kits.router.cluster import Cluster, chat, events, eventually, make_settings
 from tests.kits.router.stub_workers import Hang, Raw, Refuse
 from tests.kits.router.vllm_server import VllmServer, add_vllm
@@ -250,9 +250,9 @@ class Chunks:
         return self.left.pop(0)
 
 
-def beginning(cluster: Cluster) -> Beginning:
+def beginning(cluster: Cluster) -> StreamOpening:
     settings = cluster.settings
-    begins = Beginning(2, settings.max_event_bytes, settings.max_answer_bytes)
+    begins = StreamOpening(2, settings.max_event_bytes, settings.max_answer_bytes)
     begins.is_judged = False
     return begins
 
