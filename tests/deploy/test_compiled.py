@@ -125,3 +125,25 @@ def test_no_data_class_has_a_field_of_a_type_for_typing_alone(path: str) -> None
             for field in node.body:
                 if isinstance(field, ast.AnnAssign):
                     assert ast.unparse(field.annotation) not in typing_alone, f"{node.name}.{ast.unparse(field.target)}"
+
+
+def test_no_class_of_another_module_inherits_from_a_compiled_one() -> None:
+    """Python cannot make an instance of such a class."""
+    compiled = {path.removesuffix(".py").replace("/", ".") for path in MODULES}
+    heirs = []
+    for package in ("core", "router", "workers", "baton"):
+        for file in sorted((ROOT / package).rglob("*.py")):
+            if f"baton_serve/{file.relative_to(ROOT).as_posix()}" in MODULES:
+                continue
+            imported = {
+                alias.asname or alias.name
+                for node in nodes_of(file)
+                if isinstance(node, ast.ImportFrom) and node.module in compiled
+                for alias in node.names
+            }
+            heirs += [
+                f"{file.name}: {node.name}"
+                for node in nodes_of(file)
+                if isinstance(node, ast.ClassDef) and imported & set(map(ast.unparse, node.bases))
+            ]
+    assert heirs == []
