@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Annotated
 
@@ -99,8 +99,11 @@ def worker_routes(workers: Workers, peers: PeerRouters, *, only_tls: bool) -> AP
         worker = one_worker(pool, worker_id)
         told = await tell_worker(workers.calls, worker, "resume")
         pool.take_back(worker)
-        if told:
-            await _until_announced(pool, worker)
+        if told:  # a request that is sent after this answer finds the worker
+            with contextlib.suppress(TimeoutError):  # the registry is away
+                await pool.until(
+                    lambda: None if worker.usage.load.draining and pool.knows(worker) else True, ANNOUNCED_S
+                )
         return DrainAnswer(
             id=worker.worker_id, draining=False, told=told, unreachable_routers=await others(worker, told)
         )
@@ -141,21 +144,6 @@ def worker_routes(workers: Workers, peers: PeerRouters, *, only_tls: bool) -> AP
         return [] if told else await tell_others(peers, "leave-out", wanted)
 
     return api
-
-
-async def _until_announced(pool: WorkerPool, worker: Worker) -> None:
-    """Wait until the worker no longer announces that it drains, at most ``ANNOUNCED_S``: requests go there then."""
-    changed = asyncio.Event()
-    pool.on_room.append(changed.set)
-    try:
-        async with asyncio.timeout(ANNOUNCED_S):
-            while worker.usage.load.draining and pool.knows(worker):
-                changed.clear()
-                await changed.wait()
-    except TimeoutError:
-        pass  # the registry is away
-    finally:
-        pool.on_room.remove(changed.set)
 
 
 def _changed(worker: Worker, unreachable_routers: list[str]) -> ChangedWorker:

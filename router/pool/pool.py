@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from baton_serve.core.protocol.worker import Role
 from baton_serve.core.protocol.worker_address import worker_address
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from baton_serve.core.protocol.worker_address import WorkerAddress
     from baton_serve.router.pool.kind import WorkerKind
     from baton_serve.router.pool.route import Route
+
+T = TypeVar("T")
 
 #: Seconds that a load report counts: twelve announcements, and as long as a silent worker stays in the registry.
 LOAD_TTL_S = 3.0
@@ -371,6 +373,22 @@ class WorkerPool:
     def knows(self, worker: Worker) -> bool:
         """Whether this very worker is known, and not another one under its id."""
         return self._workers.get(worker.worker_id) is worker
+
+    async def until(self, found: Callable[[], T | None], timeout_s: float) -> T:
+        """Wait until ``found`` returns something, which it is asked whenever a request may find room, and return that.
+
+        Raises TimeoutError after ``timeout_s``.
+        """
+        changed = asyncio.Event()
+        self.on_room.append(changed.set)
+        try:
+            async with asyncio.timeout(timeout_s):
+                while (wanted := found()) is None:
+                    changed.clear()
+                    await changed.wait()
+            return wanted
+        finally:
+            self.on_room.remove(changed.set)
 
     def room_changed(self) -> None:
         """Notify the listeners that a waiting request may find room now."""

@@ -49,7 +49,7 @@ class BlocksLost(Exception):
 
 
 class Trace(Protocol):
-    """Receives the phases of a request as they end; implemented by ``tracing.spans``."""
+    """Receives the phases of a request as they end; implemented by ``telemetry.tracing.spans``."""
 
     @property
     def trace_id(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING
 
 from baton_serve.core.process.tracebacks import forget_frames
@@ -12,6 +13,8 @@ from baton_serve.router.request.states import State
 from baton_serve.router.steps.admission import num_at_once
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from baton_serve.router.pool import WorkerPool
     from baton_serve.router.request.active import ActiveRequests
     from baton_serve.router.request.choices.whole import WholeRequest
@@ -33,11 +36,15 @@ class ChoicesRunner:
         """Run all choices until the client has everything. The first error ends all of them. Raises ApiError."""
         asked, choices = whole.asked, whole.choices
         route = self._pool.route(asked.model)
-        gate = asyncio.Semaphore(num_at_once(asked, route))
+        num = num_at_once(asked, route)
+        gate = asyncio.Semaphore(num)
+        make_room = partial(
+            self._admission.make_room, route, asked.priority, num * whole.exchanges[0].body.num_bytes, num
+        )
         try:
             async with asyncio.TaskGroup() as tasks:
                 for request in whole.exchanges:
-                    request.task = tasks.create_task(self._run(whole, request, gate))
+                    request.task = tasks.create_task(self._run(whole, request, gate, make_room))
         except ExceptionGroup as group:
             first = _first(group)
             if isinstance(first, ApiError | _Relayed):  # a mistake of ours is logged with its traceback
@@ -51,12 +58,17 @@ class ChoicesRunner:
             await send_whole(whole.reply, choices, replies, shows_logprobs=asked.logprobs)
         whole.end_state = State.DONE
 
-    async def _run(self, whole: WholeRequest, request: Exchange, gate: asyncio.Semaphore) -> None:
+    async def _run(
+        self, whole: WholeRequest, request: Exchange, gate: asyncio.Semaphore, make_room: Callable[[], None]
+    ) -> None:
+        """``make_room`` makes room for all answers, in the step in which the first takes its place: the others do so
+        right after it. So a burst of such requests does not overfill the queue. It raises ApiError.
+        """
         error: ApiError | None = None
         try:
             async with gate:
                 if request is whole.exchanges[0]:
-                    self._make_room(request)
+                    make_room()
                 request.number = self._active.next_number()  # behind the requests that came while it waited here
                 await self._runner.run(request)
             if request.relayed_error is not None:
@@ -69,16 +81,6 @@ class ChoicesRunner:
             whole.breaks_off(request)
             request.end(is_aborted=error is None)
             request.vacate()
-
-    def _make_room(self, first: Exchange) -> None:
-        """Make room for all answers, in the step in which the first takes its place: the others do so right after it.
-
-        So a burst of such requests does not overfill the queue. Raises ApiError.
-        """
-        asked = first.asked
-        route = self._pool.route(asked.model)
-        num = num_at_once(asked, route)
-        self._admission.make_room(route, asked.priority, num * first.body.num_bytes, num)
 
 
 class _Relayed(Exception):

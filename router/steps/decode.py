@@ -231,7 +231,7 @@ class DecodeAttempt(LegAttempt[bytes]):
         return lease is not None and not self.engine.still_held(lease, self.worker)
 
     async def _first_bytes(self) -> bytes:
-        request, settings = self.request, self._all.calls.settings
+        request, settings = self.request, self._calls.settings
         leg = self.engine.decode_leg(request, self._prefilled)
         # A worker that is asked about the prompt has to compute all of it first.
         wait_s = settings.prefill_timeout_s if request.asked.is_about_prompt else settings.first_byte_timeout_s
@@ -250,7 +250,7 @@ class DecodeAttempt(LegAttempt[bytes]):
 
     async def _patience(self) -> None:
         if self.engine.may_have_read(self.request):
-            await self._all.liveness.until_silent(self.worker, self._all.calls.settings.token_timeout_s)
+            await self._all.liveness.until_silent(self.worker, self._calls.settings.token_timeout_s)
 
     def _sending(self) -> None:
         # Not earlier: until there is a connection to D, a client that leaves has its blocks freed at once.
@@ -260,7 +260,7 @@ class DecodeAttempt(LegAttempt[bytes]):
             self.request.held.lease.given()
 
     async def _open_stream(self, answer: Answer, leg: DecodeLeg, timeout_s: float) -> bytes:
-        request, settings = self.request, self._all.calls.settings
+        request, settings = self.request, self._calls.settings
         begins = StreamOpening(
             self.engine.num_opening_events(request), settings.max_event_bytes, settings.max_answer_bytes
         )

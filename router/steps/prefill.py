@@ -198,7 +198,7 @@ class PrefillAttempt(LegAttempt["PrefillAnswer"]):
 
     async def _ask(self) -> PrefillAnswer:
         request, worker, engine = self.request, self.worker, self.engine
-        timeout_s = self._all.calls.settings.prefill_timeout_s
+        timeout_s = self._calls.settings.prefill_timeout_s
         hand_off = engine.hands_off(request.asked)
         leg = engine.prefill_leg(request, hand_off=hand_off)
         if hand_off and worker.internal_url:

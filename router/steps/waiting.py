@@ -62,23 +62,12 @@ class Waiting:
         """Wait until a worker takes work. Raises UnavailableError when that takes too long, or the last worker's
         error.
         """
-        changed = asyncio.Event()
-        listeners = self._pool.on_room
-        listeners.append(changed.set)
         try:
-            async with asyncio.timeout(self._timeout_s):
-                while True:
-                    route = request.route()
-                    if route is not None and (route.can_prefill or route.can_decode):
-                        return route
-                    changed.clear()
-                    await changed.wait()
+            return await self._pool.until(partial(_working_route, request), self._timeout_s)
         except TimeoutError:
             raise request.attempts.last_error or UnavailableError(
                 "No worker is left.", code="no_worker", retry_after_s=1
             ) from None
-        finally:
-            listeners.remove(changed.set)
 
     async def for_room(
         self, request: Exchange, queue: WorkerQueue, pick: Pick, group: Hashable, need: Need
@@ -101,9 +90,7 @@ class Waiting:
         asked, num_bytes = request.asked, request.body.num_bytes
         if request.is_untried:  # in the same step as it takes its place, so that a burst does not overfill the queue
             self._admission.make_room(self._pool.route(asked.model), asked.priority, num_bytes)
-        waiter = request.held.waiter = queue.enter(
-            pick, asked.priority, request.number, group, request.body.num_bytes, need
-        )
+        waiter = request.held.waiter = queue.enter(pick, asked.priority, request.number, group, num_bytes, need)
         # Not a lambda: compiled, it would hold the waiter, which holds it.
         waiter.may_be_refused = partial(_may_be_refused, request)
         timer = self._timeouts.call_later(self._timeout_s, partial(self._give_up, waiter))
@@ -120,6 +107,12 @@ class Waiting:
     def _give_up(self, waiter: Waiter) -> None:
         retry_s = self._queues.retry_after_s()
         waiter.fail(UnavailableError("No worker had room in time.", code="no_room", retry_after_s=retry_s))
+
+
+def _working_route(request: Exchange) -> Route | None:
+    """The request's route, if a worker there takes work now."""
+    route = request.route()
+    return route if route is not None and (route.can_prefill or route.can_decode) else None
 
 
 def _may_be_refused(request: Exchange) -> bool:
