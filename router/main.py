@@ -192,7 +192,8 @@ async def _serve(
     url = _url(settings, sock)
 
     def on_ready() -> None:
-        _tune_collector()
+        gc.collect()
+        gc.freeze()  # what is there now stays, and would only make the pauses of the garbage collector longer
         logger.info("serving on %s", url)
         internal_url = "" if membership is None else membership.peers.record.internal_url
         pipe.tell(Ready(url=url, internal_url=internal_url))
@@ -205,15 +206,6 @@ async def _serve(
         parts.push_async_callback(end_task, learning)
         await _first_news(proven.met, membership.peers.met)
     await server.serve(sockets=[sock])
-
-
-def _tune_collector() -> None:
-    """Have the garbage collector look for cycles rarely. Requests leave hardly any cycles, and the default costs a
-    tenth of the CPU at 512 streams.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
 
 
 async def _first_news(*heard: asyncio.Event) -> None:

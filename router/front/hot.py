@@ -79,18 +79,6 @@ class _Arrival:
         self.exchange: LiveRequest | None = None
 
 
-class _Passed:
-    """What was found in a head that passed its checks, apart from the length of the body."""
-
-    __slots__ = ("more_headers", "priority", "timeout_s")
-
-    def __init__(self, more_headers: bytes, timeout_s: float, priority: int | None) -> None:
-        #: The lines of CORS for its answer.
-        self.more_headers = more_headers
-        self.timeout_s = timeout_s
-        self.priority = priority
-
-
 class _Rules:
     """What the settings say that each request is asked for: a setting is slow to look at."""
 
@@ -160,17 +148,16 @@ class HotCalls:
         """Check everything that the head says."""
         arrival = self._arrivals[call] = _Arrival(new_request_id(self._router_id), self._loop.time())
         try:
-            passed = self._check(call)
-            arrival.priority = passed.priority
-            self._admit(passed.priority)
+            asked_s = self._check(call, arrival)
+            self._admit(arrival.priority)
             self._bodies.check_announced(call.headers)
         except ApiError as error:
             self._refuse(call, error)
             return
-        if passed.timeout_s == self._rules.timeout_s:
+        if asked_s == self._rules.timeout_s:
             self._deadlines.add(call)
         else:
-            arrival.timer = self._loop.call_at(arrival.came_s + passed.timeout_s, self._deadline, call)
+            arrival.timer = self._loop.call_at(arrival.came_s + asked_s, self._deadline, call)
 
     def wait(self, call: HttpCall) -> None:
         """Give the body its time."""
@@ -206,15 +193,10 @@ class HotCalls:
 
     # --- the request
 
-    def _check(self, call: HttpCall) -> _Passed:
-        """Check the head, except for the length of the body. Raises ApiError.
-
-        Only the head and the settings decide, so a head whose bytes have passed before is not checked again.
+    def _check(self, call: HttpCall, arrival: _Arrival) -> float:
+        """Check the head, except for the length of the body, and note the request's priority. Returns its timeout,
+        seconds. Raises ApiError.
         """
-        kept = call.kept
-        if kept is not None and isinstance(kept.found, _Passed):
-            call.more_headers = kept.found.more_headers
-            return kept.found
         headers, path = call.headers, call.path
         cors = self._doors.cors
         if cors:
@@ -223,11 +205,8 @@ class HotCalls:
         self._keys.check(key_in(path, headers))
         check_content_type(path, headers)
         seconds = timeout_s(headers, self._rules.timeout_s)
-        priority = priority_in(headers, self._intake.priorities, self._rules.client_priority)
-        passed = _Passed(call.more_headers, seconds, priority)
-        if kept is not None:
-            kept.found = passed
-        return passed
+        arrival.priority = priority_in(headers, self._intake.priorities, self._rules.client_priority)
+        return seconds
 
     def _client_identity(self, call: HttpCall) -> bytes:
         """What tells the client from others: its key or, without keys, its address.

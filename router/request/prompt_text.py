@@ -82,11 +82,8 @@ def _bytes_of(prompt: Any) -> bytes:
         return _json(prompt)
     parts: list[bytes] = []
     for message in prompt:
-        content, role = (message.get("content"), message.get("role")) if isinstance(message, dict) else (None, None)
-        if isinstance(content, str) and isinstance(role, str) and len(message) == 2:  # faster than JSON
-            parts += (role.encode(), b"\n", content.encode(), b"\0")
-        else:
-            parts.append(_json(_without_media(message, content)))
+        content = message.get("content") if isinstance(message, dict) else None
+        parts.append(_json(_without_media(message, content)))
     return b"".join(parts)
 
 

@@ -28,12 +28,6 @@ _NO_TOKEN: Final = 1 << 31
 #: Bytes kept of a stream's first events, for ``created``.
 _MAX_HEAD_BYTES: Final = 1024
 _COLON: Final = ord(":")
-_NEWLINE: Final = ord("\n")
-_ZERO: Final = ord("0")
-_NINE: Final = ord("9")
-_COMMA: Final = ord(",")
-#: The longest line of tokens that ``line_bytes`` reads, bytes, with its end.
-_LINE_BYTES: Final = 16
 _LAST_WORDS: Final = b":end"
 _DATA_LINE: Final = b"\n" + DATA[:-1]
 _CACHED_KEY: Final = b'cached_tokens"'
@@ -118,22 +112,6 @@ class SentTokens:
         self._first_events = b"" if self.created else first[:_MAX_HEAD_BYTES]
         # If a stream begins with tokens without text, ``created`` comes only with a later event.
         self._quick_bytes = MAX_IDS_BYTES if self.created or num_shown(first) else 0
-
-    def line_bytes(self, data: bytes) -> int:
-        """How many bytes a line with tokens at the beginning of ``data`` has, with its end; 0: ``take`` has to look."""
-        if data[0] != _COLON or len(self._ids) >= self._quick_bytes or self._last_words:
-            return 0
-        for at in range(1, min(len(data), _LINE_BYTES)):
-            byte = data[at]
-            if byte == _NEWLINE:
-                return at + 1
-            if not (_ZERO <= byte <= _NINE or byte == _COMMA):
-                break
-        return 0
-
-    def note_line(self, line: bytes) -> None:
-        """Note the tokens of an event of which the client is sent the rest."""
-        self._ids += line
 
     def take(self, data: bytes, num_events: int) -> bytes:
         """Note the tokens of whole events; returns what to send the client now. Raises EventTooLarge."""

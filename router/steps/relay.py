@@ -16,7 +16,6 @@ from baton_serve.core.protocol.errors import UpstreamError
 from baton_serve.router.request.sent_tokens import num_shown
 from baton_serve.router.steps.failures import StreamBroken
 from baton_serve.router.upstream.content import has_content
-from baton_serve.router.upstream.event_shape import EventShape
 from baton_serve.router.upstream.events import DONE_EVENT, END, EventCutter, EventTooLarge, by_few, ends_with_done
 from baton_serve.router.upstream.worker_errors import LOOKS_FAILED, error_event, may_try_another
 
@@ -108,7 +107,7 @@ def _described(request: Exchange) -> tuple[bytes, tuple[tuple[bytes, bytes], ...
 class _Pump:
     """Takes D's stream piece by piece, and sends the client the events that are whole."""
 
-    __slots__ = ("_clock", "_itl", "_last_s", "_reply", "_request", "_sent", "_shape", "cutter", "failed", "last")
+    __slots__ = ("_clock", "_itl", "_last_s", "_reply", "_request", "_sent", "cutter", "failed", "last")
 
     def __init__(self, request: Exchange, itl: Buckets, max_event_bytes: int) -> None:
         self._request = request
@@ -121,7 +120,6 @@ class _Pump:
         #: second token is the hand-off that a client sees.
         self._last_s = request.reply.first_content_s
         self.cutter = EventCutter(max_event_bytes, is_begun=True)
-        self._shape = EventShape()
         #: The last events.
         self.last = b""
         #: The error in the stream, which the client has been sent.
@@ -137,15 +135,10 @@ class _Pump:
 
         Raises StreamBroken and EventTooLarge.
         """
-        event = self._known(data)
-        if event:
-            self.last = event
-            return self._put(event, 1)
         data = self.cutter.feed(data)
         if not data:
             return True
-        looks_failed = data.find(LOOKS_FAILED) >= 0  # ``in`` would first look for a number
-        if looks_failed and self.failed is None:
+        if self.failed is None and data.find(LOOKS_FAILED) >= 0:  # ``in`` would first look for a number
             self._look_for_error(data)
         if self._sent is not None:
             data = self._sent.take(data, data.count(END))
@@ -156,23 +149,7 @@ class _Pump:
         if not num_events:  # only comment lines, which show that the worker still computes
             return self._reply.put_comments(data)
         self.last = data
-        if num_events == 1 and not looks_failed:
-            self._shape.learn(data)
         return self._put(data, num_events)
-
-    def _known(self, data: bytes) -> bytes:
-        """The event that ``data`` is, if it is like those before it; its tokens are noted. Empty: look at it."""
-        if not data or not self.cutter.may_be_one(data):
-            return b""
-        sent = self._sent
-        if sent is None:
-            return data if self._shape.fits(data) else b""
-        begin = sent.line_bytes(data)
-        event = data[begin:]
-        if not begin or not event or not self._shape.fits(event):
-            return b""
-        sent.note_line(data[: begin - 1])
-        return event
 
     def _put(self, data: bytes, num_events: int) -> bool:
         request, reply = self._request, self._reply

@@ -2,7 +2,7 @@
 
 ``port``            the interface that the steps use: one request, one answer, closing is aborting
 ``events``          cuts the bytes of a stream into whole events
-``content``         which events have content for a client; ``event_shape`` knows an event by those before it
+``content``         which events have content for a client
 ``worker_errors``   what a worker's error means
 ``internal_calls``  calls to internal ports, after ``hello`` had the worker prove that it knows the internal token
 ``prefill_aborts``  aborts the request on a P whose answer will not be read

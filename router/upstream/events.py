@@ -151,10 +151,6 @@ class EventCutter:
         self._is_after_cr = data.endswith(_CR)
         return data.replace(b"\r\n", _LF).replace(_CR, _LF) if data.find(_CR) >= 0 else data
 
-    def may_be_one(self, data: bytes) -> bool:
-        """Whether ``data`` begins where an event begins, and is not too large for one."""
-        return not self._partial and len(data) <= self._max_bytes
-
     def rest(self) -> bytes:
         """The bytes that have come of the next event, for another cutter."""
         rest = bytes(self._partial)

@@ -68,20 +68,6 @@ class Connected(Protocol):
         """The answer is complete: go on to the next request."""
 
 
-class KeptOfHead:
-    """What is kept of a call for the next ones of its connection whose heads have the same bytes, but for the digits of
-    ``content-length``. ``path``, ``headers``: its own.
-    """
-
-    __slots__ = ("found", "headers", "path")
-
-    def __init__(self, path: str, headers: dict[bytes, bytes]) -> None:
-        self.path = path
-        self.headers = headers
-        #: What ``Calls`` found in the head when it came first, other than the length; None: nothing yet.
-        self.found: object = None
-
-
 class HttpCall(Writer):
     """One request and its answer. ``path`` is decoded; ``headers`` have lower-case names, the last of each counts."""
 
@@ -97,7 +83,6 @@ class HttpCall(Writer):
         "disconnected",
         "headers",
         "keep_alive",
-        "kept",
         "more_headers",
         "num_bytes",
         "parts",
@@ -117,9 +102,7 @@ class HttpCall(Writer):
         *,
         keep_alive: bool,
         waits_for_100: bool,
-        kept: KeptOfHead | None = None,
     ) -> None:
-        """``kept``: what is known of its head; None: its connection does not know the head."""
         self._connection = connection
         self._calls = calls
         #: Whether it is the one to be answered, whether its body did not come together with its head, and whether
@@ -130,7 +113,6 @@ class HttpCall(Writer):
         self._unsent = b""
         self.path = path
         self.headers = headers
-        self.kept = kept
         #: Lines that every answer to it has in addition.
         self.more_headers = b""
         self.keep_alive = keep_alive

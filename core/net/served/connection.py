@@ -18,7 +18,7 @@ import httptools
 from baton_serve.core.net.answers import STATUS_LINES
 from baton_serve.core.net.known_head import KnownHead
 from baton_serve.core.net.served.asgi import AsgiCycle, new_scope
-from baton_serve.core.net.served.call import HttpCall, KeptOfHead
+from baton_serve.core.net.served.call import HttpCall
 from baton_serve.core.net.served.flow import Flow
 from baton_serve.core.net.served.head import Head, not_http
 from baton_serve.core.net.served.heads import unknown_method, without_upgrade
@@ -67,11 +67,12 @@ class LearnedCall:
     does its body.
     """
 
-    __slots__ = ("head", "kept", "left", "unlearned")
+    __slots__ = ("head", "headers", "left", "path", "unlearned")
 
     def __init__(self) -> None:
         self.head = KnownHead()
-        self.kept: KeptOfHead | None = None
+        self.path = ""
+        self.headers: dict[bytes, bytes] = {}
         #: Bytes of the body that are still to come.
         self.left = 0
         #: The data that begins with the head that the parser reads, if that is to be learned.
@@ -260,13 +261,12 @@ class Connection:
 
     def _take_known(self, data: bytes, end: int) -> None:
         """Take a call whose head is known and has ``end`` bytes. The rest of ``data`` is the beginning of its body."""
-        kept, calls = self._learned.kept, self._served.calls
-        assert calls is not None and kept is not None, "the head is that of a call"
-        num_bytes = self._learned.head.num_body_bytes
-        headers = kept.headers.copy()
-        headers[b"content-length"] = self._learned.head.digits
-        self._arrive(HttpCall(self, calls, kept.path, headers, keep_alive=True, waits_for_100=False, kept=kept))
-        self._learned.left = num_bytes
+        learned, calls = self._learned, self._served.calls
+        assert calls is not None, "the head is that of a call"
+        num_bytes = learned.head.num_body_bytes
+        headers = {**learned.headers, b"content-length": learned.head.digits}
+        self._arrive(HttpCall(self, calls, learned.path, headers, keep_alive=True, waits_for_100=False))
+        learned.left = num_bytes
         if end < len(data):
             self._take_left(data[end:])
         elif num_bytes:
@@ -443,7 +443,7 @@ class Connection:
 
     def _learn(self, path: str, headers: dict[bytes, bytes]) -> None:
         if self._learned.head.learn(self._learned.unlearned, [name for name, _ in self._head.headers]):
-            self._learned.kept = KeptOfHead(path, headers.copy())
+            self._learned.path, self._learned.headers = path, headers.copy()
 
     def _new_cycle(self, version: str) -> AsgiCycle:
         """What ASGI needs, the addresses among it, for which no call has to ask the system."""

@@ -20,15 +20,13 @@ from baton_serve.core.protocol.openai.objects import AS_WHOLE
 from baton_serve.core.protocol.openai.requests import MAX_STOP_CHARS, ChatRequest, CompletionRequest
 
 _Stop = Annotated[str, Meta(min_length=1, max_length=MAX_STOP_CHARS)]
-#: The fields that are looked for first, and those that fewer clients send.
-_EVERYDAY = (
+#: The fields of chats and completions whose every value is plain.
+_FIELDS = (
     *("model", "stream", "max_tokens", "temperature", "top_p", "presence_penalty", "frequency_penalty", "seed"),
     *("user", "safety_identifier", "top_k", "min_p", "ignore_eos", "priority", "return_token_ids"),
-)
-_MORE = (
     *("repetition_penalty", "stop_token_ids", "include_stop_str_in_output", "bad_words", "allowed_token_ids"),
     *("skip_special_tokens", "spaces_between_special_tokens", "return_tokens_as_token_ids"),
-    *("add_special_tokens", "cache_salt", "metadata", "service_tier", "verbosity", "prompt_cache_key"),
+    *("add_special_tokens", "cache_salt", "metadata", "service_tier", "verbosity", "prompt_cache_key", "logprobs"),
 )
 #: Bounds by pydantic's name and msgspec's.
 _BOUNDS = {Ge: "ge", Gt: "gt", Le: "le", Lt: "lt", MinLen: "min_length", MaxLen: "max_length"}
@@ -60,9 +58,6 @@ class _Message(msgspec.Struct, forbid_unknown_fields=True):
 
 class _StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
     include_usage: bool = False
-
-
-class _MoreStreamOptions(_StreamOptions):
     continuous_usage_stats: bool = False
 
     def __post_init__(self) -> None:
@@ -85,8 +80,7 @@ class _Body(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     @property
     def usage_in_chunks(self) -> bool:
         """Whether every chunk of a stream has the usage so far."""
-        options = self.stream_options
-        return isinstance(options, _MoreStreamOptions) and options.include_usage and options.continuous_usage_stats
+        return self.stream_options is not None and self.stream_options.continuous_usage_stats
 
     @property
     def max_new_tokens(self) -> int | None:
@@ -102,30 +96,17 @@ class _Chat(_Body, kw_only=True):
 
 def plain(body: dict[str, Any], *, chat: bool) -> Plain | None:
     """The body if it is a plain one; None: it is not, or not a valid one. ``body`` is sent to workers as it is."""
-    for kind in _CHATS if chat else _COMPLETIONS:
-        try:
-            found = msgspec.convert(body, kind)
-        except msgspec.ValidationError:
-            continue
-        return cast("Plain", found) if found.stream or found.stream_options is None else None
-    return None
+    try:
+        found = msgspec.convert(body, _PlainChat if chat else _PlainCompletion)
+    except msgspec.ValidationError:
+        return None
+    return cast("Plain", found) if found.stream or found.stream_options is None else None
 
 
-def _kinds(of: type[BaseModel], base: type[_Body], everyday: tuple[str, ...], more: tuple[str, ...]) -> list[Any]:
-    """The structs for a body: with the everyday fields, and with more."""
-    first = msgspec.defstruct(
-        f"Plain{of.__name__}",
-        [_field(of, name) for name in everyday],
-        bases=(base,),
-        forbid_unknown_fields=True,
-        kw_only=True,
-    )
-    options = ("stream_options", _MoreStreamOptions | None, None)
-    fields = [options, *(_field(of, name) for name in more)]
-    return [
-        first,
-        msgspec.defstruct(f"More{of.__name__}", fields, bases=(first,), forbid_unknown_fields=True, kw_only=True),
-    ]
+def _plain_kind(of: type[BaseModel], base: type[_Body], *names: str) -> Any:
+    """The struct for plain bodies of a kind."""
+    fields = [_field(of, name) for name in (*_FIELDS, *names)]
+    return msgspec.defstruct(f"Plain{of.__name__}", fields, bases=(base,), forbid_unknown_fields=True, kw_only=True)
 
 
 def _field(of: type[BaseModel], name: str) -> Any:
@@ -174,10 +155,5 @@ def _bounded(hint: Any, metadata: tuple[Any, ...]) -> Any:
     return Annotated[hint, Meta(**bounds)] if bounds else hint
 
 
-_CHATS = _kinds(
-    ChatRequest,
-    _Chat,
-    (*_EVERYDAY, "max_completion_tokens"),
-    (*_MORE, "add_generation_prompt", "documents", "logprobs"),
-)
-_COMPLETIONS = _kinds(CompletionRequest, _Body, (*_EVERYDAY, "prompt"), (*_MORE, "logprobs"))
+_PlainChat = _plain_kind(ChatRequest, _Chat, "max_completion_tokens", "add_generation_prompt", "documents")
+_PlainCompletion = _plain_kind(CompletionRequest, _Body, "prompt")

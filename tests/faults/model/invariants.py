@@ -18,7 +18,7 @@ def broken(scope: Scope, s: State) -> str:
 
 def unclean(s: State) -> str:
     """What is left in a state in which nothing happens any more; empty when nothing is."""
-    if any(x.phase in LIVE for x in s.requests):
+    if any(request.phase in LIVE for request in s.requests):
         return "a request never ends"
     if any(block.owner != FREE for blocks in s.blocks for block in blocks):
         return "blocks of P are pinned for ever"
@@ -71,9 +71,9 @@ def _leases(scope: Scope, s: State) -> str:
 
 def _requests(scope: Scope, s: State) -> str:
     can_retry = scope.decode_workers > 1 and scope.prefills > 1
-    for r, x in enumerate(s.requests):
-        if x.ends != (x.phase not in LIVE):
-            return f"request {r} is {x.phase} and has ended {x.ends} times"
-        if x.phase == "failed" and can_retry and scope.faults - s.faults_left < 2 and s.redis == "up":
+    for r, request in enumerate(s.requests):
+        if request.ends != (request.phase not in LIVE):
+            return f"request {r} is {request.phase} and has ended {request.ends} times"
+        if request.phase == "failed" and can_retry and scope.faults - s.faults_left < 2 and s.redis == "up":
             return f"request {r} failed although one fault leaves somebody who could serve it"
     return ""

@@ -46,9 +46,9 @@ MAX_FAILED_READS = 2
 
 def router_moves(scope: Scope, s: State) -> Moves:
     """All that the router can do now."""
-    for r, x in enumerate(s.requests):
-        if x.phase in LIVE:
-            yield from _MOVES[x.phase](scope, s, r)
+    for r, request in enumerate(s.requests):
+        if request.phase in LIVE:
+            yield from _MOVES[request.phase](scope, s, r)
             yield others("the client of request {} leaves", r), left(scope, s, r)
     for a, at in enumerate(s.attempts):
         if at.tracked or at.releasing:
@@ -56,8 +56,8 @@ def router_moves(scope: Scope, s: State) -> Moves:
 
 
 def _queued(scope: Scope, s: State, r: int) -> Moves:
-    x = s.requests[r]
-    if x.sent == scope.prefills:
+    request = s.requests[r]
+    if request.sent == scope.prefills:
         yield progress("request {} has no prefill left", r), exited(scope, s, r, "failed")
         return
     aborting = {at.where for a, at in enumerate(s.attempts) if at.abort and a // scope.prefills == r}
@@ -68,11 +68,11 @@ def _queued(scope: Scope, s: State, r: int) -> Moves:
 
 def sent(scope: Scope, s: State, r: int, p: int) -> State:
     """The next attempt is on its way to this P."""
-    x = s.requests[r]
-    s = with_request(s, r, Request("prefilling", x.sent + 1))
+    request = s.requests[r]
+    s = with_request(s, r, Request("prefilling", request.sent + 1))
     return s._replace(
         attempts=tuple(
-            Attempt("sent", p) if a == r * scope.prefills + x.sent else at for a, at in enumerate(s.attempts)
+            Attempt("sent", p) if a == r * scope.prefills + request.sent else at for a, at in enumerate(s.attempts)
         )
     )
 
@@ -96,17 +96,17 @@ def prefill_left(scope: Scope, s: State, r: int) -> State:
 
 
 def _held(scope: Scope, s: State, r: int) -> Moves:
-    x, a = s.requests[r], current(scope, s, r)
-    if x.lost:
+    request, a = s.requests[r], current(scope, s, r)
+    if request.lost:
         yield progress("request {} has lost lease {} and starts again", r, a), _again(s, r, a)
         return
     everybody = range(scope.decode_workers)
-    good = [d for d in everybody if not x.failed >> d & 1] or everybody
+    good = [d for d in everybody if not request.failed >> d & 1] or everybody
     for d in good:
         # What it has of the older one is replaced; a read that has not ended would go on beside, which is left out.
         if s.reads[d][a].state not in ("reading", "closing"):
             after = with_read(s, d, a, Read("sent"))
-            after = with_request(after, r, x._replace(phase="reading", decode=d))
+            after = with_request(after, r, request._replace(phase="reading", decode=d))
             yield progress("the router sends request {} to D{}", r, d), after
 
 
@@ -120,38 +120,38 @@ def dropped_lease(s: State, a: int) -> State:
 
 
 def _reading(scope: Scope, s: State, r: int) -> Moves:
-    x, a = s.requests[r], current(scope, s, r)
-    read = s.reads[x.decode][a]
+    request, a = s.requests[r], current(scope, s, r)
+    read = s.reads[request.decode][a]
     if read.state == "running":
-        after = with_request(with_attempt(s, a, tracked=False), r, x._replace(phase="decoding", lost=False))
-        yield progress("the router has the first byte of request {} from D{}", r, x.decode), after
+        after = with_request(with_attempt(s, a, tracked=False), r, request._replace(phase="decoding", lost=False))
+        yield progress("the router has the first byte of request {} from D{}", r, request.decode), after
     elif read.state in ("none", "closing", "failed"):
         after = decode_left(scope, s, r)
-        yield progress("the router sees D{} fail request {}", x.decode, r), after
+        yield progress("the router sees D{} fail request {}", request.decode, r), after
 
 
 def decode_left(scope: Scope, s: State, r: int) -> State:
     """D has failed before its first byte, or was silent for too long."""
-    x, a = s.requests[r], current(scope, s, r)
-    read = s.reads[x.decode][a]
-    failed = x.failed if scope.is_variant(Variant.RETRY_SAME) else x.failed | 1 << x.decode
-    decodes, failed_reads = x.decodes + 1, x.failed_reads + (read.state in ("closing", "failed"))
+    request, a = s.requests[r], current(scope, s, r)
+    read = s.reads[request.decode][a]
+    failed = request.failed if scope.is_variant(Variant.RETRY_SAME) else request.failed | 1 << request.decode
+    decodes, failed_reads = request.decodes + 1, request.failed_reads + (read.state in ("closing", "failed"))
     if read.state == "failed":
-        s = with_read(s, x.decode, a, NO_READ)
+        s = with_read(s, request.decode, a, NO_READ)
     if decodes >= scope.decodes:
         return exited(scope, s, r, "failed")
-    if failed_reads >= MAX_FAILED_READS or x.lost:
+    if failed_reads >= MAX_FAILED_READS or request.lost:
         return _again(s, r, a)
-    return with_request(s, r, Request("held", x.sent, -1, failed, decodes, failed_reads, x.lost))
+    return with_request(s, r, Request("held", request.sent, -1, failed, decodes, failed_reads, request.lost))
 
 
 def _decoding(scope: Scope, s: State, r: int) -> Moves:
-    x, a = s.requests[r], current(scope, s, r)
-    if s.reads[x.decode][a].state == "running":
-        after = exited(scope, with_read(s, x.decode, a, NO_READ), r, "done")
-        yield progress("D{} finishes request {}", x.decode, r), after
+    request, a = s.requests[r], current(scope, s, r)
+    if s.reads[request.decode][a].state == "running":
+        after = exited(scope, with_read(s, request.decode, a, NO_READ), r, "done")
+        yield progress("D{} finishes request {}", request.decode, r), after
     else:
-        yield progress("D{} died in the stream of request {}", x.decode, r), exited(scope, s, r, "broken")
+        yield progress("D{} died in the stream of request {}", request.decode, r), exited(scope, s, r, "broken")
 
 
 _MOVES = {"queued": _queued, "prefilling": _prefilling, "held": _held, "reading": _reading, "decoding": _decoding}
@@ -159,17 +159,17 @@ _MOVES = {"queued": _queued, "prefilling": _prefilling, "held": _held, "reading"
 
 def exited(scope: Scope, s: State, r: int, phase: str) -> State:
     """``exit.settle``: the one way out."""
-    x, a = s.requests[r], current(scope, s, r)
-    if x.phase == "prefilling":
+    request, a = s.requests[r], current(scope, s, r)
+    if request.phase == "prefilling":
         s = with_attempt(s, a, abort=s.attempts[a].p != "crashed", answer="over")
-    elif x.phase in ("held", "reading"):
+    elif request.phase in ("held", "reading"):
         s = dropped_lease(s, a)
     return _over(s, r, phase)
 
 
 def _over(s: State, r: int, phase: str) -> State:
-    x = s.requests[r]
-    return with_request(s, r, Request(phase, x.sent, ends=x.ends + 1))
+    request = s.requests[r]
+    return with_request(s, r, Request(phase, request.sent, ends=request.ends + 1))
 
 
 def left(scope: Scope, s: State, r: int) -> State:
@@ -213,7 +213,7 @@ def _lost(scope: Scope, s: State, a: int) -> State:
     """``TrackedLeases._end`` and ``Exchange.lease_over``, which also hears of leases that were read."""
     r = a // scope.prefills
     s = with_attempt(s, a, tracked=False)
-    x = s.requests[r]
-    if x.phase in ("held", "reading") and current(scope, s, r) == a:
-        return with_request(s, r, x._replace(lost=True))
+    request = s.requests[r]
+    if request.phase in ("held", "reading") and current(scope, s, r) == a:
+        return with_request(s, r, request._replace(lost=True))
     return s

@@ -148,12 +148,12 @@ def is_asked(scope: Scope, s: State, a: int) -> bool:
 def is_wanted(scope: Scope, s: State, d: int, a: int) -> bool:
     """The router waits for D, or relays it."""
     r = a // scope.prefills
-    x = s.requests[r]
-    return x.phase in ("reading", "decoding") and x.decode == d and current(scope, s, r) == a
+    request = s.requests[r]
+    return request.phase in ("reading", "decoding") and request.decode == d and current(scope, s, r) == a
 
 
-def with_request(s: State, r: int, x: Request) -> State:
-    return s._replace(requests=(*s.requests[:r], x, *s.requests[r + 1 :]))
+def with_request(s: State, r: int, request: Request) -> State:
+    return s._replace(requests=(*s.requests[:r], request, *s.requests[r + 1 :]))
 
 
 def with_attempt(s: State, a: int, **changes: object) -> State:
@@ -190,7 +190,7 @@ def canonical(scope: Scope, s: State) -> State:
     for a, at in enumerate(s.attempts):
         if at != NO_ATTEMPT:
             s = _tidied(scope, s, a)
-    if s.sick and not any(x.phase in LIVE[:4] for x in s.requests):
+    if s.sick and not any(request.phase in LIVE[:4] for request in s.requests):
         s = s._replace(sick=0)
     if scope.decode_workers == 2:
         swapped = _swapped(s)
@@ -258,8 +258,10 @@ def _blanked(block: Block, tokens: range) -> Block:
 
 def _swapped(s: State) -> State:
     requests = tuple(
-        x if x.decode < 0 and not x.failed else x._replace(decode=_other(x.decode), failed=_swap_bits(x.failed))
-        for x in s.requests
+        request
+        if request.decode < 0 and not request.failed
+        else request._replace(decode=_other(request.decode), failed=_swap_bits(request.failed))
+        for request in s.requests
     )
     return s._replace(
         requests=requests,

@@ -93,14 +93,14 @@ def _crashes(scope: Scope, s: State) -> Moves:
             yield fault("D{} crashes", d), after
         if not s.sick >> d & 1:
             yield fault("D{} refuses all requests from now on", d), s._replace(sick=s.sick | 1 << d)
-    if any(x.phase in LIVE for x in s.requests):
+    if any(request.phase in LIVE for request in s.requests):
         yield fault("the router crashes"), _router_crashed(s)
 
 
 def _router_crashed(s: State) -> State:
-    for r, x in enumerate(s.requests):
-        if x.phase in LIVE:
-            s = with_request(s, r, Request("crashed", x.sent, ends=x.ends + 1))
+    for r, request in enumerate(s.requests):
+        if request.phase in LIVE:
+            s = with_request(s, r, Request("crashed", request.sent, ends=request.ends + 1))
     return s._replace(
         attempts=tuple(
             at._replace(tracked=False, releasing=False, answer="over" if at.answer == "flying" else at.answer)
@@ -143,13 +143,13 @@ def _network_faults(s: State) -> Moves:
 
 
 def _slowness(scope: Scope, s: State) -> Moves:
-    for r, x in enumerate(s.requests):
-        a = r * scope.prefills + x.sent - 1
-        if x.phase == "prefilling" and s.attempts[a].p not in PAST:
+    for r, request in enumerate(s.requests):
+        a = r * scope.prefills + request.sent - 1
+        if request.phase == "prefilling" and s.attempts[a].p not in PAST:
             yield fault("P is silent for too long with request {}", r), prefill_left(scope, s, r)
-        elif x.phase == "reading" and s.reads[x.decode][a].state in ("sent", "reading", "running"):
-            yield fault("D{} is silent for too long with request {}", x.decode, r), decode_left(scope, s, r)
-        elif x.phase == "queued" and x.sent < scope.prefills:
+        elif request.phase == "reading" and s.reads[request.decode][a].state in ("sent", "reading", "running"):
+            yield fault("D{} is silent for too long with request {}", request.decode, r), decode_left(scope, s, r)
+        elif request.phase == "queued" and request.sent < scope.prefills:
             for p in {at.where for b, at in enumerate(s.attempts) if at.abort and b // scope.prefills == r}:
                 after = sent(scope, s, r, p)
                 yield fault("the abort call of request {} times out, and it goes to P{} again", r, p), after

@@ -44,8 +44,8 @@ async def arrive(cluster: Cluster) -> tuple[Exchange, asyncio.Task[httpx.Respons
     worker.script.append(Hang())
     task = asyncio.create_task(cluster.post(chat()))
     await eventually(lambda: len(cluster.active) == 1)
-    (x,) = cluster.active
-    return x, task
+    (request,) = cluster.active
+    return request, task
 
 
 async def abort(cluster: Cluster, given: str) -> tuple[int, Any]:
@@ -56,21 +56,21 @@ async def abort(cluster: Cluster, given: str) -> tuple[int, Any]:
 @pytest.mark.parametrize("form", ["{}", "chatcmpl-{}", "cmpl-{}", "resp_{}", "msg_{}"])
 @pytest.mark.parametrize("num_chars", [4, 8, 31, 32])
 async def test_a_request_is_aborted_by_what_is_shown_of_it(cluster: Cluster, form: str, num_chars: int) -> None:
-    x, task = await arrive(cluster)
-    assert await abort(cluster, form.format(x.request_id[:num_chars])) == (200, {"aborted": [x.request_id]})
+    request, task = await arrive(cluster)
+    assert await abort(cluster, form.format(request.request_id[:num_chars])) == (200, {"aborted": [request.request_id]})
     answer = await task
-    assert (answer.status_code, answer.headers["x-request-id"]) == (499, x.request_id)
+    assert (answer.status_code, answer.headers["x-request-id"]) == (499, request.request_id)
 
 
 async def test_a_beginning_that_several_have_ends_none(cluster: Cluster) -> None:
-    x, task = await arrive(cluster)
-    other = x.request_id[:7] + ("0" if x.request_id[7] != "0" else "1") + "f" * 24
+    request, task = await arrive(cluster)
+    other = request.request_id[:7] + ("0" if request.request_id[7] != "0" else "1") + "f" * 24
     cluster.peers = Another(cluster.router_id, [other])
-    status, body = await abort(cluster, x.request_id[:6])
+    status, body = await abort(cluster, request.request_id[:6])
     assert (status, body["error"]["code"]) == (409, "ambiguous_id")
-    for each in (other, x.request_id):
+    for each in (other, request.request_id):
         assert short(each) in body["error"]["message"]
-    assert await abort(cluster, short(x.request_id)) == (200, {"aborted": [x.request_id]})
+    assert await abort(cluster, short(request.request_id)) == (200, {"aborted": [request.request_id]})
     await task
 
 
@@ -95,13 +95,13 @@ async def test_who_is_no_request(cluster: Cluster, given: str, status: int, code
 
 async def test_a_silent_router_may_have_the_one_that_is_meant(cluster: Cluster) -> None:
     """What is shown of an id is enough all the same: two of so many characters are not alike."""
-    x, task = await arrive(cluster)
+    request, task = await arrive(cluster)
     cluster.peers = Another(cluster.router_id, None)
-    for given in (x.request_id[:7], "ffffffff" if x.request_id[0] != "f" else "00000000"):
+    for given in (request.request_id[:7], "ffffffff" if request.request_id[0] != "f" else "00000000"):
         status, body = await abort(cluster, given)
         assert (status, body["error"]["code"]) == (502, "router_unreachable")
         assert "0123456789ab" in body["error"]["message"]
-    assert await abort(cluster, short(x.request_id)) == (200, {"aborted": [x.request_id]})
+    assert await abort(cluster, short(request.request_id)) == (200, {"aborted": [request.request_id]})
     await task
 
 
@@ -154,14 +154,14 @@ class TestWorkers:
         assert body["error"]["code"] != NotFoundError.code
 
     async def test_as_a_filter_too(self, cluster: Cluster) -> None:
-        x, task = await arrive(cluster)
+        request, task = await arrive(cluster)
         (worker,) = cluster.pool
         url = "http://127.0.0.1:9"
         cluster.pool.add_static([], [url])
-        x.decode_worker = cluster.pool.get(url)
+        request.decode_worker = cluster.pool.get(url)
         for given, hit in (("127.0.0.1", False), ("127.0.0.1:9", True)):
             answer = await cluster.client.post("/admin/abort", json={"worker": given})
-            assert answer.json()["aborted"] == ([x.request_id] if hit else [])
+            assert answer.json()["aborted"] == ([request.request_id] if hit else [])
         assert worker.worker_id == "b0"
         await task
 

@@ -137,7 +137,7 @@ async def test_of_many_only_the_oldest_and_newest_are_listed(cluster: Cluster) -
     shown = now(cluster)
     assert (len(shown.requests), shown.num_hidden) == (MAX_LISTED, 5)
     assert (shown.counts["queued"], shown.queues.prefill.length) == (num_requests - 2, num_requests - 2)
-    ids = [x.request_id for x in cluster.active]
+    ids = [live.request_id for live in cluster.active]
     assert [request.id for request in shown.requests] == ids[: MAX_LISTED // 2] + ids[-MAX_LISTED // 2 :]
     waited_ms = max(request.in_state_ms for request in shown.requests if request.state == "queued")
     oldest_ms = now(cluster).queues.prefill.oldest_ms

@@ -287,8 +287,8 @@ async def test_no_worker_is_an_error_of_the_dialect(cluster: Cluster, spoken: Sp
     worker.usage.limit = 0
     request = asyncio.create_task(cluster.post(spoken.body(), spoken.path))
     await cluster.until_state("queued")
-    (x,) = cluster.active
-    x.stop(UnavailableError("nobody", retry_after_s=7))
+    (live,) = cluster.active
+    live.stop(UnavailableError("nobody", retry_after_s=7))
     answer = await request
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "7")
     kind = "overloaded_error" if spoken.path == "/v1/messages" else "service_unavailable_error"

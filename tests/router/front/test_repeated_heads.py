@@ -1,4 +1,4 @@
-"""What a head says is found out once for the requests of a connection that repeat it, and holds for each of them."""
+"""A head that a connection repeats goes past the parser, and is checked each time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from baton_serve.router.front import hot
 from baton_serve.router.settings import RouterSettings
 from tests.kits.port import Caller
 from tests.kits.router.cluster import chat, make_settings
@@ -64,16 +63,6 @@ async def caller(cluster: Cluster, prefill: StubWorker) -> AsyncIterator[Caller]
     reader, writer = await cluster.connect()
     yield Caller(reader, writer)
     writer.close()
-
-
-@pytest.mark.interpreted
-async def test_keys_are_looked_for_once(caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
-    looked = []
-    real = hot.key_in
-    monkeypatch.setattr(hot, "key_in", lambda path, headers: looked.append(path) or real(path, headers))
-    for _ in range(NUM):
-        assert (await ask(caller, KEY)).status == 200
-    assert len(looked) == 3, "the first two of a connection, and the one that shall hold for the rest"
 
 
 async def test_a_head_with_another_key_is_refused_each_time(caller: Caller) -> None:

@@ -62,39 +62,6 @@ def test_every_cut_shows_the_same(
     assert seen.can_continue()
 
 
-@pytest.mark.parametrize(
-    ("event", "num_bytes"),
-    [
-        (text(7), 3),
-        (text(131072, 3), 10),
-        (b":\n" + text(7), 2),
-        (b"data: a\n\n", 0),
-        (b":end\ndata: a\n\n", 0),
-        (b": 7\ndata: a\n\n", 0),
-        (text(*range(100, 120)), 0),
-        (b":7", 0),
-    ],
-)
-def test_a_line_of_tokens_is_known_by_its_digits(event: bytes, num_bytes: int) -> None:
-    seen = SentTokens()
-    seen.leg(text(1), named=True, opens=False)
-    assert seen.line_bytes(event) == num_bytes
-    if num_bytes:
-        seen.note_line(event[: num_bytes - 1])
-        other = SentTokens()
-        assert other.take(event, event.count(END)) == event[num_bytes:]
-        assert seen.ids() == other.ids()
-
-
-def test_a_line_is_looked_at_while_its_stream_has_last_words_or_shown_nothing() -> None:
-    seen = SentTokens()
-    seen.leg(silent(1), named=True, opens=False)
-    assert seen.line_bytes(text(7)) == 0, "created is still to be found"
-    seen.leg(text(1), named=True, opens=False)
-    seen.take(b":end\n" + text(7), 1)
-    assert seen.line_bytes(text(7)) == 0, "it is held until all of them have come"
-
-
 def test_tokens_without_text_are_named_and_not_shown() -> None:
     seen = SentTokens()
     seen.leg(text(1), named=True, opens=False)
@@ -131,9 +98,9 @@ async def test_a_client_sees_nothing_of_tokens_without_text_and_who_goes_on_is_t
     raw = Raw([silent(8), silent(9) + b":10\n" + token, silent(11), silent(12) + silent(13), None], then="die")
     d.script.append(raw)
     request = asyncio.create_task(cluster.post(chat(max_tokens=20, stream=True)))
-    await eventually(lambda: any(x.sent_tokens.ids() == [FIRST_TOKEN, *range(8, 14)] for x in cluster.active))
-    (x,) = cluster.active
-    assert (x.progress.num_tokens, x.progress.num_chunks) == (2, 1)
+    await eventually(lambda: any(live.sent_tokens.ids() == [FIRST_TOKEN, *range(8, 14)] for live in cluster.active))
+    (live,) = cluster.active
+    assert (live.progress.num_tokens, live.progress.num_chunks) == (2, 1)
     raw.go.set()
     text = (await request).text
     assert not [line for line in text.splitlines() if line.startswith(":")]
@@ -147,7 +114,7 @@ async def test_comments_of_a_worker_that_names_nothing_are_no_tokens(cluster: Cl
     raw = Raw([token, b":\n\n", b":\n\n" + token, None, b"data: [DONE]\n\n"])
     d.script.append(raw)
     request = asyncio.create_task(cluster.post(chat(max_tokens=20, stream=True)))
-    await eventually(lambda: any(x.progress.num_tokens == 2 for x in cluster.active))
+    await eventually(lambda: any(live.progress.num_tokens == 2 for live in cluster.active))
     raw.go.set()
     assert spoken((await request).text) == " t1 t1"
 

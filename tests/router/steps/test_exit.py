@@ -51,8 +51,8 @@ async def arrive(cluster: Cluster, state: str, **kwargs: Any) -> tuple[StubWorke
     if on is not None:
         await eventually(lambda: len(on.bodies) == 1)
     if state == "decoding":
-        (x,) = cluster.active
-        await eventually(lambda: x.progress.num_tokens >= 3)
+        (request,) = cluster.active
+        await eventually(lambda: request.progress.num_tokens >= 3)
     return on, writer
 
 
@@ -79,9 +79,9 @@ async def test_client_leaves(cluster: Cluster, state: str) -> None:
 @pytest.mark.parametrize("state", STATES)
 async def test_admin_aborts(cluster: Cluster, state: str) -> None:
     on, writer = await arrive(cluster, state)
-    (x,) = cluster.active
-    response = await cluster.client.post(f"/admin/requests/{x.request_id}/abort")
-    assert response.json() == {"aborted": [x.request_id]}
+    (request,) = cluster.active
+    response = await cluster.client.post(f"/admin/requests/{request.request_id}/abort")
+    assert response.json() == {"aborted": [request.request_id]}
     await check_ended(cluster, state, on)
     raw = (await cluster._readers[0].readuntil(b'},"request_id"')).decode()
     assert "request_cancelled" in raw
@@ -93,8 +93,8 @@ async def test_admin_aborts(cluster: Cluster, state: str) -> None:
 @pytest.mark.parametrize("state", STATES)
 async def test_deadline(cluster: Cluster, state: str) -> None:
     on, writer = await arrive(cluster, state)
-    (x,) = cluster.active
-    x.deadline()
+    (request,) = cluster.active
+    request.deadline()
     await check_ended(cluster, state, on)
     assert cluster.metrics.outcomes["aborted", "deadline_exceeded"] == 1
     writer.close()
@@ -273,9 +273,9 @@ async def test_an_abort_with_a_filter_needs_a_filter(cluster: Cluster) -> None:
 )
 async def test_abort_by_filter(cluster: Cluster, wanted: dict[str, Any], hit: bool) -> None:
     _, writer = await arrive(cluster, "held", user="ann")
-    (x,) = cluster.active
+    (request,) = cluster.active
     response = await cluster.client.post("/admin/abort", json=wanted)
-    assert response.json() == {"aborted": [x.request_id] if hit else [], "unreachable_routers": []}
+    assert response.json() == {"aborted": [request.request_id] if hit else [], "unreachable_routers": []}
     writer.close()
     await cluster.until_state("held", 0)
     cluster.check_idle()
@@ -288,13 +288,13 @@ async def test_aborting_nobody(cluster: Cluster) -> None:
 
 async def test_admin_listings(cluster: Cluster) -> None:
     _, writer = await arrive(cluster, "held", user="ann")
-    (x,) = cluster.active
+    (live,) = cluster.active
     (request,) = (await cluster.client.get("/admin/requests")).json()["requests"]
-    assert request["id"] == x.request_id
+    assert request["id"] == live.request_id
     assert (request["state"], request["user"], request["prefill_worker"]) == ("held", "ann", "p0")
     assert (request["lease_id"], request["lease_remaining_ms"], request["num_tokens"]) == ("leasep01", 4321, 1)
     (lease,) = (await cluster.client.get("/admin/leases")).json()["leases"]
-    assert (lease["lease_id"], lease["engine_id"], lease["request_id"]) == ("leasep01", "enginep0", x.request_id)
+    assert (lease["lease_id"], lease["engine_id"], lease["request_id"]) == ("leasep01", "enginep0", live.request_id)
     assert lease["state"] == "held"
     assert 0 < lease["remaining_ms"] <= 6000
     workers = (await cluster.client.get("/admin/workers")).json()["workers"]

@@ -279,11 +279,11 @@ async def test_a_connection_that_breaks_while_d_computes_is_an_attempt(cluster: 
     request = asyncio.create_task(cluster.post(chat(stream=stream)))
     await eventually(lambda: len(d.bodies) == 2)
     await asyncio.sleep(2 * STALE_S)  # longer than a stale one lasts
-    (x,) = cluster.active
+    (live,) = cluster.active
     hang.reset = True
     hang.release.set()
     assert (await request).status_code == 200
-    assert (len(d.bodies), cluster.metrics.retries["decode"], len(x.attempts.dead_engines)) == (3, 1, 1)
+    assert (len(d.bodies), cluster.metrics.retries["decode"], len(live.attempts.dead_engines)) == (3, 1, 1)
     cluster.check_idle()
 
 
@@ -324,8 +324,8 @@ class TestSilence:
         d.script.append(StreamThen(1, "hang"))
         writer = await cluster.open(chat(stream=True))
         await cluster.until_state("decoding")
-        (x,) = cluster.active
-        answer = x.held.answer
+        (request,) = cluster.active
+        answer = request.held.answer
         assert isinstance(answer, HttpAnswer)
         writer.close()
         await cluster.until_state("decoding", 0)

@@ -183,16 +183,6 @@ async def test_an_event_like_the_others_may_be_too_large() -> None:
 
 
 @pytest.mark.interpreted
-async def test_few_events_of_a_stream_are_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:
-    looked = []
-    monkeypatch.setattr(relay, "num_shown", lambda data: looked.append(data) or 1)
-    tokens = [token(word(number)) for number in range(50)]
-    _, sent, num_tokens = await pump([*tokens, DONE])
-    assert (b"".join(sent), num_tokens) == (b"".join(tokens) + DONE, 51)
-    assert looked == [tokens[0], DONE], "the others are like the first"
-
-
-@pytest.mark.interpreted
 async def test_an_event_without_an_end_is_not_kept_for_ever() -> None:
     for first in (b"", token("a")):
         ended, sent, _ = await pump([first + b"x" * 1000, b"x" * 1000, DONE], max_event_bytes=1024)

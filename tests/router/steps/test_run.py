@@ -71,8 +71,8 @@ async def test_a_first_token_without_text_waits_for_content(cluster: Cluster) ->
     d.script.append(hang)
     writer = await cluster.open(chat(stream=True))
     await cluster.until_state("reading")
-    (x,) = cluster.active
-    assert not x.reply.started
+    (request,) = cluster.active
+    assert not request.reply.started
     hang.release.set()
     raw = await cluster._readers[0].readuntil(b"data: [DONE]\n\n")
     assert raw.count(b'"role":"assistant"') == 1

@@ -24,11 +24,11 @@ async def test_a_second_cancellation_comes_between_nothing(cluster: Cluster, num
     d.usage.limit = 0
     writer = await cluster.open(chat(stream=True))
     await cluster.until_state("held")
-    (x,) = cluster.active
-    task = x.task
+    (request,) = cluster.active
+    task = request.task
     assert task is not None
     error: ApiError = ClientGone("gone")
-    assert x.stop(error)
+    assert request.stop(error)
     for _ in range(num_turns):
         await asyncio.sleep(0)
     task.cancel()

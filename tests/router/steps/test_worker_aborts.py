@@ -115,8 +115,8 @@ class TestWhoEndsIt:
         worker = await refusing(cluster, "prefill", 1)
         request = asyncio.create_task(cluster.post(chat()))
         await self.waiting(cluster, worker)
-        (x,) = cluster.active
-        await cluster.client.post(f"/admin/requests/{x.request_id}/abort")
+        (live,) = cluster.active
+        await cluster.client.post(f"/admin/requests/{live.request_id}/abort")
         assert (await request).json()["error"]["code"] == "request_cancelled"
         assert len(worker.bodies) == 1
         cluster.check_idle()

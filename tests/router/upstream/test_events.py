@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from baton_serve.router.request.sent_tokens import num_shown
 from baton_serve.router.upstream.content import has_content
-from baton_serve.router.upstream.event_shape import EventShape
 from baton_serve.router.upstream.events import BOM, END, EventCutter, data_of, ends_with_done, is_done, with_data
 
 LINES = st.sampled_from(
@@ -87,13 +86,6 @@ def test_a_stream_that_is_usual_stays_as_it_is(events: list[bytes], cuts: set[in
 def test_a_piece_that_is_usual_is_not_copied() -> None:
     piece = b"data: 1\n\ndata: 2\n\n"
     assert EventCutter().feed(piece) is piece
-
-
-def test_a_text_with_the_end_of_a_line_is_no_event_like_the_others() -> None:
-    shape = EventShape()
-    shape.learn(b'data: {"choices":[{"text":"a"}]}\n\n')
-    assert shape.fits(b'data: {"choices":[{"text":"b"}]}\n\n')
-    assert not shape.fits(b'data: {"choices":[{"text":"\r"}]}\n\n')
 
 
 @pytest.mark.parametrize("event", [b"data: [DONE]", b"data:[DONE]", b": x\ndata: [DONE] ", b"id: 7\ndata: [DONE]"])

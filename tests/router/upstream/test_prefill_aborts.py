@@ -34,8 +34,8 @@ async def half_answered(cluster: Cluster) -> tuple[StubWorker, Any]:
     p.script.append(HalfAnswer())
     writer = await cluster.open(chat(stream=True))
     await cluster.until_state("prefilling")
-    (x,) = cluster.active
-    await eventually(lambda: x.held.answer is not None)
+    (request,) = cluster.active
+    await eventually(lambda: request.held.answer is not None)
     assert p.num_leases == 1
     return p, writer
 
@@ -52,13 +52,13 @@ async def until_told(cluster: Cluster, p: StubWorker) -> None:
 @pytest.mark.parametrize("why", ["client", "admin", "deadline", "shutdown"])
 async def test_a_p_whose_answer_is_half_read_drops_its_lease(cluster: Cluster, why: str) -> None:
     p, writer = await half_answered(cluster)
-    (x,) = cluster.active
+    (request,) = cluster.active
     if why == "client":
         writer.close()
     elif why == "admin":
-        await cluster.client.post(f"/admin/requests/{x.request_id}/abort")
+        await cluster.client.post(f"/admin/requests/{request.request_id}/abort")
     elif why == "deadline":
-        x.deadline()
+        request.deadline()
     else:
         cluster.server.stop()
     await until_told(cluster, p)

@@ -65,20 +65,6 @@ async def test_from_the_third_on_they_are_known(found: list[bytes]) -> None:
         assert served.app.waited == []
 
 
-async def test_calls_with_one_known_head_keep_what_is_found_in_it() -> None:
-    other = BODY.replace(b"host", b"x-other: 1\r\nhost")
-    async with serving() as served:
-        caller = await practised(served, BODY)
-        for head in (BODY, BODY.replace(b": 4", b": 04"), other, other, other, BODY):
-            await caller.send(head + b"abcd")
-            await caller.answer()
-        before, (one, two, new, *_, known, other_again) = served.app.calls[:NUM_BEFORE], served.app.calls[NUM_BEFORE:]
-        assert [call.kept for call in before[:2]] == [None, None]
-        assert before[2].kept is one.kept is two.kept is not None
-        assert (new.kept, other_again.kept) == (None, None)
-        assert known.kept is not None and known.kept is not one.kept
-
-
 @pytest.mark.interpreted
 @pytest.mark.parametrize(
     "head",
