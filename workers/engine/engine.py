@@ -241,6 +241,10 @@ class AsyncEngine:
         """Check the block ledger. O(total blocks). Raises LedgerError."""
         self._scheduler.check()
 
+    def audit(self) -> Callable[[], None]:
+        """See ``SchedulerState.audit``."""
+        return self._scheduler.audit()
+
     # --- answers of the ranks -----------------------------------------------------------------------------------
 
     def on_rank_event(self, event: EngineEvent) -> None:

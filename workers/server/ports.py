@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from baton_serve.core.protocol.openai.structured import Form
     from baton_serve.workers.engine.api import Engine
@@ -19,8 +19,10 @@ class ObservableEngine(Protocol):
     def stats(self) -> EngineStats:
         """All numbers of the engine."""
 
-    def check(self) -> None:
-        """Raise EngineFault if the block counts do not add up."""
+    def audit(self) -> Callable[[], None]:
+        """A check of the block counts as they are now, which any thread may call. Both calls raise EngineFault if
+        something does not add up.
+        """
 
     def begin_drain(self) -> None:
         """Refuse new requests."""

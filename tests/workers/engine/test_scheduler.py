@@ -292,6 +292,29 @@ def test_a_read_is_posted_while_a_step_is_under_way() -> None:
     assert [type(command) for command in bench.pump()] == [Read]
 
 
+def test_a_read_begins_though_a_prompt_before_it_waits_for_the_next_step() -> None:
+    bench = Bench()
+    bench.add("a", [1])
+    bench.pump()
+    prompt = bench.add("b", [9] * 9, 1)
+    bench.add_remote("c", PROMPT)
+    assert [type(command) for command in bench.pump()] == [Read]
+    bench.finish()
+    assert prompt in [row[0] for row in rows(bench.step())]
+
+
+@pytest.mark.parametrize("limit", [{"num_blocks": 6}, {"max_num_seqs": 2}])
+def test_a_read_leaves_room_for_a_prompt_that_waits_for_the_next_step(limit: dict[str, int]) -> None:
+    bench = Bench(**limit)
+    bench.add("a", [1])
+    bench.pump()
+    prompt = bench.add("b", [9] * 9, 1)
+    bench.add_remote("c", PROMPT)
+    assert bench.pump() == []
+    bench.finish()
+    assert prompt in [row[0] for row in rows(bench.step())]
+
+
 def test_what_is_cached_is_not_read() -> None:
     bench = Bench()
     bench.add("a", PROMPT[:8], 1)

@@ -71,10 +71,11 @@ def test_the_queue_gives_lower_priority_then_older(entries: list[tuple[int, bool
             stay.append(seq)
     assert len(queue) == len(stay)
     assert [seq in queue for seq in seqs] == [not leaves for _, leaves in entries]
-    popped = []
+    in_order, popped = queue.in_order(), []
     while (head := queue.peek()) is not None:
         popped.append(queue.pop())
         assert popped[-1] is head
+    assert popped == in_order
     assert [seq.id for seq in popped] == [seq.id for seq in sorted(stay, key=lambda s: (s.request.priority, s.id))]
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import httpx
+import pytest
 from fastapi import FastAPI
 
 from baton_serve.workers.handshake.peer_view import PeerEngineState, PeerView
@@ -30,6 +32,23 @@ async def test_the_state_and_the_load_page_say_the_same() -> None:
     async with front() as worker:
         state = (await worker.internal.get("/internal/state")).json()
         assert state["load"] == (await worker.http.get("/load")).json()
+
+
+async def test_the_worker_answers_while_its_blocks_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counting takes as long as there are blocks."""
+    loop, begun, counted = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+
+    def count() -> None:
+        loop.call_soon_threadsafe(begun.set)
+        counted.wait()
+
+    async with front() as worker:
+        monkeypatch.setattr(worker.engine, "audit", lambda: count)
+        asked = asyncio.create_task(worker.internal.get("/internal/state"))
+        await begun.wait()
+        assert (await worker.http.get("/load")).status_code == 200
+        counted.set()
+        assert (await asked).json()["ledger"] == "ok"
 
 
 async def test_remote_engines_are_listed_with_everything_about_them() -> None:

@@ -15,6 +15,7 @@ lease has ended, until the block is allocated again.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from copy import copy
 from typing import TYPE_CHECKING
 
 from baton_serve.workers.engine.blocks.block_audit import PoolStats, audit
@@ -222,6 +223,14 @@ class BlockPool:
             leased=self._num_leased,
             leases=len(self._leases),
         )
+
+    def copied(self) -> BlockPool:
+        """The pool as it is now, to be checked in another thread."""
+        other = copy(self)
+        other._users, other._holds, other._block_hashes = self._users[:], self._holds[:], self._block_hashes[:]
+        other._by_hash, other._free, other._cached = dict(self._by_hash), self._free.copy(), self._cached.copy()
+        other._leases = dict(self._leases)
+        return other
 
     def check(self, users: Mapping[int, int] | None = None) -> None:
         """Count everything again, O(total). ``users``: the number of users that each block should have, by default 0.

@@ -178,18 +178,27 @@ class Scheduler:
         return preempted and bool(plan.entries)
 
     def _admit(self, plan: StepPlan, commands: list[Command]) -> None:
-        """Admit sequences from the queue, most urgent first, until one does not fit; those behind it have to wait."""
+        """Admit sequences from the queue, most urgent first, until one does not fit; those behind it have to wait.
+
+        A sequence that would fit and only waits for the next step keeps its slot and blocks, and the reads of those
+        behind it begin now if they fit beside it.
+        """
         queue = self._sequences.queue
-        while self._sequences.num_slots_taken < self.config.max_num_seqs:
-            seq = queue.peek()
-            if seq is None or (seq.state is not State.CONNECTED and plan.budget == 0):
+        num_kept = num_kept_blocks = 0
+        for seq in queue.in_order():
+            if self._sequences.num_slots_taken + num_kept >= self.config.max_num_seqs:
                 return
-            if seq.state is State.CONNECTED and not self._can_read(seq):
+            if seq.state is State.CONNECTED:
+                if not self._can_read(seq):
+                    continue
+            elif plan.budget == 0:
+                num_kept += 1
+                num_kept_blocks += seq.num_blocks_needed
                 continue
-            fresh = self.state.allocate(seq)
+            fresh = self.state.allocate(seq, num_kept_blocks)
             if fresh is None:
                 return
-            queue.pop()
+            queue.discard(seq)
             if seq.state is State.CONNECTED:
                 commands.append(self._reads.post(seq, fresh))
             else:
@@ -202,7 +211,7 @@ class Scheduler:
         if self._is_connected(remote.remote_engine_id):
             return True
         seq.advance(Event.DISCONNECT)
-        self._sequences.queue.pop()
+        self._sequences.queue.discard(seq)
         self._disconnected.append((seq.id, remote))
         return False
 
@@ -354,3 +363,7 @@ class Scheduler:
     def check(self) -> None:
         """Check the block ledger. O(total blocks). Raises LedgerError."""
         self.state.check()
+
+    def audit(self) -> Callable[[], None]:
+        """See ``SchedulerState.audit``."""
+        return self.state.audit()

@@ -6,6 +6,7 @@ A sequence's blocks are freed in ``end_sequence`` and in ``preempt`` only; every
 from __future__ import annotations
 
 from collections import Counter
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from baton_serve.workers.engine.api import HandOff
@@ -15,6 +16,8 @@ from baton_serve.workers.engine.sequences.sequence_index import SequenceIndex
 from baton_serve.workers.engine.sequences.sequence_state import Event
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from baton_serve.workers.engine.blocks.block_pool import BlockPool
     from baton_serve.workers.engine.config import EngineConfig
     from baton_serve.workers.engine.sequences.sequence import Sequence
@@ -32,12 +35,12 @@ class SchedulerState:
         #: Ids of sequences that have ended and that the ranks still know; the next step has the ranks drop them.
         self.to_drop: list[int] = []
 
-    def allocate(self, seq: Sequence) -> list[int] | None:
+    def allocate(self, seq: Sequence, num_kept: int = 0) -> list[int] | None:
         """Give a queued sequence blocks for all its tokens; returns the newly allocated ones, or None if there are too
-        few.
+        few. ``num_kept`` blocks are left for others.
         """
         matched = self._matched(seq)
-        if not self._fits(seq, matched):
+        if not self._fits(seq, matched, num_kept):
             return None
         self.pool.share(matched)
         fresh = self.pool.allocate(seq.num_blocks_needed - len(matched))
@@ -55,8 +58,8 @@ class SchedulerState:
         """The blocks of the prefix cache that begin the sequence."""
         return self.pool.lookup(seq.block_hashes(seq.num_matchable)) if self.config.prefix_cache else []
 
-    def _fits(self, seq: Sequence, matched: list[int]) -> bool:
-        num_fresh = seq.num_blocks_needed - len(matched)
+    def _fits(self, seq: Sequence, matched: list[int], num_kept: int = 0) -> bool:
+        num_fresh = seq.num_blocks_needed - len(matched) + num_kept
         spare = self.config.num_spare_blocks if self.sequences.num_slots_taken else 0
         return self.pool.num_available - self.pool.num_idle(matched) >= num_fresh + spare
 
@@ -159,6 +162,13 @@ class SchedulerState:
 
     def check(self) -> None:
         """Check that sequences and blocks agree and that the ledger balances. O(total blocks). Raises LedgerError."""
+        self.audit()()
+
+    def audit(self) -> Callable[[], None]:
+        """Check that the lists of sequences and leases agree. Returns the check of the blocks as they are now, O(total
+        blocks), which any thread may call. Both raise LedgerError.
+        """
         self.sequences.check()
         self.leases.check()
-        self.pool.check(Counter(block for seq in self.sequences.by_id.values() for block in seq.blocks))
+        pool, used = self.pool.copied(), [seq.blocks[:] for seq in self.sequences.by_id.values()]
+        return lambda: pool.check(Counter(chain.from_iterable(used)))

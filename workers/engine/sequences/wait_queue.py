@@ -36,6 +36,10 @@ class WaitQueue:
         """Queue a sequence that is not queued."""
         insort(self._seqs, seq, key=_KEY)
 
+    def in_order(self) -> list[Sequence]:
+        """All sequences, most urgent first; the list stays as it is while the queue changes."""
+        return self._seqs[:]
+
     def peek(self) -> Sequence | None:
         """The most urgent sequence; None if the queue is empty."""
         return self._seqs[0] if self._seqs else None
