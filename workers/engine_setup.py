@@ -33,7 +33,6 @@ def rank_spec(settings: WorkerSettings, engine_id: str) -> RankSpec:
         dtype=settings.dtype,
         attention=settings.attention,
         decode_graphs=_decode_graphs(settings),
-        prefill_graphs=settings.prefill_graphs,
         max_num_seqs=settings.max_num_seqs,
         max_num_batched_tokens=settings.max_num_batched_tokens,
         block_size=settings.block_size,

@@ -91,16 +91,9 @@ class WorkerSettings(ProcessSettings):
     )
     decode_graphs: Literal["auto", "on", "off"] = Field(
         "auto",
-        description="Whether decode steps are recorded and repeated: on a GPU as CUDA graphs at the start, on a CPU as "
-        "lists of calls, the smallest at the start. on is refused where this is not possible; auto then does without: "
-        "with attention by gather, and with several ranks on CPUs. auto also does without on workers that are "
-        "for prefill only.",
-    )
-    prefill_graphs: Literal["auto", "on", "off"] = Field(
-        "auto",
-        description="Whether steps with chunks of prompts are recorded at the start as CUDA graphs, as far as the GPU "
-        "computes them faster than the CPU can start them. on is refused where this is not possible; auto then does "
-        "without: with attention by gather, and on CPUs.",
+        description="Whether decode steps are recorded at the start as CUDA graphs. on is refused where this is not "
+        "possible; auto then does without: with attention by gather, and on CPUs. auto also does without on workers "
+        "that are for prefill only.",
     )
     torch_threads: int | None = Field(
         None,
@@ -178,7 +171,7 @@ class WorkerSettings(ProcessSettings):
         description="DANGEROUS, for tests only: serve blocks that were read without comparing their versions.",
     )
 
-    @field_validator("decode_graphs", "prefill_graphs", mode="before")
+    @field_validator("decode_graphs", mode="before")
     @classmethod
     def _word_again(cls, value: object) -> object:
         """A bare ``on`` or ``off`` in YAML is no word."""
@@ -228,13 +221,10 @@ class WorkerSettings(ProcessSettings):
             raise ValueError(f"{self.tp} ranks need a GPU each, and device {self.device} is one; cuda is all")
         if self.device == "cpu" and self.attention == "in-place":
             raise ValueError("attention in-place needs a GPU, and device is cpu")
-        for name, wanted in (("decode_graphs", self.decode_graphs), ("prefill_graphs", self.prefill_graphs)):
-            if wanted == "on" and self.attention == "gather":
-                raise ValueError(f"{name} need attention in place")
-        if self.prefill_graphs == "on" and self.device == "cpu":
-            raise ValueError("prefill_graphs need a GPU, and device is cpu")
-        if self.decode_graphs == "on" and self.device == "cpu" and self.tp > 1:
-            raise ValueError(f"{self.tp} ranks need a GPU each for decode_graphs, and device is cpu")
+        if self.decode_graphs == "on" and self.attention == "gather":
+            raise ValueError("decode_graphs need attention in place")
+        if self.decode_graphs == "on" and self.device == "cpu":
+            raise ValueError("decode_graphs need a GPU, and device is cpu")
         return self
 
     @property

@@ -24,8 +24,8 @@ CHUNKS = ((16, 0), (128, 0), (512, 0), (1024, 0), (2048, 0), (16, 16_000), (128,
 ABOUT = (
     "A step of the {model} model (random weights, bfloat16) on {device}: the forward pass, sampling and the "
     "wait for the GPU. *Gathered* copies keys and values of every layer together before each attention; *in place* "
-    "reads the blocks where they are; *graphs* start the whole step by one call, as far as the GPU computes it faster "
-    "than the host can start it. No two sequences share a block."
+    "reads the blocks where they are; *graphs* start a whole decode step by one call, and chunks of prompts have none. "
+    "No two sequences share a block."
 )
 LIMIT = (
     "*Limit* is the time in which the GPU moves the bytes that a step has to read: every weight once, and the keys and "

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 Attention = Literal["gather", "in-place"]
 Graphs = Literal["off", "on"]
-#: By name: how attention reads the cache, and whether steps are graphs.
+#: By name: how attention reads the cache, and whether decode steps are graphs.
 WAYS: dict[str, tuple[Attention, Graphs]] = {
     "gathered": ("gather", "off"),
     "in place": ("in-place", "off"),
@@ -51,7 +51,6 @@ def _spec(folder: Path, name: str, max_num_seqs: int, cache_bytes: int) -> RankS
         dtype="bfloat16",
         attention=attention,
         decode_graphs=graphs,
-        prefill_graphs=graphs,
         max_num_seqs=max_num_seqs,
         block_size=BLOCK_SIZE,
         kv_cache_bytes=cache_bytes,

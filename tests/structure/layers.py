@@ -67,7 +67,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("in_place", "layers"),
         ("adapters", "sampling", "sequences"),
         ("cache", "edits", "grammar", "outbox"),
-        ("distributed", "gpu", "native"),
+        ("cpu", "distributed", "gpu"),
         ("device", "huge_pages"),
     ),
     "workers.server": (

@@ -81,6 +81,18 @@ def minimum(number: int, device: torch.device) -> int:
     return int(tensor)
 
 
+def of_first_rank(numbers: list[int], count: int, device: torch.device) -> list[int]:
+    """The ``count`` numbers of rank 0, on all ranks; what the others give does not matter. Returns when all ranks have
+    called it.
+    """
+    if not dist.is_initialized():
+        return numbers
+    is_first = dist.get_rank() == 0
+    tensor = torch.tensor(numbers if is_first else [0] * count, dtype=torch.int64, device=device)
+    dist.broadcast(tensor, src=0)
+    return numbers if is_first else tensor.tolist()
+
+
 def rank_and_size() -> tuple[int, int]:
     """This rank's number, and the number of ranks."""
     return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)

@@ -24,15 +24,14 @@ from baton_serve.core.protocol.handshake import Compatibility, Shard
 from baton_serve.core.protocol.steps import ForgetGrammar, Progress, RankFailed, RankReady
 from baton_serve.workers.rank import distributed, process
 from baton_serve.workers.rank.cache.kv_cache import LAYOUT, KVCache, count_blocks
+from baton_serve.workers.rank.cpu.support import missing
 from baton_serve.workers.rank.device import use_on_this_thread
 from baton_serve.workers.rank.grammar.library import GrammarLibrary
 from baton_serve.workers.rank.graphs.setup import record_graphs, wants_graphs
 from baton_serve.workers.rank.loading.model import ModelShard, load_model
-from baton_serve.workers.rank.native.support import DTYPES, missing, tiles_error
 from baton_serve.workers.rank.outbox import Outbox
 from baton_serve.workers.rank.receiver import Receiver
 from baton_serve.workers.rank.runner import Runner
-from baton_serve.workers.rank.sampling.noise import native_bits
 from baton_serve.workers.rank_protocol.errors import SIBLING_LOST_STATUS, ModelLoadError, RankError, one_line
 from baton_serve.workers.rank_protocol.spec import RankSpec
 from baton_serve.workers.transfer.null_transfer import NullTransfer
@@ -108,7 +107,7 @@ def serve(spec: RankSpec, receiver: Receiver, outbox: Outbox) -> None:
             outbox.send(event)
 
     rank = load(spec, emit, lambda text: outbox.send(Progress(text)), outbox.send)
-    if why := without_programs(rank.ready.compatibility.kv_dtype, rank.device):
+    if rank.device.type == "cpu" and (why := missing()):
         outbox.send(Progress(f"this rank computes more slowly than it could, because {why}", is_warning=True))
     receiver.serve(rank.transfer, rank.grammars)
     outbox.send(rank.ready)
@@ -122,12 +121,6 @@ def serve(spec: RankSpec, receiver: Receiver, outbox: Outbox) -> None:
         # Reads in flight write into the cache, so they must end before its memory is freed.
         rank.transfer.close()
     distributed.leave()
-
-
-def without_programs(dtype: str, device: torch.device) -> str:
-    """Why a rank with numbers of this type computes without native programs, which CPUs should have; else empty."""
-    number_type = getattr(torch, dtype)
-    return missing() or tiles_error(number_type) if device.type == "cpu" and number_type in DTYPES else ""
 
 
 def load(
@@ -161,9 +154,7 @@ def load(
         adapters=model.adapters.names,
     )
     grammars = GrammarLibrary(answer, model.vocab_size)
-    if model.device.type == "cpu":
-        native_bits()  # compiled here, so that no step waits for it
-    runner = Runner(model, cache, versions, with_logprobs=spec.rank == 0, graphs=graphs, grammars=grammars)
+    runner = Runner(model, cache, versions, samples=spec.rank == 0, graphs=graphs, grammars=grammars)
     return LoadedRank(runner, transfer, grammars, ready, model.device)
 
 

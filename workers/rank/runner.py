@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from baton_serve.core.protocol.steps import PromptScores, Sampled, Step, StepResult
+from baton_serve.workers.rank import distributed
 from baton_serve.workers.rank.cache.batch import Batch, BatchRow, tail_blocks
 from baton_serve.workers.rank.grammar.masks import MaskWriter
 from baton_serve.workers.rank.sampling.prompt_scores import PromptTokens
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from baton_serve.workers.rank.cache.attention import Attend
     from baton_serve.workers.rank.cache.kv_cache import KVCache
     from baton_serve.workers.rank.grammar.library import GrammarLibrary
-    from baton_serve.workers.rank.graphs.port import StepGraphs
+    from baton_serve.workers.rank.graphs.decode_graphs import DecodeGraphs
     from baton_serve.workers.rank.loading.model import ModelShard
     from baton_serve.workers.transfer.versions import VersionTable
 
@@ -36,18 +37,17 @@ class Runner:
         cache: KVCache,
         versions: VersionTable,
         *,
-        with_logprobs: bool = True,
-        graphs: Sequence[StepGraphs] = (),
+        samples: bool = True,
+        graphs: DecodeGraphs | None = None,
         grammars: GrammarLibrary | None = None,
     ) -> None:
-        """``with_logprobs``: whether results have logprobs; those of one rank per engine are enough.
+        """``samples``: whether this rank samples and scores, as the first one of an engine does for all of them.
 
         ``grammars``: what sequences with a grammar follow.
-        ``graphs``: the first for which a step fits computes it; a step that fits for none is computed one operation at
-        a time.
+        ``graphs`` compute the steps that fit; all others are computed one operation at a time.
         """
         self._graphs = graphs
-        self._with_logprobs = with_logprobs
+        self._samples = samples
         self._model = model
         self._cache = cache
         self._versions = versions
@@ -80,16 +80,22 @@ class Runner:
     def _run(self, rows: list[Row]) -> tuple[list[Sampled], list[PromptScores]]:
         sequences = [self.sequences.take(row) for row in rows]
         drawing = [sequence for row, sequence in zip(rows, sequences, strict=True) if row.sample]
-        masks = None if self._grammars is None else self._masks.begin(drawing, self._grammars.mask_words)
+        masks = None
+        if self._samples and self._grammars is not None:
+            masks = self._masks.begin(drawing, self._grammars.mask_words)
         logits, scores = self._forward(rows, sequences)
-        draws = sample(logits, drawing, masks, with_logprobs=self._with_logprobs) if drawing else []
-        sampled = []
-        for sequence, draw in zip(drawing, draws, strict=True):
-            sequence.append(draw.token)
-            error = "" if sequence.constraint is None else sequence.constraint.error
-            sampled.append(Sampled(sequence.seq, draw.token, draw.logprob, draw.top, error))
+        draws = sample(logits, drawing, masks) if drawing and self._samples else []
+        if drawing:  # ranks that each sampled for themselves would differ where their logits differ in a rounding
+            tokens = distributed.of_first_rank([draw.token for draw in draws], len(drawing), self._cache.device)
+            for sequence, token in zip(drawing, tokens, strict=True):
+                sequence.append(token)
+        sampled = [
+            Sampled(sequence.seq, draw.token, draw.logprob, draw.top, _error_of(sequence))
+            for sequence, draw in zip(drawing, draws, strict=bool(draws))
+        ]
         if self._cache.device.type == "cuda":
-            torch.cuda.synchronize(self._cache.device)
+            # Not the whole device: reads copy blocks on streams of their own.
+            torch.cuda.current_stream(self._cache.device).synchronize()
         return sampled, scores
 
     def _forward(self, rows: list[Row], sequences: list[RankSequence]) -> tuple[torch.Tensor, list[PromptScores]]:
@@ -102,9 +108,8 @@ class Runner:
         ]
         self._cache.clear(tail_blocks(places, self._cache.shape.block_size))
         scores_some = any(row.score_from for row in rows)
-        graphs = None if scores_some else next((one for one in self._graphs if one.fits(places)), None)
-        if graphs is not None:
-            logits = graphs.run(places, _inputs(rows, sequences, range(len(rows))))
+        if self._graphs is not None and not scores_some and self._graphs.fits(places):
+            logits = self._graphs.run(places, _inputs(rows, sequences, range(len(rows))))
             wanted = [i for i, row in enumerate(rows) if row.sample]
             return logits if len(wanted) == len(rows) else logits[wanted], []
         batch = Batch(places, self._cache.shape, self._cache.device)
@@ -121,9 +126,9 @@ class Runner:
         """The scores of tokens of prompts. All ranks compute the logits together, and one of them reports."""
         for piece in tokens.pieces(self._model.vocab_size):
             logits = compute(piece.places)
-            if self._with_logprobs:
+            if self._samples:
                 piece.score(logits)
-        return tokens.scores if self._with_logprobs else []
+        return tokens.scores if self._samples else []
 
     def _logits(
         self, attend: Attend, token_ids: torch.Tensor, positions: torch.Tensor, places: list[int]
@@ -131,6 +136,11 @@ class Runner:
         """The logits of the tokens at these places of the token axis."""
         wanted = torch.tensor(places, dtype=torch.int64, device=self._cache.device)
         return self._model.logits(attend, token_ids, positions, wanted)
+
+
+def _error_of(sequence: RankSequence) -> str:
+    """Why the sequence's grammar cannot go on; empty if it can, or there is none."""
+    return "" if sequence.constraint is None else sequence.constraint.error
 
 
 def _inputs(rows: Sequence[Row], sequences: Sequence[RankSequence], order: Iterable[int]) -> list[int]:

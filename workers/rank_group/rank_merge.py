@@ -1,13 +1,11 @@
 """Merges the ranks' answers to a step, and their reports of a read or of a read by another engine, into one. Pure.
 
-A step is over when every rank has answered. All ranks must have sampled the same tokens as rank 0: each rank samples
-from the same logits with the same noise, so a difference means that they no longer compute the same model. ``Gather``
-counts the parts of a read, whose outcome is that of its worst part.
+A step is over when every rank has answered. Rank 0 samples and scores, and its answer alone says what came of that.
+``Gather`` counts the parts of a read, whose outcome is that of its worst part.
 """
 
 from __future__ import annotations
 
-from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from baton_serve.core.protocol.steps import ReadResult, StepResult
@@ -16,7 +14,7 @@ from baton_serve.workers.engine.ports import ReadFailing
 from baton_serve.workers.sharding.gather import Gather, GatherEvent
 
 if TYPE_CHECKING:
-    from baton_serve.core.protocol.steps import Read, Sampled, Sent
+    from baton_serve.core.protocol.steps import Read, Sent
 
 #: Outcomes of the parts of a read, best first. The read has the worst one.
 _OUTCOMES = ("done", "stale", "cancelled", "failed")
@@ -42,7 +40,7 @@ class StepMerge:
     def handle(self, rank: int, part: StepResult) -> StepResult | None:
         """Take a rank's result; returns the merged result after the last rank's. A single rank's is returned unchanged.
 
-        Raises RankProtocolError if the rank was not asked, has answered already, or differs from rank 0.
+        Raises RankProtocolError if the rank was not asked, or has answered already.
         """
         if self._num_ranks == 1:
             return part
@@ -62,20 +60,9 @@ class StepMerge:
 
 
 def _merge_step(parts: dict[int, StepResult]) -> StepResult:
-    """The merged result: tokens and logprobs of rank 0, and the time of the slowest rank."""
-    first = parts.pop(0)
-    seconds = first.seconds
-    for rank, part in parts.items():
-        for ours, theirs in zip_longest(first.sampled, part.sampled):
-            if ours is None or theirs is None or ours.token != theirs.token or ours.seq != theirs.seq:
-                difference = f"rank 0 sampled {_describe(ours)}, rank {rank} {_describe(theirs)}"
-                raise RankProtocolError(f"the ranks differ in step {first.step_id}: {difference}")
-        seconds = max(seconds, part.seconds)
-    return StepResult(first.step_id, first.sampled, seconds, first.scores)
-
-
-def _describe(sample: Sampled | None) -> str:
-    return "nothing" if sample is None else f"token {sample.token} for sequence {sample.seq}"
+    """The merged result: what rank 0 sampled and scored, and the time of the slowest rank."""
+    first = parts[0]
+    return StepResult(first.step_id, first.sampled, max(part.seconds for part in parts.values()), first.scores)
 
 
 class OpenRead:

@@ -14,8 +14,6 @@ from transformers import AutoModelForCausalLM
 from baton_serve.core.protocol.steps import NewSequence, PromptScores, Row, Sampled, SamplingParams, Step, StepResult
 from baton_serve.workers.rank.cache.kv_cache import KVCache
 from baton_serve.workers.rank.graphs.decode_graphs import DecodeGraphs
-from baton_serve.workers.rank.graphs.prefill_graphs import PrefillGraphs
-from baton_serve.workers.rank.in_place.port import RaggedKernel
 from baton_serve.workers.rank.loading.model import ModelShard, load_model
 from baton_serve.workers.rank.runner import Runner
 from baton_serve.workers.rank_protocol.spec import RankSpec
@@ -25,11 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from baton_serve.workers.rank.graphs.port import Recorder, StepGraphs
+    from baton_serve.workers.rank.graphs.port import Recorder
 
 GREEDY = SamplingParams(temperature=0.0)
 NUM_BLOCKS = 256
-PREFILL_ROWS = 5
 
 
 def load(
@@ -138,22 +135,15 @@ class Driver(Planner):
         seed: int = 0,
         recorder: Recorder | None = None,
         sizes: Sequence[int] = (1, 2, 4, 8),
-        prefill_sizes: Sequence[int] = (),
     ) -> None:
-        """With a recorder, decode steps of at most ``sizes[-1]`` rows are graphs, and all of at most
-        ``prefill_sizes[-1]`` tokens and ``PREFILL_ROWS`` rows.
-        """
+        """With a recorder, decode steps of at most ``sizes[-1]`` rows are graphs."""
         super().__init__(model.cache_shape.block_size, num_blocks, seed)
         self.cache = KVCache(model.cache_shape, num_blocks, model.device, with_spare=recorder is not None)
         self.versions = VersionTable(num_blocks)
-        graphs: list[StepGraphs] = []
+        graphs = None
         if recorder is not None:
             assert model.kernel is not None
-            graphs.append(DecodeGraphs(model, model.kernel, self.cache, recorder, sizes))
-        if recorder is not None and prefill_sizes:
-            assert isinstance(model.kernel, RaggedKernel)
-            of_chunks = PrefillGraphs(model, model.kernel, self.cache, recorder, prefill_sizes, PREFILL_ROWS)
-            graphs.append(of_chunks)
+            graphs = DecodeGraphs(model, model.kernel, self.cache, recorder, sizes)
         self.runner = Runner(model, self.cache, self.versions, graphs=graphs)
 
     def run(self, jobs: list[Job]) -> list[list[int]]:

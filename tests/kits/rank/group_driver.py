@@ -57,15 +57,11 @@ class GroupDriver:
         self.died.set()
 
     async def run(self, group: RankGroup, jobs: list[Job]) -> list[list[int]]:
-        """Run until all are finished; what each sampled, on which the ranks agree."""
+        """Run until all are finished; what each sampled, of which the first rank alone says anything."""
         while any(not job.finished for job in jobs):
             first, *others = await self.execute(group, self.planner.plan(jobs))
             for other in others:
-                assert [(one.seq, one.token) for one in other.sampled] == [
-                    (one.seq, one.token) for one in first.sampled
-                ]
-                assert all(one.logprob is None and one.top is None for one in other.sampled)
-                assert other.scores == []
+                assert (other.sampled, other.scores) == ([], [])
             self.planner.record(jobs, first)
         return [[one.token for one in job.sampled] for job in jobs]
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 if TYPE_CHECKING:
-    from baton_serve.workers.rank.in_place.port import PagedRows, RaggedKernel, RaggedRows
+    from baton_serve.workers.rank.in_place.port import Kernel, PagedRows
 
 
 class PlainKernel:
@@ -28,20 +28,6 @@ class PlainKernel:
             row, number = divmod(token, rows.num_tokens)
             stop = int(rows.ends[row]) - rows.num_tokens + number + 1
             out[token] = _attended(query[:, token], blocks, rows.tables[row], stop, scaling, window)
-
-    def attend_ragged(
-        self,
-        query: torch.Tensor,
-        blocks: torch.Tensor,
-        rows: RaggedRows,
-        scaling: float,
-        window: int | None,
-        out: torch.Tensor,
-    ) -> None:
-        for row, first, num_tokens, start in rows.tiles.tolist():
-            for number in range(num_tokens):
-                mine, stop = query[:, first + number], start + number + 1
-                out[first + number] = _attended(mine, blocks, rows.tables[row], stop, scaling, window)
 
 
 def _attended(
@@ -65,7 +51,7 @@ def needs_triton(device: str) -> None:
     pytest.importorskip("triton", reason="needs Triton: pip install triton")
 
 
-def triton_kernel(num_processors: int, device: str) -> RaggedKernel:
+def triton_kernel(num_processors: int, device: str) -> Kernel:
     """The kernel of GPUs. See ``needs_triton``."""
     needs_triton(device)
     from baton_serve.workers.rank.in_place.triton_kernel import TritonKernel

@@ -8,8 +8,6 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from baton_serve.workers.rank.graphs.recorders.cpu_recorder import CpuRecorder
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -18,8 +16,6 @@ if TYPE_CHECKING:
 
 class PlainRecorder:
     """A ``Recorder`` that does the work again, with what its tensors have then."""
-
-    is_quick = False
 
     def __init__(self) -> None:
         self.num_recordings = 0
@@ -36,22 +32,10 @@ class PlainRecorder:
         return replay
 
 
-class CountingRecorder(CpuRecorder):
-    """Counts its recordings."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.num_recordings = 0
-
-    def __call__(self, work: Callable[[], None]) -> Replay:
-        self.num_recordings += 1
-        return super().__call__(work)
-
-
 def recorder_for(device: str) -> Recorder:
     if device == "cpu":
         return PlainRecorder()
-    from baton_serve.workers.rank.graphs.recorders.cuda_recorder import CudaRecorder
+    from baton_serve.workers.rank.graphs.cuda_recorder import CudaRecorder
 
     return CudaRecorder(torch.device("cuda", 0))
 

@@ -8,12 +8,11 @@ import pytest
 import torch
 
 from tests.kits.rank.models import device, folder_of, model_of, reference_of
-from tests.kits.rank.tiles import tiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["device", "folder_of", "model_of", "reference_of", "tiles"]
+__all__ = ["device", "folder_of", "model_of", "reference_of"]
 
 
 @pytest.fixture(autouse=True)

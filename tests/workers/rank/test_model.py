@@ -11,14 +11,16 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM, Gemma3TextConfig, LlamaConfig
+from transformers.models.llama import modeling_llama
 
-from baton_serve.workers.rank.cache.kv_cache import CacheShape, KVCache, count_blocks
+from baton_serve.workers.rank.cache.attention import NAME
+from baton_serve.workers.rank.cache.kv_cache import CacheShape, KVCache, count_blocks, gathered
 from baton_serve.workers.rank.device import assign_device, choose_device, gpu_of
 from baton_serve.workers.rank.layers.linear import PackedLinear, is_available
 from baton_serve.workers.rank.layers.positions import max_positions
 from baton_serve.workers.rank.loading.config_checks import check_config, check_split
 from baton_serve.workers.rank.loading.model import load_model
-from baton_serve.workers.rank.loading.probe import own_logits, prove_equal
+from baton_serve.workers.rank.loading.probe import own_logits, probe_layers, prove_equal, prove_in_float32
 from baton_serve.workers.rank_protocol.errors import CacheError, ModelLoadError, UnsupportedModelError
 from baton_serve.workers.rank_protocol.spec import RankSpec
 from baton_serve.workers.transfer.mapped.shared_file import OtherFile
@@ -92,6 +94,33 @@ def test_other_logits_than_the_models_own_are_refused(
         prove_equal(model.module, model.cache_shape, own)
 
 
+def test_a_difference_that_roundings_hide_is_found_in_float32(
+    folder_of: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model whose own attention scales its scores otherwise than it says."""
+    eager = modeling_llama.eager_attention_forward
+
+    def scaled_otherwise(module: Any, query: torch.Tensor, *arguments: Any, scaling: float, **named: Any) -> Any:
+        return eager(module, query, *arguments, scaling=scaling * 0.97, **named)
+
+    shape = load(folder_of("llama"), dtype="bfloat16").cache_shape
+    monkeypatch.setattr(modeling_llama, "eager_attention_forward", scaled_otherwise)
+    own = AutoModelForCausalLM.from_pretrained(folder_of("llama"), dtype=torch.bfloat16, attn_implementation=NAME)
+    prove_equal(own.eval(), shape, own_logits(own))
+    with pytest.raises(UnsupportedModelError, match=r"other logits than its own in torch\.float32"):
+        load(folder_of("llama"), dtype="bfloat16")
+
+
+def test_a_model_keeps_its_numbers_when_it_is_compared_in_float32(folder_of: Callable[[str], Path]) -> None:
+    model = AutoModelForCausalLM.from_pretrained(folder_of("llama"), dtype=torch.bfloat16, attn_implementation=NAME)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    prove_in_float32(model.eval(), probe_layers(model, 16), None)
+    after = model.state_dict()
+    assert all(
+        torch.equal(after[name], tensor) and after[name].dtype == tensor.dtype for name, tensor in before.items()
+    )
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_packed_layer_with_another_product_is_refused(
     dtype: str, folder_of: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
@@ -137,8 +166,8 @@ def test_missing_tensors_are_not_made_up(tmp_path: Path) -> None:
 
 def test_graphs_that_are_not_possible_are_refused_before_weights_are_loaded(folder_of: Callable[[str], Path]) -> None:
     said: list[str] = []
-    spec = RankSpec(model=str(folder_of("llama")), engine_id="e", device="cpu", prefill_graphs="on")
-    with pytest.raises(ModelLoadError, match=r"^prefill graphs are wanted, but they need a GPU$"):
+    spec = RankSpec(model=str(folder_of("llama")), engine_id="e", device="cpu", decode_graphs="on")
+    with pytest.raises(ModelLoadError, match=r"^decode graphs are wanted, but they need a GPU$"):
         load_model(spec, said.append)
     assert not said
 
@@ -265,13 +294,11 @@ def test_what_is_written_is_gathered() -> None:
     cache.write(1, slot, key, value)
     assert torch.equal(cache.tensor[2, :, 1, 0, 5], key[:, 0])
     assert torch.equal(cache.tensor[2, :, 1, 1, 5], value[:, 0])
-    pieces = (torch.tensor([3, 2])[None, :] + torch.zeros(2, 1, dtype=torch.int64)) * SHAPE.pieces_per_block
-    pieces = (pieces + torch.arange(2)[:, None] * SHAPE.pieces_per_head)[None]
-    keys, values = cache.gather(1, pieces)
-    assert keys.shape == (1, 2, 32, 8)
-    assert torch.equal(keys[0, :, 16 + 5], key[:, 0])
-    assert torch.equal(values[0, :, 16 + 5], value[:, 0])
-    assert float(keys[0].abs().sum()) == pytest.approx(float(key.abs().sum()))
+    keys, values = gathered(cache.tensor[:, :, 1], torch.tensor([3, 2]))
+    assert keys.shape == (2, 32, 8)
+    assert torch.equal(keys[:, 16 + 5], key[:, 0])
+    assert torch.equal(values[:, 16 + 5], value[:, 0])
+    assert float(keys.abs().sum()) == pytest.approx(float(key.abs().sum()))
 
 
 def test_the_budget_decides_the_number_of_blocks() -> None:

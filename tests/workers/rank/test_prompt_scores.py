@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from baton_serve.core.protocol.steps import SamplingParams
+from baton_serve.workers.rank import distributed
 from baton_serve.workers.rank.loading.layers_once import layers_once
 from baton_serve.workers.rank.runner import Runner
 from baton_serve.workers.rank.sampling import prompt_scores
@@ -157,14 +158,19 @@ def test_a_model_whose_layers_are_not_found_computes_them_each_time(
     check(job, reference_of("llama"), 1)
 
 
-def test_a_rank_that_reports_no_logprobs_computes_the_same_logits(model_of: Models, heads: list[int]) -> None:
+def test_a_rank_that_does_not_sample_computes_the_same_logits(
+    model_of: Models, heads: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     jobs = [Job(prompt(30, 7), 1, scored(1), chunk=8) for _ in range(2)]
     counts = []
-    for job, reports in zip(jobs, (True, False), strict=True):
+    for job, samples in zip(jobs, (True, False), strict=True):
         driver = Driver(model_of("llama"))
-        driver.runner = Runner(model_of("llama"), driver.cache, driver.versions, with_logprobs=reports)
-        driver.run([job])
+        driver.runner = Runner(model_of("llama"), driver.cache, driver.versions, samples=samples)
+        told = [one.token for one in jobs[0].sampled]
+        monkeypatch.setattr(distributed, "of_first_rank", lambda numbers, *_, told=told: numbers or told)
+        while job.done < len(job.prompt):
+            driver.advance([job])
         counts.append([*heads])
         heads.clear()
     assert counts[0] == counts[1], "all ranks take part in the same collective operations"
-    assert jobs[0].scores and not jobs[1].scores
+    assert jobs[0].scores and jobs[0].sampled and not jobs[1].scores and not jobs[1].sampled

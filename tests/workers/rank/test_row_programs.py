@@ -13,13 +13,14 @@ import torch
 from baton_serve.workers.rank.cache import kv_cache
 from baton_serve.workers.rank.cache.attention import register
 from baton_serve.workers.rank.cache.kv_cache import CacheShape, KVCache
+from baton_serve.workers.rank.cpu.row_programs import CpuRows
+from baton_serve.workers.rank.cpu.support import missing
 from baton_serve.workers.rank.layers.gated import GatedMLP
 from baton_serve.workers.rank.layers.linear import is_available
 from baton_serve.workers.rank.layers.norm import FastRMSNorm
 from baton_serve.workers.rank.layers.packing import pack
 from baton_serve.workers.rank.layers.rotary import RotaryAttention
 from baton_serve.workers.rank.layers.trials import Inputs, is_close
-from baton_serve.workers.rank.native import support
 from tests.kits.rank.kernels import needs_triton
 from tests.kits.rank.small_llama import llama
 
@@ -36,18 +37,16 @@ def _seed() -> None:
     torch.manual_seed(0)
 
 
-@pytest.fixture(params=["native", "triton"])
+@pytest.fixture(params=["cpu", "triton"])
 def programs(request: pytest.FixtureRequest, device: str) -> RowPrograms:
-    if request.param == "triton":
-        needs_triton(device)
-        from baton_serve.workers.rank.gpu.row_programs import TritonRows
+    if request.param == "cpu":
+        if device != "cpu" or missing():
+            pytest.skip("needs a CPU and Numba")
+        return CpuRows()
+    needs_triton(device)
+    from baton_serve.workers.rank.gpu.row_programs import TritonRows
 
-        return TritonRows()
-    if device != "cpu" or support.missing():
-        pytest.skip("native programs are for CPUs, and Numba compiles them")
-    from baton_serve.workers.rank.native.row_programs import NativeRows
-
-    return NativeRows()
+    return TritonRows()
 
 
 def check(got: torch.Tensor, expected: torch.Tensor) -> None:
@@ -140,8 +139,8 @@ def test_a_cache_is_written_by_the_program_as_without_it(device: str, monkeypatc
     key, value = (torch.randn(2, 5, 8).to(torch.float16).to(device) for _ in range(2))
     slots = torch.tensor([[4, 5, 6, 7, 12], [28, 29, 30, 31, 36]], device=device).flatten()
     caches = []
-    for missing in ("", "no Triton"):
-        monkeypatch.setattr(kv_cache.gpu, "missing", lambda _, missing=missing: missing)
+    for why in ("", "no Triton"):
+        monkeypatch.setattr(kv_cache.gpu, "missing", lambda _, why=why: why)
         caches.append(KVCache(shape, 6, torch.device(device)))
         caches[-1].write(1, slots, key, value)
     assert caches[0].tensor.any()

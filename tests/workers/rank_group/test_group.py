@@ -10,15 +10,17 @@ import tempfile
 import time
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
-from baton_serve.core.protocol.steps import NewSequence, Row, SamplingParams, Step
+from baton_serve.core.protocol.steps import NewSequence, Row, SamplingParams, Step, ToRank
 from baton_serve.workers.rank_group import group as group_module
 from baton_serve.workers.rank_group.first_failure import FirstFailure
 from baton_serve.workers.rank_group.group import RankGroup
 from baton_serve.workers.rank_group.link import STOP_GRACE_S, RankLink
 from baton_serve.workers.rank_protocol.errors import RankStartError
+from baton_serve.workers.rank_protocol.frames import encode
 from tests.kits import tiny_adapters, tiny_models
 from tests.kits.rank.driver import Driver, Job, load, prompt
 from tests.kits.rank.group_driver import ENVIRON, GroupDriver, children, gone, spec_of
@@ -92,6 +94,28 @@ async def test_two_ranks_give_the_tokens_of_one(architecture: str, folder_of: Fo
     targets = ["q_proj", "k_proj", "v_proj", "o_proj"] if architecture == "mixtral" else "all-linear"
     adapter = tiny_adapters.build(tmp_path, folder_of(architecture), target_modules=targets)
     await check_like_one_rank(folder_of(architecture), 2, adapter)
+
+
+async def test_all_ranks_go_on_with_what_rank_0_samples(folder_of: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rank 1 has another seed, as if its logits differed in a rounding."""
+    folder, sent = folder_of("llama"), RankLink.send_frame
+
+    def send_frame(link: RankLink, frame: bytes) -> None:
+        message = msgspec.msgpack.decode(frame[4:], type=ToRank)  # behind its length
+        if "rank 1" in repr(link) and isinstance(message, Step):
+            started = [replace(new, sampling=replace(SEEDED, seed=8)) for new in message.started]
+            frame = encode(replace(message, started=started))
+        sent(link, frame)
+
+    monkeypatch.setattr(RankLink, "send_frame", send_frame)
+    expected, got = Job(prompt(40, 21), 12, SEEDED), Job(prompt(40, 21), 12, SEEDED)
+    Driver(load(folder)).run([expected])
+    driver = GroupDriver(2)
+    group = await driver.start(spec_of(folder, 2))
+    try:
+        assert await driver.run(group, [got]) == [expected.outputs]
+    finally:
+        await group.stop()
 
 
 @pytest.mark.slow

@@ -36,7 +36,7 @@ async def test_graphs_give_the_tokens_of_a_cpu(num_ranks: int, folder_of: Folder
     expected = jobs()
     Driver(load(folder)).run(expected)
     driver, got = GroupDriver(num_ranks), jobs()
-    group = await driver.start(replace(spec_of(folder, num_ranks, "cuda"), decode_graphs="on", prefill_graphs="on"))
+    group = await driver.start(replace(spec_of(folder, num_ranks, "cuda"), decode_graphs="on"))
     try:
         assert await driver.run(group, got) == [job.outputs for job in expected]
     finally:

@@ -90,28 +90,6 @@ def test_steps_are_told_apart() -> None:
     assert desk.heard == [result(1, step_id=1), result(2, step_id=2)]
 
 
-@pytest.mark.parametrize(
-    ("other", "words"),
-    [
-        (result(1, 5), "rank 0 sampled token 2 for sequence 1, rank 2 token 5 for sequence 1"),
-        (result(1), "rank 0 sampled token 2 for sequence 1, rank 2 nothing"),
-        (result(1, 2, 3), "rank 0 sampled nothing, rank 2 token 3 for sequence 2"),
-        (StepResult(1, [Sampled(1, 2), Sampled(0, 1)], 0.5), "rank 2 token 2 for sequence 1"),
-    ],
-)
-def test_ranks_that_sampled_something_else_are_the_end(other: StepResult, words: str) -> None:
-    desk = Desk(3)
-    desk.traffic.send(step())
-    desk.traffic.handle(2, other)
-    desk.traffic.handle(1, result(1, 2))
-    assert desk.take() == []
-    desk.traffic.handle(0, result(1, 2))
-    (event,) = desk.heard
-    assert isinstance(event, RankFailed)
-    assert event.error.startswith("the ranks differ in step 1: ")
-    assert event.error.endswith(words)
-
-
 @pytest.mark.parametrize(("rank", "step_id"), [(0, 1), (1, 2)])
 def test_an_answer_to_a_step_that_was_not_asked_or_is_answered_is_the_end(rank: int, step_id: int) -> None:
     desk = Desk(2)

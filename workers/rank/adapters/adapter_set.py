@@ -44,10 +44,6 @@ class AdapterSet:
         for layer, part in self.parts.items():
             attach(model.get_submodule(layer), part)
 
-    def have_programs(self) -> bool:
-        """Whether there are adapters, and native programs compute what they add to all layers."""
-        return bool(self.parts) and all(part.has_program for part in self.parts.values())
-
     def unused(self, number: int) -> list[str]:
         """The layers that the adapter changes, and where it has never added anything."""
         return [layer for layer, part in self.parts.items() if number in part.factors and number not in part.used]

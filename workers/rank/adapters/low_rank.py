@@ -12,46 +12,31 @@ from typing import TYPE_CHECKING
 import torch
 
 from baton_serve.workers.rank import distributed
-from baton_serve.workers.rank.adapters.factors import Factors, Piece
+from baton_serve.workers.rank.adapters.factors import Factors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from baton_serve.workers.rank.adapters.native_parts import NativeParts
     from baton_serve.workers.rank.cache.batch import AdapterRun, Batch
 
 _ATTRIBUTE = "low_rank"
 
 
 class Selection:
-    """Which tokens of the forward pass under way are whose. Nothing is selected outside of its blocks."""
+    """Which tokens of the forward pass under way are whose. Nothing is selected outside of its block."""
 
     def __init__(self) -> None:
-        #: The same as ``numbers``; none if numbers alone say it.
         self.runs: tuple[AdapterRun, ...] = ()
-        #: The number of each token's adapter, int64 on the host; None if no token has one.
-        self.numbers: torch.Tensor | None = None
+        self.num_tokens = 0
 
     @contextmanager
     def running(self, batch: Batch) -> Iterator[None]:
         """Have the rows of a batch computed by their adapters inside the block."""
-        if not batch.adapter_runs:
-            yield
-            return
-        self.runs, self.numbers = batch.adapter_runs, batch.adapter_numbers()
+        self.runs, self.num_tokens = batch.adapter_runs, batch.num_tokens
         try:
             yield
         finally:
-            self.runs, self.numbers = (), None
-
-    @contextmanager
-    def numbered(self, numbers: torch.Tensor) -> Iterator[None]:
-        """The same, with numbers that may be others when the pass is repeated. All layers need a program for it."""
-        self.numbers = numbers
-        try:
-            yield
-        finally:
-            self.numbers = None
+            self.runs = ()
 
 
 class LowRank:
@@ -63,46 +48,19 @@ class LowRank:
         self.factors = dict(factors)
         #: The adapters that have added something here. It shows at load whether a layer was forgotten.
         self.used: set[int] = set()
-        self._joined: LowRank | None = None
         for member in members:
-            member.used, member._joined = self.used, self
-        self._stands_for = tuple(members)
-        self._numbers = frozenset[int]()
-        self._program: NativeParts | None = None
-
-    @property
-    def has_program(self) -> bool:
-        """Whether a native program computes it, which needs no more than ``Selection.numbers``."""
-        return self._program is not None if self._joined is None else self._joined.has_program
-
-    def lay_out(self) -> None:
-        """Have a native program compute it, if there is one for it. All adapters are there by then."""
-        from baton_serve.workers.rank.adapters.native_parts import NativeParts, takes  # brings Numba
-
-        if self._program is None and takes(self.factors):
-            self._program, self._numbers = NativeParts(self.factors), frozenset(self.factors)
-            if self._stands_for:
-                # The members have the matrices as well, without the zeros.
-                self.factors = {}
+            member.used = self.used
 
     def add(self, inputs: torch.Tensor, product: torch.Tensor) -> torch.Tensor:
         """Add to ``product`` ``[..., token, out]`` what the adapters make of ``inputs`` ``[..., token, in]``, in place.
 
-        Raises ValueError if these are not the tokens of the batch, one by one: whose they are would not be known; and
-        RuntimeError if only numbers say whose they are, and there is no program that reads them.
+        Raises ValueError if these are not the tokens of the batch, one by one: whose they are would not be known.
         """
-        numbers = self.selection.numbers
-        if numbers is None:
+        if not self.selection.runs:
             return product
         rows, into = inputs.reshape(-1, inputs.shape[-1]), product.view(-1, product.shape[-1])
-        if len(rows) != len(numbers):
-            raise ValueError(f"an adapted layer was given {len(rows)} of {len(numbers)} tokens")
-        if self._program is not None:
-            self._program.add(rows.contiguous(), into, numbers)
-            self.used.update(run.adapter for run in self.selection.runs if run.adapter in self._numbers)
-            return product
-        if not self.selection.runs:
-            raise RuntimeError("no program computes an adapted layer")
+        if len(rows) != self.selection.num_tokens:
+            raise ValueError(f"an adapted layer was given {len(rows)} of {self.selection.num_tokens} tokens")
         for adapter, tokens in self.selection.runs:
             factors = self.factors.get(adapter)
             if factors is not None:
@@ -146,14 +104,12 @@ def joined(layers: Sequence[torch.nn.Linear]) -> LowRank | None:
 
 def _side_by_side(layers: Sequence[torch.nn.Linear], adapter: int) -> Factors:
     found = [None if (part := part_of(layer)) is None else part.factors.get(adapter) for layer in layers]
-    pieces = list[Piece]()
     downs = [factors.down for factors in found if factors is not None]
     up = downs[0].new_zeros(sum(down.shape[1] for down in downs), sum(layer.out_features for layer in layers))
     rank = output = 0
     for layer, factors in zip(layers, found, strict=True):
         if factors is not None:
             up[rank : rank + len(factors.up), output : output + layer.out_features] = factors.up
-            pieces.append(Piece(rank, len(factors.up), output, layer.out_features))
             rank += len(factors.up)
         output += layer.out_features
-    return Factors(torch.cat(downs, dim=1), up, joined=tuple(pieces))
+    return Factors(torch.cat(downs, dim=1), up)

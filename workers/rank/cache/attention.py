@@ -15,12 +15,12 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 
-from baton_serve.workers.rank.native.support import is_available
+from baton_serve.workers.rank.cache.kv_cache import gathered
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from baton_serve.workers.rank.cache.batch import Batch, Group
+    from baton_serve.workers.rank.cache.batch import Batch, BatchRow
     from baton_serve.workers.rank.cache.kv_cache import KVCache
 
 NAME = "baton_paged"
@@ -92,7 +92,10 @@ def register() -> None:
 
 
 class PagedAttention:
-    """Writes K and V of the batch into the cache, then computes the attention of every token to its own sequence."""
+    """Writes K and V of the batch into the cache, then computes the attention of every token to its own sequence.
+
+    Row by row, whose keys and values are copied together: the plain way, by which others are tested.
+    """
 
     def __init__(self, cache: KVCache, batch: Batch, first_layer: int = 0) -> None:
         self._cache = cache
@@ -111,54 +114,37 @@ class PagedAttention:
     ) -> torch.Tensor:
         layer = layer_index(module) - self._first_layer
         self._cache.write(layer, self._batch.slots, key[0], value[0])
-        parts = []
-        for group in self._batch.groups:
-            if group.sees_only_itself(window):
-                _, heads, _, head_dim = query.shape
-                out = query.new_empty((group.tokens.stop - group.tokens.start, heads, head_dim))
-                attend_to_itself(group.tokens, query, key, value, scaling, out)
-                parts.append(out)
-            elif group.is_prefill:
-                parts.append(self._prefill(group, layer, query, scaling, window))
+        _, heads, num_tokens, head_dim = query.shape
+        out = query.new_empty((num_tokens, heads, head_dim))
+        first = 0
+        for row in self._batch.rows:
+            tokens = slice(first, first + row.num_tokens)
+            if row.start == 0 and row.num_tokens > 1 and (window is None or row.end <= window):
+                attend_to_itself(tokens, query, key, value, scaling, out[tokens])
             else:
-                parts.append(self._decode(group, layer, query, scaling, window))
-        return (parts[0] if len(parts) == 1 else torch.cat(parts)).unsqueeze(0)
+                out[tokens] = self._attend(row, layer, query[:, :, tokens], scaling, window)
+            first = tokens.stop
+        return out.unsqueeze(0)
 
-    def _decode(
-        self, group: Group, layer: int, query: torch.Tensor, scaling: float | None, window: int | None
+    def _attend(
+        self, row: BatchRow, layer: int, query: torch.Tensor, scaling: float | None, window: int | None
     ) -> torch.Tensor:
-        """Attention of rows of one token. Query heads that share a KV head go to the query axis, so that K and V are
-        not copied.
-        """
-        plan = group.plan(window)
-        key, value = self._cache.gather(layer, plan.pieces)
-        rows, kv_heads, tokens, _ = key.shape
-        mine = query[0, :, group.tokens].transpose(0, 1)
-        heads, head_dim = mine.shape[1:]
-        shared = heads // kv_heads
-        out = scaled_dot_product_attention(
-            mine.reshape(rows, kv_heads, shared, head_dim),
-            key,
-            value,
-            # With a mask of full size the CPU's fused kernel is a third faster (measured); ``expand`` copies nothing.
-            attn_mask=plan.mask.expand(rows, 1, shared, tokens),
-            scale=scaling,
-        )
-        return out.reshape(rows, heads, head_dim)
-
-    def _prefill(
-        self, group: Group, layer: int, query: torch.Tensor, scaling: float | None, window: int | None
-    ) -> torch.Tensor:
-        """Attention of a prefill chunk that continues a context, or that is longer than the window."""
-        plan = group.plan(window)
-        key, value = self._cache.gather(layer, plan.pieces)
-        mine = query[:, :, group.tokens]
-        shared = query.shape[1] // key.shape[1]
-        if shared > 1 and query.is_cuda:
+        """The attention of a row to the cache, ``[token, head, head_dim]``."""
+        size, device = self._cache.shape.block_size, query.device
+        first_block = 0 if window is None else max(0, row.start - window + 1) // size
+        block_ids = torch.tensor(row.block_ids[first_block : -(-row.end // size)], device=device)
+        key, value = gathered(self._cache.tensor[:, :, layer], block_ids)
+        seen = torch.arange(first_block * size, first_block * size + key.shape[1], device=device)
+        asking = torch.arange(row.start, row.end, device=device)[:, None]
+        mask = seen <= asking
+        if window is not None:
+            mask &= seen > asking - window
+        shared = query.shape[1] // key.shape[0]
+        if shared > 1:
             # CUDA's fused kernels support a mask or shared heads, not both. Other kernels would store all scores.
-            key, value, shared = key.repeat_interleave(shared, 1), value.repeat_interleave(shared, 1), 1
-        out = scaled_dot_product_attention(mine, key, value, attn_mask=plan.mask, scale=scaling, enable_gqa=shared > 1)
-        return out[0].transpose(0, 1)
+            key, value = key.repeat_interleave(shared, 0), value.repeat_interleave(shared, 0)
+        attended = scaled_dot_product_attention(query, key[None], value[None], attn_mask=mask, scale=scaling)
+        return attended[0].transpose(0, 1)
 
 
 def attend_to_itself(
@@ -174,13 +160,6 @@ def attend_to_itself(
     ``query``, ``key`` and ``value`` are those of ``Attend``; ``tokens`` are the chunk's. ``out`` is
     ``[token, head, head_dim]`` of the chunk.
     """
-    if query.device.type == "cpu" and is_available(query.dtype):
-        # Programs are compiled when they are first needed.
-        from baton_serve.workers.rank.native.attention.causal import attend_causally
-
-        scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-        attend_causally(query[0, :, tokens], key[0, :, tokens], value[0, :, tokens], scale, None, out)
-        return
     attended = scaled_dot_product_attention(
         query[:, :, tokens],
         key[:, :, tokens],

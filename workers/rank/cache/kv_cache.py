@@ -1,8 +1,7 @@
 """The paged KV cache of one rank: one tensor ``[block, kv_head, layer, K|V, slot, head_dim]``.
 
 A rank's part of a block is contiguous in memory, and so is any range of heads within it, so that a reader needs one
-descriptor per block. The slots of one (block, head, layer, K|V) are contiguous too: reading the cache copies whole
-*pieces* of ``block_size * head_dim`` numbers. Indices count pieces (``gather``) or slots (``write``).
+descriptor per block. The slots of one (block, head, layer, K|V) are contiguous too.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ import torch
 
 from baton_serve.workers.rank.gpu import support as gpu
 from baton_serve.workers.rank.huge_pages import zeros_in_huge_pages
-from baton_serve.workers.rank.native.support import is_available
 from baton_serve.workers.rank_protocol.errors import CacheError
 from baton_serve.workers.transfer.mapped.addresses import bytes_at
 from baton_serve.workers.transfer.mapped.shared_file import SharedFile
@@ -86,9 +84,8 @@ class KVCache:
             size = num_blocks * shape.block_bytes
             raise CacheError(f"no room for a KV cache of {num_blocks} blocks ({size} bytes) on {device}") from error
         self.tensor = self.all_blocks[:num_blocks]
-        self._pieces = self.tensor.view(-1, shape.block_size * shape.head_dim)
         self._slots = self.all_blocks.view(-1, shape.head_dim)
-        self._store = _program(shape.dtype, device)
+        self._store = _program(device)
 
     @property
     def device(self) -> torch.device:
@@ -115,22 +112,19 @@ class KVCache:
         self._slots.index_copy_(0, slots + offset, key.reshape(-1, dim))
         self._slots.index_copy_(0, slots + (offset + self.shape.block_size), value.reshape(-1, dim))
 
-    def gather(self, layer: int, pieces: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """K and V, each ``[row, kv_head, token, head_dim]``, of ``pieces`` ``[row, kv_head, block]``.
-
-        ``pieces`` are pieces of layer 0's K. The tokens of a row are all slots of its blocks, in order.
-        """
-        rows, heads, blocks = pieces.shape
-        sizes = (rows, heads, blocks * self.shape.block_size, self.shape.head_dim)
-        index = pieces.flatten() + 2 * layer
-        key = self._pieces.index_select(0, index).view(sizes)
-        value = self._pieces.index_select(0, index + 1).view(sizes)
-        return key, value
-
     def clear(self, block_ids: list[int]) -> None:
         """Fill blocks with zeros."""
         if block_ids:
             self.tensor.index_fill_(0, torch.tensor(block_ids, device=self.device), 0)
+
+
+def gathered(blocks: torch.Tensor, block_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Copies of the keys and values in some blocks, ``[kv_head, token, head_dim]`` each, in the order of the blocks.
+
+    ``blocks`` are one layer's, ``[block, kv_head, K|V, slot, head_dim]``.
+    """
+    found = blocks.index_select(0, block_ids).permute(2, 1, 0, 3, 4).flatten(2, 3)
+    return found[0], found[1]
 
 
 def _file(sizes: tuple[int, ...], dtype: torch.dtype) -> SharedFile | None:
@@ -156,17 +150,13 @@ def _zeros(sizes: tuple[int, ...], dtype: torch.dtype, device: torch.device, fil
     return torch.from_numpy(bytes_at(file.address, num_bytes)).view(dtype).view(sizes)
 
 
-def _program(dtype: torch.dtype, device: torch.device) -> Callable[..., None] | None:
+def _program(device: torch.device) -> Callable[..., None] | None:
     """The program that writes to a cache, see ``workers.rank.gpu.cache_writes``; None: torch writes."""
-    if device.type == "cpu" and is_available(dtype):
-        from baton_serve.workers.rank.native.cache_writes import store as store_natively
+    if gpu.missing(device):
+        return None
+    from baton_serve.workers.rank.gpu.cache_writes import store
 
-        return store_natively
-    if not gpu.missing(device):
-        from baton_serve.workers.rank.gpu.cache_writes import store as store_on_gpu
-
-        return store_on_gpu
-    return None
+    return store
 
 
 def count_blocks(spec: RankSpec, shape: CacheShape, device: torch.device) -> int:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from baton_serve.core.protocol.steps import CompileGrammar, ForgetGrammar, GrammarCompiled, Vocabulary
 from baton_serve.workers.grammar.matchers import error_at_start, matcher_of, tokenizer_of
 from baton_serve.workers.rank.grammar.constraint import Constraint
-from baton_serve.workers.rank.grammar.masks import native_ban
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -108,7 +107,6 @@ class GrammarLibrary:
 
     def _learn(self, vocabulary: Vocabulary) -> None:
         self._tokenizer = tokenizer_of(vocabulary, self._vocab_size)
-        native_ban()  # compiled here, so that no step waits for it
 
     def _compile(self, message: CompileGrammar) -> str:
         """What is wrong with the grammar; empty if it is kept now."""

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import queue
 import threading
-from functools import cache, cached_property
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+import numpy as np
 import torch
 from llguidance import LLExecutor
 
-from baton_serve.workers.rank.native.support import is_available
-
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from llguidance import LLMatcher
 
@@ -137,24 +136,6 @@ def banned(scores: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
 
     ``words``: int32 ``[row, word]`` on the CPU, bits from the lowest on.
     """
-    native = native_ban() if scores.device.type == "cpu" else None
-    if native is None:
-        bits = words.view(torch.uint8).to(scores.device)
-        weights = torch.tensor([1, 2, 4, 8, 16, 32, 64, 128], dtype=torch.uint8, device=scores.device)
-        is_banned = ((bits[:, :, None] & weights) == 0).flatten(1)[:, : scores.shape[1]]
-        return scores.masked_fill(is_banned, float("-inf"))
-    scores = scores.contiguous()
-    outputs = torch.empty_like(scores)
-    native(scores.data_ptr(), words.data_ptr(), outputs.data_ptr(), *scores.shape, words.shape[1])
-    return outputs
-
-
-@cache
-def native_ban() -> Callable[..., None] | None:
-    """The program that does it on this processor, if there is one. The first call compiles it."""
-    if not is_available(torch.float32):
-        return None
-    from baton_serve.workers.rank.native.masks import ban
-
-    program: Callable[..., None] = ban(torch.float32)
-    return program
+    bits = np.unpackbits(words.numpy().view(np.uint8), axis=1, count=scores.shape[1], bitorder="little")
+    is_allowed = torch.from_numpy(bits).view(torch.bool).to(scores.device)
+    return scores.where(is_allowed, float("-inf"))

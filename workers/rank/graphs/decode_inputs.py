@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from baton_serve.workers.rank.cache.batch import NO_ADAPTER
-from baton_serve.workers.rank.graphs.mirror import Mirror
 from baton_serve.workers.rank.in_place.port import PagedRows
 from baton_serve.workers.rank.in_place.rows import fill_tables
 
@@ -20,17 +18,28 @@ if TYPE_CHECKING:
     from baton_serve.workers.rank.cache.kv_cache import KVCache
 
 
+class Mirror:
+    """A tensor on the device, and memory of the host from which its first lines are copied; on a CPU both are one."""
+
+    def __init__(self, sizes: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> None:
+        self.device = torch.zeros(sizes, dtype=dtype, device=device)
+        # Memory that the GPU reads by itself, so that a copy does not wait.
+        self._staged = torch.zeros(sizes, dtype=dtype, pin_memory=True) if device.type == "cuda" else self.device
+        self.host = self._staged.numpy()
+
+    def copy(self, num_lines: int) -> None:
+        """Copy them. The host's memory may be changed again when the device has done its work so far."""
+        if self._staged is not self.device:
+            self.device[:num_lines].copy_(self._staged[:num_lines], non_blocking=True)
+
+
 @dataclass(frozen=True)
 class DecodeStep:
-    """Views of the inputs of so many rows. ``slots`` ``[row]`` are those of layer 0's K of the first KV head.
-
-    ``adapters`` ``[row]`` are the numbers of the rows' adapters.
-    """
+    """Views of the inputs of so many rows. ``slots`` ``[row]`` are those of layer 0's K of the first KV head."""
 
     token_ids: torch.Tensor
     positions: torch.Tensor
     slots: torch.Tensor
-    adapters: torch.Tensor
     paged: PagedRows
 
 
@@ -47,8 +56,8 @@ class DecodeInputs:
         self._max_model_len = max_model_len
         width = -(-max_model_len // cache.shape.block_size)
         self._slots_per_block = cache.shape.pieces_per_block * cache.shape.block_size
-        #: Token ids, positions, slots and adapters; context lengths; block tables.
-        self._numbers = Mirror((4, max_rows), torch.int64, cache.device)
+        #: Token ids, positions and slots; context lengths; block tables.
+        self._numbers = Mirror((3, max_rows), torch.int64, cache.device)
         self._ends = Mirror((max_rows,), torch.int32, cache.device)
         self._tables = Mirror((max_rows, width), torch.int32, cache.device)
         self.fill([], [], max_rows)
@@ -64,19 +73,17 @@ class DecodeInputs:
         numbers[2, :count] = blocks * self._slots_per_block + starts % block_size
         numbers[:2, count:size] = 0
         numbers[2, count:size] = self._spare * self._slots_per_block
-        numbers[3, :count] = [row.adapter for row in rows]
-        numbers[3, count:size] = NO_ADAPTER
         ends[:count] = starts + 1
         ends[count:size] = 1
         fill_tables(tables[:count], rows)
         tables[count:size, 0] = self._spare
         # Whole lines: the parts of a step would not be one piece of memory, which torch copies on the host first.
-        self._numbers.copy(4)
+        self._numbers.copy(3)
         self._ends.copy(size)
         self._tables.copy(size)
 
     def step(self, size: int) -> DecodeStep:
         """The inputs of ``size`` rows, as a graph reads them."""
-        token_ids, positions, slots, adapters = self._numbers.device[:, :size]
+        token_ids, positions, slots = self._numbers.device[:, :size]
         paged = PagedRows(0, 1, self._tables.device[:size], self._ends.device[:size], self._max_model_len)
-        return DecodeStep(token_ids, positions, slots, adapters, paged)
+        return DecodeStep(token_ids, positions, slots, paged)

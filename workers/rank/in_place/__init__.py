@@ -3,6 +3,6 @@
 ``attention``      the attention of a forward pass
 ``port``           what a kernel is asked: rows of equal or any lengths, and where their blocks are; see ``rows``
 ``triton_kernel``  the kernel of GPUs, whose programs are in ``programs``; ``splits`` says how many share a row
-``native_kernel``  the kernel of CPUs, whose programs are in ``workers.rank.native``
+``cpu_kernel``     the kernel of CPUs, whose programs are in ``workers.rank.cpu``
 ``choice``         which attention a rank uses
 """

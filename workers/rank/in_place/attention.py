@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -12,41 +12,20 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from baton_serve.workers.rank.cache.kv_cache import KVCache
-    from baton_serve.workers.rank.in_place.port import Kernel, PagedRows, RaggedKernel, RaggedRows
-
-
-class Layer(NamedTuple):
-    """What the attention of one layer is computed from: the arguments of ``Attend``, and the layer's blocks.
-
-    ``out`` is ``[token, head, head_dim]``.
-    """
-
-    query: torch.Tensor
-    key: torch.Tensor
-    value: torch.Tensor
-    blocks: torch.Tensor
-    scaling: float
-    window: int | None
-    out: torch.Tensor
-
-
-class Rows(Protocol):
-    """All rows of a forward pass."""
-
-    def attend(self, layer: Layer) -> None:
-        """Compute the attention of one layer, whose keys and values are in the cache."""
+    from baton_serve.workers.rank.in_place.port import Kernel, PagedRows
 
 
 class InPlaceAttention:
     """Writes K and V of all tokens into the cache, then computes the attention of every token to its own sequence.
 
-    ``slots`` are those of ``KVCache.write``.
+    ``slots`` are those of ``KVCache.write``; ``parts`` cover the token axis, in order.
     """
 
-    def __init__(self, cache: KVCache, slots: torch.Tensor, rows: Rows) -> None:
+    def __init__(self, cache: KVCache, slots: torch.Tensor, kernel: Kernel, parts: Sequence[PagedRows]) -> None:
         self._cache = cache
         self._slots = slots
-        self._rows = rows
+        self._kernel = kernel
+        self._parts = parts
 
     def __call__(
         self,
@@ -66,36 +45,12 @@ class InPlaceAttention:
         # The kernel wants the numbers of a head side by side. If a model has them in another order, they are copied.
         query = query if query.stride(-1) == 1 else query.contiguous()
         scale = head_dim**-0.5 if scaling is None else scaling
-        self._rows.attend(Layer(query, key, value, self._cache.all_blocks[:, :, number], scale, window, out))
-        return out[None]
-
-
-class EqualRows:
-    """``Rows`` of which each part has equally many tokens. ``parts`` cover the token axis, in order."""
-
-    def __init__(self, kernel: Kernel, parts: Sequence[PagedRows]) -> None:
-        self._kernel = kernel
-        self._parts = parts
-
-    def attend(self, layer: Layer) -> None:
-        """See ``Rows``."""
-        query, key, value, blocks, scaling, window, out = layer
+        blocks = self._cache.all_blocks[:, :, number]
         for rows in self._parts:
             mine = rows.tokens
-            if rows.is_beginning and (window is None or rows.num_tokens <= window):
-                # The tokens are at hand, and torch's own kernel for this case is the fastest.
-                attend_to_itself(mine, query, key, value, scaling, out[mine])
+            if query.is_cuda and rows.is_beginning and (window is None or rows.num_tokens <= window):
+                # The tokens are at hand, and torch's own kernel for this case is the fastest of a GPU.
+                attend_to_itself(mine, query, key, value, scale, out[mine])
             else:
-                self._kernel(query[0, :, mine], blocks, rows, scaling, window, out[mine])
-
-
-class AnyRows:
-    """``Rows`` of any numbers of tokens, by one call of the kernel."""
-
-    def __init__(self, kernel: RaggedKernel, rows: RaggedRows) -> None:
-        self._kernel = kernel
-        self._rows = rows
-
-    def attend(self, layer: Layer) -> None:
-        """See ``Rows``."""
-        self._kernel.attend_ragged(layer.query[0], layer.blocks, self._rows, layer.scaling, layer.window, layer.out)
+                self._kernel(query[0, :, mine], blocks, rows, scale, window, out[mine])
+        return out[None]

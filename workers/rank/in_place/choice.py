@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 import torch
 
 from baton_serve.workers.rank.cache.attention import PagedAttention
+from baton_serve.workers.rank.cpu.support import takes
 from baton_serve.workers.rank.gpu import support as gpu
-from baton_serve.workers.rank.in_place.attention import EqualRows, InPlaceAttention
+from baton_serve.workers.rank.in_place.attention import InPlaceAttention
+from baton_serve.workers.rank.in_place.cpu_kernel import CpuKernel
 from baton_serve.workers.rank.in_place.rows import paged_rows
-from baton_serve.workers.rank.native.support import is_available
 from baton_serve.workers.rank_protocol.errors import ModelLoadError
 
 if TYPE_CHECKING:
@@ -39,17 +40,13 @@ def choose_kernel(wanted: str, device: torch.device, progress: Callable[[str], N
     return TritonKernel(torch.cuda.get_device_properties(device).multi_processor_count)
 
 
-def native_kernel(wanted: str, device: torch.device, dtype: torch.dtype) -> Kernel | None:
+def kernel_of_cpu(wanted: str, device: torch.device, dtype: torch.dtype) -> Kernel | None:
     """The kernel for ``RankSpec.attention`` and numbers of this type on a CPU; None: keys and values are gathered."""
-    if wanted == "gather" or device.type != "cpu" or not is_available(dtype):
-        return None
-    from baton_serve.workers.rank.in_place.native_kernel import NativeKernel
-
-    return NativeKernel()
+    return CpuKernel() if wanted != "gather" and device.type == "cpu" and takes(dtype) else None
 
 
 def attention_of(kernel: Kernel | None, cache: KVCache, batch: Batch) -> Attend:
     """The attention of one forward pass."""
     if kernel is None:
         return PagedAttention(cache, batch)
-    return InPlaceAttention(cache, batch.slots, EqualRows(kernel, paged_rows(batch, cache.device)))
+    return InPlaceAttention(cache, batch.slots, kernel, paged_rows(batch, cache.device))

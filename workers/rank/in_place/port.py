@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     import torch
-
-#: The most tokens of a tile of ``RaggedRows``. With four heads for each KV head, as many queries as a program computes.
-TOKENS_PER_TILE = 16
-#: The numbers in a line of ``RaggedRows.tiles``.
-TILE_NUMBERS = 4
 
 
 @dataclass(frozen=True)
@@ -38,21 +33,6 @@ class PagedRows:
         return slice(self.first_token, self.first_token + self.num_tokens * len(self.ends))
 
 
-@dataclass(frozen=True)
-class RaggedRows:
-    """Rows of any number of tokens, one row after the other from the beginning of the token axis, cut into tiles.
-
-    ``tiles`` ``[tile, TILE_NUMBERS]`` (int32) has for each tile: the row, its first token on the token axis, how many
-    tokens it has (at most ``TOKENS_PER_TILE``, and none if there are fewer tiles than lines), and the position of the
-    first one. Every token is in one tile. ``tables`` ``[row, block]`` and ``max_end`` are those of ``PagedRows``; both
-    tensors are read on the device, so that a captured kernel computes what is in them when it is replayed.
-    """
-
-    tiles: torch.Tensor
-    tables: torch.Tensor
-    max_end: int
-
-
 class Kernel(Protocol):
     """Computes the attention of rows to the cache, which has their own keys and values already.
 
@@ -67,21 +47,6 @@ class Kernel(Protocol):
         query: torch.Tensor,
         blocks: torch.Tensor,
         rows: PagedRows,
-        scaling: float,
-        window: int | None,
-        out: torch.Tensor,
-    ) -> None: ...
-
-
-@runtime_checkable
-class RaggedKernel(Kernel, Protocol):
-    """A ``Kernel`` that computes rows of any number of tokens by one call, with the same arguments otherwise."""
-
-    def attend_ragged(
-        self,
-        query: torch.Tensor,
-        blocks: torch.Tensor,
-        rows: RaggedRows,
         scaling: float,
         window: int | None,
         out: torch.Tensor,

@@ -1,10 +1,9 @@
 """The programs that run on the GPU, in Triton's subset of Python. Nothing else imports them but ``triton_kernel``.
 
-``attend_program`` and ``attend_ragged_program`` compute up to BLOCK_M queries of one row that share a KV head: those of
-several heads, and of several tokens. They go through the keys in tiles of BLOCK_N and find the block of every single
-key in the row's table, so a tile may reach over many small blocks. The softmax is computed along the way: the largest
-score so far, the sum of the weights relative to it, and the weighted values; what was summed is scaled down whenever a
-larger score turns up.
+``attend_program`` computes up to BLOCK_M queries of one row that share a KV head: those of several heads, and of
+several tokens. It goes through the keys in tiles of BLOCK_N and finds the block of every single key in the row's table,
+so a tile may reach over many small blocks. The softmax is computed along the way: the largest score so far, the sum of
+the weights relative to it, and the weighted values; what was summed is scaled down whenever a larger score turns up.
 With NUM_SPLITS above one, each program takes a share of the tiles, and ``merge_program`` merges what they found.
 """
 
@@ -14,25 +13,25 @@ import triton
 import triton.language as tl
 
 
-@triton.jit
-def _attend(
+@triton.jit(do_not_specialize=["window", "num_tokens", "tiles_per_row", "table_stride", "query_token_stride"])
+def attend_program(
     query,
     blocks,
-    table,
+    tables,
+    ends,
     out,
     sums,
     maxima,
     scaling,
     window,
-    first_token,
-    first_query,
     num_tokens,
-    start,
+    tiles_per_row,
     query_head_stride,
     query_token_stride,
     block_stride,
     head_stride,
     value_offset,
+    table_stride,
     out_split_stride,
     SHARED: tl.constexpr,
     NUM_HEADS: tl.constexpr,
@@ -44,9 +43,12 @@ def _attend(
     NUM_SPLITS: tl.constexpr,
     WINDOWED: tl.constexpr,
 ):
-    """Queries from ``first_query`` on, of ``num_tokens`` tokens side by side. The first of these is ``first_token`` of
-    the token axis, and has the position ``start`` in its row, whose blocks are in ``table``.
-    """
+    """Rows of equally many tokens: see ``PagedRows``."""
+    row = tl.program_id(0) // tiles_per_row
+    first_query = tl.program_id(0) % tiles_per_row * (BLOCK_M // SHARED)
+    table = tables + row * table_stride
+    first_token = row * num_tokens
+    start = tl.load(ends + row) - num_tokens
     QUERIES: tl.constexpr = BLOCK_M // SHARED
     kv_head = tl.program_id(1)
     split = tl.program_id(2)
@@ -104,132 +106,6 @@ def _attend(
         tl.store(sums + found_at, total, mask=is_query)
         tl.store(maxima + found_at, largest, mask=is_query)
     tl.store(out + found_at[:, None] * HEAD_DIM + dim[None, :], weighted.to(out.dtype.element_ty), mask=query_mask)
-
-
-@triton.jit(do_not_specialize=["window", "num_tokens", "tiles_per_row", "table_stride", "query_token_stride"])
-def attend_program(
-    query,
-    blocks,
-    tables,
-    ends,
-    out,
-    sums,
-    maxima,
-    scaling,
-    window,
-    num_tokens,
-    tiles_per_row,
-    query_head_stride,
-    query_token_stride,
-    block_stride,
-    head_stride,
-    value_offset,
-    table_stride,
-    out_split_stride,
-    SHARED: tl.constexpr,
-    NUM_HEADS: tl.constexpr,
-    HEAD_DIM: tl.constexpr,
-    BLOCK_SIZE: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_D: tl.constexpr,
-    NUM_SPLITS: tl.constexpr,
-    WINDOWED: tl.constexpr,
-):
-    """Rows of equally many tokens: see ``PagedRows``."""
-    row = tl.program_id(0) // tiles_per_row
-    _attend(
-        query,
-        blocks,
-        tables + row * table_stride,
-        out,
-        sums,
-        maxima,
-        scaling,
-        window,
-        row * num_tokens,
-        tl.program_id(0) % tiles_per_row * (BLOCK_M // SHARED),
-        num_tokens,
-        tl.load(ends + row) - num_tokens,
-        query_head_stride,
-        query_token_stride,
-        block_stride,
-        head_stride,
-        value_offset,
-        out_split_stride,
-        SHARED,
-        NUM_HEADS,
-        HEAD_DIM,
-        BLOCK_SIZE,
-        BLOCK_M,
-        BLOCK_N,
-        BLOCK_D,
-        NUM_SPLITS,
-        WINDOWED,
-    )
-
-
-@triton.jit(do_not_specialize=["window", "programs_per_tile", "table_stride", "query_token_stride"])
-def attend_ragged_program(
-    query,
-    blocks,
-    tables,
-    tiles,
-    out,
-    sums,
-    maxima,
-    scaling,
-    window,
-    programs_per_tile,
-    query_head_stride,
-    query_token_stride,
-    block_stride,
-    head_stride,
-    value_offset,
-    table_stride,
-    out_split_stride,
-    SHARED: tl.constexpr,
-    NUM_HEADS: tl.constexpr,
-    HEAD_DIM: tl.constexpr,
-    BLOCK_SIZE: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_D: tl.constexpr,
-    NUM_SPLITS: tl.constexpr,
-    WINDOWED: tl.constexpr,
-    TILE_NUMBERS: tl.constexpr,
-):
-    """Rows of any number of tokens, cut into tiles: see ``RaggedRows``."""
-    tile = tiles + tl.program_id(0) // programs_per_tile * TILE_NUMBERS
-    _attend(
-        query,
-        blocks,
-        tables + tl.load(tile) * table_stride,
-        out,
-        sums,
-        maxima,
-        scaling,
-        window,
-        tl.load(tile + 1),
-        tl.program_id(0) % programs_per_tile * (BLOCK_M // SHARED),
-        tl.load(tile + 2),
-        tl.load(tile + 3),
-        query_head_stride,
-        query_token_stride,
-        block_stride,
-        head_stride,
-        value_offset,
-        out_split_stride,
-        SHARED,
-        NUM_HEADS,
-        HEAD_DIM,
-        BLOCK_SIZE,
-        BLOCK_M,
-        BLOCK_N,
-        BLOCK_D,
-        NUM_SPLITS,
-        WINDOWED,
-    )
 
 
 @triton.jit

@@ -19,9 +19,12 @@ if TYPE_CHECKING:
 
 def paged_rows(batch: Batch, device: torch.device) -> list[PagedRows]:
     """All rows of one token as one part, however long their contexts are, then each row of several tokens."""
-    decode = [row for group in batch.groups if not group.is_prefill for row in group.rows]
+    decode, first = batch.rows[: batch.num_decode], batch.num_decode
     parts = [_make(decode, 0, device)] if decode else []
-    return parts + [_make(group.rows, group.tokens.start, device) for group in batch.groups if group.is_prefill]
+    for row in batch.rows[batch.num_decode :]:
+        parts.append(_make([row], first, device))
+        first += row.num_tokens
+    return parts
 
 
 def fill_tables(tables: NDArray[np.int32], rows: Sequence[BatchRow]) -> None:

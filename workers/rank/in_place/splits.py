@@ -14,8 +14,3 @@ def num_splits(num_programs: int, max_end: int, num_processors: int) -> int:
     wanted = num_processors * PROGRAMS_PER_PROCESSOR // num_programs
     most = min(wanted, max_end // MIN_KEYS, MAX_SPLITS)
     return 1 << max(0, most.bit_length() - 1)
-
-
-def few_splits(splits: int) -> int:
-    """The power of four at or below a power of two. Triton compiles a program for each number of splits."""
-    return 1 << (splits.bit_length() - 1) // 2 * 2

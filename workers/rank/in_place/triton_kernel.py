@@ -6,17 +6,16 @@ Importing this needs the package ``triton``, which comes with torch's builds for
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 import torch
 import triton
 
-from baton_serve.workers.rank.in_place.port import TILE_NUMBERS, TOKENS_PER_TILE
-from baton_serve.workers.rank.in_place.programs import attend_program, attend_ragged_program, merge_program
-from baton_serve.workers.rank.in_place.splits import few_splits, num_splits
+from baton_serve.workers.rank.in_place.programs import attend_program, merge_program
+from baton_serve.workers.rank.in_place.splits import num_splits
 
 if TYPE_CHECKING:
-    from baton_serve.workers.rank.in_place.port import PagedRows, RaggedRows
+    from baton_serve.workers.rank.in_place.port import PagedRows
 
 #: The sizes of Triton's products are no less.
 MIN_SIDE = 16
@@ -46,18 +45,6 @@ def tile_sizes(num_tokens: int, shared: int, head_dim: int, itemsize: int) -> Ti
     return TileSizes(queries, max(MIN_SIDE, min(MAX_TILE, TILE_BYTES // (dims * itemsize))), dims)
 
 
-class _Call(NamedTuple):
-    """What every program of a kernel needs: see ``Kernel``."""
-
-    query: torch.Tensor
-    blocks: torch.Tensor
-    scaling: float
-    window: int | None
-    out: torch.Tensor
-    sizes: TileSizes
-    splits: int
-
-
 class TritonKernel:
     """Attention by Triton's programs. ``num_processors``: the multiprocessors of the device."""
 
@@ -81,85 +68,40 @@ class TritonKernel:
         num_programs = len(rows.ends) * tiles_per_row * num_kv_heads
         reach = rows.max_end if window is None else min(rows.max_end, window + rows.num_tokens)
         splits = num_splits(num_programs, reach, self._num_processors)
-        self._start(
-            attend_program,
-            len(rows.ends) * tiles_per_row,
-            (rows.tables, rows.ends),
-            (rows.num_tokens, tiles_per_row),
-            _Call(query, blocks, scaling, window, out, sizes, splits),
-        )
-
-    def attend_ragged(
-        self,
-        query: torch.Tensor,
-        blocks: torch.Tensor,
-        rows: RaggedRows,
-        scaling: float,
-        window: int | None,
-        out: torch.Tensor,
-    ) -> None:
-        """See ``RaggedKernel``, and ``__call__`` for what is contiguous."""
-        shared = query.shape[0] // blocks.shape[1]
-        sizes = tile_sizes(TOKENS_PER_TILE, shared, blocks.shape[4], blocks.element_size())
-        programs_per_tile = triton.cdiv(TOKENS_PER_TILE, sizes.queries // shared)
-        # As many tiles as there are if all are full.
-        num_programs = triton.cdiv(query.shape[1], TOKENS_PER_TILE) * programs_per_tile * blocks.shape[1]
-        reach = rows.max_end if window is None else min(rows.max_end, window + TOKENS_PER_TILE)
-        splits = few_splits(num_splits(num_programs, reach, self._num_processors))
-        self._start(
-            attend_ragged_program,
-            len(rows.tiles) * programs_per_tile,
-            (rows.tables, rows.tiles),
-            (programs_per_tile,),
-            _Call(query, blocks, scaling, window, out, sizes, splits),
-            TILE_NUMBERS=TILE_NUMBERS,
-        )
-
-    def _start(
-        self,
-        program: Any,
-        num_programs: int,
-        rows: tuple[torch.Tensor, torch.Tensor],
-        counts: tuple[int, ...],
-        call: _Call,
-        **constants: int,
-    ) -> None:
-        """Start so many programs for each KV head and split. ``rows``, ``counts``, ``constants``: the program's own."""
-        query, blocks, out = call.query, call.blocks, call.out
+        found, sums, maxima = _buffers(out, splits)
         num_heads, num_tokens, _ = query.shape
-        num_kv_heads, head_dim = blocks.shape[1], blocks.shape[4]
-        found, sums, maxima = _buffers(out, call.splits)
         split_stride = num_tokens * num_heads
-        program[(num_programs, num_kv_heads, call.splits)](
+        attend_program[(len(rows.ends) * tiles_per_row, num_kv_heads, splits)](
             query,
             blocks,
-            *rows,
+            rows.tables,
+            rows.ends,
             found,
             sums,
             maxima,
-            call.scaling,
-            call.window or 0,
-            *counts,
+            scaling,
+            window or 0,
+            rows.num_tokens,
+            tiles_per_row,
             query.stride(0),
             query.stride(1),
             blocks.stride(0),
             blocks.stride(1),
             blocks.stride(2),
-            rows[0].stride(0),
+            rows.tables.stride(0),
             split_stride,
-            SHARED=num_heads // num_kv_heads,
+            SHARED=shared,
             NUM_HEADS=num_heads,
             HEAD_DIM=head_dim,
             BLOCK_SIZE=blocks.shape[3],
-            BLOCK_M=call.sizes.queries,
-            BLOCK_N=call.sizes.keys,
-            BLOCK_D=call.sizes.dims,
-            NUM_SPLITS=call.splits,
-            WINDOWED=call.window is not None,
-            **constants,
+            BLOCK_M=sizes.queries,
+            BLOCK_N=sizes.keys,
+            BLOCK_D=sizes.dims,
+            NUM_SPLITS=splits,
+            WINDOWED=window is not None,
             num_stages=2,
         )
-        if call.splits > 1:
+        if splits > 1:
             merge_program[(split_stride,)](
                 found,
                 sums,
@@ -167,8 +109,8 @@ class TritonKernel:
                 out,
                 split_stride,
                 HEAD_DIM=head_dim,
-                BLOCK_D=call.sizes.dims,
-                NUM_SPLITS=call.splits,
+                BLOCK_D=sizes.dims,
+                NUM_SPLITS=splits,
             )
 
 

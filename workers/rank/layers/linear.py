@@ -1,15 +1,11 @@
 """Linear layers whose weights are laid out as their device reads them, and layers that share one product.
 
-On CPUs with AVX512 a native program computes the products (``native/products.py``). Measured on one core and two of an
-AMD EPYC: they take 0.45 to 0.8 of oneDNN's time for one token, 0.9 for 32, and no more for hundreds. On Intel's Emerald
-Rapids without AMX 0.8 to 0.97 in float32, and 0.55 to 0.8 in bfloat16 (1 to 300 tokens).
-
-On other CPUs the layout is oneDNN's. Torch hands a plain weight to MKL (float32), or has oneDNN arrange it again for
+On CPUs the layout is oneDNN's. Torch hands a plain weight to MKL (float32), or has oneDNN arrange it again for
 each product (bfloat16): products of 8 tokens take half to a third of the time when the weight is laid out once. The
 operators are those that torch's own compiler uses for weights that do not change. They are no public interface, so
 ``is_available`` asks for them.
 
-Either way a product is independent of how many other tokens are computed with it, which those of MKL are not.
+A product is then independent of how many other tokens are computed with it, which those of MKL are not.
 
 On a GPU a weight stays as it is; what is gained is that one product is started instead of several.
 """
@@ -22,13 +18,11 @@ from weakref import ref
 import torch
 
 from baton_serve.workers.rank.adapters import low_rank
-from baton_serve.workers.rank.native import support
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from baton_serve.workers.rank.adapters.low_rank import LowRank
-    from baton_serve.workers.rank.native.weights import NativeWeight
 
 
 _CPU = torch.device("cpu")
@@ -46,15 +40,6 @@ def is_available(dtype: torch.dtype, device: torch.device = _CPU) -> bool:
     return dtype == torch.float32
 
 
-def _native(weight: torch.Tensor, bias: torch.Tensor | None) -> NativeWeight | None:
-    """The weight for native programs; None if there are none that are faster than oneDNN's."""
-    if weight.device.type != "cpu" or not support.is_available(weight.dtype):
-        return None
-    from baton_serve.workers.rank.native.weights import NativeWeight, takes  # brings Numba
-
-    return NativeWeight(weight, bias) if takes(weight.dtype, weight.shape[1]) else None
-
-
 class PackedLinear(torch.nn.Module):
     """A linear layer for inputs ``[..., in_features]``; ``weight`` is ``[out_features, in_features]`` and opaque.
 
@@ -69,23 +54,16 @@ class PackedLinear(torch.nn.Module):
         #: See ``low_rank.part_of``.
         self.low_rank = part
         weight, bias = weight.detach(), None if bias is None else bias.detach()
-        self._native = _native(weight, bias)
-        self._is_laid_out = self._native is None and weight.device.type == "cpu"
-        if self._native is not None:
-            weight, bias = self._native.weights, None
-        elif self._is_laid_out:
+        self._is_laid_out = weight.device.type == "cpu"
+        if self._is_laid_out:
             weight = torch.ops.mkldnn._reorder_linear_weight(weight)
-        if part is not None and self._native is not None:
-            part.lay_out()
         self.register_buffer("weight", weight, persistent=False)
         self.register_buffer("bias", bias, persistent=False)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """The product, ``[..., out_features]``."""
         product: torch.Tensor
-        if self._native is not None:
-            product = self._native.times(inputs)
-        elif self._is_laid_out:
+        if self._is_laid_out:
             product = torch.ops.mkldnn._linear_pointwise(inputs, self.weight, self.bias, "none", [], "")
         else:
             product = torch.nn.functional.linear(inputs, self.weight, self.bias)

@@ -16,7 +16,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 from baton_serve.workers.rank import distributed
 from baton_serve.workers.rank.cache.attention import NAME, attending, register
 from baton_serve.workers.rank.device import RankDevice, assign_device
-from baton_serve.workers.rank.in_place.choice import attention_of, choose_kernel, native_kernel
+from baton_serve.workers.rank.in_place.choice import attention_of, choose_kernel, kernel_of_cpu
 from baton_serve.workers.rank.layers.choice import programs_for
 from baton_serve.workers.rank.layers.packing import pack
 from baton_serve.workers.rank.layers.positions import max_positions
@@ -24,8 +24,7 @@ from baton_serve.workers.rank.loading.adapters import load_adapters, prove_adapt
 from baton_serve.workers.rank.loading.config_checks import check_config, check_split
 from baton_serve.workers.rank.loading.fingerprint import fingerprint
 from baton_serve.workers.rank.loading.layers_once import layers_once
-from baton_serve.workers.rank.loading.probe import own_logits, probe_layers, prove_equal
-from baton_serve.workers.rank.native.support import has_tiles
+from baton_serve.workers.rank.loading.probe import own_logits, probe_layers, prove_equal, prove_in_float32
 from baton_serve.workers.rank_protocol.errors import ModelLoadError, one_line
 
 if TYPE_CHECKING:
@@ -99,8 +98,8 @@ def load_model(spec: RankSpec, progress: Callable[[str], None]) -> ModelShard:
         check_split(config, spec.num_ranks)
     max_model_len = _max_model_len(spec, config)
     rank_device = assign_device(spec)
-    if spec.prefill_graphs == "on" and rank_device.device.type == "cpu":  # said before minutes of loading
-        raise ModelLoadError("prefill graphs are wanted, but they need a GPU")
+    if spec.decode_graphs == "on" and rank_device.device.type == "cpu":  # said before minutes of loading
+        raise ModelLoadError("decode graphs are wanted, but they need a GPU")
     if spec.num_ranks > 1:
         distributed.join(spec, rank_device)
     if rank_device.device.type == "cuda":
@@ -111,14 +110,16 @@ def load_model(spec: RankSpec, progress: Callable[[str], None]) -> ModelShard:
     progress(f"loading {spec.model}")
     module, load_s = _timed(lambda: _load_weights(spec, rank_device.device).eval())
     shape = probe_layers(module, spec.block_size, spec.num_ranks)
-    kernel = kernel or native_kernel(spec.attention, rank_device.device, shape.dtype)
+    kernel = kernel or kernel_of_cpu(spec.attention, rank_device.device, shape.dtype)
     num_bytes = sum(distributed.local_part(tensor).nbytes for tensor in module.state_dict().values())
     dtype = str(module.dtype).removeprefix("torch.")
     weights_fingerprint, fingerprint_s = _timed(lambda: fingerprint(module))
     own = own_logits(module)
+    if spec.num_ranks == 1:
+        prove_in_float32(module, shape, kernel)
     loaded = load_adapters(module, spec.adapters, weights_fingerprint, progress)
     if spec.num_ranks == 1:
-        progress("laying out weights; programs for this processor are compiled, unless they were kept")
+        progress("laying out weights")
         pack(module, programs_for(rank_device.device))
     prove_equal(module, shape, own, kernel)
     prove_adapters(module, shape, loaded, own, kernel)
@@ -126,11 +127,6 @@ def load_model(spec: RankSpec, progress: Callable[[str], None]) -> ModelShard:
         f"loaded {num_bytes / 1e6:.0f} MB of weights on {rank_device.device} as {dtype} in {load_s:.2f} s, "
         f"fingerprint of every byte in {fingerprint_s:.2f} s"
     )
-    if spec.num_ranks == 1 and rank_device.device.type == "cpu":
-        progress(f"products by {'native programs' if has_tiles(shape.dtype) else 'torch'}")
-        if loaded.adapters:
-            by_programs = loaded.adapters.have_programs()
-            progress(f"what adapters add by {'a native program' if by_programs else 'torch, in some layers at least'}")
     return ModelShard(
         module=module,
         rank_device=rank_device,

@@ -8,8 +8,9 @@ with those of the model's own attention and layers.
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-from dataclasses import dataclass
+import logging
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,11 +24,16 @@ from baton_serve.workers.rank.loading.config_checks import refuse
 from baton_serve.workers.rank_protocol.errors import UnsupportedModelError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from transformers import PreTrainedModel
 
     from baton_serve.workers.rank.adapters.low_rank import Selection
     from baton_serve.workers.rank.in_place.port import Kernel
 
+logger = logging.getLogger(__name__)
+
+HALF_TYPES = (torch.bfloat16, torch.float16)
 #: Arguments without effect here: dropout is off in evaluation, positions are applied to the queries already, and the
 #: others control what transformers itself caches or returns.
 _HARMLESS = {"dropout", "position_ids", "cache_position", "use_cache", "output_attentions", "output_hidden_states"}
@@ -40,8 +46,8 @@ _NAMES = {
     "indices": "sparse attention",
     "block_indices": "sparse attention",
 }
-#: Allowed relative error of the logits. In half precision the two attentions round differently, but a missing feature
-#: makes a larger difference.
+#: Allowed relative error of the logits. In half precision the two attentions round differently, so that a small
+#: difference shows in float32 only.
 _TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-3}
 _HALF_TOLERANCE = 0.2
 
@@ -163,9 +169,60 @@ def prove_equal(
 
     Raises UnsupportedModelError if they differ.
     """
-    error = compare(paged_logits(model, shape, kernel), own, shape.dtype)
+    _refuse_unless_equal(model, paged_logits(model, shape, kernel), own, shape.dtype)
+
+
+def _refuse_unless_equal(
+    model: PreTrainedModel, ours: list[torch.Tensor], own: list[torch.Tensor], dtype: torch.dtype
+) -> None:
+    error = compare(ours, own, dtype)
     if error is not None:
-        refuse(model.config, f"as served it gives other logits than its own (relative error {error:.2g})")
+        refuse(model.config, f"as served it gives other logits than its own in {dtype} (relative error {error:.2g})")
+
+
+def prove_in_float32(model: PreTrainedModel, shape: CacheShape, kernel: Kernel | None) -> None:
+    """As ``prove_equal``, for a model in half precision with its numbers made float32: roundings hide nothing then.
+
+    Call it before layers are replaced. A model that mixes types by itself does not run so, and neither does one that is
+    split over ranks: these are compared in their own type alone. Raises UnsupportedModelError.
+    """
+    if shape.dtype not in HALF_TYPES:
+        return
+    try:
+        with _in_float32(model, shape.dtype):
+            own = own_logits(model)
+            ours = paged_logits(model, replace(shape, dtype=torch.float32), kernel)
+    except RuntimeError as error:  # torch's word for tensors of two types
+        logger.info("%s does not run in float32: %s", model.config.model_type, error)
+        return
+    _refuse_unless_equal(model, ours, own, torch.float32)
+
+
+@contextmanager
+def _in_float32(model: PreTrainedModel, dtype: torch.dtype) -> Iterator[None]:
+    """Make the numbers of each module float32 for the time of its call: there is no memory for all of them at once."""
+
+    widened: dict[torch.nn.Module, list[torch.Tensor]] = {}
+
+    def widen(module: torch.nn.Module, _: object) -> None:
+        own = (*module.parameters(recurse=False), *module.buffers(recurse=False))
+        widened[module] = [tensor for tensor in own if tensor.dtype == dtype]
+        for tensor in widened[module]:
+            tensor.data = tensor.data.float()
+
+    def narrow(module: torch.nn.Module, *_: object) -> None:
+        for tensor in widened.pop(module):
+            tensor.data = tensor.data.to(dtype)
+
+    hooks = [each.register_forward_pre_hook(widen) for each in model.modules()]
+    hooks += [each.register_forward_hook(narrow) for each in model.modules()]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+        for module in list(widened):  # a call that failed
+            narrow(module)
 
 
 def compare(ours: list[torch.Tensor], own: list[torch.Tensor], dtype: torch.dtype) -> float | None:

@@ -8,15 +8,13 @@ the vocabulary index is the index in the stream. Integer arithmetic wraps modulo
 
 from __future__ import annotations
 
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import torch
 
-from baton_serve.workers.rank.native.support import is_available
-
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 _GAMMA = 0x9E3779B97F4A7C15
 _MIX_1 = 0xBF58476D1CE4E5B9
@@ -35,17 +33,14 @@ def add_gumbel(scores: torch.Tensor, keys: Sequence[int]) -> None:
     """Add the noise of ``gumbel`` to scores, float32 ``[len(keys), vocab_size]``, in place.
 
     On a CPU only the scores that are not -inf are touched. Where parameters or a grammar have banned most tokens of a
-    large vocabulary, nearly all of the time of the noise is saved.
+    large vocabulary, nearly all of the time of the noise is saved. A GPU would have to wait for their number.
     """
-    native = native_bits() if scores.device.type == "cpu" else None
-    if native is None or not scores.is_contiguous():
+    if scores.is_cuda:
         scores.add_(gumbel(keys, scores.shape[1], scores.device))
         return
-    places, bits = torch.empty((2, scores.numel()), dtype=torch.int64)
-    starts, count = _starts(keys, scores.device), torch.empty(1, dtype=torch.int64)
-    native(*(one.data_ptr() for one in (scores, starts, places, bits, count)), *scores.shape)
-    found = int(count)
-    scores.view(-1).index_add_(0, places[:found], _gumbel(bits[:found]))
+    rows, tokens = scores.isneginf().logical_not_().nonzero(as_tuple=True)
+    bits = _mixed(_starts(keys, scores.device)[rows].add_(_increments(scores.shape[1], scores.device)[tokens]))
+    scores.index_put_((rows, tokens), _gumbel(bits), accumulate=True)
 
 
 def gumbel(keys: Sequence[int], vocab_size: int, device: torch.device) -> torch.Tensor:
@@ -65,21 +60,14 @@ def _gumbel(bits: torch.Tensor) -> torch.Tensor:
 
 def random_bits(keys: Sequence[int], vocab_size: int, device: torch.device) -> torch.Tensor:
     """64 random bits as int64 ``[len(keys), vocab_size]``: outputs ``1..vocab_size`` of SplitMix64 from each key."""
-    bits = _starts(keys, device)[:, None] + _increments(vocab_size, device)[None, :]
+    return _mixed(_starts(keys, device)[:, None] + _increments(vocab_size, device)[None, :])
+
+
+def _mixed(bits: torch.Tensor) -> torch.Tensor:
+    """SplitMix64's finalizer, in place."""
     bits = bits.bitwise_xor_(_shift(bits, 30)).mul_(_signed(_MIX_1))
     bits = bits.bitwise_xor_(_shift(bits, 27)).mul_(_signed(_MIX_2))
     return bits.bitwise_xor_(_shift(bits, 31))
-
-
-@cache
-def native_bits() -> Callable[..., None] | None:
-    """The program that finds bits on this processor, if there is one. The first call compiles it."""
-    if not is_available(torch.float32):
-        return None
-    from baton_serve.workers.rank.native.noise import bits
-
-    program: Callable[..., None] = bits(torch.float32)
-    return program
 
 
 def _starts(keys: Sequence[int], device: torch.device) -> torch.Tensor:

@@ -31,15 +31,13 @@ class Draw:
         self.top: list[tuple[int, float]] | None = None
 
 
-def sample(
-    logits: torch.Tensor, rows: Sequence[SamplingRow], masks: Masks | None = None, *, with_logprobs: bool = True
-) -> list[Draw]:
+def sample(logits: torch.Tensor, rows: Sequence[SamplingRow], masks: Masks | None = None) -> list[Draw]:
     """Sample the next token of each row from ``logits`` ``[row, vocabulary]`` (any float dtype, any device).
 
     ``masks`` ban tokens after all edits, and before temperature and truncation.
 
     The noise depends only on the seed and on the token's position, which is the number of tokens in the sequence.
-    Logprobs are computed from the raw logits, before any parameter changes them, and only if ``with_logprobs`` is set.
+    Logprobs are computed from the raw logits, before any parameter changes them.
     """
     logits = logits.to(torch.float32)
     scores = edit(logits, rows)
@@ -55,8 +53,7 @@ def sample(
         tokens = scores.argmax(dim=-1)
         tokens[index] = _draw(scores[index], [rows[i] for i in random])
     draws = [Draw(token) for token in tokens.tolist()]
-    if with_logprobs:
-        _add_logprobs(draws, logits, rows)
+    _add_logprobs(draws, logits, rows)
     return draws
 
 

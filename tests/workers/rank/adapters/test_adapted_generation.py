@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-import torch
 
 from baton_serve.core.protocol.steps import NewSequence, SamplingParams, Step
-from baton_serve.workers.rank.adapters import native_parts
-from baton_serve.workers.rank.adapters.factors import Factors
-from baton_serve.workers.rank.adapters.low_rank import LowRank, Selection
-from baton_serve.workers.rank.graphs.recorders.cpu_recorder import CpuRecorder
-from baton_serve.workers.rank.native.support import has_tiles, is_available
 from baton_serve.workers.rank_protocol.errors import StepError
-from tests.kits import tiny_adapters
-from tests.kits.rank.driver import GREEDY, Driver, Job, load, prompt
-from tests.kits.rank.recorders import CountingRecorder, PlainRecorder
+from tests.kits.rank.driver import GREEDY, Driver, Job, prompt
+from tests.kits.rank.kernels import PlainKernel
+from tests.kits.rank.recorders import PlainRecorder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -102,9 +97,8 @@ def test_rows_of_the_model_keep_every_bit(
     assert [[one.top for one in job.sampled] for job in among] == [[one.top for one in job.sampled] for job in alone]
 
 
-@pytest.mark.skipif(not is_available(torch.float32), reason="needs a kernel, and Numba has none")
 def test_decode_steps_with_an_adapter_do_without_graphs(adapted_of: Adapted, peft_of: Peft) -> None:
-    model = adapted_of("llama")
+    model = replace(adapted_of("llama"), kernel=PlainKernel())
     recorder = PlainRecorder()
     base, adapted = Job(prompt(9, 6), 12), Job(prompt(9, 6), 4, adapter=model.adapters.names["second"])
     got = Driver(model, recorder=recorder).run([base, adapted])
@@ -116,82 +110,3 @@ def test_a_sequence_with_an_unknown_adapter_is_refused(adapted_of: Adapted) -> N
     driver = Driver(adapted_of("llama"), num_blocks=4)
     with pytest.raises(StepError, match="sequence 1 has an adapter that this rank has not loaded"):
         driver.runner.execute(Step(1, [], [], [NewSequence(1, [5], [], GREEDY, [0], adapter="f" * 32)], []))
-
-
-@pytest.mark.parametrize("architecture", ["llama", "qwen3", "mistral"])
-def test_steps_with_adapters_are_recorded_once_for_all_of_them(architecture: str, adapted_of: Adapted) -> None:
-    """What is computed again has the logits of steps that are computed one operation at a time, bit for bit."""
-    if not has_tiles(torch.float32):
-        pytest.skip("this processor has no instructions for tiles")
-    model = adapted_of(architecture)
-    recorder = CountingRecorder()
-    driver = Driver(model, recorder=recorder, sizes=[1, 2, 3])
-    assert recorder.num_recordings >= 4, "of one and two rows, with and without adapters"
-    names = [NAMES, ["second", "first", "first"], ["", "", "second"], ["", "", ""]]
-    for round_, three in enumerate(names):
-        ours, theirs = (
-            [
-                Job(prompt(30 + n, round_), 5, LOGPROBS, 1000, model.adapters.names.get(name, ""))
-                for n, name in enumerate(three)
-            ]
-            for _ in range(2)
-        )
-        driver.run(ours)
-        Driver(model).run(theirs)
-        assert [job.sampled for job in ours] == [job.sampled for job in theirs]
-        if round_ == 0:
-            recorder.num_recordings = 0
-    assert recorder.num_recordings <= 1, "three rows without adapters"
-
-
-@pytest.mark.parametrize("has_program", [True, False])
-@pytest.mark.parametrize("architecture", ["llama", "qwen3"])
-def test_adapters_of_any_rank_are_computed_by_recorded_steps_as_by_others(
-    architecture: str, has_program: bool, folder_of: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also where layers that share one product have no program, and all other layers have one."""
-    if not has_tiles(torch.float32):
-        pytest.skip("this processor has no instructions for tiles")
-    takes = native_parts.takes
-    monkeypatch.setattr(
-        native_parts, "takes", lambda factors: (has_program or len(factors[0].pieces) < 3) and takes(factors)
-    )
-    wide = tiny_adapters.build(tmp_path / "wide", folder_of(architecture), r=352)
-    model = load(folder_of(architecture), adapters={"wide": wide})
-    assert model.adapters.have_programs() == has_program
-    ours, theirs = (
-        [
-            Job(prompt(9 + n, 3), 6, LOGPROBS, 1000, model.adapters.names.get(name, ""))
-            for n, name in enumerate(("wide", ""))
-        ]
-        for _ in range(2)
-    )
-    Driver(model, recorder=CpuRecorder(), sizes=[1, 2]).run(ours)
-    Driver(model).run(theirs)
-    assert [job.sampled for job in ours] == [job.sampled for job in theirs]
-
-
-def test_numbers_alone_are_not_enough_without_a_program() -> None:
-    selection = Selection()
-    part = LowRank(selection, {0: Factors(torch.ones(4, 1), torch.ones(1, 4))})
-    with (
-        selection.numbered(torch.zeros(2, dtype=torch.int64)),
-        pytest.raises(RuntimeError, match="no program computes"),
-    ):
-        part.add(torch.ones(2, 4), torch.zeros(2, 4))
-    assert part.add(torch.ones(2, 4), torch.zeros(2, 4)).sum() == 0, "nothing is selected any more"
-
-
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_what_goes_on_elsewhere_goes_on_with_the_same_bits(dtype: str, adapted_of: Adapted) -> None:
-    if not has_tiles(getattr(torch, dtype)):
-        pytest.skip("this processor has no instructions for the type")
-    model = adapted_of("llama", "cpu", dtype)
-    first, second = (model.adapters.names[name] for name in ("first", "second"))
-    whole = Job(prompt(50, 1), 20, LOGPROBS, adapter=first)
-    Driver(model).run([whole])
-    for done, chunk in ((1, 1000), (11, 9)):
-        rest = Job(whole.prompt + whole.outputs[:done], 20 - done, LOGPROBS, chunk, first)
-        others = [Job(prompt(n, 2), 20, LOGPROBS, 5, name) for n, name in ((1, first), (70, second), (7, ""))]
-        Driver(model, seed=done).run([*others, rest])
-        assert [one.top for one in rest.sampled] == [one.top for one in whole.sampled[done:]]

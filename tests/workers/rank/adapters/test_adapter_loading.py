@@ -201,14 +201,12 @@ def test_a_part_for_the_wrong_rows_is_noticed(
     add = LowRank.add
 
     def to_all_rows(part: LowRank, inputs: torch.Tensor, product: torch.Tensor) -> torch.Tensor:
-        runs, numbers = part.selection.runs, part.selection.numbers
+        runs = part.selection.runs
         part.selection.runs = tuple(run._replace(tokens=slice(None)) for run in runs)
-        if numbers is not None:
-            part.selection.numbers = torch.full_like(numbers, runs[0].adapter)
         try:
             return add(part, inputs, product)
         finally:
-            part.selection.runs, part.selection.numbers = runs, numbers
+            part.selection.runs = runs
 
     monkeypatch.setattr(LowRank, "add", to_all_rows)
     with pytest.raises(UnsupportedModelError, match="as served it gives other logits than peft does"):

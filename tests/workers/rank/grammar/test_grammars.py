@@ -15,7 +15,7 @@ from baton_serve.workers.grammar.notation import grammar_of
 from baton_serve.workers.rank.edits.row_edits import RowEdits, row_edits
 from baton_serve.workers.rank.grammar.constraint import Constraint
 from baton_serve.workers.rank.grammar.library import GrammarLibrary
-from baton_serve.workers.rank.grammar.masks import MaskWriter, banned, native_ban
+from baton_serve.workers.rank.grammar.masks import MaskWriter, banned
 from baton_serve.workers.rank.sampling.sampler import sample
 from tests.kits.whole import reference
 
@@ -220,17 +220,17 @@ def test_rows_without_a_grammar_are_left_alone(known: Known) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 31, 32, 33, 200])
-def test_the_native_program_bans_what_torch_bans(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_token_is_banned_whose_bit_is_not_set(size: int) -> None:
     drawn = torch.Generator().manual_seed(size)
     words = torch.randint(-(2**31), 2**31, (6, 8), generator=drawn, dtype=torch.int32)
     words[0], words[1], words[2, ::2], words[3, ::2] = 0, -1, 0, -1
     scores = torch.randn(6, size, generator=drawn)
     scores[:, ::7] = float("-inf")
-    assert native_ban() is not None
-    native = banned(scores, words)
-    monkeypatch.setattr("baton_serve.workers.rank.grammar.masks.native_ban", lambda: None)
-    assert torch.equal(native, banned(scores, words))
-    assert native[0].isneginf().all() and torch.equal(native[1], scores[1])
+    places = torch.arange(size)
+    is_set = (words[:, places // 32].to(torch.int64) >> places % 32) & 1
+    found = banned(scores, words)
+    assert torch.equal(found, scores.masked_fill(is_set == 0, float("-inf")))
+    assert found[0].isneginf().all() and torch.equal(found[1], scores[1])
 
 
 @pytest.mark.parametrize("temperature", [0, 1])

@@ -81,25 +81,10 @@ def test_a_triton_that_does_not_compile_is_one_that_is_missing(monkeypatch: pyte
     assert programs_for(GPU.device) is None
 
 
-def test_on_cpus_only_a_single_rank_has_graphs() -> None:
-    assert wants_graphs(SPEC, RankDevice(CPU), PlainKernel())
-    several = with_fields(SPEC, num_ranks=2)
-    assert not wants_graphs(several, RankDevice(CPU), PlainKernel())
-    with pytest.raises(ModelLoadError, match=r"^decode graphs are wanted, but on CPUs they need a single rank"):
-        wants_graphs(with_fields(several, decode_graphs="on"), RankDevice(CPU), PlainKernel())
-
-
-@pytest.mark.parametrize("kind", ["decode", "prefill"])
-def test_graphs_need_attention_in_place(kind: str) -> None:
+def test_graphs_need_a_gpu_and_attention_in_place() -> None:
     assert wants_graphs(SPEC, GPU, PlainKernel())
-    assert not wants_graphs(SPEC, GPU, None)
-    with pytest.raises(ModelLoadError, match=f"^{kind} graphs are wanted, but they need attention in-place"):
-        wants_graphs(with_fields(SPEC, **{f"{kind}_graphs": "on"}), GPU, None)
-
-
-@pytest.mark.parametrize(
-    ("decode", "prefill", "wants"), [("off", "auto", True), ("auto", "off", True), ("off", "off", False)]
-)
-def test_each_kind_can_be_off(decode: Setting, prefill: Setting, *, wants: bool) -> None:
-    spec = with_fields(SPEC, decode_graphs=decode, prefill_graphs=prefill)
-    assert wants_graphs(spec, GPU, PlainKernel()) == wants
+    assert not wants_graphs(with_fields(SPEC, decode_graphs="off"), GPU, PlainKernel())
+    for device, kernel, why in ((GPU, None, "attention in-place"), (RankDevice(CPU), PlainKernel(), "a GPU")):
+        assert not wants_graphs(SPEC, device, kernel)
+        with pytest.raises(ModelLoadError, match=f"^decode graphs are wanted, but they need {why}"):
+            wants_graphs(with_fields(SPEC, decode_graphs="on"), device, kernel)

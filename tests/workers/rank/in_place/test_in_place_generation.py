@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from baton_serve.core.protocol.steps import SamplingParams
-from baton_serve.workers.rank.graphs.recorders.cpu_recorder import CpuRecorder
-from baton_serve.workers.rank.native.support import is_available
-from tests.kits.rank.driver import PREFILL_ROWS, Driver, Job, prompt
+from baton_serve.workers.rank.cpu import support
+from baton_serve.workers.rank.in_place.cpu_kernel import CpuKernel
+from tests.kits.rank.driver import Driver, Job, prompt
 from tests.kits.rank.kernels import PlainKernel, triton_kernel
 from tests.kits.rank.recorders import PlainRecorder, recorder_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from baton_serve.workers.rank.graphs.port import Recorder
     from baton_serve.workers.rank.in_place.port import Kernel
@@ -30,24 +30,12 @@ if TYPE_CHECKING:
 ARCHITECTURES = ["llama", "qwen3_mixed", "gpt2"]
 
 
-#: Steps of one token more than a size, and of one less, are among those of the jobs below.
-PREFILL_SIZES = (1, 8, 20, 64)
-
-
 class Way:
-    """A kernel, and what records steps, if they are recorded: those of decode rows, and all others up to a size."""
+    """A kernel, and what records decode steps, if they are recorded."""
 
-    def __init__(
-        self,
-        kernel: Kernel,
-        recorder: Recorder | None,
-        device: str,
-        models: Models,
-        prefill_sizes: Sequence[int] = (),
-    ) -> None:
+    def __init__(self, kernel: Kernel, recorder: Recorder | None, device: str, models: Models) -> None:
         self._kernel = kernel
         self._recorder = recorder
-        self._prefill_sizes = prefill_sizes
         self._device = device
         self._models = models
 
@@ -55,25 +43,22 @@ class Way:
         return replace(self._models(architecture, self._device, dtype=dtype), kernel=self._kernel)
 
     def takes(self, dtype: str) -> bool:
-        return not isinstance(self._recorder, CpuRecorder) or is_available(getattr(torch, dtype))
+        return not isinstance(self._kernel, CpuKernel) or support.takes(getattr(torch, dtype))
 
     def driver(self, architecture: str, dtype: str = "float32") -> Driver:
-        model = self.model(architecture, dtype)
-        return Driver(model, recorder=self._recorder, sizes=(1, 2, 4), prefill_sizes=self._prefill_sizes)
+        return Driver(self.model(architecture, dtype), recorder=self._recorder, sizes=(1, 2, 4))
 
 
-@pytest.fixture(params=["steps", "graphs", "all graphs", "calls"])
+@pytest.fixture(params=["steps", "graphs", "of CPUs"])
 def way(request: pytest.FixtureRequest, device: str, model_of: Models) -> Way:
-    """The plain kernel on a CPU, the product's own on a GPU; and that of CPUs with what records there."""
-    if request.param == "calls":
-        if device != "cpu" or not is_available(torch.float32):
+    """The plain kernel on a CPU, the product's own on a GPU; and that of CPUs."""
+    if request.param == "of CPUs":
+        if device != "cpu" or support.missing():
             pytest.skip("needs a CPU and Numba")
-        from baton_serve.workers.rank.in_place.native_kernel import NativeKernel
-
-        return Way(NativeKernel(), CpuRecorder(), device, model_of)
+        return Way(CpuKernel(), None, device, model_of)
     kernel = PlainKernel() if device == "cpu" else triton_kernel(132, device)
     recorder = None if request.param == "steps" else recorder_for(device)
-    return Way(kernel, recorder, device, model_of, PREFILL_SIZES if request.param == "all graphs" else ())
+    return Way(kernel, recorder, device, model_of)
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -85,15 +70,11 @@ def test_greedy_equals_generate(architecture: str, way: Way, reference_of: Refer
     assert got == [reference_of(architecture).generate(job.prompt, job.num_new) for job in jobs]
 
 
-@pytest.mark.parametrize(
-    ("recorder", "sizes"),
-    [(None, ()), (PlainRecorder(), ()), (PlainRecorder(), (8, 40))],
-    ids=["steps", "graphs", "all"],
-)
+@pytest.mark.parametrize("recorder", [None, PlainRecorder()], ids=["steps", "graphs"])
 def test_the_kernel_of_gpus_in_a_whole_model(
-    recorder: Recorder | None, sizes: Sequence[int], model_of: Models, reference_of: References
+    recorder: Recorder | None, model_of: Models, reference_of: References
 ) -> None:
-    way = Way(triton_kernel(1, "cpu"), recorder, "cpu", model_of, sizes)
+    way = Way(triton_kernel(1, "cpu"), recorder, "cpu", model_of)
     jobs = [Job(prompt(n, 0), 3, chunk=20) for n in (3, 34)]
     got = way.driver("qwen3_mixed").run(jobs)
     assert got == [reference_of("qwen3_mixed").generate(job.prompt, job.num_new) for job in jobs]
@@ -173,31 +154,3 @@ def test_only_steps_of_single_tokens_are_graphs(device: str, model_of: Models) -
     driver.run([Job(prompt(4, n), 3) for n in range(3)])
     assert recorder.num_replays == 5, "no graph has three rows"
     assert recorder.num_recordings == 2, "nothing is recorded while it serves"
-
-
-def test_steps_with_chunks_are_graphs_up_to_the_largest_size(device: str, model_of: Models) -> None:
-    if device != "cpu":
-        pytest.skip("counted on a CPU")
-    recorder = PlainRecorder()
-    model = replace(model_of("llama"), kernel=PlainKernel())
-    driver = Driver(model, recorder=recorder, sizes=(1, 2), prefill_sizes=(8, 16))
-    assert recorder.num_recordings == 4
-    driver.run([Job(prompt(25, 1), 2, chunk=16)])
-    assert recorder.num_replays == 3, "two chunks, and a row that decodes"
-    driver.run([Job(prompt(17, 1), 1, chunk=17)])
-    assert recorder.num_replays == 3, "no graph has 17 tokens"
-    driver.run([Job(prompt(3, n), 1, chunk=3) for n in range(5)])
-    assert recorder.num_replays == 4, "five prompts of three tokens at once"
-    driver.run([Job(prompt(2, n), 1) for n in range(PREFILL_ROWS + 1)])
-    assert recorder.num_replays == 4, "no graph has as many rows"
-    assert recorder.num_recordings == 4, "nothing is recorded while it serves"
-
-
-def test_rows_that_only_decode_are_no_graphs_of_prefill(device: str, model_of: Models) -> None:
-    if device != "cpu":
-        pytest.skip("counted on a CPU")
-    recorder = PlainRecorder()
-    model = replace(model_of("llama"), kernel=PlainKernel())
-    driver = Driver(model, recorder=recorder, sizes=(1,), prefill_sizes=(16,))
-    driver.run([Job(prompt(5, n), 4) for n in range(2)])
-    assert recorder.num_replays == 1, "both prompts at once; three steps of two rows, for which nothing is recorded"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from baton_serve.workers.rank.in_place.port import TOKENS_PER_TILE, PagedRows, RaggedRows
+from baton_serve.workers.rank.in_place.port import PagedRows
 from tests.kits.rank.kernels import PlainKernel, triton_kernel
 
 NUM_BLOCKS, LAYER, NUM_LAYERS = 60, 1, 3
@@ -101,44 +101,3 @@ def test_what_no_token_has_written_is_not_read(device: str) -> None:
     there = PagedRows(0, 1, rows.tables.to(device), rows.ends.to(device), 20)
     kernel(torch.randn(4, 1, 16, device=device), blocks[:, :, LAYER], there, 1.0, None, out)
     assert torch.allclose(out, torch.ones_like(out))
-
-
-#: Of each row: the position of its first token, and how many tokens it has.
-RAGGED = [(0, 1), (37, 1), (0, 40), (19, 16), (0, 17), (300, 5)]
-
-
-def ragged_rows(rows: list[tuple[int, int]], block_size: int, num_empty: int = 3) -> RaggedRows:
-    """Rows cut into tiles as the port says, in no order, with empty tiles behind them."""
-    tables = rows_of([1] * len(rows), 1, block_size).tables
-    tiles, first = [], 0
-    for row, (start, num_tokens) in enumerate(rows):
-        for offset in range(0, num_tokens, TOKENS_PER_TILE):
-            count = min(TOKENS_PER_TILE, num_tokens - offset)
-            tiles.append([row, first + offset, count, start + offset])
-        first += num_tokens
-    tiles = [*reversed(tiles), *[[0, 0, 0, 0]] * num_empty]
-    return RaggedRows(torch.tensor(tiles, dtype=torch.int32), tables, max(start + count for start, count in rows))
-
-
-@pytest.mark.parametrize("num_processors", [1, 40, 4000])
-@pytest.mark.parametrize("window", [None, 1, 9, 64])
-@pytest.mark.parametrize(
-    ("kv_heads", "shared", "head_dim", "block_size"),
-    [(2, 4, 16, 16), (1, 1, 16, 4), (2, 7, 24, 1), (1, 8, 64, 32), (1, 20, 16, 16)],
-)
-def test_rows_of_any_number_of_tokens(
-    kv_heads: int, shared: int, head_dim: int, block_size: int, window: int | None, num_processors: int, device: str
-) -> None:
-    small = [(start % 40, count) for start, count in RAGGED] if block_size == 1 else RAGGED
-    rows = ragged_rows([row for row in small if sum(row) <= NUM_BLOCKS * block_size], block_size)
-    num_tokens = int(rows.tiles[:, 2].sum())
-    sizes = (NUM_BLOCKS, kv_heads, NUM_LAYERS, 2, block_size, head_dim)
-    storage = torch.randn(sizes)
-    query = torch.randn(num_tokens, kv_heads * shared, head_dim).transpose(0, 1)
-    expected = torch.empty(num_tokens, kv_heads * shared, head_dim)
-    PlainKernel().attend_ragged(query, storage[:, :, LAYER], rows, 0.3, window, expected)
-    got = torch.full_like(expected, torch.nan, device=device)
-    there = RaggedRows(rows.tiles.to(device), rows.tables.to(device), rows.max_end)
-    kernel = triton_kernel(num_processors, device)
-    kernel.attend_ragged(query.to(device), storage.to(device)[:, :, LAYER], there, 0.3, window, got)
-    assert float((got.cpu() - expected).abs().max()) < TOLERANCE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from baton_serve.workers.rank.in_place.splits import few_splits, num_splits
+from baton_serve.workers.rank.in_place.splits import num_splits
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,3 @@ from baton_serve.workers.rank.in_place.splits import few_splits, num_splits
 )
 def test_splits(num_programs: int, max_end: int, expected: int) -> None:
     assert num_splits(num_programs, max_end, num_processors=132) == expected
-
-
-def test_few_of_them_are_powers_of_four() -> None:
-    assert [few_splits(1 << power) for power in range(6)] == [1, 1, 4, 4, 16, 16]

@@ -10,14 +10,14 @@ import torch
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
 from baton_serve.workers.rank.cache.attention import NAME, register
+from baton_serve.workers.rank.cpu.row_programs import CpuRows
+from baton_serve.workers.rank.cpu.support import takes
 from baton_serve.workers.rank.layers import packing
-from baton_serve.workers.rank.layers.choice import programs_for
 from baton_serve.workers.rank.layers.gated import GatedMLP
 from baton_serve.workers.rank.layers.linear import is_available
 from baton_serve.workers.rank.layers.packing import pack
 from baton_serve.workers.rank.layers.rotary import RotaryAttention
 from baton_serve.workers.rank.layers.trials import CallRecorder, Inputs, is_close
-from baton_serve.workers.rank.native import support
 from tests.kits.rank.small_llama import llama
 
 if TYPE_CHECKING:
@@ -26,9 +26,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 pytestmark = pytest.mark.skipif(
-    not (is_available(torch.float32) and support.is_available(torch.float32)), reason="needs oneDNN and Numba"
+    not (is_available(torch.float32) and takes(torch.float32)), reason="needs oneDNN and Numba"
 )
-CPU = torch.device("cpu")
 DTYPES = [
     torch.float32,
     pytest.param(
@@ -69,7 +68,7 @@ def logits(model: torch.nn.Module) -> torch.Tensor:
 def test_replaced_modules_give_the_same_logits(bias: bool) -> None:
     model = llama(bias=bias)
     expected = logits(model)
-    pack(model, programs_for(CPU))
+    pack(model, CpuRows())
     assert kinds(model) == {GatedMLP, RotaryAttention}
     assert torch.allclose(logits(model), expected, atol=1e-4)
 
@@ -77,7 +76,7 @@ def test_replaced_modules_give_the_same_logits(bias: bool) -> None:
 def test_another_activation_stays() -> None:
     model = llama("relu")
     expected = logits(model)
-    pack(model, programs_for(CPU))
+    pack(model, CpuRows())
     assert kinds(model) == {RotaryAttention}
     assert torch.allclose(logits(model), expected, atol=1e-4)
 
@@ -88,13 +87,13 @@ def test_rotations_of_pairs_that_stand_together_stay(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr("transformers.models.llama.modeling_llama.rotate_half", rotate_pairs)
     model = llama()
-    pack(model, programs_for(CPU))
+    pack(model, CpuRows())
     assert kinds(model) == {GatedMLP}
 
 
 def test_rotations_of_another_size_are_refused() -> None:
     model = llama()
-    pack(model, programs_for(CPU))
+    pack(model, CpuRows())
     attention = model.model.layers[0].self_attn
     angles = torch.ones(1, 3, 8)
     with pytest.raises(ValueError, match="do not fit 3 tokens"):
@@ -125,7 +124,7 @@ def test_rotations_of_another_size_are_refused() -> None:
 )
 def test_attention_of_another_kind_stays(kind: str, config: dict[str, object], dtype: torch.dtype) -> None:
     model = other(kind, dtype, **config)
-    pack(model, programs_for(CPU))
+    pack(model, CpuRows())
     assert RotaryAttention not in kinds(model)
 
 
@@ -136,7 +135,7 @@ def test_an_activation_that_is_much_alike_stays(scale: float, dtype: torch.dtype
     model = llama("gelu").to(dtype)
     for layer in model.model.layers:
         layer.mlp.gate_proj.weight.mul_(scale)
-    pack(model, programs_for(CPU))
+    pack(model, CpuRows())
     assert kinds(model) == {RotaryAttention}
 
 
@@ -162,7 +161,7 @@ def test_no_weights_are_kept_of_what_was_replaced(monkeypatch: pytest.MonkeyPatc
         return plain(*given)
 
     monkeypatch.setattr(packing, step, count)
-    pack(model, programs_for(CPU))
+    pack(model, CpuRows())
     assert alive[-1] <= 5, "an attention module, and the output layer"
     assert not any(layer() for layer in layers)
 

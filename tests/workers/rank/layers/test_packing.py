@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM
 from transformers.models.gemma.modeling_gemma import GemmaRMSNorm
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
-from baton_serve.workers.rank.layers.choice import programs_for
+from baton_serve.workers.rank.cpu.row_programs import CpuRows
 from baton_serve.workers.rank.layers.linear import LinearPart, PackedLinear, SharedProduct, is_available
 from baton_serve.workers.rank.layers.norm import FastRMSNorm, replace_norms
 from baton_serve.workers.rank.layers.packing import pack
@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-CPU = torch.device("cpu")
+    from baton_serve.workers.rank.layers.port import RowPrograms
+
+#: The programs that a device may have: none on a CPU.
+PROGRAMS = pytest.mark.parametrize("programs", [None, CpuRows()], ids=["torch", "programs"])
 
 pytestmark = pytest.mark.skipif(not is_available(torch.float32), reason="torch without oneDNN")
 
@@ -32,7 +35,6 @@ def inference() -> Iterator[None]:
         yield
 
 
-@pytest.mark.usefixtures("tiles")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("num_tokens", [0, 1, 7, 300])
 def test_a_packed_layer_gives_the_same_product(dtype: torch.dtype, num_tokens: int) -> None:
@@ -43,7 +45,6 @@ def test_a_packed_layer_gives_the_same_product(dtype: torch.dtype, num_tokens: i
     assert torch.allclose(PackedLinear(weight, bias)(inputs), linear(inputs, weight, bias), rtol=0.02, atol=0.02)
 
 
-@pytest.mark.usefixtures("tiles")
 def test_a_token_has_the_same_product_among_any_others() -> None:
     layer, inputs = PackedLinear(torch.randn(96, 64), None), torch.randn(33, 64)
     together = layer(inputs)
@@ -81,21 +82,22 @@ def test_inputs_and_products_are_dropped_although_the_last_layer_is_not_called()
     assert product() is None
 
 
-@pytest.mark.usefixtures("tiles")
-def test_a_packed_model_gives_the_same_logits(folder_of: Callable[[str], Path]) -> None:
+@PROGRAMS
+def test_a_packed_model_gives_the_same_logits(folder_of: Callable[[str], Path], programs: RowPrograms | None) -> None:
     for architecture in ("llama", "qwen2", "qwen3"):
         model = AutoModelForCausalLM.from_pretrained(folder_of(architecture)).eval()
         tokens = torch.arange(9)[None]
         expected = model(tokens).logits
-        pack(model, programs_for(CPU))
+        pack(model, programs)
         assert torch.allclose(model(tokens).logits, expected, atol=1e-4)
         assert not any(type(layer) is torch.nn.Linear for layer in model.modules())
         assert any(isinstance(layer, LinearPart) for layer in model.modules())
 
 
-def test_only_norms_that_compute_the_same_are_replaced() -> None:
+@PROGRAMS
+def test_only_norms_that_compute_the_same_are_replaced(programs: RowPrograms | None) -> None:
     model = torch.nn.ModuleList([LlamaRMSNorm(32, eps=1e-5), GemmaRMSNorm(32, eps=1e-5)])
-    replace_norms(model, programs_for(CPU))
+    replace_norms(model, programs)
     assert [type(layer) for layer in model] == [FastRMSNorm, GemmaRMSNorm]
 
 
@@ -134,20 +136,24 @@ class HeadsRMSNorm(LlamaRMSNorm):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("size", [16, 64, 576, 4096])
-def test_norms_of_all_sizes_and_types_are_replaced(dtype: torch.dtype, size: int) -> None:
+@PROGRAMS
+def test_norms_of_all_sizes_and_types_are_replaced(dtype: torch.dtype, size: int, programs: RowPrograms | None) -> None:
     layer = LlamaRMSNorm(size, eps=1e-6)
     layer.weight.copy_(torch.linspace(-0.1, 3, size))
     model = torch.nn.ModuleList([layer.to(dtype)])
-    replace_norms(model, programs_for(CPU))
+    replace_norms(model, programs)
     assert isinstance(model[0], FastRMSNorm)
     assert model[0].weight.dtype == dtype
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("norm", [AddsEpsilonOutsideRMSNorm, ClipsRMSNorm, GatedRMSNorm, HeadsRMSNorm])
-def test_norms_that_compute_something_else_stay(norm: type[LlamaRMSNorm], dtype: torch.dtype) -> None:
+@PROGRAMS
+def test_norms_that_compute_something_else_stay(
+    norm: type[LlamaRMSNorm], dtype: torch.dtype, programs: RowPrograms | None
+) -> None:
     layer = norm(32, eps=1e-6).to(dtype)
     model = torch.nn.ModuleList([layer])
-    replace_norms(model, programs_for(CPU))
+    replace_norms(model, programs)
     assert model[0] is layer
     assert layer.weight.dtype == dtype

@@ -18,8 +18,6 @@ NUM_WARM_UPS = 2
 class CudaRecorder:
     """A ``Recorder`` whose graphs share one pool of memory: only one runs at a time, and none keeps anything there."""
 
-    is_quick = False
-
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]

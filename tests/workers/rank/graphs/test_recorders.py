@@ -1,4 +1,4 @@
-"""What every recorder does: the plain one of tests, the one of CPUs, and CUDA's."""
+"""What every recorder does: the plain one of tests, and CUDA's."""
 
 from __future__ import annotations
 
@@ -8,20 +8,15 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from baton_serve.workers.rank.graphs.recorders.cpu_recorder import CpuRecorder
 from tests.kits.rank.recorders import recorder_for
 
 if TYPE_CHECKING:
     from baton_serve.workers.rank.graphs.port import Recorder
 
 
-@pytest.fixture(params=["of the device", "of CPUs"])
-def recorder(request: pytest.FixtureRequest, device: str) -> Recorder:
-    if request.param == "of the device":
-        return recorder_for(device)
-    if device != "cpu":
-        pytest.skip("a recorder for CPUs")
-    return CpuRecorder()
+@pytest.fixture
+def recorder(device: str) -> Recorder:
+    return recorder_for(device)
 
 
 def test_a_replay_computes_with_what_is_there_then(device: str, recorder: Recorder) -> None:

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import sys
 from itertools import product
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
 
-from baton_serve.workers.rank.in_place.choice import native_kernel
+from baton_serve.workers.rank.cpu import support
+from baton_serve.workers.rank.in_place.choice import kernel_of_cpu
+from baton_serve.workers.rank.in_place.cpu_kernel import CpuKernel
 from baton_serve.workers.rank.in_place.port import PagedRows
-from baton_serve.workers.rank.native.support import is_available
+from tests.kits.rank.driver import Driver, Job, load, prompt
 from tests.kits.rank.kernels import PlainKernel
 from tests.kits.repetition import some_now
 
-pytestmark = pytest.mark.skipif(not is_available(torch.float32), reason="needs Numba")
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.skipif(bool(support.missing()), reason="needs Numba")
 
 NUM_BLOCKS, LAYER, NUM_LAYERS = 60, 1, 3
 #: Of float32: sums in another order. Of bfloat16: the outputs' roundings.
@@ -53,10 +61,24 @@ def test_both_kernels_agree(
     expected = torch.empty(rows.tokens.stop, kv_heads * shared, head_dim, dtype=dtype)
     got = torch.full_like(expected, torch.nan)
     PlainKernel()(query, blocks, rows, scale, window, expected)
-    kernel = native_kernel("auto", CPU, dtype)
+    kernel = kernel_of_cpu("auto", CPU, dtype)
     assert kernel is not None
     kernel(query, blocks, rows, scale, window, got)
     assert float((got.float() - expected.float()).abs().max()) < TOLERANCES[dtype]
+
+
+@pytest.mark.parametrize("num_tokens", [1, 40])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_two_threads_compute_what_one_does(dtype: torch.dtype, num_tokens: int) -> None:
+    torch.manual_seed(0)
+    rows = rows_of([40, 57, 130], num_tokens)
+    blocks = torch.randn(NUM_BLOCKS, 2, NUM_LAYERS, 2, 16, 32).to(dtype)[:, :, LAYER]
+    query, found = torch.randn(4, 3 * num_tokens, 32).to(dtype), []
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        found.append(torch.empty(3 * num_tokens, 4, 32, dtype=dtype))
+        CpuKernel()(query, blocks, rows, 0.3, None, found[-1])
+    assert torch.allclose(*found, atol=TOLERANCES[dtype])
 
 
 def test_a_row_has_the_same_attention_among_any_others() -> None:
@@ -64,7 +86,7 @@ def test_a_row_has_the_same_attention_among_any_others() -> None:
     rows = rows_of([40, 17, 130], 1)
     blocks = torch.randn(NUM_BLOCKS, 2, NUM_LAYERS, 2, 16, 16)[:, :, LAYER]
     query, together, alone = torch.randn(4, 3, 16), torch.empty(3, 4, 16), torch.empty(1, 4, 16)
-    kernel = native_kernel("auto", CPU, torch.float32)
+    kernel = kernel_of_cpu("auto", CPU, torch.float32)
     assert kernel is not None
     kernel(query, blocks, rows, 0.3, None, together)
     one = PagedRows(0, 1, rows.tables[1:2, :2].contiguous(), rows.ends[1:2], 17)
@@ -79,7 +101,7 @@ def test_blocks_before_the_window_are_not_looked_at(end: int, num_tokens: int) -
     rows.tables[:, : (end - num_tokens - window + 1) // block_size] = 1 << 20  # there are no such blocks
     blocks = torch.randn(NUM_BLOCKS, 2, NUM_LAYERS, 2, block_size, 16)[:, :, LAYER]
     out = torch.empty(num_tokens, 4, 16)
-    kernel = native_kernel("auto", CPU, torch.float32)
+    kernel = kernel_of_cpu("auto", CPU, torch.float32)
     assert kernel is not None
     kernel(torch.randn(4, num_tokens, 16), blocks, rows, 0.3, window, out)
     assert out.isfinite().all()
@@ -97,7 +119,7 @@ def test_slots_of_other_tokens_are_not_looked_at(dtype: torch.dtype, window: int
             blocks[block, :, LAYER, :, token % 16] = torch.randn(2, 2, 32).to(dtype)
         out = torch.empty(1, 4, 32, dtype=dtype)
         one = PagedRows(0, 1, rows.tables[number : number + 1], rows.ends[number : number + 1], end)
-        kernel = native_kernel("auto", CPU, dtype)
+        kernel = kernel_of_cpu("auto", CPU, dtype)
         assert kernel is not None
         kernel(torch.randn(4, 1, 32).to(dtype), blocks[:, :, LAYER], one, 0.3, window, out)
         assert out.isfinite().all()
@@ -107,7 +129,7 @@ def test_large_scores_do_not_overflow() -> None:
     rows = rows_of([40], 1)
     blocks = torch.randn(NUM_BLOCKS, 1, 1, 2, 16, 16)[:, :, 0]
     out = torch.empty(1, 1, 16)
-    kernel = native_kernel("auto", CPU, torch.float32)
+    kernel = kernel_of_cpu("auto", CPU, torch.float32)
     assert kernel is not None
     kernel(torch.full((1, 1, 16), 1e4), blocks, rows, 1.0, None, out)
     assert out.isfinite().all()
@@ -118,4 +140,48 @@ def test_large_scores_do_not_overflow() -> None:
     [("gather", "cpu", "float32"), ("auto", "cpu", "float16"), ("auto", "cuda", "float32")],
 )
 def test_it_is_not_chosen_where_it_is_not_wanted_or_not_possible(wanted: str, device: str, dtype: str) -> None:
-    assert native_kernel(wanted, torch.device(device), getattr(torch, dtype)) is None
+    assert kernel_of_cpu(wanted, torch.device(device), getattr(torch, dtype)) is None
+
+
+@pytest.fixture
+def no_numba(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(support, "find_spec", lambda name: None)
+    support.missing.cache_clear()
+    yield
+    support.missing.cache_clear()
+
+
+def test_the_tokens_are_the_same_without_numba(
+    folder_of: Callable[[str], Path], request: pytest.FixtureRequest
+) -> None:
+    folder, tokens = folder_of("llama"), []
+    for fixture in ("", "no_numba"):
+        if fixture:
+            request.getfixturevalue(fixture)
+        model = load(folder)
+        assert (model.kernel is None) == bool(fixture)
+        tokens.append(Driver(model).run([Job(prompt(length, 1), 12) for length in (1, 16, 17, 70)]))
+    assert tokens[0] == tokens[1]
+
+
+def test_a_numba_that_does_not_compile_is_one_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "baton_serve.workers.rank.cpu.programs", None)
+    support._compiled.cache_clear()
+    support.missing.cache_clear()
+    assert support.missing() == "Numba does not compile (ModuleNotFoundError)"
+    assert kernel_of_cpu("auto", CPU, torch.float32) is None
+    support.missing.cache_clear()
+
+
+def test_programs_are_compiled_where_nothing_can_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system that is read-only: Numba finds no place for its cache."""
+    from numba import types
+    from numba.core.caching import CacheImpl
+
+    from baton_serve.workers.rank.cpu.programs import compiled
+
+    monkeypatch.setattr(CacheImpl, "_locator_classes", [])
+    program = compiled("causal_softmax", types.float32, 0, parallel=False)
+    scores, sums = torch.zeros(2, 2), torch.zeros(2)
+    program(scores.numpy(), sums.numpy(), 0, 2, 9, 1.0)
+    assert (scores.tolist(), sums.tolist()) == ([[1, 0], [1, 1]], [1, 2])

@@ -1,0 +1,59 @@
+"""Whether Numba compiles programs here, and the programs for a type. Numba is imported only if they are used."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: How programs see the numbers of a tensor.
+_SEEN_AS = {torch.float32: torch.float32, torch.bfloat16: torch.uint16}
+
+
+def takes(dtype: torch.dtype) -> bool:
+    """Whether programs for numbers of this type are compiled here."""
+    return dtype in _SEEN_AS and not missing()
+
+
+@cache
+def missing() -> str:
+    """Why no programs can be compiled here; empty if they can."""
+    if find_spec("numba") is None:
+        return "Numba is not installed"
+    try:
+        _compiled("rms_norm", torch.float32, 0, is_parallel=False)
+    # A compiler that does not fit this machine, or these packages, may raise anything.
+    except Exception as error:  # noqa: BLE001
+        return f"Numba does not compile ({type(error).__name__})"
+    return ""
+
+
+def seen(tensor: torch.Tensor) -> Any:
+    """The tensor as programs take it."""
+    return tensor.view(_SEEN_AS[tensor.dtype]).numpy()
+
+
+def program(name: str, dtype: torch.dtype, head_dim: int = 0) -> Callable[..., None]:
+    """The program of this name, for numbers of a type and as many threads as torch has. The first call compiles it."""
+    threads = torch.get_num_threads()
+    if threads > 1:
+        import numba
+
+        numba.set_num_threads(min(threads, numba.config.NUMBA_NUM_THREADS))
+    return _compiled(name, dtype, head_dim, is_parallel=threads > 1)
+
+
+@cache
+def _compiled(name: str, dtype: torch.dtype, head_dim: int, *, is_parallel: bool) -> Callable[..., None]:
+    from numba import types
+
+    from baton_serve.workers.rank.cpu.programs import compiled
+
+    number = types.float32 if dtype == torch.float32 else types.uint16
+    found: Callable[..., None] = compiled(name, number, head_dim, parallel=is_parallel)
+    return found
