@@ -102,7 +102,7 @@ async def test_announcements_follow_the_primary_while_connections_stay_open(pair
         await registry.close()
 
 
-def test_what_a_script_reads_of_a_replica_is_no_reason_to_leave_it(pair: RedisPair) -> None:
+def test_a_script_that_only_reads_is_no_reason_to_leave_a_replica(pair: RedisPair) -> None:
     pair.swap()
     replica = pair.servers[1]
     client = connect(redis.Redis, f"redis://127.0.0.1:{replica.port}", 5.0, NO_RETRY)
@@ -148,7 +148,7 @@ def test_a_redis_in_cluster_mode_is_refused(tmp_path: Path, redis_url: str) -> N
 
 
 @pytest.mark.parametrize("scheme", ["valkey", "valkeys"])
-def test_valkey_is_a_name_for_the_same(scheme: str) -> None:
+def test_a_url_of_valkey_means_the_same_as_one_of_redis(scheme: str) -> None:
     assert check_redis_url(f"{scheme}://host:1/2")
     client = connect(redis.Redis, f"{scheme}://host:1/2", 1.0, NO_RETRY)
     assert client.connection_pool.connection_kwargs["db"] == 2
@@ -156,7 +156,7 @@ def test_valkey_is_a_name_for_the_same(scheme: str) -> None:
     assert tls is (scheme == "valkeys")
 
 
-def test_a_url_of_sentinels() -> None:
+def test_a_url_of_sentinels_tells_all_that_its_connections_need() -> None:
     url = with_password("rediss+sentinel://me@one:1,two/main/3?sentinel_password=x&ssl_cert_reqs=none", "p:w")
     assert check_redis_url(url) == url and has_password(url)
     place = redis_place(url)
@@ -182,7 +182,7 @@ def test_a_url_of_sentinels() -> None:
         "sentinel://a/main",
     ],
 )
-def test_urls_that_name_no_sentinel(url: str) -> None:
+def test_malformed_urls_of_sentinels_are_refused(url: str) -> None:
     with pytest.raises(ValueError):
         check_redis_url(url)
 

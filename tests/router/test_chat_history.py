@@ -32,7 +32,7 @@ QUESTION = {"role": "user", "content": "hi"}
     ids=["itself", "dumped", "without nulls", "what was set", "another vendor's", "parts"],
 )
 @pytest.mark.parametrize("fields", [{}, NOTHING], ids=["few fields", "all fields"])
-async def test_an_answer_goes_back(
+async def test_an_answer_goes_back_as_history_however_it_is_copied(
     cluster: Cluster, copied: Callable[[ChatCompletionMessage], Any], fields: dict[str, Any]
 ) -> None:
     p, d = await cluster.add("prefill"), await cluster.add("decode")
@@ -63,7 +63,7 @@ async def test_reasoning_goes_on_under_both_names(cluster: Cluster, ours: bool, 
     assert assistant == {**said, "reasoning": "hm", "reasoning_content": "hm"}
 
 
-async def test_what_workers_are_sent_is_plain(cluster: Cluster) -> None:
+async def test_the_bodies_that_workers_are_sent_are_plain(cluster: Cluster) -> None:
     """Another engine would make something of it, and two prompts that differ in it alone begin the same."""
     p, d = await cluster.add("prefill"), await cluster.add("decode")
     marked = {**QUESTION, "cache_control": {"type": "ephemeral"}}

@@ -132,7 +132,7 @@ async def ask(cluster: Cluster, one: Asked) -> int:
 
 
 @pytest.mark.parametrize("leg", [Leg.PREFILL, Leg.DECODE, Leg.ALONE])
-async def test_a_leg_that_fails(cluster: Cluster, leg: Leg) -> None:
+async def test_a_request_is_freed_when_one_of_its_legs_fails(cluster: Cluster, leg: Leg) -> None:
     """In each way, once and as often as it is tried; whatever the table says is next."""
     roles = ("prefill", "decode") if leg is Leg.PREFILL else ("decode", "prefill") if leg is Leg.DECODE else ("decode",)
     first, second, *_ = [await cluster.add(role) for role in (roles[0], *roles)]
@@ -155,7 +155,7 @@ async def fail(cluster: Cluster, one: Asked, workers: list[StubWorker], act: Any
     recover(cluster)
 
 
-async def test_a_stream_that_breaks(cluster: Cluster) -> None:
+async def test_a_request_is_freed_when_its_stream_breaks(cluster: Cluster) -> None:
     await cluster.add("prefill")
     d = await cluster.add("decode")
     with without_collector(KINDS) as survivors:
@@ -169,7 +169,7 @@ async def test_a_stream_that_breaks(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("role", ["prefill", "decode"])
-async def test_a_worker_that_refuses_the_request(cluster: Cluster, role: str) -> None:
+async def test_a_request_is_freed_when_a_worker_refuses_it(cluster: Cluster, role: str) -> None:
     workers = {each: await cluster.add(each) for each in ("prefill", "decode")}
     with without_collector(KINDS) as survivors:
         for one in EVERY:
@@ -179,7 +179,7 @@ async def test_a_worker_that_refuses_the_request(cluster: Cluster, role: str) ->
         await check(cluster, survivors)
 
 
-async def test_an_answer_that_is_none(cluster: Cluster) -> None:
+async def test_a_request_is_freed_when_its_answer_is_malformed(cluster: Cluster) -> None:
     p, d = await cluster.add("prefill"), await cluster.add("decode")
     with without_collector(KINDS) as survivors:
         for one in EVERY:
@@ -190,7 +190,7 @@ async def test_an_answer_that_is_none(cluster: Cluster) -> None:
         await check(cluster, survivors)
 
 
-async def test_workers_that_cannot_be_reached(cluster: Cluster) -> None:
+async def test_a_request_is_freed_when_its_workers_cannot_be_reached(cluster: Cluster) -> None:
     workers = [await cluster.add(role) for role in ("prefill", "decode")]
     for worker in reversed(workers):
         await worker.stop()
@@ -202,7 +202,9 @@ async def test_workers_that_cannot_be_reached(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("what", ["choices", "whole"])
-async def test_a_bug(cluster: Cluster, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_request_is_freed_when_it_meets_a_bug(
+    cluster: Cluster, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(logging.getLogger("baton.router"), "propagate", False)  # the test's handlers keep the frames
     await cluster.add("prefill")
     await cluster.add("decode")
@@ -227,7 +229,7 @@ class TestRefused:
             max_body_bytes=4096, max_bodies_bytes=8192, max_requests=1, api_keys=["right"], body_timeout_s=SOON_S
         )
 
-    async def test_at_the_door(self, cluster: Cluster) -> None:
+    async def test_a_request_is_freed_when_it_is_refused_before_it_begins(self, cluster: Cluster) -> None:
         await cluster.add("prefill")
         await cluster.add("decode")
         right = {"authorization": "Bearer right", "content-type": "application/json"}
@@ -251,7 +253,7 @@ class TestRefused:
                     assert answer.status_code in (status, 400), (one.path, sent, answer.text)
             await check(cluster, survivors)
 
-    async def test_while_there_is_no_room_and_no_worker(self, cluster: Cluster) -> None:
+    async def test_a_request_is_freed_when_there_is_no_worker_or_no_room(self, cluster: Cluster) -> None:
         right = {"authorization": "Bearer right"}
         with without_collector(KINDS) as survivors:
             for one in EVERY:
@@ -269,7 +271,7 @@ class TestRefused:
         hang.release.set()
         await running
 
-    async def test_bodies_that_do_not_come_whole(self, cluster: Cluster) -> None:
+    async def test_a_request_is_freed_when_its_body_does_not_come_whole(self, cluster: Cluster) -> None:
         with without_collector(KINDS) as survivors:
             for leaves in (True, False):
                 reader, writer = await cluster.connect()
@@ -349,7 +351,7 @@ class TestEnded:
         return make_settings(retry_budget_floor_per_s=1000, breaker_failures=1000, held_timeout_s=0.5)
 
     @pytest.mark.parametrize("state", STATES)
-    async def test_in_each_state(self, cluster: Cluster, state: str) -> None:
+    async def test_a_request_is_freed_in_whatever_state_it_ends(self, cluster: Cluster, state: str) -> None:
         p, d = await cluster.add("prefill"), await cluster.add("decode")
         limits = {worker.worker_id: worker for worker in cluster.pool}
         limits["d1"].usage.heard_s = math.inf  # its report never gets old, and an old one says nothing of room

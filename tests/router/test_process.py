@@ -33,7 +33,9 @@ async def announced(redis_url: str) -> AsyncIterator[Announced]:
         yield made
 
 
-async def test_discovery_renewal_loss_and_stop(redis_url: str, announced: Announced) -> None:
+async def test_a_router_discovers_workers_renews_leases_and_stops_in_order(
+    redis_url: str, announced: Announced
+) -> None:
     router = await RouterProcess().start(redis_url=redis_url, lease_duration_ms=600, lease_renew_interval_ms=100)
     await until_workers(router.url, 2)
     hang = Hang()
@@ -184,7 +186,7 @@ async def test_a_port_in_use_is_one_line(redis_url: str) -> None:
     assert isinstance(router.statuses[-1], Failed)
 
 
-async def test_without_redis(announced: Announced) -> None:
+async def test_a_router_serves_named_workers_without_redis(announced: Announced) -> None:
     router = await RouterProcess().start(redis_url="", prefill=[announced.p.url], decode=[announced.d.url])
     async with httpx.AsyncClient(base_url=router.url, timeout=PATIENCE_S) as client:
         response = await client.post("/v1/completions", json={"model": "m", "prompt": "x", "max_tokens": 3})
@@ -193,7 +195,7 @@ async def test_without_redis(announced: Announced) -> None:
 
 
 @pytest.mark.slow
-async def test_who_is_given_no_decode_worker_says_where_one_has_to_come_from(
+async def test_a_router_without_a_decode_worker_says_where_one_has_to_come_from(
     redis_url: str, announced: Announced
 ) -> None:
     router = await RouterProcess().start(redis_url=redis_url, prefill=[announced.p.url])
@@ -202,7 +204,7 @@ async def test_who_is_given_no_decode_worker_says_where_one_has_to_come_from(
 
 
 @pytest.mark.parametrize("shape", ["json", pytest.param("text", marks=pytest.mark.slow)])
-async def test_log_lines(announced: Announced, shape: str) -> None:
+async def test_log_lines_have_the_shape_that_is_set(announced: Announced, shape: str) -> None:
     router = await RouterProcess().start(
         redis_url="", prefill=[announced.p.url], decode=[announced.d.url], log_requests=True, log_format=shape
     )
@@ -218,7 +220,7 @@ async def test_log_lines(announced: Announced, shape: str) -> None:
     "option",
     ["socket_timeout=sesame", *(pytest.param(one, marks=pytest.mark.slow) for one in ("sesame=1", "protocol=9"))],
 )
-async def test_a_redis_option_that_is_none_is_one_line(option: str) -> None:
+async def test_an_unknown_redis_option_is_one_line(option: str) -> None:
     router = await RouterProcess().start(redis_url=f"redis://:sesame@127.0.0.1:1/0?{option}")
     code, stderr = await router.stop()
     assert (code, stderr) == (1, "router: redis_url is not understood by the Redis client\n")

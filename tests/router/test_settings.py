@@ -22,7 +22,7 @@ from baton_serve.router.settings import RouterSettings
         ({"keep_alive_s": 0.5}, "keep_alive_s"),
     ],
 )
-def test_settings_that_make_no_sense(given: dict[str, Any], complaint: str) -> None:
+def test_settings_that_make_no_sense_are_refused(given: dict[str, Any], complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         RouterSettings.model_validate(given)
 

@@ -96,7 +96,9 @@ async def ask(upstream: HttpClient, url: str) -> int:
     return answer.status
 
 
-async def test_who_does_not_speak_tls_gets_no_token(upstream: HttpClient, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_worker_that_does_not_speak_tls_gets_no_token(
+    upstream: HttpClient, caplog: pytest.LogCaptureFixture
+) -> None:
     async with plain() as (stranger, port):
         for _ in range(3):
             with pytest.raises(ConnectError):
@@ -112,7 +114,7 @@ async def test_who_does_not_speak_tls_gets_no_token(upstream: HttpClient, caplog
     ]
 
 
-async def test_who_is_certified_by_somebody_else_gets_no_token(
+async def test_a_worker_that_is_certified_by_somebody_else_gets_no_token(
     upstream: HttpClient, other_authority: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
     worker = await StubWorker("decode").start(tls=internal(other_authority.of("d1.internal")).server(internal=False))
@@ -208,7 +210,7 @@ async def test_routers_meet_over_tls(authority: Authority) -> None:
         assert answer.status == 200
 
 
-async def test_routers_of_another_ca_do_not(authority: Authority, other_authority: Authority) -> None:
+async def test_routers_of_another_ca_do_not_meet(authority: Authority, other_authority: Authority) -> None:
     ours, theirs = (internal(one.of("router.internal")) for one in (authority, other_authority))
     async with linked(tls=ours) as peers, OtherRouter(tls=theirs) as other:
         peers.apply([other.record])
@@ -217,7 +219,7 @@ async def test_routers_of_another_ca_do_not(authority: Authority, other_authorit
         assert state(peers) != "linked"
 
 
-async def test_nor_does_one_without_tls(authority: Authority) -> None:
+async def test_a_router_without_tls_does_not_meet_one_with_tls(authority: Authority) -> None:
     async with linked(tls=internal(authority.of("router.internal"))) as peers, OtherRouter() as other:
         peers.apply([other.record])
         (answer,) = await peers.gather("GET", "/internal/echo")
@@ -232,16 +234,16 @@ async def test_nor_does_one_without_tls(authority: Authority) -> None:
 class TestOperators:
     """``baton requests`` and the others, which ask with a CA of their own."""
 
-    async def test_the_ca_is_named(self, cluster: Cluster, authority: Authority) -> None:
+    async def test_an_operator_who_names_the_ca_is_answered(self, cluster: Cluster, authority: Authority) -> None:
         client = AdminClient(AdminSettings(url=cluster.url, ca_file=authority.ca))
         assert await asyncio.to_thread(client.workers) == []
 
-    async def test_without_it_they_say_what_to_name(self, cluster: Cluster) -> None:
+    async def test_an_operator_without_the_ca_is_told_what_to_name(self, cluster: Cluster) -> None:
         client = AdminClient(AdminSettings(url=cluster.url))
         with pytest.raises(AdminError, match=r"its certificate is not accepted: .*; --ca-file names the CA"):
             await asyncio.to_thread(client.workers)
 
-    async def test_one_that_cannot_be_read_is_named(self, cluster: Cluster, tmp_path: Any) -> None:
+    async def test_a_ca_that_cannot_be_read_is_named(self, cluster: Cluster, tmp_path: Any) -> None:
         client = AdminClient(AdminSettings(url=cluster.url, ca_file=tmp_path / "none.pem"))
         with pytest.raises(AdminError, match=r"ca_file: .*none.pem cannot be used: No such file"):
             await asyncio.to_thread(client.workers)
@@ -261,6 +263,6 @@ class TestOperators:
         {"prefill": ("https://p:1",), "decode": ("d:1",)},
     ],
 )
-def test_what_does_not_go_together_is_refused(authority: Authority, wrong: dict[str, Any]) -> None:
+def test_settings_of_tls_that_do_not_go_together_are_refused(authority: Authority, wrong: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         make_settings(**authority.of("router.internal").internal, **wrong)

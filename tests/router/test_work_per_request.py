@@ -58,7 +58,9 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 @pytest.mark.interpreted
 @pytest.mark.parametrize("stream", [False, True])
-async def test_tasks_timers_and_hashes_do_not_grow(cluster: Cluster, counts: Counter[str], stream: bool) -> None:
+async def test_the_tasks_timers_and_hashes_of_a_request_are_bounded(
+    cluster: Cluster, counts: Counter[str], stream: bool
+) -> None:
     await cluster.add("prefill")
     await cluster.add("decode")
     await cluster.post(chat(stream=stream, **LONG))

@@ -49,7 +49,7 @@ def answer(holder: LeaseHolder, now_ms: int, **states: LeaseState | int) -> list
     return holder.answered(work, statuses, now_ms)
 
 
-def test_nothing_to_do_without_leases(holder: LeaseHolder) -> None:
+def test_a_holder_without_leases_has_nothing_to_do(holder: LeaseHolder) -> None:
     assert holder.next_work_ms() is None
     assert not holder.take_work(START_MS + 10 * DURATION_MS)
 
@@ -66,7 +66,7 @@ def test_a_grant_is_told_after_the_delay_and_then_a_sync_every_quarter(holder: L
     assert holder.next_work_ms() == START_MS + 2 * SYNC_MS
 
 
-def test_a_release_makes_it_ask_at_once_even_while_an_answer_is_on_its_way(holder: LeaseHolder) -> None:
+def test_a_release_makes_the_holder_ask_at_once_even_while_an_answer_is_coming(holder: LeaseHolder) -> None:
     held(holder, "a")
     holder.sync_soon()
     work = holder.take_work(START_MS)
@@ -89,7 +89,9 @@ def test_a_lease_with_little_time_left_is_asked_about_when_it_falls_due(holder: 
 
 @pytest.mark.parametrize("how", ["done", "drop"])
 @pytest.mark.parametrize("confirmed", [True, False])
-def test_what_we_end_is_unpinned_at_once_and_told_next(holder: LeaseHolder, how: str, confirmed: bool) -> None:
+def test_a_lease_that_p_ends_is_unpinned_at_once_and_told_to_the_store_next(
+    holder: LeaseHolder, how: str, confirmed: bool
+) -> None:
     if confirmed:
         held(holder, "a")
     else:
@@ -125,14 +127,14 @@ def test_a_grant_confirmed_after_the_end_is_still_told(holder: LeaseHolder) -> N
     assert holder.take_work(START_MS + 2 * TELL_DELAY_MS).done == ["a"]
 
 
-def test_what_is_dropped_is_told_at_once_with_all_that_waits(holder: LeaseHolder) -> None:
+def test_a_dropped_lease_is_told_at_once_with_all_that_waits(holder: LeaseHolder) -> None:
     holder.grant("a", START_MS)
     holder.grant("b", START_MS)
     holder.drop("b", START_MS)
     assert holder.take_work(START_MS) == Work(grant=["a"], release=["b"], reap=["b"])
 
 
-def test_a_read_before_the_store_was_told_is_all_that_it_is_told(holder: LeaseHolder) -> None:
+def test_a_lease_read_before_its_grant_was_told_is_only_told_as_read(holder: LeaseHolder) -> None:
     holder.grant("a", START_MS)
     holder.done("a", START_MS + 1)
     assert holder.take_work(START_MS + TELL_DELAY_MS) == Work(done=["a"])
@@ -150,7 +152,7 @@ def test_the_delay_is_short_beside_a_short_duration() -> None:
     assert holder.next_work_ms() == START_MS + 10
 
 
-def test_a_timer_that_an_earlier_lease_has_set_takes_along_what_came_since(holder: LeaseHolder) -> None:
+def test_a_timer_of_an_earlier_lease_also_tells_leases_granted_since(holder: LeaseHolder) -> None:
     holder.grant("a", START_MS)
     holder.sync_soon()
     holder.granted(holder.take_work(START_MS + 10).grant, START_MS + 10)
@@ -178,7 +180,7 @@ def test_a_store_that_keeps_losing_an_unrenewed_lease_ends_it(holder: LeaseHolde
     assert answer(holder, now_ms, a=LeaseState.UNKNOWN) == [Ended("a", LeaseState.EXPIRED)]
 
 
-def test_a_renewal_in_between_starts_the_count_again(holder: LeaseHolder) -> None:
+def test_a_renewal_in_between_starts_the_count_of_unrenewed_grants_again(holder: LeaseHolder) -> None:
     held(holder, "a")
     now_ms = START_MS
     for _ in range(2 * MAX_UNRENEWED_GRANTS):
@@ -218,7 +220,7 @@ def test_attempts_during_silence_are_spaced(holder: LeaseHolder) -> None:
     assert holder.take_work(START_MS + RETRY_MS).reap == ["a"]
 
 
-def test_after_a_long_silence_what_ran_low_is_granted_before_anything_is_reaped(holder: LeaseHolder) -> None:
+def test_after_a_long_silence_leases_that_ran_low_are_granted_before_any_is_reaped(holder: LeaseHolder) -> None:
     held(holder, "a")
     assert fail_until(holder, START_MS + SYNC_MS, START_MS + 3 * DURATION_MS) == []
     now_ms = START_MS + 4 * DURATION_MS
@@ -269,7 +271,7 @@ def test_misuse_is_a_typed_error_and_changes_nothing(holder: LeaseHolder) -> Non
     assert repr(holder) == before == "<LeaseHolder reachable held=1>"
 
 
-def test_the_table_ends_nothing_twice() -> None:
+def test_the_table_of_states_ends_no_lease_twice() -> None:
     for state, event in itertools.product(HolderState, HolderEvent):
         if state not in PINNING:
             assert NEXT.get((state, event), "illegal") == (None if event is HolderEvent.SETTLED else "illegal")

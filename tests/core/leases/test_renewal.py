@@ -220,7 +220,7 @@ def test_an_untracked_lease_is_not_lost_by_a_late_answer(book: TrackedLeases) ->
     assert book.next_work_ms() is None
 
 
-def test_tracking_twice_is_refused(book: TrackedLeases) -> None:
+def test_tracking_a_lease_twice_is_refused(book: TrackedLeases) -> None:
     book.track("e", "a", NOW_MS)
     with pytest.raises(AlreadyTrackedError):
         book.track("e", "a", NOW_MS + 5)

@@ -43,7 +43,7 @@ def test_nothing_is_held_by_an_engine_never_heard_of(harness: Harness) -> None:
     assert harness.store.held(ENGINE) == []
 
 
-def test_granting_again_never_shortens(harness: Harness) -> None:
+def test_granting_a_lease_again_never_shortens_it(harness: Harness) -> None:
     harness.store.grant(ENGINE, ["a"], 3 * DURATION_MS)
     harness.store.grant(ENGINE, ["a"], DURATION_MS)
     assert about(harness.store.held(ENGINE)[0], 3 * DURATION_MS)
@@ -288,7 +288,7 @@ def test_the_leases_of_many_engines_are_released_at_once(harness: Harness) -> No
     ear.close()
 
 
-def test_batches_larger_than_one_script_call(harness: Harness) -> None:
+def test_batches_may_be_larger_than_one_call_of_a_script(harness: Harness) -> None:
     ids = [f"l{index}" for index in range(1203)]
     store = harness.store
     assert store.grant(ENGINE, ids, DURATION_MS) == []
@@ -302,7 +302,7 @@ def test_batches_larger_than_one_script_call(harness: Harness) -> None:
     assert store.grant(ENGINE, unknown, DURATION_MS) == unknown
 
 
-def test_empty_batches_answer_empty(harness: Harness) -> None:
+def test_empty_batches_are_answered_with_empty_lists(harness: Harness) -> None:
     assert harness.store.grant(ENGINE, [], DURATION_MS) == []
     harness.store.release(ENGINE, [])
     assert harness.store.renew(ENGINE, [], DURATION_MS) == []
@@ -373,7 +373,7 @@ def test_several_releases_may_be_one_wakeup_and_none_is_missed_between_waits(har
     ear.close()
 
 
-def test_every_ear_hears(harness: Harness) -> None:
+def test_every_ear_of_an_engine_hears_its_releases(harness: Harness) -> None:
     ears = [harness.store.wakeups(ENGINE) for _ in range(2)]
     harness.store.grant(ENGINE, ["a"], DURATION_MS)
     harness.store.release(ENGINE, ["a"])

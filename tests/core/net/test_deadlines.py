@@ -26,7 +26,7 @@ def deadlines(clock: Clock, due: list[str]) -> Deadlines[str]:
     return Deadlines(clock, 10.0, due.append)
 
 
-def test_each_is_due_once_in_its_time(clock: Clock, deadlines: Deadlines[str], due: list[str]) -> None:
+def test_each_item_is_due_once_in_its_time(clock: Clock, deadlines: Deadlines[str], due: list[str]) -> None:
     deadlines.add("a")
     clock.go_on(4)
     deadlines.add("b")
@@ -38,7 +38,7 @@ def test_each_is_due_once_in_its_time(clock: Clock, deadlines: Deadlines[str], d
     assert (due, deadlines.oldest(), len(deadlines)) == (["a", "b"], None, 0)
 
 
-def test_more_of_the_same_gives_no_more_time(clock: Clock, deadlines: Deadlines[str], due: list[str]) -> None:
+def test_adding_an_item_again_gives_it_no_more_time(clock: Clock, deadlines: Deadlines[str], due: list[str]) -> None:
     for _ in range(20):
         deadlines.add("dripping")
         clock.go_on(1)
@@ -48,7 +48,7 @@ def test_more_of_the_same_gives_no_more_time(clock: Clock, deadlines: Deadlines[
     assert due == ["dripping"]
 
 
-def test_who_went_in_time_is_not_due(clock: Clock, deadlines: Deadlines[str], due: list[str]) -> None:
+def test_an_item_that_went_in_time_is_not_due(clock: Clock, deadlines: Deadlines[str], due: list[str]) -> None:
     deadlines.add("a")
     deadlines.add("b")
     deadlines.discard("a")
@@ -57,7 +57,9 @@ def test_who_went_in_time_is_not_due(clock: Clock, deadlines: Deadlines[str], du
     assert due == ["b"]
 
 
-def test_any_number_that_come_and_go_need_one_timer(clock: Clock, deadlines: Deadlines[str], due: list[str]) -> None:
+def test_any_number_of_items_that_come_and_go_need_one_timer(
+    clock: Clock, deadlines: Deadlines[str], due: list[str]
+) -> None:
     for number in range(1000):
         deadlines.add(str(number))
         deadlines.discard(str(number))
@@ -67,7 +69,7 @@ def test_any_number_that_come_and_go_need_one_timer(clock: Clock, deadlines: Dea
     assert due == ["late"]
 
 
-def test_one_that_begins_again_when_it_is_due_delays_no_other(clock: Clock) -> None:
+def test_an_item_that_begins_again_when_it_is_due_delays_no_other(clock: Clock) -> None:
     due: list[tuple[float, str]] = []
 
     def again(item: str) -> None:
@@ -83,7 +85,7 @@ def test_one_that_begins_again_when_it_is_due_delays_no_other(clock: Clock) -> N
     assert due == [(110.0, "a"), (111.0, "b"), (120.0, "a")]
 
 
-def test_nothing_is_due_after_the_end(clock: Clock, deadlines: Deadlines[str], due: list[str]) -> None:
+def test_no_item_is_due_after_closing(clock: Clock, deadlines: Deadlines[str], due: list[str]) -> None:
     deadlines.add("a")
     deadlines.close()
     clock.go_on(100)
@@ -109,7 +111,7 @@ def test_strangers_cost_a_line_a_minute(clock: Clock, caplog: pytest.LogCaptureF
     assert clock.waiting == [], "and then there is silence"
 
 
-def test_what_was_not_told_is_told_at_the_end(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+def test_notices_that_were_not_told_are_told_at_the_end(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     notices = Notices(clock, "p")
     notices.note(BAD_REQUEST)
@@ -156,7 +158,7 @@ def test_lengths_that_nobody_waits_for_are_forgotten_and_no_others(clock: Clock,
     assert due == ["kept"]
 
 
-def test_nothing_is_called_after_the_end(clock: Clock, due: list[str]) -> None:
+def test_no_timeout_is_called_after_closing(clock: Clock, due: list[str]) -> None:
     timeouts = Timeouts(clock)
     timeouts.call_later(1.0, lambda: due.append("late"))
     timeouts.close()

@@ -58,7 +58,7 @@ def learned() -> KnownHead:
 
 
 @pytest.mark.parametrize("digits", [b"0", b"7", b"12", b"012", b"123456789"])
-def test_the_length_may_be_another_one(digits: bytes) -> None:
+def test_a_head_with_another_length_is_known(digits: bytes) -> None:
     known, head = learned(), HEAD.replace(b"12", digits)
     assert (known.end_in(head + b"body"), known.num_body_bytes, known.digits) == (len(head), int(digits), digits)
 
@@ -66,7 +66,7 @@ def test_the_length_may_be_another_one(digits: bytes) -> None:
 @pytest.mark.parametrize(
     "digits", [b"", b"-1", b"+1", b" 1", b"1 ", b"1x", b"0x1", b"1\r\nx: 2", b"1234567890", b"1_0"]
 )
-def test_what_is_no_such_length_is_not_known(digits: bytes) -> None:
+def test_a_head_with_a_malformed_length_is_not_known(digits: bytes) -> None:
     assert learned().end_in(HEAD.replace(b"12", digits) + b"body") == 0
 
 
@@ -98,7 +98,7 @@ def test_a_head_with_another_byte_is_not_known(place: int) -> None:
         pytest.param(HEAD.replace(b"12", b""), NAMES, id="no digits"),
     ],
 )
-def test_what_is_not_plain_is_not_learned(head: bytes, names: list[bytes]) -> None:
+def test_a_head_that_is_not_plain_is_not_learned(head: bytes, names: list[bytes]) -> None:
     known = learned()
     assert not known.learn(head, names)
     assert (known.end_in(head), known.end_in(HEAD)) == (0, 0), "and what was known is known no more"
@@ -106,7 +106,7 @@ def test_what_is_not_plain_is_not_learned(head: bytes, names: list[bytes]) -> No
 
 @given(HEADERS, HEADERS, st.binary(max_size=4), st.sampled_from([b"\r\n", b"\n", b"\r\n ", b"\r"]))
 @example([(b"Content-Length", b"1")], [(b"Content-Length", b"12")], b"", b"\r\n")
-def test_the_parser_agrees(
+def test_a_known_head_means_what_the_parser_says(
     first: list[tuple[bytes, bytes]], second: list[tuple[bytes, bytes]], more: bytes, line_end: bytes
 ) -> None:
     def head(headers: list[tuple[bytes, bytes]]) -> bytes:

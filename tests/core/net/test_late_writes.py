@@ -76,7 +76,7 @@ def test_a_burst_ends_with_a_turn_of_one_write(add: Callable[[int], None], turns
     assert not turns.due
 
 
-def test_what_a_write_leads_to_is_written_in_the_next_turn(turns: Turns, written: list[int]) -> None:
+def test_a_write_that_another_write_leads_to_comes_in_the_next_turn(turns: Turns, written: list[int]) -> None:
     late_writes = LateWrites(turns)
 
     class Asks(Note):

@@ -87,7 +87,7 @@ async def test_a_head_without_end_is_refused_and_the_connection_closes(port: int
         await caller.closed()
 
 
-async def test_many_lines_are_refused(port: int) -> None:
+async def test_a_head_of_many_lines_is_refused(port: int) -> None:
     async with connected(port) as caller:
         caller.writer.write(b"GET /health HTTP/1.1\r\nhost: x\r\n" + b"a:\r\n" * 1000)
         assert (await caller.answer()).status == 431
@@ -95,7 +95,7 @@ async def test_many_lines_are_refused(port: int) -> None:
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/internal/anything", "/admin/abort"])
-async def test_what_a_stranger_sends_is_not_taken(port: int, path: str) -> None:
+async def test_a_body_that_a_stranger_sends_is_not_taken(port: int, path: str) -> None:
     async with connected(port) as caller:
         caller.writer.write(f"POST {path} HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n".encode())
         answer = await caller.answer()

@@ -68,7 +68,7 @@ async def test_the_certified_talk_to_each_other(authority: Authority) -> None:
     assert [scope["scheme"] for scope in served.app.scopes] == ["https", "https"]
 
 
-async def test_who_is_not_certified_gets_no_further_than_the_handshake(
+async def test_a_client_that_is_not_certified_gets_no_further_than_the_handshake(
     authority: Authority, other_authority: Authority
 ) -> None:
     ours = InternalTls(files(authority.of("p1.internal")))
@@ -104,7 +104,7 @@ async def test_a_name_that_is_not_in_the_certificate_is_refused(authority: Autho
                     await status(served, *tls.to("10.0.0.1").values())
 
 
-async def test_without_tls_nobody_is_answered(authority: Authority) -> None:
+async def test_a_client_without_tls_is_not_answered(authority: Authority) -> None:
     async with serving(config(server_context(files(authority.of("p1.internal"))))) as served:
         caller = await served.connect()
         await caller.send(GET)
@@ -212,9 +212,7 @@ def encrypt(given: Certified) -> None:
         ),
     ],
 )
-def test_what_is_wrong_with_a_file_is_one_sentence(
-    spoil: object, said: str, authority: Authority, tmp_path: Path
-) -> None:
+def test_an_error_about_a_file_is_one_sentence(spoil: object, said: str, authority: Authority, tmp_path: Path) -> None:
     own = copy(authority.of("p1.internal"), tmp_path)
     spoil(own, authority.of("d1.internal"))  # type: ignore[operator]
     with pytest.raises(TlsError, match=said) as caught:
@@ -237,7 +235,7 @@ class Settings(ProcessSettings):
         {"internal_tls_name": "baton.internal"},
     ],
 )
-def test_half_of_a_set_up_is_refused(wrong: dict[str, str]) -> None:
+def test_half_of_a_set_up_of_tls_is_refused(wrong: dict[str, str]) -> None:
     with pytest.raises(ValueError, match=r"go together|needs internal_tls"):
         Settings(**wrong)  # type: ignore[arg-type]
 

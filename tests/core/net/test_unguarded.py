@@ -52,7 +52,7 @@ async def port(app: Behind, **settings: object) -> AsyncIterator[httpx.AsyncClie
         ({"sec-fetch-site": "cross-site"}, "other_site"),
     ],
 )
-async def test_a_page_gets_no_further_than_the_door(headers: dict[str, str], why: str) -> None:
+async def test_a_page_of_another_site_does_not_reach_the_application(headers: dict[str, str], why: str) -> None:
     app = Behind()
     async with port(app) as client:
         answer = await client.post("/internal/drain", content=b"{}", headers=headers)
@@ -61,13 +61,13 @@ async def test_a_page_gets_no_further_than_the_door(headers: dict[str, str], why
         assert (await client.post("/internal/drain")).status_code == 200
 
 
-async def test_a_name_may_be_allowed() -> None:
+async def test_a_host_name_may_be_allowed_by_a_setting() -> None:
     app = Behind()
     async with port(app, allowed_hosts=("d1.internal",)) as client:
         assert (await client.get("/load", headers={"host": "d1.internal:8100"})).status_code == 200
 
 
-async def test_with_a_token_there_is_no_other_door() -> None:
+async def test_a_port_with_a_token_is_served_under_any_name() -> None:
     app = Behind()
     async with port(app, internal_token="secret") as client:
         assert (await client.get("/metrics", headers={"host": "scraped.example"})).status_code == 200

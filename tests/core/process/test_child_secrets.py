@@ -11,7 +11,7 @@ def test_every_secret_setting_has_a_kind_of_process_that_is_given_it() -> None:
     assert given <= SECRETS
 
 
-def test_what_is_no_secret_stays() -> None:
+def test_variables_that_are_no_secrets_stay() -> None:
     environ = dict.fromkeys(SECRETS, "it") | {"PATH": "/bin", "BATON_LOG_LEVEL": "debug"}
     assert environ_for("helper", environ) == {"PATH": "/bin", "BATON_LOG_LEVEL": "debug"}
     assert set(environ_for("worker", environ)) >= {"BATON_INTERNAL_TOKEN", "BATON_REDIS_PASSWORD_FILE", "HF_TOKEN"}

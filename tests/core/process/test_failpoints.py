@@ -28,7 +28,7 @@ def hit_in_a_child(value: str, num_hits: int) -> subprocess.CompletedProcess[str
     return subprocess.run(command, cwd=ROOT, env={VARIABLE: value}, capture_output=True, text=True, check=False)
 
 
-def test_says_what_each_name_does() -> None:
+def test_the_variable_says_what_each_failpoint_does() -> None:
     assert parse("") == {}
     found = parse(f"{NAME}=kill, worker.grant.before=sleep:250@3,rank.read.before=stop")
     assert {name: repr(armed) for name, armed in found.items()} == {
@@ -65,7 +65,7 @@ def test_the_variable_is_known_to_every_process() -> None:
     assert load(RouterSettings, {}, {VARIABLE: f"{NAME}=kill"}, Document()) == RouterSettings()
 
 
-def test_kills_at_the_chosen_time() -> None:
+def test_an_armed_failpoint_kills_at_the_chosen_time() -> None:
     done = hit_in_a_child(f"{NAME}=kill@3", 5)
     assert (done.returncode, done.stdout.split()) == (-signal.SIGKILL, ["0", "1"])
 

@@ -30,7 +30,7 @@ PUBLIC = {"host": "0.0.0.0", "allow_anonymous": True}
         (UpSettings, "internal_token", {}),
     ],
 )
-def test_a_secret_that_is_none_is_refused(model: type[Settings], name: str, others: Any, secret: str) -> None:
+def test_an_unusable_secret_is_refused(model: type[Settings], name: str, others: Any, secret: str) -> None:
     value = ["fine", secret] if name == "api_keys" else secret
     with pytest.raises(ValidationError, match="a secret is printable ASCII") as caught:
         model.model_validate({**others, name: value})
@@ -38,7 +38,7 @@ def test_a_secret_that_is_none_is_refused(model: type[Settings], name: str, othe
 
 
 @pytest.mark.parametrize("place", ["flag", "file"])
-def test_wherever_it_is_written(place: str) -> None:
+def test_an_unusable_secret_is_refused_wherever_it_is_written(place: str) -> None:
     flags = {"admin_token": "open sesame"} if place == "flag" else {}
     sections = {"router": {"admin_token": "open sesame"}} if place == "file" else {}
     with pytest.raises(ConfigurationError) as caught:
@@ -52,7 +52,7 @@ def test_wherever_it_is_written(place: str) -> None:
     ["redis://h", "redis://h:1/0", "rediss://u:p%20w@10.0.0.1:6380/3?ssl_cert_reqs=none", "redis://[::1]:6379/",
      "unix:///run/redis.sock", "unix:///run/redis.sock?db=0"],
 )  # fmt: skip
-def test_redis_urls(url: str) -> None:
+def test_valid_redis_urls_are_taken_as_they_are(url: str) -> None:
     assert check_redis_url(url) == url
     assert ProcessSettings(redis_url=url).redis_url == url
 
@@ -63,7 +63,7 @@ def test_redis_urls(url: str) -> None:
      "redis://h:65536", "redis://sesame..b", "redis://h/sesame", "redis://:sesa/me@h/0", "unix://", "redis://se same",
      "redis://[sesame", "redis://h:"],
 )  # fmt: skip
-def test_no_redis_urls(url: str) -> None:
+def test_malformed_redis_urls_are_refused_and_not_repeated(url: str) -> None:
     for model in (RouterSettings, UpSettings):
         with pytest.raises(ValidationError, match="redis_url") as caught:
             model.model_validate({"redis_url": url})
@@ -93,7 +93,7 @@ def test_the_password_of_redis_may_be_beside_its_url(url: str, user: str | None,
 
 @pytest.mark.parametrize("url", ["redis://:sesame@h", "redis://u:sesame@h", "redis://h/0?password=sesame"])
 @pytest.mark.parametrize("model", [RouterSettings, UpSettings])
-def test_redis_has_one_password(model: type[Settings], url: str) -> None:
+def test_a_second_password_for_redis_is_refused(model: type[Settings], url: str) -> None:
     with pytest.raises(ValidationError, match="redis_url has a password already") as caught:
         model.model_validate({"redis_url": url, "redis_password": "open"})
     assert "sesame" not in str(caught.value) and "open" not in str(caught.value)
@@ -123,7 +123,7 @@ def test_only_processes_that_can_do_without_redis_take_an_empty_url() -> None:
         ("https://d.example.org./base/", "https://d.example.org./base"),
     ],
 )
-def test_worker_addresses(address: str, url: str) -> None:
+def test_worker_addresses_become_urls(address: str, url: str) -> None:
     assert worker_url(address) == url
 
 
@@ -132,7 +132,7 @@ def test_worker_addresses(address: str, url: str) -> None:
     ["", "h:99999", "h:0", "h:", "h:x", "a..b", "-h:1", "h/?q", "h/#f", "u:p@h:1", "ftp://h", "http://", "h h", "h\n",
      "[::1", "[::1]x", "[::1]x:80", "[h]:80", "ü:1", "a" * 64],
 )  # fmt: skip
-def test_no_worker_addresses(address: str) -> None:
+def test_malformed_worker_addresses_are_refused(address: str) -> None:
     with pytest.raises(ValueError):
         worker_url(address)
     with pytest.raises(ValidationError, match="prefill"):

@@ -38,7 +38,7 @@ async def test_signals_are_handled_on_the_loop_while_inside(before: signal.Handl
     assert signal.getsignal(signal.SIGHUP) == before
 
 
-async def test_nothing_is_handled_outside_the_main_thread() -> None:
+async def test_no_signal_is_handled_outside_the_main_thread() -> None:
     async def enter() -> signal.Handlers | int | None:
         with on_signals(lambda _: None, (signal.SIGHUP,)):
             return signal.getsignal(signal.SIGHUP)  # type: ignore[return-value]

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import pytest
 
 
-def test_a_line_for_each_status(capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_status_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     reading, writing = os.pipe()
     with os.fdopen(reading, "rb") as lines:
         pipe = StatusPipe(writing)

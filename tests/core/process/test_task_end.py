@@ -30,7 +30,7 @@ async def test_a_task_that_swallows_cancellations_ends(num_swallowed: int) -> No
     assert task.cancelled()
 
 
-async def test_what_the_task_raises_is_not_raised_here() -> None:
+async def test_ending_a_task_does_not_raise_the_tasks_error() -> None:
     async def fail() -> None:
         raise ValueError("a bug")
 

@@ -7,7 +7,7 @@ import asyncio
 from baton_serve.core.process.turns import Turns
 
 
-async def test_what_is_taken_counts_until_the_next_turn() -> None:
+async def test_all_that_is_taken_in_a_turn_counts_until_the_next_one() -> None:
     goes_on = 0
 
     def go_on() -> None:

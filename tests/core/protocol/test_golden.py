@@ -217,12 +217,12 @@ MSGPACK: list[tuple[Any, Any, str]] = [
 
 
 @pytest.mark.parametrize(("message", "golden"), JSON, ids=lambda v: type(v).__name__)
-def test_json(message: Any, golden: bytes) -> None:
+def test_messages_in_json_are_written_as_the_golden_bytes_say(message: Any, golden: bytes) -> None:
     assert msgspec.json.encode(message) == golden
     assert msgspec.json.decode(golden, type=type(message)) == message
 
 
-def test_the_bytes_of_a_signed_announcement() -> None:
+def test_a_signed_announcement_is_written_as_the_golden_bytes_say() -> None:
     key = announcement_key("sesame")
     assert key.hex() == "a105f2e86ef3cfb84f1eb7d5d70ef65227fc9a47a42046ada256f76fb829c40c"
     unsigned = encode(ROUTERS.withdraw("0123456789ab", 7))
@@ -236,7 +236,7 @@ def test_the_bytes_of_a_signed_announcement() -> None:
 
 
 @pytest.mark.parametrize(("message", "kind", "golden"), MSGPACK, ids=lambda v: type(v).__name__)
-def test_msgpack(message: Any, kind: Any, golden: str) -> None:
+def test_messages_in_msgpack_are_written_as_the_golden_bytes_say(message: Any, kind: Any, golden: str) -> None:
     assert msgspec.msgpack.encode(message).hex() == golden
     assert msgspec.msgpack.decode(bytes.fromhex(golden), type=kind) == message
 
@@ -265,6 +265,6 @@ def test_the_hash_of_the_compatibility_is_the_same_everywhere() -> None:
     ],
     ids=lambda v: type(v).__name__,
 )
-def test_status_lines(message: status.Status, line: bytes) -> None:
+def test_status_lines_are_written_as_the_golden_bytes_say(message: status.Status, line: bytes) -> None:
     assert status.encode(message) == line
     assert status.decode(line) == message

@@ -20,7 +20,7 @@ def test_requests_of_one_router_differ_in_what_is_shown() -> None:
 
 
 @given(st.sets(_IDS | _IDS.map("x://{}".format) | _IDS.map("y://{}".format), min_size=1))
-def test_what_is_shown_of_an_id_is_understood(ids: set[str]) -> None:
+def test_the_part_of_an_id_that_is_shown_is_understood(ids: set[str]) -> None:
     for full, shown in shorten(ids).items():
         assert resolve(shown, ids, "request") == full
 
@@ -46,14 +46,14 @@ def test_the_beginning_of_an_address_means_nobody(given: str) -> None:
         resolve(given, ["http://10.0.0.5:8000", "abcd0000"], "worker")
 
 
-def test_two_at_one_address_are_told_apart_by_the_scheme() -> None:
+def test_two_workers_at_one_address_are_told_apart_by_the_scheme() -> None:
     urls = ["http://10.0.0.5:8000", "https://10.0.0.5:8000"]
     with pytest.raises(IdAmbiguous, match=r"http://10\.0\.0\.5:8000, https://10\.0\.0\.5:8000"):
         resolve("10.0.0.5:8000", urls, "worker")
     assert [resolve(url, urls, "worker") for url in urls] == urls
 
 
-def test_who_is_not_meant() -> None:
+def test_an_id_that_is_too_short_unknown_or_ambiguous_is_refused() -> None:
     many = [f"abcd{number:04}ffff" for number in range(20)]
     with pytest.raises(IdTooShort, match="'abc' is too short for the id of a worker: give at least 4"):
         resolve("abc", ["abcd"], "worker")

@@ -50,7 +50,7 @@ def test_messages_from_a_rank_keep_their_bytes(message: steps.FromRank, golden: 
     assert msgspec.msgpack.Decoder(steps.FromRank).decode(bytes.fromhex(golden)) == message
 
 
-def test_what_was_added_later_may_be_missing() -> None:
+def test_fields_that_were_added_later_may_be_missing() -> None:
     step = msgspec.msgpack.Decoder(steps.ToRank).decode(bytes.fromhex("96a473746570079090909195021001 90c3"))
     assert step == steps.Step(7, [], [], [], [steps.Row(2, 16, 1, [], True)])
     golden = bytes.fromhex("94ab737465705f726573756c740191950203c0c0a0cb3fe0000000000000")
@@ -92,7 +92,7 @@ def test_the_router_reads_only_the_summary() -> None:
     )
 
 
-def test_params_of_an_engine_without_our_fields() -> None:
+def test_params_of_an_engine_without_our_fields_are_read() -> None:
     foreign = {
         "do_remote_prefill": True, "do_remote_decode": False, "remote_engine_id": "e", "remote_request_id": "r",
         "remote_host": "h", "remote_port": 1, "remote_block_ids": [[1]], "remote_num_tokens": 3, "tp_size": 2,
@@ -126,7 +126,7 @@ def test_a_handshake_from_another_version_can_still_say_so() -> None:
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(later), type=Handshake).wire_version == 99
 
 
-def test_rank_metadata_round_trip() -> None:
+def test_the_metadata_of_a_rank_survives_msgpack() -> None:
     metadata = RankMetadata(
         engine_id="e", rank=0, num_ranks=1, agent_metadata=b"\x00\xff", agent_name="a", cache_address=2**47,
         cache_memory_type="DRAM", cache_device_id=0, num_blocks=10, block_bytes=1024, version_address=4096,

@@ -26,7 +26,7 @@ def test_an_address_without_a_kind_is_a_url_as_before() -> None:
         ("vllm+http://[::1]:1?side_channel=[fe80::1]:2", "vllm+http://[::1]:1", "http://[::1]:1", ("fe80::1", 2), 256),
     ],
 )
-def test_the_address_of_a_vllm_server(
+def test_the_parts_of_a_vllm_servers_address_are_understood(
     given: str, worker_id: str, url: str, side_channel: tuple[str, int], max_num_seqs: int
 ) -> None:
     address = worker_address(given)
@@ -72,14 +72,14 @@ def test_a_server_has_the_name_that_people_give_it() -> None:
         (f"vllm+http://h:1/{'x' * MAX_URL_CHARS}", "characters"),
     ],
 )
-def test_what_is_no_address(given: str, complaint: str) -> None:
+def test_a_malformed_address_is_refused_and_not_repeated(given: str, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint) as caught:
         worker_address(given)
     assert "sesame" not in str(caught.value)
     assert "h:1" not in str(caught.value)
 
 
-def test_one_address_of_a_name() -> None:
+def test_an_address_of_a_host_name_keeps_the_options_of_the_name() -> None:
     address = worker_address("vllm+http://pods:8000?side_channel=5601&max_num_seqs=9")
     assert address.at("10.0.0.7") == worker_address("vllm+http://10.0.0.7:8000?side_channel=5601&max_num_seqs=9")
     assert address.at("fe80::7").side_channel == ("fe80::7", 5601)

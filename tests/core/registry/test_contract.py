@@ -52,7 +52,7 @@ async def made(request: pytest.FixtureRequest, kind: Kind[Any]) -> AsyncIterator
     await registry.close()
 
 
-async def test_what_is_announced_again_unchanged_is_told_again(made: Made) -> None:
+async def test_an_announcement_that_is_repeated_unchanged_is_told_again(made: Made) -> None:
     await made.registry.announce(made.entry("a"), LONG_MS)
     async with Watch(made.registry) as watch:
         first = await watch.next()
@@ -64,7 +64,7 @@ async def test_what_is_announced_again_unchanged_is_told_again(made: Made) -> No
         assert again.result()[0] is not first[0], "so a router sees that it is a new report"
 
 
-async def test_the_last_words_of_one_that_withdraws_are_told(made: Made) -> None:
+async def test_the_last_words_of_an_entry_that_withdraws_are_told(made: Made) -> None:
     """Both of its last announcements may come within one list."""
     left: list[Any] = []
     made.registry.on_withdrawn.append(left.append)
@@ -77,13 +77,13 @@ async def test_the_last_words_of_one_that_withdraws_are_told(made: Made) -> None
         assert left == [made.entry("a", 1)]
 
 
-async def test_an_empty_registry(made: Made) -> None:
+async def test_an_empty_registry_lists_nothing(made: Made) -> None:
     assert await snapshot(made.registry) == []
     async with Watch(made.registry) as watch:
         assert await watch.next() == []
 
 
-async def test_those_announced_are_listed_in_order_with_what_they_said_last(made: Made) -> None:
+async def test_announced_entries_are_listed_in_order_with_what_they_said_last(made: Made) -> None:
     await made.registry.announce(made.entry("b"), LONG_MS)
     await made.registry.announce(made.entry("a"), LONG_MS)
     await made.registry.announce(made.entry("b", 3), LONG_MS)
@@ -113,7 +113,7 @@ async def test_announcing_the_same_again_is_no_change(made: Made) -> None:
         assert await watch.next() == [made.entry("a"), made.entry("b")]
 
 
-async def test_one_that_fell_silent_is_forgotten(made: Made) -> None:
+async def test_an_entry_that_fell_silent_is_forgotten(made: Made) -> None:
     async with Watch(made.registry) as watch:
         assert await watch.next() == []
         await made.registry.announce(made.entry("a"), 300)
@@ -122,7 +122,7 @@ async def test_one_that_fell_silent_is_forgotten(made: Made) -> None:
     assert await snapshot(made.registry) == []
 
 
-async def test_one_that_goes_on_announcing_stays(made: Made) -> None:
+async def test_an_entry_that_goes_on_announcing_stays(made: Made) -> None:
     async with Watch(made.registry) as watch:
         await watch.next()
         await made.registry.announce(made.entry("a"), 300)

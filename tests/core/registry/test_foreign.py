@@ -75,7 +75,7 @@ def with_field(announcement: bytes, path: str, value: Any) -> bytes:
         ("status.load.peer_errors", {"a": "x" * 10_000}),
     ],
 )
-def test_what_no_worker_of_ours_announces_is_no_announcement(path: str, value: Any) -> None:
+def test_a_value_that_no_worker_of_ours_announces_is_no_announcement(path: str, value: Any) -> None:
     with pytest.raises(NotAnAnnouncementError) as caught:
         WORKERS.decode(changed(path, value))
     assert len(str(caught.value)) <= 200 and str(caught.value).isprintable()
@@ -106,7 +106,7 @@ def test_what_no_worker_of_ours_announces_is_no_announcement(path: str, value: A
         ("status.load.peer_errors", {"a": "x" * 10_000}),
     ],
 )
-def test_what_no_vllm_server_announces_is_no_announcement(path: str, value: Any) -> None:
+def test_a_value_that_no_vllm_server_announces_is_no_announcement(path: str, value: Any) -> None:
     announced = encode(VLLM_SERVERS.announce(vllm_server("a"), LONG_MS))
     assert VLLM_SERVERS.decode(announced).entry == vllm_server("a")
     with pytest.raises(NotAnAnnouncementError) as caught:
@@ -139,12 +139,12 @@ async def test_a_router_that_knows_only_workers_never_sees_a_vllm_server(redis_u
         b'{"worker_id":"' + b"a\\n" * 10_000 + b'"}',
     ],
 )
-def test_neither_depth_nor_length_gets_further(kind: Kind[Any], data: bytes) -> None:
+def test_values_that_are_too_deep_or_too_long_are_no_announcements(kind: Kind[Any], data: bytes) -> None:
     with pytest.raises(NotAnAnnouncementError):
         kind.decode(data)
 
 
-def test_a_router_has_an_address() -> None:
+def test_a_router_without_a_proper_address_is_no_announcement() -> None:
     bad = msgspec.structs.replace(router("a"), internal_url="//x")
     with pytest.raises(NotAnAnnouncementError):
         ROUTERS.decode(encode(ROUTERS.announce(bad, LONG_MS)))
@@ -192,7 +192,7 @@ async def test_a_key_that_never_runs_out_is_complained_about_by_its_name(
     await registry.close()
 
 
-async def test_a_watcher_hears_on_after_anything(redis_url: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_watcher_goes_on_hearing_after_any_garbage(redis_url: str, caplog: pytest.LogCaptureFixture) -> None:
     registry = RedisRegistry(redis_url, WORKERS)
     with caplog.at_level(logging.WARNING), redis.Redis.from_url(redis_url) as foreign:
         async with Watch(registry) as watch:
@@ -217,7 +217,7 @@ async def test_of_too_many_keys_some_are_left_out_with_one_line(
     await registry.close()
 
 
-def test_of_too_many_that_announce_themselves_the_known_ones_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_known_workers_are_kept_when_too_many_announce_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(view, "MAX_KNOWN", 3)
     seen: RegistryView[Any] = RegistryView()
     for number in range(5):

@@ -61,7 +61,7 @@ async def test_foreign_values_are_skipped_and_complained_about_once(
     await registry.close()
 
 
-async def test_every_record_expires(redis_url: str) -> None:
+async def test_every_announcement_in_redis_expires(redis_url: str) -> None:
     registry = RedisRegistry(redis_url, WORKERS)
     await registry.announce(worker("a"), LONG_MS)
     with redis.Redis.from_url(redis_url) as client:
@@ -69,7 +69,7 @@ async def test_every_record_expires(redis_url: str) -> None:
     await registry.close()
 
 
-async def test_what_is_announced_together_is_one_list_or_a_few(redis_url: str) -> None:
+async def test_announcements_that_come_together_are_one_list_or_a_few(redis_url: str) -> None:
     """Otherwise the work of a router grows with the square of the number of workers."""
     registry, num_workers = RedisRegistry(redis_url, WORKERS), 200
     async with Watch(registry) as watch:
@@ -209,6 +209,6 @@ async def test_a_connection_that_cannot_even_be_closed_does_not_end_the_watch(
 
 
 @pytest.mark.parametrize("url", ["nonsense", "redis://127.0.0.1:1/0?no_such_option=1", "redis://h/0?protocol=9"])
-def test_a_url_that_is_none(url: str) -> None:
+def test_a_malformed_redis_url_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match=r"URL|option"):
         RedisRegistry(url, WORKERS)

@@ -58,7 +58,9 @@ async def test_the_ca_is_named_in_the_url(authority: Authority, redis_url: str) 
         leases.close()
 
 
-async def test_another_one_is_refused(authority: Authority, other_authority: Authority, redis_url: str) -> None:
+async def test_a_redis_that_is_certified_by_another_ca_is_refused(
+    authority: Authority, other_authority: Authority, redis_url: str
+) -> None:
     async with behind_tls(authority, redis_url) as url:
         registry, leases = (kind(f"{url}?ssl_ca_certs={other_authority.ca}", *more) for kind, more in KINDS)
         with pytest.raises(RegistryError):

@@ -83,7 +83,7 @@ async def test_there_is_one_line_a_minute_with_the_number_of_strangers(
     await registry.close()
 
 
-async def test_what_is_no_announcement_at_all_is_named_by_its_key(
+async def test_a_value_that_is_no_announcement_is_named_by_its_key(
     redis_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     registry = RedisRegistry(redis_url, WORKERS, key=KEY)
@@ -104,7 +104,7 @@ async def test_a_reader_without_a_token_understands_signed_announcements(redis_u
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b'{"signature":"x"}', SIGNED[:-1], SIGNED + b" ", SIGNED[70:]])
-def test_what_has_no_signature(data: bytes) -> None:
+def test_data_without_a_right_signature_is_not_trusted(data: bytes) -> None:
     with pytest.raises(UntrustedError):
         verify(KEY, "worker", data)
     if data != SIGNED[70:]:
@@ -127,7 +127,7 @@ class TestReplay:
     def announced(self, sequence: int, running: int = 0) -> WorkerAnnouncement:
         return WorkerAnnouncement(id="a", ttl_ms=1000, sequence=sequence, entry=worker("a", running))
 
-    def test_what_was_heard_already_prolongs_no_life(self) -> None:
+    def test_an_announcement_that_was_heard_already_prolongs_no_life(self) -> None:
         view: RegistryView[Any] = RegistryView()
         view.apply(self.announced(1), 0)
         view.apply(self.announced(2, running=3), 100)
@@ -148,7 +148,7 @@ class TestReplay:
         assert view.alive() == []
 
     @pytest.mark.parametrize("how", ["overdue", "withdrawn", "withdrawn before it was known"])
-    def test_who_went_is_not_brought_back_by_what_it_announced(self, how: str) -> None:
+    def test_a_worker_that_went_is_not_brought_back_by_its_old_announcements(self, how: str) -> None:
         view: RegistryView[Any] = RegistryView()
         if how != "withdrawn before it was known":
             view.apply(self.announced(1), 0)
@@ -164,7 +164,7 @@ class TestReplay:
         view.apply(self.announced(4, running=3), 4000)
         assert view.alive() == [worker("a", 3)], "it has only been silent"
 
-    def test_what_is_remembered_of_those_that_went_is_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_number_of_remembered_workers_that_went_is_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(views, "MAX_KNOWN", 3)
         view: RegistryView[Any] = RegistryView()
         for name, sequence in (("b", 1), ("c", 1), ("b", 2), ("d", 1), ("e", 1)):

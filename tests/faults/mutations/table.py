@@ -249,7 +249,7 @@ ROUTER = (
         "exit-keeps-the-lease",
         "a request that is cancelled ends without a release of its lease",
         (Change("router/request/exchange.py", "        self.held.drop_lease()\n", ""),),
-        (_ENDS + "test_client_leaves",),
+        (_ENDS + "test_a_request_ends_when_its_client_leaves",),
     ),
     Mutation(
         "exit-can-be-cancelled",
@@ -279,25 +279,32 @@ ROUTER = (
         "failed-d-asked-again",
         "a request whose D failed before its first byte is sent to the same D",
         (Change("router/request/attempts.py", "        self.tried_decode |= {worker}\n", ""),),
-        ("tests/router/steps/test_other_decode_worker.py::test_before_its_first_byte",),
+        (
+            "tests/router/steps/test_other_decode_worker.py::test_a_d_that_fails_before_its_first_byte_is_not_asked_again",
+        ),
     ),
     Mutation(
         "broken-d-asked-again",
         "a stream whose D broke off goes on at the same D",
         (Change("router/request/attempts.py", "            self.failed_decode |= {worker}\n", "            pass\n"),),
-        ("tests/router/steps/test_other_decode_worker.py::test_in_the_middle_of_a_stream",),
+        (
+            "tests/router/steps/test_other_decode_worker.py::test_a_d_that_fails_in_the_middle_of_a_stream_is_not_asked_again",
+        ),
     ),
     Mutation(
         "first-token-repeated",
         "P's first token is not among those that a broken stream goes on after, so the client gets it twice",
         (Change("router/request/sent_tokens.py", '        self._ids += b":%d" % token\n', ""),),
-        (_FAILOVER + "test_another_d_goes_on",),
+        (_FAILOVER + "test_another_d_goes_on_with_a_stream_that_breaks",),
     ),
     Mutation(
         "ids-of-the-stream-not-kept",
         "D's tokens are shown, but not kept for whoever may have to go on",
         (Change("router/request/sent_tokens.py", "                self._ids += line\n", ""),),
-        (_SEEN + "test_every_cut_shows_the_same", _FAILOVER + "test_another_d_goes_on"),
+        (
+            _SEEN + "test_a_client_is_shown_the_same_however_the_stream_is_cut",
+            _FAILOVER + "test_another_d_goes_on_with_a_stream_that_breaks",
+        ),
     ),
     Mutation(
         "last-words-sent-at-once",
@@ -309,7 +316,7 @@ ROUTER = (
                 "        if self._last_words:\n",
             ),
         ),
-        (_FAILOVER + "test_another_d_goes_on",),
+        (_FAILOVER + "test_another_d_goes_on_with_a_stream_that_breaks",),
     ),
     Mutation(
         "renewed-for-ever",

@@ -113,7 +113,7 @@ async def test_a_drained_worker_is_sent_nothing_until_it_is_resumed(cluster: Clu
     cluster.check_idle()
 
 
-async def test_what_runs_on_it_goes_on(cluster: Cluster, port: ToldWorker) -> None:
+async def test_a_request_that_runs_on_a_drained_worker_goes_on(cluster: Cluster, port: ToldWorker) -> None:
     _, d2 = await three(cluster, port)
     d2.standing.left_out = True
     hang = Hang()
@@ -165,20 +165,20 @@ async def test_a_worker_that_cannot_be_told_is_left_out_here(cluster: Cluster, p
     assert (await view(cluster, d1))["left_out"], "as it was"
 
 
-async def test_who_leaves_is_not_resumed(cluster: Cluster, port: ToldWorker) -> None:
+async def test_a_worker_that_leaves_is_not_resumed(cluster: Cluster, port: ToldWorker) -> None:
     await three(cluster, port)
     port.status = 409
     status, body = await tell(cluster, "d1", "resume")
     assert (status, body["error"]["code"]) == (409, "worker_leaving")
 
 
-async def test_nobody_knows_that_worker(cluster: Cluster) -> None:
+async def test_an_unknown_worker_is_neither_drained_nor_resumed(cluster: Cluster) -> None:
     for what in ("drain", "resume"):
         status, body = await tell(cluster, "nobody", what)
         assert (status, body["error"]["code"]) == (404, "worker_not_found")
 
 
-async def test_a_static_worker_is_not_told(cluster: Cluster) -> None:
+async def test_a_static_worker_is_drained_without_being_told(cluster: Cluster) -> None:
     url = "http://127.0.0.1:9"
     (worker,) = cluster.pool.add_static([], [url])
     for address in (url, "http:%2F%2F127.0.0.1:9"):
@@ -191,7 +191,7 @@ async def test_a_static_worker_is_not_told(cluster: Cluster) -> None:
         assert not worker.standing.left_out
 
 
-async def test_what_it_announces_counts_from_then_on(cluster: Cluster, port: ToldWorker) -> None:
+async def test_the_announcements_of_a_drained_worker_count_from_then_on(cluster: Cluster, port: ToldWorker) -> None:
     """Another router may resume it."""
     d1, _ = await three(cluster, port)
     await tell(cluster, "d1", "drain")
@@ -203,7 +203,9 @@ async def test_what_it_announces_counts_from_then_on(cluster: Cluster, port: Tol
     assert d1.takes_work
 
 
-async def test_one_that_drained_already(cluster: Cluster, port: ToldWorker) -> None:
+async def test_a_worker_that_drained_already_takes_work_when_it_announces_so(
+    cluster: Cluster, port: ToldWorker
+) -> None:
     d1, _ = await three(cluster, port)
     d1.report(WorkerLoad(draining=True), 1.0)
     await tell(cluster, "d1", "drain")

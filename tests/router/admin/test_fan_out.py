@@ -95,7 +95,7 @@ async def workers(redis_url: str) -> AsyncIterator[Announced]:
         yield made
 
 
-async def test_requests_and_leases_of_all_routers(redis_url: str, workers: Announced) -> None:
+async def test_every_router_lists_and_aborts_the_requests_of_all(redis_url: str, workers: Announced) -> None:
     async with three(redis_url, workers) as routers:
         tasks = [await routers.start(i) for i in range(3)]
         for i in range(3):
@@ -134,7 +134,7 @@ async def test_requests_and_leases_of_all_routers(redis_url: str, workers: Annou
 
 
 @pytest.mark.slow
-async def test_a_filter_holds_everywhere(redis_url: str, workers: Announced) -> None:
+async def test_an_abort_by_filter_holds_on_every_router(redis_url: str, workers: Announced) -> None:
     async with three(redis_url, workers) as routers:
         for i in range(2):
             await routers.start(i)
@@ -173,7 +173,7 @@ async def test_a_dead_router_is_not_asked_any_more(redis_url: str, workers: Anno
 
 
 @pytest.mark.slow
-async def test_workers_that_only_routers_know(redis_url: str, workers: Announced) -> None:
+async def test_a_worker_that_one_router_adds_is_known_to_all(redis_url: str, workers: Announced) -> None:
     """Added, drained, resumed and deleted through different routers; one that starts later learns it."""
     url = "http://127.0.0.1:9"
     async with three(redis_url, workers) as routers:

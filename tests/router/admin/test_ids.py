@@ -62,7 +62,7 @@ async def test_a_request_is_aborted_by_what_is_shown_of_it(cluster: Cluster, for
     assert (answer.status_code, answer.headers["x-request-id"]) == (499, request.request_id)
 
 
-async def test_a_beginning_that_several_have_ends_none(cluster: Cluster) -> None:
+async def test_a_beginning_that_several_ids_have_aborts_no_request(cluster: Cluster) -> None:
     request, task = await arrive(cluster)
     other = request.request_id[:7] + ("0" if request.request_id[7] != "0" else "1") + "f" * 24
     cluster.peers = Another(cluster.router_id, [other])
@@ -84,7 +84,7 @@ async def test_a_beginning_that_several_have_ends_none(cluster: Cluster) -> None
         ("a" * 3000, 404, "request_not_found"),
     ],
 )
-async def test_who_is_no_request(cluster: Cluster, given: str, status: int, code: str) -> None:
+async def test_an_id_that_means_no_request_is_refused(cluster: Cluster, given: str, status: int, code: str) -> None:
     """Nor are other routers asked for what is none."""
     cluster.peers = others = Another(cluster.router_id, [])
     answer = await abort(cluster, given)
@@ -93,7 +93,7 @@ async def test_who_is_no_request(cluster: Cluster, given: str, status: int, code
     assert others.asked == []
 
 
-async def test_a_silent_router_may_have_the_one_that_is_meant(cluster: Cluster) -> None:
+async def test_an_unknown_id_is_a_502_while_a_silent_router_may_have_the_request(cluster: Cluster) -> None:
     """What is shown of an id is enough all the same: two of so many characters are not alike."""
     request, task = await arrive(cluster)
     cluster.peers = Another(cluster.router_id, None)
@@ -133,7 +133,7 @@ class TestWorkers:
         answer = await cluster.client.post(f"/admin/workers/{given}/{what}")
         return answer.status_code, answer.json()
 
-    async def test_the_beginning_of_an_id_is_enough(self, cluster: Cluster) -> None:
+    async def test_the_beginning_of_a_workers_id_is_enough_if_it_is_not_ambiguous(self, cluster: Cluster) -> None:
         await self.workers(cluster)
         status, body = await self.tell(cluster, "98953095")
         assert (status, body["error"]["code"]) == (409, "ambiguous_id")
@@ -153,7 +153,7 @@ class TestWorkers:
         assert (status, body["error"]["code"]) == (404, "worker_not_found")
         assert body["error"]["code"] != NotFoundError.code
 
-    async def test_as_a_filter_too(self, cluster: Cluster) -> None:
+    async def test_the_address_of_a_worker_is_enough_as_a_filter(self, cluster: Cluster) -> None:
         request, task = await arrive(cluster)
         (worker,) = cluster.pool
         url = "http://127.0.0.1:9"
@@ -165,7 +165,7 @@ class TestWorkers:
         assert worker.worker_id == "b0"
         await task
 
-    async def test_and_of_an_engine(self, cluster: Cluster) -> None:
+    async def test_the_beginning_of_an_engines_id_is_enough(self, cluster: Cluster) -> None:
         await cluster.add("prefill")
         cluster.store.grant("enginep0", ["lease-1"], 60_000)
         for given, found in (("enginep0", ["lease-1"]), ("engi", ["lease-1"]), ("unknown-engine", [])):

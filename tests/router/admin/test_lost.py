@@ -25,7 +25,7 @@ async def lose(cluster: Cluster) -> str:
     return dead.name
 
 
-async def test_all_who_ask_are_told(cluster: Cluster) -> None:
+async def test_a_lost_worker_is_shown_to_all_who_ask(cluster: Cluster) -> None:
     name = await lose(cluster)
     answer = await get(cluster, "/admin/workers")
     assert [one["id"] for one in answer["workers"]] == ["p0", "d1"]
@@ -40,7 +40,7 @@ async def test_all_who_ask_are_told(cluster: Cluster) -> None:
     assert [(one.id, one.gone_at) for one in page.lost] == [(name, lost["gone_at"])]
 
 
-async def test_one_that_cannot_be_reached_is_named_too(cluster: Cluster) -> None:
+async def test_a_worker_that_cannot_be_reached_is_named_as_lost_too(cluster: Cluster) -> None:
     await cluster.add("prefill")
     await cluster.add("decode")
     (worker,) = (one for one in cluster.pool if one.worker_id == "d1")
@@ -48,7 +48,7 @@ async def test_one_that_cannot_be_reached_is_named_too(cluster: Cluster) -> None
     assert (await cluster.client.get("/ready")).json()["lost_workers"] == ["d1"]
 
 
-async def test_an_operator_ends_the_entry(cluster: Cluster) -> None:
+async def test_an_operator_ends_the_entry_of_a_lost_worker(cluster: Cluster) -> None:
     name = await lose(cluster)
     answer = await cluster.client.delete(f"/admin/workers/{name}")
     assert (answer.status_code, answer.json()) == (200, {"id": name, "unreachable_routers": []})

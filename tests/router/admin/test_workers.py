@@ -95,7 +95,7 @@ async def test_the_same_worker_is_not_added_twice(cluster: Cluster) -> None:
         ("h:1", "router"),
     ],
 )
-async def test_what_is_no_worker_is_refused(cluster: Cluster, url: str, role: str) -> None:
+async def test_a_malformed_worker_is_refused(cluster: Cluster, url: str, role: str) -> None:
     status, body = await add(cluster, url, role)
     assert (status, body["error"]["param"]) == (400, "role" if role == "router" else "url")
     assert not len(cluster.pool)
@@ -125,7 +125,9 @@ def test_a_configured_address_has_the_same_limit(name: str) -> None:
         make_settings(**{name: (longest + "x",)})
 
 
-async def test_what_runs_on_a_deleted_worker_is_finished(cluster: Cluster, pair: tuple[StubWorker, StubWorker]) -> None:
+async def test_a_request_that_runs_on_a_deleted_worker_is_finished(
+    cluster: Cluster, pair: tuple[StubWorker, StubWorker]
+) -> None:
     p, d = pair
     for worker in pair:
         await add(cluster, worker.url, worker.role)
@@ -219,7 +221,7 @@ async def test_a_bounded_number_of_others_is_left_out_before_they_are_known(
     assert [worker.standing.left_out for worker in cluster.pool] == [True, False, True]
 
 
-async def test_what_others_left_out_before_it_was_known_here(cluster: Cluster) -> None:
+async def test_a_worker_that_others_left_out_before_it_was_known_here_is_left_out(cluster: Cluster) -> None:
     async with other_router(cluster) as other:
         for worker_id, left_out in (("d0", True), ("d1", True), ("d1", False)):
             told = {"id": worker_id, "left_out": left_out}

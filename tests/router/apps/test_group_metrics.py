@@ -29,7 +29,7 @@ def test_numbers_of_the_same_labels_are_added() -> None:
     assert (metric.name, metric.type) == ("n", "counter")
 
 
-def test_whether_a_worker_is_up_is_not_added() -> None:
+def test_the_metric_of_whether_a_worker_is_up_is_not_added() -> None:
     name = "baton_router_worker_up"
     (metric,) = add_up([part(name, (name, {"worker": "w"}, value), kind="gauge") for value in (0.0, 1.0, 1.0)])
     assert [sample.value for sample in metric.samples] == [1.0]

@@ -20,7 +20,7 @@ async def state(cluster: Cluster) -> dict[str, Any]:
     return {name: value for name, value in body.items() if value}
 
 
-async def test_tells_where_a_request_is_until_it_is_over(cluster: Cluster) -> None:
+async def test_the_state_tells_where_a_request_is_until_it_is_over(cluster: Cluster) -> None:
     p, d = await cluster.add("prefill"), await cluster.add("decode")
     assert await state(cluster) == {}
     prefills, decodes = Hang(), Hang()
@@ -38,7 +38,7 @@ async def test_tells_where_a_request_is_until_it_is_over(cluster: Cluster) -> No
     assert await state(cluster) == {}
 
 
-async def test_tells_who_waits_for_a_worker(cluster: Cluster) -> None:
+async def test_the_state_tells_how_many_requests_wait_for_a_worker(cluster: Cluster) -> None:
     p = await cluster.add("prefill")
     p.script.append(Hang())
     (worker,) = cluster.pool

@@ -199,7 +199,7 @@ async def test_a_request_that_failed_says_why(cluster: Cluster, page: Page) -> N
     assert page.complaints == []
 
 
-async def test_what_clients_did_wrong_is_no_alarm(cluster: Cluster, page: Page) -> None:
+async def test_mistakes_of_clients_are_no_alarm(cluster: Cluster, page: Page) -> None:
     p, d = await cluster.add("prefill"), await cluster.add("decode")
     d.script.append(Refuse(400, {"error": {"message": "too long", "code": "context_length_exceeded"}}))
     answers = [await cluster.post(body) for body in (chat(), {}, chat(model="unknown"))]
@@ -291,7 +291,7 @@ ORDER = """[...document.querySelectorAll('main > section')].sort((a, b) =>
   a.getBoundingClientRect().top - b.getBoundingClientRect().top).map((section) => section.id)"""
 
 
-async def test_on_no_screen_anything_is_cut(cluster: Cluster, page: Page) -> None:
+async def test_nothing_is_cut_on_any_screen(cluster: Cluster, page: Page) -> None:
     """Requests and workers come first on a phone. Long names are there to be wrapped."""
     p = await cluster.add("prefill", model="organisation/a-model-with-a-long-name-70b-instruct")
     await cluster.add("decode", model=p.model)
@@ -317,7 +317,7 @@ async def test_on_no_screen_anything_is_cut(cluster: Cluster, page: Page) -> Non
         writer.close()
 
 
-async def test_it_says_that_the_router_is_gone(cluster: Cluster, page: Page) -> None:
+async def test_the_page_says_that_the_router_is_gone(cluster: Cluster, page: Page) -> None:
     await page.open(f"{cluster.url}/dashboard")
     assert await page.run("document.getElementById('lost').hidden")
     await page.run("import('/dashboard/stream.js').then(({limits}) => { limits.silenceMs = 50; })")

@@ -126,7 +126,7 @@ async def test_counts_and_queues_add_and_requests_are_in_order_of_age(cluster: C
         writer.close()
 
 
-async def test_workers_are_shown_once(cluster: Cluster, other: Cluster) -> None:
+async def test_a_worker_of_several_routers_is_shown_once(cluster: Cluster, other: Cluster) -> None:
     board, peers = with_neighbours(cluster)
     peers.apps[other.router_id] = internal(other)
     for one in (cluster, other):
@@ -136,7 +136,7 @@ async def test_workers_are_shown_once(cluster: Cluster, other: Cluster) -> None:
     assert (worker.id, worker.draining) == ("p0", True)
 
 
-async def test_who_does_not_answer_is_named(cluster: Cluster) -> None:
+async def test_a_router_that_does_not_answer_is_named(cluster: Cluster) -> None:
     board, peers = with_neighbours(cluster)
     peers.apps = {"aaaaaaaaaaaa": "no answer in 2 s", "bbbbbbbbbbbb": FastAPI()}
     shown = await seen(board, peers)
@@ -146,7 +146,9 @@ async def test_who_does_not_answer_is_named(cluster: Cluster) -> None:
     ]
 
 
-async def test_others_are_asked_only_for_somebody_and_for_all_steps_only_once(cluster: Cluster, other: Cluster) -> None:
+async def test_other_routers_are_asked_only_for_a_reader_and_for_all_steps_only_once(
+    cluster: Cluster, other: Cluster
+) -> None:
     board, peers = with_neighbours(cluster)
     peers.apps[other.router_id] = internal(other)
     board.take(0.0)
@@ -202,7 +204,7 @@ def test_a_step_keeps_its_place_while_phases_differ() -> None:
     assert [summed.step.ended_per_s for summed in merged.together(own)] == before
 
 
-def test_what_is_older_than_the_history_is_forgotten() -> None:
+def test_steps_that_are_older_than_the_history_are_forgotten() -> None:
     merged, own = (
         MergedHistory(),
         History(0.0, Totals(0, 0, 0, {"t": HistogramCounts((0,) * 4)}, {}), BOUNDS, num_steps=2),

@@ -26,7 +26,7 @@ def grown(totals: Totals, ended: int, chunks: int, bucket: int) -> Totals:
 
 
 @given(st.lists(growth, max_size=40))
-def test_nothing_is_lost_or_counted_twice(moments: list[tuple[float, int, int, int]]) -> None:
+def test_no_event_is_lost_or_counted_twice(moments: list[tuple[float, int, int, int]]) -> None:
     history, now_s, totals = History(0.0, NONE_YET, BOUNDS), 0.0, NONE_YET
     for wait_s, ended, chunks, bucket in moments:
         now_s, totals = now_s + wait_s, grown(totals, ended, chunks, bucket)
@@ -39,7 +39,7 @@ def test_nothing_is_lost_or_counted_twice(moments: list[tuple[float, int, int, i
 
 
 @given(st.integers(1, 20), st.lists(waits_s, max_size=60))
-def test_it_never_grows_beyond_its_length(length: int, waits: list[float]) -> None:
+def test_the_history_never_grows_beyond_its_length(length: int, waits: list[float]) -> None:
     history, now_s = History(0.0, NONE_YET, BOUNDS, length), 0.0
     for wait_s in waits:
         now_s += wait_s
@@ -54,7 +54,7 @@ def test_a_process_that_stood_still_for_a_day_adds_no_more_than_there_is_room_fo
     assert len(history) == 300
 
 
-def test_too_early_changes_nothing() -> None:
+def test_a_sample_that_comes_too_early_changes_nothing() -> None:
     history = History(5.0, NONE_YET, BOUNDS)
     assert history.sample(5.0 + STEP_S - 0.001, grown(NONE_YET, 7, 7, 1)) == 0
     assert len(history) == 0
@@ -87,7 +87,7 @@ def test_a_quantile_is_in_the_bucket_of_the_true_one(values: list[float], q: flo
 
 
 @given(st.lists(st.integers(0, 100), min_size=4, max_size=4), st.floats(0, 1), st.floats(0, 1))
-def test_quantiles_grow(counts: list[int], one: float, other: float) -> None:
+def test_a_higher_quantile_is_never_lower(counts: list[int], one: float, other: float) -> None:
     made = HistogramCounts(tuple(counts))
     low, high = quantile(made, BOUNDS_S, min(one, other)), quantile(made, BOUNDS_S, max(one, other))
     if not any(counts):

@@ -127,7 +127,7 @@ async def test_workers_show_their_blocks_if_they_told(cluster: Cluster) -> None:
     assert (shown.healthy, shown.draining, shown.limit) == (True, True, 16)
 
 
-async def test_of_many_only_the_oldest_and_newest_are_listed(cluster: Cluster) -> None:
+async def test_only_the_oldest_and_newest_of_many_requests_are_listed(cluster: Cluster) -> None:
     await cluster.add("decode")
     p = await cluster.add("prefill", limit=1)
     p.script += [Hang() for _ in range(2)]
@@ -151,7 +151,7 @@ async def test_of_many_only_the_oldest_and_newest_are_listed(cluster: Cluster) -
     await eventually(lambda: len(cluster.active) == 0)
 
 
-async def test_ages_are_of_one_moment(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_ages_of_all_requests_are_of_one_moment(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """However long it takes to look at all of them: they are put in order by their ages."""
     await cluster.add("decode")
     p = await cluster.add("prefill", limit=1)
@@ -259,7 +259,7 @@ async def test_the_page_is_closed_to_everything_from_outside(cluster: Cluster) -
         assert urls <= {"http://www.w3.org/2000/svg"}, "a name, not an address"
 
 
-async def test_what_a_browser_has_is_not_sent_again(cluster: Cluster) -> None:
+async def test_files_that_a_browser_has_are_not_sent_again(cluster: Cluster) -> None:
     for path in FILES:
         first = await cluster.client.get(path)
         again = await cluster.client.get(path, headers={"if-none-match": f"W/{first.headers['etag']}"})
@@ -283,7 +283,7 @@ async def test_everything_the_page_needs_is_served(cluster: Cluster) -> None:
     assert {f"/{name}" for name in wanted} | {"/dashboard"} == FILES.keys()
 
 
-def test_every_field_is_documented() -> None:
+def test_every_field_of_the_stream_is_documented() -> None:
     text = (Path(__file__).parents[3] / "docs" / "dashboard.md").read_text()
     for kind in vars(schema).values():
         if isinstance(kind, type) and issubclass(kind, msgspec.Struct):

@@ -68,7 +68,7 @@ def accumulated(events: list[Any]) -> Any:
     return message
 
 
-def test_the_events_of_all_parts() -> None:
+def test_all_parts_of_an_answer_come_as_events_in_order() -> None:
     events = translated(*EVERYTHING)
     assert kinds(events) == [
         "message_start",
@@ -136,7 +136,7 @@ def test_an_answer_says_that_nothing_of_the_history_was_edited() -> None:
 
 
 @pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
-def test_thinking_has_one_name_or_two(name: str) -> None:
+def test_thinking_comes_once_whether_it_has_one_name_or_two(name: str) -> None:
     once = [role(), thinks("I ", name), thinks("know", name), says("On"), ends()]
     twice = [role(), thinks("I "), thinks("know"), says("On"), ends()]
     assert translated(*once) == translated(*twice)
@@ -154,7 +154,7 @@ def test_thinking_has_one_name_or_two(name: str) -> None:
         ("stop", 5, ("end_turn", None)),
     ],
 )
-def test_why_an_answer_ended(finish: str, stop: str | int | None, expected: tuple[str, str | None]) -> None:
+def test_a_message_says_why_it_ended(finish: str, stop: str | int | None, expected: tuple[str, str | None]) -> None:
     *_, delta, _ = translated(role(), says("On"), ends(finish, stop))
     assert (delta.delta.stop_reason, delta.delta.stop_sequence) == expected
     found = message_of(MessageTranslation(BODY, ID).whole(whole({"content": "On"}, finish, stop)))
@@ -177,7 +177,9 @@ def test_a_call_that_was_forced_ends_an_answer_as_any_call() -> None:
         ("stop", 7, '{"a": 1}', "tool_use"),
     ],
 )
-def test_a_call_in_which_an_answer_ends(finish: str, stop: str | int | None, arguments: str, expected: str) -> None:
+def test_a_call_in_which_an_answer_ends_has_its_input_if_all_of_it_came(
+    finish: str, stop: str | int | None, arguments: str, expected: str
+) -> None:
     """Its input is there if all of it has come."""
     *_, delta, _ = translated(role(), calls(0, "get", arguments), ends(finish, stop))
     message = {"tool_calls": [whole_call(0, "get", arguments)]}
@@ -201,7 +203,7 @@ def test_thinking_may_be_left_out() -> None:
     assert accumulated(events).to_dict(exclude_none=True)["content"] == found.to_dict(exclude_none=True)["content"]
 
 
-def test_what_is_left_out_is_not_silent_for_long() -> None:
+def test_thinking_that_is_left_out_is_not_silent_for_long() -> None:
     """Proxies close what is silent."""
     thinking = {"type": "adaptive", "display": "omitted"}
     stream = stream_of({**BODY, "thinking": thinking})
@@ -213,7 +215,7 @@ def test_what_is_left_out_is_not_silent_for_long() -> None:
     assert kinds(message_events(stream.feed(says("On") + ends()).decode()))[0] == "content_block_start"
 
 
-def test_what_a_worker_has_not_counted_is_nothing() -> None:
+def test_tokens_that_a_worker_has_not_counted_are_zero() -> None:
     events = translated(role().replace(b'"usage"', b'"no_usage"'), says("On"), ends(usage=None))
     assert events[0].message.usage.input_tokens == events[-2].usage.output_tokens == 0
 

@@ -65,7 +65,7 @@ def test_a_text_is_a_message() -> None:
 @pytest.mark.parametrize(
     ("system", "content"), [("Be brief.", "Be brief."), (texts("a"), "a"), (texts("a", "b"), texts("a", "b"))]
 )
-def test_the_system_comes_first(system: Any, content: Any) -> None:
+def test_the_system_prompt_comes_first(system: Any, content: Any) -> None:
     assert messages(HI, system=system) == [{"role": "system", "content": content}, HI]
 
 
@@ -131,12 +131,12 @@ def test_an_answer_that_the_client_has_begun_goes_on(content: Any) -> None:
 
 
 @pytest.mark.parametrize("content", ["", [{"type": "tool_use", "id": "a", "name": "get", "input": {}}], []])
-def test_what_cannot_go_on_does_not(content: Any) -> None:
+def test_an_answer_that_cannot_be_continued_is_not(content: Any) -> None:
     assert "continue_final_message" not in chat(messages=[HI, {"role": "assistant", "content": content}])
     assert "continue_final_message" not in chat(messages=[HI, {"role": "assistant", "content": "a"}, HI])
 
 
-def test_what_the_system_says_in_between_stands_there() -> None:
+def test_a_message_of_the_system_in_between_stays_where_it_is() -> None:
     said = {"type": "mid_conv_system", "content": [*texts("b"), changed("get")]}
     assert messages({"role": "user", "content": [*texts("a"), said, *texts("c")]}) == [
         {"role": "user", "content": "a"},
@@ -154,7 +154,7 @@ def test_arguments_that_are_no_object_do_not_end_the_conversation(given: Any) ->
     assert call["function"] == {"name": "get", "arguments": "{}"}
 
 
-def test_what_nobody_can_read_is_left_out() -> None:
+def test_redacted_thinking_is_left_out() -> None:
     blocks = [{"type": "redacted_thinking", "data": "x"}, *texts("Yes.")]
     assert messages(HI, {"role": "assistant", "content": blocks}, HI)[1] == {"role": "assistant", "content": "Yes."}
 
@@ -244,7 +244,7 @@ def test_parameters_are_those_of_a_chat(asked: dict[str, Any], expected: dict[st
     assert chat(**asked).items() >= expected.items()
 
 
-def test_what_the_router_acts_on_is_known() -> None:
+def test_the_router_knows_the_parameters_that_it_acts_on() -> None:
     asked = translation(metadata={"user_id": "me"}, priority=3, stream=True).asked
     assert (asked.max_new_tokens, asked.user, asked.priority, asked.stream) == (2000, "me", 3, True)
     assert (asked.path, asked.endpoint, asked.prompt_param) == ("/v1/chat/completions", "/v1/messages", "messages")
@@ -264,11 +264,11 @@ def test_what_the_router_acts_on_is_known() -> None:
         {"thinking": {"type": "adaptive", "x": 1}},
     ],
 )
-def test_what_asks_for_what_is_done_anyway_changes_nothing(harmless: dict[str, Any]) -> None:
+def test_parameters_that_ask_for_what_is_done_anyway_change_nothing(harmless: dict[str, Any]) -> None:
     assert chat(**harmless) == chat()
 
 
-def test_what_is_not_known_is_named_in_the_log_once_each(
+def test_unknown_fields_are_named_in_the_log_once_each(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.INFO, open_object.logger.name)
@@ -284,7 +284,7 @@ def test_what_is_not_known_is_named_in_the_log_once_each(
 
 @pytest.mark.parametrize("failed", [False, True])
 @pytest.mark.parametrize(("kind", "what"), [("image", "A picture"), ("document", "A document")])
-def test_the_model_is_told_of_what_it_cannot_read_of_a_tools_result(kind: str, what: str, failed: bool) -> None:
+def test_the_model_is_told_of_parts_of_a_tools_result_that_it_cannot_read(kind: str, what: str, failed: bool) -> None:
     """An agent sends it with every request from then on, so a refusal would end the conversation for good."""
     unreadable = {"type": kind, "source": {"type": "base64", "media_type": "image/png", "data": "iVBO"}}
     result = {"type": "tool_result", "tool_use_id": "a", "content": [unreadable, *texts("5")], "is_error": failed}
@@ -293,7 +293,7 @@ def test_the_model_is_told_of_what_it_cannot_read_of_a_tools_result(kind: str, w
 
 
 @pytest.mark.parametrize("new", [{"\x80" * 300 + str(i): 1 for i in range(60)}, {f"\x80{i}": 1 for i in range(1000)}])
-def test_what_is_not_known_costs_little(new: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_fields_cost_little(new: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Keys that are repeated in many objects, or too many for one, are not written for the log each time."""
     shown: list[str] = []
 
@@ -409,7 +409,7 @@ def test_a_count_is_asked_of_the_same_prompt() -> None:
         ({"stream": "true"}, "stream", "invalid_type"),
     ],
 )
-def test_what_is_refused_is_named(asked: dict[str, Any], param: str, code: str) -> None:
+def test_the_parameter_for_which_a_request_is_refused_is_named(asked: dict[str, Any], param: str, code: str) -> None:
     with pytest.raises(ApiError) as caught:
         translation(**asked)
     error = caught.value
@@ -419,7 +419,7 @@ def test_what_is_refused_is_named(asked: dict[str, Any], param: str, code: str) 
     assert told["type"] == "invalid_request_error"
 
 
-def test_what_a_count_would_leave_out_is_refused() -> None:
+def test_a_parameter_that_a_count_would_leave_out_is_refused() -> None:
     with pytest.raises(ApiError) as caught:
         CountTranslation({"model": "m", "messages": [HI], "documents": [{"text": "a"}]}, ID)
     assert (caught.value.status, caught.value.param) == (400, "documents")

@@ -37,18 +37,18 @@ def test_a_parameter_has_the_dialects_name(param: str | None, renamed: str | Non
         (None, "'messages' are many.", "'messages' are many."),
     ],
 )
-def test_so_it_has_in_the_message(param: str | None, message: str, renamed: str) -> None:
+def test_a_parameter_has_the_dialects_name_in_the_message_too(param: str | None, message: str, renamed: str) -> None:
     """What else is between quotes may be the client's own."""
     assert NAMES.renamed(BadRequestError(message, param=param)).message == renamed
 
 
-def test_all_else_stays() -> None:
+def test_all_else_of_an_error_stays_as_it_is() -> None:
     renamed = NAMES.renamed(RateLimitError("busy", retry_after_s=3, code="full"))
     assert (renamed.status, renamed.type, renamed.code) == (429, "rate_limit_error", "full")
     assert (renamed.retry_after_s, renamed.message, renamed.param) == (3, "busy", None)
 
 
-def test_what_is_raised_meanwhile_is_renamed() -> None:
+def test_an_error_that_is_raised_meanwhile_is_renamed() -> None:
     with pytest.raises(Exception, match="'input' is wrong") as caught, NAMES.applied():
         raise BadRequestError("'messages' is wrong", param="messages")
     assert getattr(caught.value, "param", None) == "input"

@@ -110,11 +110,13 @@ def _typed(value: Any) -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(("translate", "body"), BODIES, ids=["responses", "messages"])
-def test_these_bodies_are_taken(translate: Callable[[dict[str, Any], str], Any], body: dict[str, Any]) -> None:
+def test_the_bodies_of_these_tests_are_taken_as_they_are(
+    translate: Callable[[dict[str, Any], str], Any], body: dict[str, Any]
+) -> None:
     translate(_copy(body), ID)
 
 
-def test_these_bodies_have_all_types() -> None:
+def test_the_messages_of_these_tests_have_blocks_of_every_type() -> None:
     assert {one["type"] for one in _typed(MESSAGES)} >= blocks._MODELS.keys() | blocks._RESULT.keys()
 
 

@@ -72,7 +72,7 @@ def kinds(events: list[Any]) -> list[str]:
     return found
 
 
-def test_the_events_of_a_text() -> None:
+def test_a_text_comes_as_events_in_order() -> None:
     events = translated(role(), says("On"), says("ward"), ends())
     assert kinds(events) == ["created", "in_progress", *TEXT, "output_item.done", "completed"]
     created, *_, last = events
@@ -90,7 +90,7 @@ def test_the_events_of_a_text() -> None:
     assert usage.input_tokens_details.cached_tokens == 8 and usage.output_tokens_details.reasoning_tokens == 3
 
 
-def test_the_events_of_all_parts() -> None:
+def test_all_parts_of_an_answer_come_as_events_in_order() -> None:
     events = translated(*EVERYTHING)
     parts = [[*some, "output_item.done"] for some in (THOUGHT, TEXT, CALL, CALL)]
     assert kinds(events) == ["created", "in_progress", *(kind for part in parts for kind in part), "completed"]
@@ -123,7 +123,7 @@ def test_a_whole_answer_is_the_last_event_of_the_stream() -> None:
 
 
 @pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
-def test_reasoning_has_one_name_or_two(name: str) -> None:
+def test_reasoning_comes_once_whether_it_has_one_name_or_two(name: str) -> None:
     once = translated(role(), thinks("I ", name), thinks("know", name), says("On"), ends())
     assert once == translated(role(), thinks("I "), thinks("know"), says("On"), ends())
     thought, _ = once[-1].response.output
@@ -159,7 +159,9 @@ def test_an_answer_without_any_text_has_an_empty_one(before: list[bytes]) -> Non
         ("stop", '{"a": 1}', ("completed", "completed")),
     ],
 )
-def test_a_call_in_which_an_answer_ends(finish: str, arguments: str, statuses: tuple[str, str]) -> None:
+def test_a_call_in_which_an_answer_ends_is_complete_if_all_of_it_came(
+    finish: str, arguments: str, statuses: tuple[str, str]
+) -> None:
     """The call is complete if all of its arguments have come."""
     *_, done, last = translated(role(), calls(0, "get", arguments), ends(finish))
     assert (last.response.status, last.response.output[0].status) == statuses
@@ -216,7 +218,7 @@ def test_a_stream_that_the_router_gives_up_has_failed(error: Any, code: str) -> 
     assert stream.fail(error) == stream.feed(ends()) == b""
 
 
-def test_what_came_before_a_mistake_of_the_worker_is_not_lost() -> None:
+def test_text_that_came_before_a_mistake_of_the_worker_is_not_lost() -> None:
     """Also in the event that has the mistake."""
     stream = stream_of(BODY)
     data = stream.feed(role() + calls(0, "a"))
@@ -244,7 +246,7 @@ def test_a_stream_may_fail_before_it_has_begun() -> None:
         [calls(0, "a"), says("b"), argues(0, "{}")],
     ],
 )
-def test_what_is_no_chat_is_the_workers_fault(chat: list[bytes]) -> None:
+def test_a_malformed_chat_is_the_workers_fault(chat: list[bytes]) -> None:
     stream = stream_of(BODY)
     with pytest.raises(UpstreamError):
         for data in chat:
@@ -252,7 +254,7 @@ def test_what_is_no_chat_is_the_workers_fault(chat: list[bytes]) -> None:
 
 
 @pytest.mark.parametrize("answer", [b"{", b'{"choices": []}', b'{"choices":[{"message":{"tool_calls":[5]}}]}', b"[]"])
-def test_a_whole_answer_that_is_none_is_the_workers_fault(answer: bytes) -> None:
+def test_a_malformed_whole_answer_is_the_workers_fault(answer: bytes) -> None:
     with pytest.raises(UpstreamError):
         ResponseTranslation(BODY, ID, clock=clock).whole(answer)
 
@@ -268,7 +270,7 @@ TEXTS = st.lists(st.text(min_size=1, max_size=5), min_size=1, max_size=6)
 
 
 @given(PIECES)
-def test_what_comes_out_is_independent_of_how_the_events_are_put_together(cuts: list[int]) -> None:
+def test_the_stream_does_not_depend_on_how_the_events_are_put_together(cuts: list[int]) -> None:
     stream, begin, data = stream_of(BODY), 0, b""
     for end in [*sorted(cuts), len(EVERYTHING)]:
         data += stream.feed(b"".join(EVERYTHING[begin:end]))

@@ -73,7 +73,7 @@ def test_instructions_come_first() -> None:
         ),
     ],
 )
-def test_items_are_messages(item: dict[str, Any], message: dict[str, Any]) -> None:
+def test_items_of_the_input_become_messages(item: dict[str, Any], message: dict[str, Any]) -> None:
     assert messages(item) == [message]
 
 
@@ -106,7 +106,7 @@ def test_turns_of_the_assistant_are_kept_apart() -> None:
     assert messages(said, {"role": "user", "content": "b"}, said) == [said, {"role": "user", "content": "b"}, said]
 
 
-def test_a_summary_has_to_do_where_there_is_no_more() -> None:
+def test_a_summary_stands_for_reasoning_of_which_there_is_no_more() -> None:
     summary = {"type": "reasoning", "id": "r", "summary": [{"type": "summary_text", "text": "hm"}]}
     assert messages(summary, {"role": "assistant", "content": "a"})[0]["reasoning_content"] == "hm"
     nothing = {"type": "reasoning", "id": "r", "summary": [], "encrypted_content": None}
@@ -170,7 +170,7 @@ def test_parameters_are_those_of_a_chat(asked: dict[str, Any], expected: dict[st
     assert chat(**asked).items() >= expected.items()
 
 
-def test_what_the_router_acts_on_is_known() -> None:
+def test_the_router_knows_the_parameters_that_it_acts_on() -> None:
     asked = translation(max_output_tokens=5, user="me", priority=3, stream=True).asked
     assert (asked.max_new_tokens, asked.user, asked.priority, asked.stream) == (5, "me", 3, True)
     assert (asked.path, asked.endpoint, asked.prompt_param) == ("/v1/chat/completions", "/v1/responses", "input")
@@ -200,7 +200,7 @@ def test_what_the_router_acts_on_is_known() -> None:
         {"a_new_parameter": {"deep": [1, 2]}},
     ],
 )
-def test_what_asks_for_what_is_done_anyway_changes_nothing(harmless: dict[str, Any]) -> None:
+def test_parameters_that_ask_for_what_is_done_anyway_change_nothing(harmless: dict[str, Any]) -> None:
     assert chat(**harmless) == chat()
 
 
@@ -332,7 +332,7 @@ def test_the_response_says_what_was_not_done() -> None:
         ({"seed": 1.5}, "seed", "invalid_type"),
     ],
 )
-def test_what_is_refused_is_named(asked: dict[str, Any], param: str, code: str) -> None:
+def test_the_parameter_for_which_a_request_is_refused_is_named(asked: dict[str, Any], param: str, code: str) -> None:
     with pytest.raises(ApiError) as caught:
         translation(**asked)
     error = caught.value

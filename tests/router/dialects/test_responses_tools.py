@@ -166,11 +166,11 @@ def test_two_tools_that_the_model_could_not_tell_apart_are_refused() -> None:
         ({"type": "apply_patch"}, "apply_patch"),
     ],
 )
-def test_any_of_them_can_be_chosen(choice: dict[str, Any], name: str) -> None:
+def test_any_of_the_tools_can_be_chosen(choice: dict[str, Any], name: str) -> None:
     assert translation(*ALL, tool_choice=choice).body["tool_choice"] == {"type": "function", "function": {"name": name}}
 
 
-def test_only_some_may_be_allowed() -> None:
+def test_only_some_of_the_tools_may_be_allowed() -> None:
     def allowed(*tools: dict[str, Any]) -> Any:
         return functions(*ALL, tool_choice={"type": "allowed_tools", "mode": "auto", "tools": list(tools)}).keys()
 
@@ -287,7 +287,7 @@ def test_a_call_in_which_an_answer_was_cut_off_is_incomplete() -> None:
     assert (item.to_dict()["status"], item.input) == ("incomplete", "a")
 
 
-def test_what_the_model_makes_up_is_called_as_a_function() -> None:
+def test_a_tool_that_the_model_makes_up_is_called_as_a_function() -> None:
     item = called(CUSTOM, "made_up", "{}")
     assert (item.type, item.name, item.arguments) == ("function_call", "made_up", "{}")
 
@@ -314,7 +314,7 @@ def test_arguments_that_cannot_be_written_again_end_no_answer(arguments: str, gi
 
 
 @each_call
-def test_a_call_and_what_came_of_it_come_back(
+def test_a_call_and_its_output_come_back(
     tool: dict[str, Any], name: str, arguments: Any, item: dict[str, Any], output: Any, text: str
 ) -> None:
     made = called(tool, name, compact(arguments)).to_dict()
@@ -326,20 +326,20 @@ def test_a_call_and_what_came_of_it_come_back(
     assert result == {"role": "tool", "tool_call_id": "call_0", "content": text}
 
 
-def test_what_came_of_a_shell_may_have_the_id_of_the_call_as_its_own() -> None:
+def test_the_output_of_a_shell_may_have_the_id_of_the_call_as_its_own() -> None:
     output = {"type": "local_shell_call_output", "id": "call_0", "output": "a"}
     assert translation(input=[output]).body["messages"][0]["tool_call_id"] == "call_0"
 
 
 @pytest.mark.parametrize("kind", ["web_search_call", "image_generation_call"])
-def test_what_a_server_has_done_is_left_out(kind: str) -> None:
+def test_calls_that_a_server_has_made_are_left_out(kind: str) -> None:
     said = {"role": "assistant", "content": "It rains."}
     found = {"type": kind, "id": "x", "status": "completed", "action": {"type": "search", "query": "rain"}}
     assert translation(input=[found, said]).body["messages"] == [said]
 
 
 @pytest.mark.parametrize(("part", "what"), [("input_image", "A picture"), ("input_file", "A file")])
-def test_the_model_is_told_of_what_it_cannot_read_of_a_tools_output(part: str, what: str) -> None:
+def test_the_model_is_told_of_parts_of_a_tools_output_that_it_cannot_read(part: str, what: str) -> None:
     """An agent sends it with every request from then on, so a refusal would end the conversation for good."""
     output = [{"type": part, "image_url": "data:"}, {"type": "input_text", "text": "a"}]
     item = {"type": "function_call_output", "call_id": "c", "output": output}

@@ -72,7 +72,7 @@ async def test_a_stream_begins_with_ps_token(cluster: Cluster, spoken: Spoken) -
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_an_answer_that_p_ends(cluster: Cluster, spoken: Spoken, stream: bool) -> None:
+async def test_an_answer_that_p_ends_needs_no_d(cluster: Cluster, spoken: Spoken, stream: bool) -> None:
     p, d = await cluster.add("prefill"), await cluster.add("decode")
     p.finish_reason = "stop"
     if stream:
@@ -130,7 +130,7 @@ async def test_an_answer_that_starts_again_begins_once(cluster: Cluster, spoken:
     cluster.check_idle()
 
 
-async def test_comments_reach_the_client(cluster: Cluster, spoken: Spoken) -> None:
+async def test_comments_of_a_worker_reach_the_client(cluster: Cluster, spoken: Spoken) -> None:
     """They show that the worker still computes. Those of a worker that names its tokens are for the router."""
     worker = await cluster.add("both", ours=False)
     chunk = {"choices": [{"index": 0, "delta": {"content": "a"}, "finish_reason": None}], "created": 5}
@@ -143,7 +143,7 @@ async def test_comments_reach_the_client(cluster: Cluster, spoken: Spoken) -> No
     assert spoken.text_of(spoken.events(answer.text)) == "aa"
 
 
-async def test_it_is_listed_and_aborted_by_the_id_of_its_answer(cluster: Cluster, spoken: Spoken) -> None:
+async def test_a_request_is_listed_and_aborted_by_the_id_of_its_answer(cluster: Cluster, spoken: Spoken) -> None:
     await cluster.add("prefill")
     d = await cluster.add("decode")
     d.script.append(StreamThen(2, "hang"))
@@ -168,7 +168,7 @@ async def test_a_client_that_leaves_is_told_to_the_worker(cluster: Cluster, spok
     assert cluster.metrics.outcomes["aborted", "client_gone"] == 1
 
 
-async def test_where_vllm_serves_the_model_too_it_gets_a_chat(cluster: Cluster, spoken: Spoken) -> None:
+async def test_vllm_gets_a_chat_where_it_serves_the_model_too(cluster: Cluster, spoken: Spoken) -> None:
     server, _ = await add_vllm(cluster, "both")
     ours = await cluster.add("both")
     for _ in range(4):
@@ -183,12 +183,12 @@ class TestPriority:
     def settings(self) -> RouterSettings:
         return make_settings(priority_classes=["urgent=-5", "normal=0"], client_priority="trusted")
 
-    async def test_that_of_the_header_is_the_workers_too(self, cluster: Cluster, spoken: Spoken) -> None:
+    async def test_the_priority_in_the_header_is_the_workers_too(self, cluster: Cluster, spoken: Spoken) -> None:
         worker = await cluster.add("both")
         answer = await cluster.post(spoken.body(), spoken.path, headers={"x-baton-priority": "urgent"})
         assert (answer.status_code, worker.bodies[0]["priority"]) == (200, -5)
 
-    async def test_that_of_a_count_stays_here(self, cluster: Cluster) -> None:
+    async def test_the_priority_of_a_count_stays_in_the_router(self, cluster: Cluster) -> None:
         worker = await cluster.add("both")
         body = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
         answer = await cluster.post(body, COUNT, headers={"x-baton-priority": "urgent"})
@@ -227,7 +227,7 @@ async def test_a_stream_that_cannot_go_on_fails_in_the_dialect(cluster: Cluster,
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_what_is_no_chat_is_a_workers_failure(cluster: Cluster, spoken: Spoken, stream: bool) -> None:
+async def test_a_malformed_chat_is_a_failure_of_its_worker(cluster: Cluster, spoken: Spoken, stream: bool) -> None:
     worker = await cluster.add("both")
     bad = b'data: {"choices": [{"delta": {"content": 5}}]}\n\n'
     worker.script.append(Raw([bad * 2, b"data: [DONE]\n\n"]) if stream else Refuse(200, {"choices": []}))
@@ -263,7 +263,7 @@ async def test_a_workers_error_names_the_parameter_of_the_dialect(cluster: Clust
         ({"stream": 1}, 400, ("invalid_request_error", "invalid_request_error")),
     ],
 )
-async def test_what_is_refused_is_refused_in_the_dialect(
+async def test_a_wrong_request_is_refused_in_the_dialect(
     cluster: Cluster, spoken: Spoken, change: dict[str, Any], status: int, kinds: tuple[str, str]
 ) -> None:
     worker = await cluster.add("both")
@@ -281,7 +281,7 @@ async def test_a_body_that_is_no_json_is_refused_in_the_dialect(cluster: Cluster
     assert "JSON" in spoken.error_of(answer.json())[1]
 
 
-async def test_no_worker_is_an_error_of_the_dialect(cluster: Cluster, spoken: Spoken) -> None:
+async def test_the_lack_of_a_worker_is_told_as_an_error_of_the_dialect(cluster: Cluster, spoken: Spoken) -> None:
     await cluster.add("both")
     (worker,) = cluster.pool
     worker.usage.limit = 0
@@ -336,7 +336,7 @@ async def test_tokens_are_counted_by_a_worker(cluster: Cluster) -> None:
     cluster.check_idle()
 
 
-async def test_an_agent_with_hundreds_of_tools(cluster: Cluster) -> None:
+async def test_an_agent_may_have_a_thousand_tools_with_long_names(cluster: Cluster) -> None:
     """As with some MCP servers, whose names come before those of their tools."""
     worker = await cluster.add("both")
     properties = {f"p{i}": {"type": "string", "description": "what it is"} for i in range(5)}
@@ -349,7 +349,7 @@ async def test_an_agent_with_hundreds_of_tools(cluster: Cluster) -> None:
     assert [tool["function"]["name"] for tool in body["tools"]] == names and {len(name) for name in names} == {128}
 
 
-async def test_a_worker_that_refuses_to_count(cluster: Cluster) -> None:
+async def test_a_refusal_to_count_names_the_parameter_of_the_dialect(cluster: Cluster) -> None:
     worker = await cluster.add("both")
     error = {
         "message": "'reasoning_effort' is not supported",
@@ -369,7 +369,7 @@ class TestAnthropicsHeaders:
         return make_settings(api_keys=["right"])
 
     @pytest.mark.parametrize("path", ["/v1/messages", COUNT, "/v1/messages?beta=true"])
-    async def test_key_version_and_id(self, cluster: Cluster, path: str) -> None:
+    async def test_headers_of_anthropic_bring_the_key_and_take_back_the_id(self, cluster: Cluster, path: str) -> None:
         await cluster.add("both")
         body = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
         if "count" not in path:

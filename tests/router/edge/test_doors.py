@@ -50,7 +50,7 @@ class TestRebinding:
         assert code(await cluster.client.get(path, headers=REBOUND)) == (403, "host_not_allowed")
 
     @pytest.mark.parametrize("path", ["/admin/abort", "/admin/workers", "/admin/workers/d1/drain", ASK])
-    async def test_nor_does_it_do_anything(self, cluster: Cluster, path: str) -> None:
+    async def test_a_page_whose_name_was_rebound_does_nothing(self, cluster: Cluster, path: str) -> None:
         await ready(cluster)
         added = {"url": "http://attacker.example:80", "role": "both", "all": True}
         answer = await cluster.client.post(path, json=added if "admin" in path else chat(), headers=REBOUND)
@@ -70,7 +70,7 @@ class TestTokens:
     def settings(self) -> RouterSettings:
         return make_settings(admin_token="boss", api_keys=("k",))
 
-    async def test_what_they_guard_is_served_under_any_name(self, cluster: Cluster) -> None:
+    async def test_paths_that_a_token_guards_are_served_under_any_name(self, cluster: Cluster) -> None:
         await ready(cluster)
         assert (await cluster.client.get("/admin/requests", headers=REBOUND | ADMIN)).status_code == 200
         assert (await cluster.client.post(ASK, json=chat(), headers=REBOUND | KEY)).status_code == 200
@@ -78,7 +78,9 @@ class TestTokens:
         assert code(await cluster.client.get("/v1/models", headers=REBOUND)) == (401, "invalid_api_key")
 
     @pytest.mark.parametrize("path", ["/metrics", "/health", "/ready", "/nothing"])
-    async def test_what_they_do_not_guard_is_not(self, cluster: Cluster, path: str) -> None:
+    async def test_paths_that_no_token_guards_are_refused_under_a_foreign_name(
+        self, cluster: Cluster, path: str
+    ) -> None:
         assert code(await cluster.client.get(path, headers=REBOUND)) == (403, "host_not_allowed")
 
 
@@ -87,7 +89,7 @@ class TestAllowedHosts:
     def settings(self) -> RouterSettings:
         return make_settings(allowed_hosts=("LLM.example", "[fd00::5]"))
 
-    async def test_they_are_names_of_ours(self, cluster: Cluster) -> None:
+    async def test_allowed_hosts_are_names_of_ours(self, cluster: Cluster) -> None:
         await ready(cluster)
         for host in ("llm.example", "llm.example:8443", "[fd00::5]:1"):
             assert (await cluster.client.post(ASK, json=chat(), headers={"host": host})).status_code == 200
@@ -100,7 +102,9 @@ class TestOtherSites:
 
     @pytest.mark.parametrize("headers", [{"origin": OTHER_PAGE}, {"origin": "null"}, {"sec-fetch-site": "cross-site"}])
     @pytest.mark.parametrize("path", [ASK, "/v1/completions", "/admin/abort"])
-    async def test_nothing_is_done_for_them(self, cluster: Cluster, path: str, headers: dict[str, str]) -> None:
+    async def test_nothing_is_done_for_pages_of_other_sites(
+        self, cluster: Cluster, path: str, headers: dict[str, str]
+    ) -> None:
         await ready(cluster)
         body = json.dumps(chat()).encode()  # as text, which a page may send without asking first
         answer = await cluster.client.post(path, content=body, headers={"content-type": "text/plain"} | headers)
@@ -151,7 +155,7 @@ class TestCors:
             check_opened(answer)
         check_opened(await cluster.client.get("/v1/models", headers=page))
 
-    async def test_it_reads_errors_too(self, cluster: Cluster) -> None:
+    async def test_a_named_page_reads_errors_too(self, cluster: Cluster) -> None:
         await ready(cluster)
         for path, body, status in (
             (ASK, b"{", 400),
@@ -177,11 +181,11 @@ class TestCors:
             assert "access-control-allow-origin" not in answer.headers
             assert answer.headers["vary"] == "origin"
 
-    async def test_a_named_page_needs_a_name_of_ours_too(self, cluster: Cluster) -> None:
+    async def test_a_named_page_has_to_call_the_router_by_one_of_its_names(self, cluster: Cluster) -> None:
         answer = await cluster.client.post(ASK, json=chat(), headers=REBOUND | {"origin": PAGE})
         assert code(answer) == (403, "host_not_allowed")
 
-    async def test_what_a_page_wants_to_send_is_not_repeated_blindly(self, cluster: Cluster) -> None:
+    async def test_headers_that_a_page_wants_to_send_are_not_repeated_blindly(self, cluster: Cluster) -> None:
         for names in ("x" * 5000, "a b", "a,,b", "a;b"):
             asked = PREFLIGHT | {"origin": PAGE, "access-control-request-headers": names}
             answer = await cluster.client.options(ASK, headers=asked)
@@ -210,7 +214,7 @@ class TestCorsAndKeys:
         assert answer.status_code == 200
         check_opened(answer, "*")
 
-    async def test_a_page_reads_that_there_are_too_many(self, cluster: Cluster) -> None:
+    async def test_a_page_reads_that_there_are_too_many_requests(self, cluster: Cluster) -> None:
         reader, writer = await cluster.connect()
         writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer k\r\n")
         writer.write(b"content-length: 99\r\nexpect: 100-continue\r\n\r\n")
@@ -265,7 +269,7 @@ class TestSettings:
             {"allowed_hosts": ("",)},
         ],
     )
-    def test_what_would_never_match_is_refused(self, wrong: dict[str, Any]) -> None:
+    def test_an_origin_or_host_that_would_never_match_is_refused(self, wrong: dict[str, Any]) -> None:
         with pytest.raises(ValidationError):
             make_settings(**wrong)
 
@@ -279,7 +283,7 @@ class TestNowhereElse:
 
     @pytest.mark.parametrize("path", ["/dashboard/", "/admin/requests/", "/v1/models/", "/metrics/", "/health/"])
     @pytest.mark.parametrize("host", ["attacker.example", "attacker.example/x?", "["])
-    async def test_no_answer_leads_to_where_host_says(self, cluster: Cluster, path: str, host: str) -> None:
+    async def test_no_answer_leads_to_where_the_host_header_says(self, cluster: Cluster, path: str, host: str) -> None:
         answer = await cluster.client.get(path, headers={"host": host} | (ADMIN if "admin" in path else KEY))
         assert answer.status_code < 500
         assert answer.headers.get("location", "../dashboard") == "../dashboard"

@@ -83,13 +83,13 @@ def test_the_parameter_at_fault_is_named(change: dict[str, Any], param: str, cod
         ({"logprobs": 21}, "logprobs"),
     ],
 )
-def test_completions_name_it_too(change: dict[str, Any], param: str) -> None:
+def test_completions_name_the_parameter_at_fault_too(change: dict[str, Any], param: str) -> None:
     with pytest.raises(BadRequestError) as caught:
         validate(CompletionRequest, {"model": "m", "prompt": "x", **change})
     assert caught.value.param == param
 
 
-def test_what_changes_nothing_is_accepted() -> None:
+def test_parameters_that_change_nothing_are_accepted() -> None:
     extra = {"n": 1, "tools": [], "response_format": {"type": "text"}, "store": False, "logprobs": None}
     assert validate(ChatRequest, chat(**extra)).max_new_tokens == 4
 
@@ -114,7 +114,7 @@ async def ready(cluster: Cluster) -> None:
         (b"{}", 400, "missing_required_parameter"),
     ],
 )
-async def test_malformed_bodies(cluster: Cluster, raw: bytes, status: int, code: str) -> None:
+async def test_malformed_bodies_are_refused_in_our_shape(cluster: Cluster, raw: bytes, status: int, code: str) -> None:
     await ready(cluster)
     response = await cluster.client.post("/v1/chat/completions", content=raw)
     assert (response.status_code, response.json()["error"]["code"]) == (status, code)
@@ -122,7 +122,7 @@ async def test_malformed_bodies(cluster: Cluster, raw: bytes, status: int, code:
     cluster.check_idle()
 
 
-async def test_an_unknown_model_and_no_workers(cluster: Cluster) -> None:
+async def test_an_unknown_model_is_a_404_and_a_lack_of_workers_a_503(cluster: Cluster) -> None:
     response = await cluster.post(chat())
     assert (response.status_code, response.json()["error"]["code"]) == (503, "no_worker")
     await cluster.add("prefill")
@@ -156,12 +156,12 @@ class TestSmallBodies:
     def settings(self) -> RouterSettings:
         return make_settings(max_body_bytes=1024)
 
-    async def test_announced(self, cluster: Cluster) -> None:
+    async def test_a_body_that_is_announced_as_too_large_is_refused(self, cluster: Cluster) -> None:
         await ready(cluster)
         response = await cluster.post(chat(user="x" * 1024))
         assert (response.status_code, response.json()["error"]["code"]) == (413, "request_too_large")
 
-    async def test_chunked(self, cluster: Cluster) -> None:
+    async def test_a_body_in_chunks_that_becomes_too_large_is_refused(self, cluster: Cluster) -> None:
         async def parts() -> Any:
             for _ in range(20):
                 yield b" " * 100
@@ -175,7 +175,7 @@ class TestKeys:
     def settings(self) -> RouterSettings:
         return make_settings(api_keys=("right", "also"), admin_token="boss")
 
-    async def test_clients(self, cluster: Cluster) -> None:
+    async def test_clients_need_one_of_the_keys(self, cluster: Cluster) -> None:
         await ready(cluster)
         for key, status in [("wrong", 401), ("boss", 401), ("right", 200), ("also", 200)]:
             response = await cluster.post(chat(), headers={"authorization": f"Bearer {key}"})
@@ -187,7 +187,7 @@ class TestKeys:
         assert response.json()["error"]["type"] == "invalid_request_error"
         assert (await cluster.client.get("/health")).status_code == 200
 
-    async def test_admins(self, cluster: Cluster) -> None:
+    async def test_administrators_need_the_admin_token(self, cluster: Cluster) -> None:
         for key, status in [("right", 401), ("boss", 200)]:
             response = await cluster.client.get("/admin/requests", headers={"authorization": f"Bearer {key}"})
             assert response.status_code == status
@@ -205,12 +205,12 @@ class TestOpenToEverybody:
     def settings(self) -> RouterSettings:
         return make_settings(host="0.0.0.0", allow_anonymous=True)
 
-    async def test_admin_needs_a_token_then(self, cluster: Cluster) -> None:
+    async def test_a_port_that_is_open_to_everybody_has_no_admin_api_without_a_token(self, cluster: Cluster) -> None:
         response = await cluster.client.get("/admin/requests")
         assert (response.status_code, response.json()["error"]["code"]) == (403, "admin_disabled")
 
 
-async def test_the_openai_client(cluster: Cluster) -> None:
+async def test_the_openai_client_reads_answers_and_errors(cluster: Cluster) -> None:
     await ready(cluster)
     async with openai.AsyncOpenAI(base_url=f"{cluster.url}/v1", api_key="x", max_retries=0) as client:
         assert [model.id async for model in client.models.list()] == ["m"]
@@ -233,7 +233,7 @@ async def test_a_body_that_says_nothing_of_json_is_told_what_is_missing(cluster:
     assert "content-type: application/json" in response.json()["error"]["message"]
 
 
-async def test_schema_and_pages(cluster: Cluster) -> None:
+async def test_the_schema_and_the_pages_tell_what_is_served(cluster: Cluster) -> None:
     await ready(cluster)
     schema = (await cluster.client.get("/openapi.json")).json()
     assert {"/v1/chat/completions", "/v1/completions", "/admin/requests", "/admin/abort"} <= set(schema["paths"])

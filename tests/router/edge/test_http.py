@@ -80,7 +80,7 @@ class TestOldClients:
         head, body = await said(cluster, f"GET {path} HTTP/1.0\r\n\r\n".encode())
         assert head.startswith(b"HTTP/1.1 200 ") and body
 
-    async def test_with_another_host_they_are_not(self, cluster: Cluster) -> None:
+    async def test_probes_with_a_foreign_host_are_refused(self, cluster: Cluster) -> None:
         head, _ = await said(cluster, b"GET /health HTTP/1.0\r\nhost: attacker.example\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 403 ")
 
@@ -94,7 +94,7 @@ class TestHead:
     @pytest.mark.parametrize(
         "path", ["/", "/metrics", "/load", "/openapi.json", "/docs", "/v1/models", "/admin/workers"]
     )
-    async def test_every_page_has_it(self, cluster: Cluster, path: str) -> None:
+    async def test_every_page_answers_head(self, cluster: Cluster, path: str) -> None:
         whole = await cluster.client.get(path)
         answer = await cluster.client.head(path)
         assert (answer.status_code, answer.content) == (200, b"") and whole.content
@@ -102,7 +102,7 @@ class TestHead:
         assert (await cluster.client.get("/health")).status_code == 200, "on the same connection"
 
     @pytest.mark.parametrize(("path", "status"), [("/admin/abort", 405), ("/admin/live", 405), ("/nowhere", 404)])
-    async def test_other_paths_do_not(self, cluster: Cluster, path: str, status: int) -> None:
+    async def test_paths_that_are_no_pages_do_not_answer_head(self, cluster: Cluster, path: str, status: int) -> None:
         assert await self.status(cluster, path) == status
 
     async def status(self, cluster: Cluster, path: str) -> int:
@@ -113,7 +113,7 @@ class TestHead:
 
 class TestCompressedBodies:
     @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/admin/abort"])
-    async def test_they_are_refused_by_the_name_of_the_header(self, cluster: Cluster, path: str) -> None:
+    async def test_compressed_bodies_are_refused_by_the_name_of_the_header(self, cluster: Cluster, path: str) -> None:
         body = gzip.compress(json.dumps(chat()).encode())
         answer = await cluster.client.post(path, content=body, headers={"content-encoding": "gzip"})
         assert told(answer) == (415, "content-encoding", "unsupported_content_encoding")

@@ -35,7 +35,7 @@ def test_legs_are_json_and_keep_what_the_client_asked(body: dict[str, Any]) -> N
     assert to_p.get("seed") == to_d.get("seed")
 
 
-def test_what_changes_no_token_is_not_sent_on() -> None:
+def test_parameters_that_change_no_token_are_not_sent_on() -> None:
     hints = {"metadata": {"a": "b"}, "service_tier": "flex", "verbosity": "low", "prompt_cache_key": "k"}
     bodies = ClientBody({"model": "m", "prompt": "x", "store": False, **hints})
     for leg in (decode_body(bodies, None), prefill_body(bodies, hand_off=True)):

@@ -92,7 +92,7 @@ def test_a_lease_that_cannot_be_a_key_is_not_understood(ids: dict[str, str]) -> 
         answer(kv_transfer_params=ids)
 
 
-def test_whole_is_what_leaves_nothing_to_a_d() -> None:
+def test_an_answer_is_whole_if_it_leaves_nothing_to_a_d() -> None:
     continued = answer(kv_transfer_params={"first_token": 1, "remote_num_tokens": 99})
     assert not continued.is_whole(ask())
     assert continued.is_whole(ask(max_new_tokens=1))
@@ -120,7 +120,7 @@ def test_logprobs_are_passed_on() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"id":"x","model":"m","choices":[]}', b'{"id":5}'])
-def test_what_is_no_answer(body: bytes) -> None:
+def test_a_malformed_answer_is_refused(body: bytes) -> None:
     with pytest.raises(ValueError):
         BatonAnswer(body, hand_off=True)
 
@@ -139,7 +139,7 @@ def test_the_parts_of_a_message_are_passed_on() -> None:
     assert made.shows_text and delta == {"reasoning_content": "hm", "reasoning": "hm", "tool_calls": calls}
 
 
-def test_calls_end_an_answer() -> None:
+def test_an_answer_that_ends_with_calls_is_whole() -> None:
     ended = answer(choices=[{"message": {"content": "x"}, "finish_reason": "tool_calls"}], kv_transfer_params=None)
     assert ended.is_whole(ask(chat=True)) and answer(
         choices=[{"message": {}, "finish_reason": "tool_calls"}], ours=False

@@ -113,7 +113,7 @@ async def test_a_burst_does_not_overfill_the_queue(cluster: Cluster, clients: li
         (("prefill", "decode"), {"prompt": list("abcdefgh")}),
     ],
 )
-async def test_a_burst_of_requests_for_several_answers_does_not_either(
+async def test_a_burst_of_requests_for_several_answers_does_not_overfill_the_queue(
     cluster: Cluster, roles: tuple[str, ...], more: dict[str, Any]
 ) -> None:
     """The first answer of each asks for room for all of them, since the others follow it at once."""

@@ -87,5 +87,5 @@ def test_a_key_needs_the_secret() -> None:
         ("fe80::1%eth0", "fe80::1", True),
     ],
 )
-def test_addresses_of_one_machine(one: str, other: str, same: bool) -> None:
+def test_addresses_of_one_machine_are_of_one_network(one: str, other: str, same: bool) -> None:
     assert (network_of(one) == network_of(other)) is same

@@ -81,12 +81,12 @@ class TestAdmin:
         assert await caller.code() == (401, "invalid_api_key")
         caller.writer.close()
 
-    async def test_what_the_administrator_sends_is_bounded_too(self, cluster: Cluster) -> None:
+    async def test_bodies_of_the_administrator_are_bounded_too(self, cluster: Cluster) -> None:
         caller = await call(cluster, "/admin/abort", LIMIT + 1, "authorization: Bearer boss")
         assert await caller.code() == (413, "request_too_large")
         caller.writer.close()
 
-    async def test_without_an_announcement(self, cluster: Cluster) -> None:
+    async def test_a_body_without_an_announced_length_is_bounded_too(self, cluster: Cluster) -> None:
         async def many() -> Any:
             for _ in range(9):
                 yield b" " * LIMIT
@@ -123,7 +123,7 @@ class TestKeysThenTheRouteThenTheBody:
             ("/dashboard", "wrong", 405),
         ],
     )
-    async def test_what_nobody_asked_for_is_not_read(
+    async def test_a_body_that_nobody_asked_for_is_not_read(
         self, cluster: Cluster, path: str, token: str, status: int
     ) -> None:
         for length in (LIMIT, 1 << 50):
@@ -148,7 +148,7 @@ class TestFewBytes:
     def settings(self) -> RouterSettings:
         return make_settings(max_body_bytes=1024, max_bodies_bytes=1024)
 
-    async def test_what_has_arrived_counts_until_its_request_ends(self, cluster: Cluster) -> None:
+    async def test_bytes_that_have_arrived_count_until_their_request_ends(self, cluster: Cluster) -> None:
         await ready(cluster)
         budget = cluster.body_budget
         large = json.dumps({**chat(), "messages": [{"role": "user", "content": "u" * 600}]}).encode()
@@ -171,7 +171,7 @@ class TestFewBytes:
         running.writer.close()
         await eventually(lambda: budget.used_bytes == 0)
 
-    async def test_what_operators_send_counts_too(self, cluster: Cluster) -> None:
+    async def test_bytes_that_operators_send_count_too(self, cluster: Cluster) -> None:
         budget = cluster.body_budget
         slow = await call(cluster, "/admin/abort", 900, sent=b" " * 600)
         await eventually(lambda: budget.used_bytes == 600)
@@ -190,7 +190,7 @@ class TestSlowBodies:
         return make_settings(body_timeout_s=0.05)
 
     @pytest.mark.parametrize("path", ["/v1/chat/completions", "/admin/abort"])
-    async def test_the_client_is_told_and_the_connection_closes(self, cluster: Cluster, path: str) -> None:
+    async def test_the_client_of_a_slow_body_is_told_and_disconnected(self, cluster: Cluster, path: str) -> None:
         caller = await call(cluster, path, 100, sent=b"{")
         assert await caller.code() == (408, "request_body_timeout")
         assert await caller.reader.read() == b""
@@ -222,7 +222,7 @@ class TestFewRequests:
         cluster.check_idle()
 
     @pytest.mark.parametrize(("name", "status"), [("localhost", 400), ("elsewhere.example", 403)])
-    async def test_requests_that_were_refused_for_their_chunks_do_not(
+    async def test_requests_that_were_refused_for_their_chunks_do_not_count(
         self, cluster: Cluster, name: str, status: int
     ) -> None:
         await ready(cluster)
@@ -320,7 +320,7 @@ async def test_a_cancelled_read_is_forgotten(reader: BodyReader) -> None:
     assert (len(reader), reader.budget.used_bytes) == (0, 0)
 
 
-async def test_bodies_count_together(reader: BodyReader) -> None:
+async def test_all_bodies_count_together_against_the_limit(reader: BodyReader) -> None:
     with Body(reader) as first:
         assert await first.read({}, whole(b"abcd"), 60) == b"abcd"
         assert await read(reader, whole(b"ab")) == b"ab"
@@ -330,7 +330,7 @@ async def test_bodies_count_together(reader: BodyReader) -> None:
 
 
 @pytest.mark.parametrize("length", ["\u00b2", "-1", "1e3", "9" * 5000, "+1", " 1", ""])
-async def test_a_length_that_is_none(reader: BodyReader, length: str) -> None:
+async def test_a_malformed_content_length_is_refused(reader: BodyReader, length: str) -> None:
     """The HTTP parser refuses them first; whoever puts another one there finds them refused here."""
     with pytest.raises(BadRequestError):
         await read(reader, whole(b""), content_length=length.encode("latin-1"))
@@ -351,7 +351,7 @@ class TestCrowdedBodies:
 
     @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/admin/abort"])
     @pytest.mark.parametrize("crowd", CROWDS)
-    async def test_nothing_of_them_is_built(self, cluster: Cluster, path: str, crowd: str) -> None:
+    async def test_nothing_of_a_crowded_body_is_built(self, cluster: Cluster, path: str, crowd: str) -> None:
         answer = await cluster.client.post(path, content=CROWDS[crowd], headers={"content-type": "application/json"})
         error = answer.json()["error"]
         assert (answer.status_code, error["code"]) == (400, "array_above_max_length")
@@ -380,7 +380,7 @@ class TestCrowdedBodies:
         assert len(worker.bodies) == 2
 
     @pytest.mark.parametrize("crowd", CROWDS)
-    async def test_other_routers_are_no_exception(self, cluster: Cluster, crowd: str) -> None:
+    async def test_crowded_bodies_of_other_routers_are_refused_too(self, cluster: Cluster, crowd: str) -> None:
         app = cluster.internal()
         front = PeerFront(cluster.settings, cluster.peers.record, app, cluster.body_budget)
         async with httpx.AsyncClient(transport=httpx.ASGITransport(front), base_url="http://localhost") as client:

@@ -73,14 +73,16 @@ async def test_a_head_with_another_key_is_refused_each_time(caller: Caller) -> N
     assert (await ask(caller, KEY)).status == 200
 
 
-async def test_what_passed_once_may_not_announce_a_larger_body(caller: Caller) -> None:
+async def test_a_head_that_passed_once_may_not_announce_a_larger_body(caller: Caller) -> None:
     for _ in range(NUM):
         assert (await ask(caller, KEY)).status == 200
     await caller.send(asking(KEY, announced=4097))
     assert (await caller.answer()).status == 413
 
 
-async def test_what_passed_once_is_still_one_too_many(caller: Caller, prefill: StubWorker, cluster: Cluster) -> None:
+async def test_a_head_that_passed_once_is_still_refused_when_there_are_too_many(
+    caller: Caller, prefill: StubWorker, cluster: Cluster
+) -> None:
     """And the page may read why."""
     lines = (KEY, f"origin: {PAGE}")
     for _ in range(NUM):
@@ -100,13 +102,13 @@ async def test_a_page_is_told_each_time_that_it_may_read(caller: Caller) -> None
     assert [(one.status, one.headers["access-control-allow-origin"]) for one in said] == [(200, PAGE)] * NUM
 
 
-async def test_the_priority_is_that_of_each(caller: Caller, prefill: StubWorker) -> None:
+async def test_the_priority_in_a_repeated_head_holds_for_each_request(caller: Caller, prefill: StubWorker) -> None:
     for _ in range(NUM):
         assert (await ask(caller, KEY, "x-baton-priority: urgent")).status == 200
     assert [body["priority"] for body in prefill.bodies] == [-5] * NUM
 
 
-async def test_the_deadline_is_that_of_each(caller: Caller, prefill: StubWorker) -> None:
+async def test_the_deadline_in_a_repeated_head_holds_for_each_request(caller: Caller, prefill: StubWorker) -> None:
     lines = (KEY, "x-request-timeout: 0.5")
     for _ in range(NUM):
         assert (await ask(caller, *lines)).status == 200

@@ -106,7 +106,7 @@ async def test_a_worker_that_fails_is_told_again(failure: Any) -> None:
     assert cleanup.outcomes == {"told": 2, "not_told": 0}
 
 
-async def test_attempts_are_counted_out(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_worker_that_cannot_be_told_is_given_up_after_some_attempts(caplog: pytest.LogCaptureFixture) -> None:
     upstream = Workers()
     upstream.scripts["http://a"] = deque([ConnectError("nobody there")] * 9)
     upstream.scripts["http://b"] = deque([(200, b'{"aborted": 3, "leases": 2}')])

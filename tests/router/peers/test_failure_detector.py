@@ -38,7 +38,7 @@ def after(*events: DetectorEvent) -> PeerRouter:
         pytest.param((E.VANISHED, E.REFUSED), id="gone before it was met"),
     ],
 )
-def test_dead(events: tuple[DetectorEvent, ...]) -> None:
+def test_a_router_that_nothing_speaks_for_any_more_is_dead(events: tuple[DetectorEvent, ...]) -> None:
     assert not after(*events[:-1]).dead
     peer = after(*events)
     assert peer.dead
@@ -54,11 +54,11 @@ def test_dead(events: tuple[DetectorEvent, ...]) -> None:
         pytest.param((E.REFUSED, E.REFUSED, E.NO_ANSWER), id="a wrong address, but present"),
     ],
 )
-def test_alive(events: tuple[DetectorEvent, ...]) -> None:
+def test_a_router_that_something_still_speaks_for_is_alive(events: tuple[DetectorEvent, ...]) -> None:
     assert not after(*events).dead
 
 
-def test_one_that_announces_itself_again_is_present_again() -> None:
+def test_a_router_that_announces_itself_again_is_present_again() -> None:
     peer = after(E.OPENED, E.VANISHED, E.OPENED)
     assert not peer.announced
     peer.seen()

@@ -67,7 +67,7 @@ def deaths(peers: Any) -> list[str]:
     return list(peers.dead)
 
 
-async def test_others_are_met_asked_and_missed() -> None:
+async def test_other_routers_are_met_asked_and_missed() -> None:
     async with linked() as peers:
         async with OtherRouter() as other:
             peers.apply([other.record])
@@ -89,7 +89,7 @@ async def test_others_are_met_asked_and_missed() -> None:
         assert deaths(peers) == [OTHER], "once"
 
 
-async def test_one_that_answers_is_alive_whatever_the_registry_says() -> None:
+async def test_a_router_that_answers_is_alive_whatever_the_registry_says() -> None:
     async with linked() as peers, OtherRouter() as other:
         peers.apply([other.record])
         await eventually(lambda: state(peers) == "linked")
@@ -102,7 +102,7 @@ async def test_one_that_answers_is_alive_whatever_the_registry_says() -> None:
         assert deaths(peers) == []
 
 
-async def test_one_that_is_started_again_on_its_port_is_another(free_port: int) -> None:
+async def test_a_router_that_is_started_again_on_its_port_is_another_one(free_port: int) -> None:
     async with linked() as peers:
         async with OtherRouter(free_port) as other:
             peers.apply([other.record])
@@ -115,7 +115,7 @@ async def test_one_that_is_started_again_on_its_port_is_another(free_port: int) 
         await eventually(lambda: deaths(peers) == [OTHER, OTHER])
 
 
-async def test_one_that_was_refused_and_answers_after_all_is_met_again(
+async def test_a_router_that_refused_and_answers_after_all_is_met_again(
     free_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(links, "MAX_RETRY_S", 0.02)
@@ -134,7 +134,7 @@ async def test_one_that_was_refused_and_answers_after_all_is_met_again(
             assert list(peers) == []
 
 
-async def test_another_router_on_its_port_does_not_speak_for_it() -> None:
+async def test_a_router_on_the_port_of_another_does_not_speak_for_it() -> None:
     async with linked() as peers, OtherRouter(router_id="c" * 12) as heir:
         gone = RouterRecord(router_id=OTHER, url="http://h", internal_url=heir.record.internal_url)
         peers.apply([gone, heir.record])
@@ -144,7 +144,7 @@ async def test_another_router_on_its_port_does_not_speak_for_it() -> None:
         assert list(peers) == [heir.record]
 
 
-async def test_one_that_does_not_answer_is_dead_once_its_presence_ran_out(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_router_that_does_not_answer_is_dead_once_its_presence_ran_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(links, "LINK_TIMEOUT_S", 0.05)
     async with linked() as peers, Mute() as mute:
         peers.apply([mute.record])
@@ -182,7 +182,7 @@ async def test_whoever_listens_on_an_announced_port_is_not_shown_the_token(answe
         assert TOKEN.encode() not in listener.heard and b"authorization" not in listener.heard
 
 
-async def test_a_proof_passed_on_from_another_router_is_none() -> None:
+async def test_a_proof_passed_on_from_another_router_proves_nothing() -> None:
     """Somebody who announces an address of their own lets the real router answer."""
     async with linked() as peers, OtherRouter() as other:
         relay = await asyncio.start_server(lambda r, w: _relay(other.port, r, w), "127.0.0.1", 0)
@@ -208,7 +208,7 @@ async def test_a_call_to_a_new_router_waits_for_its_proof() -> None:
         assert answer.ok
 
 
-async def test_who_does_not_answer_is_named() -> None:
+async def test_a_router_that_does_not_answer_is_named() -> None:
     async with linked() as peers:
         async with OtherRouter() as other:
             pass

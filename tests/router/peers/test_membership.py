@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tests.kits.router.cluster import Cluster
 
 
-def test_whose_a_request_is_stands_in_its_id() -> None:
+def test_the_id_of_a_request_says_which_router_has_it() -> None:
     router_id = new_router_id()
     request_id = new_request_id(router_id)
     assert re.fullmatch(r"[0-9a-f]{12}", router_id)
@@ -45,7 +45,7 @@ def test_without_a_token_the_internal_port_is_on_loopback() -> None:
         make_settings(internal_host="0.0.0.0")
 
 
-def test_others_are_told_an_address_that_they_can_reach() -> None:
+def test_other_routers_are_told_an_address_that_they_can_reach() -> None:
     settings = make_settings(advertise_host="router-1", internal_token="secret")
     assert settings.advertised("0.0.0.0") == "router-1"
     assert settings.advertised("127.0.0.1") == "127.0.0.1"

@@ -181,7 +181,7 @@ def seen(workers: Sequence[Worker], *, ranked: bool) -> tuple[set[Worker], set[W
         (("one_runs",), "others_wait"),
     ],
 )
-async def test_the_ranking_hears_of(before: tuple[str, ...], event: str) -> None:
+async def test_the_ranking_hears_of_every_change_of_a_worker(before: tuple[str, ...], event: str) -> None:
     now_s = 100.0
     pool = WorkerPool(4, clock=lambda: now_s, breaker_failures=2)
     pool.apply([status(name, WorkerLoad(), name) for name in NAMES])

@@ -17,7 +17,7 @@ def worker(name: str = "w", role: Role = Role.DECODE, **kwargs: Any) -> Worker:
     return new_worker(worker_id=name, url="http://x", role=role, limit=kwargs.pop("limit", 4), **kwargs)
 
 
-def test_least_loaded_by_share_and_in_turns() -> None:
+def test_the_worker_with_the_least_share_of_load_is_taken_and_equals_in_turns() -> None:
     small, large = worker("s", limit=2), worker("l", limit=8)
     small.usage.in_flight, large.usage.in_flight = 1, 3
     policy = LeastLoaded()
@@ -26,7 +26,7 @@ def test_least_loaded_by_share_and_in_turns() -> None:
     assert {policy.pick([small, large], PROMPT).worker_id for _ in range(4)} == {"s", "l"}
 
 
-def test_who_is_available() -> None:
+def test_full_ill_leaving_and_failed_workers_are_not_available() -> None:
     full, ill, leaving, good, failed = (worker(name) for name in ("full", "ill", "leaving", "good", "failed"))
     full.usage.in_flight, ill.standing.healthy, leaving.usage.load = 4, False, WorkerLoad(draining=True)
     everybody = [full, ill, leaving, good, failed]

@@ -109,7 +109,7 @@ def test_of_two_choices_the_less_loaded_is_taken() -> None:
 # --- the prompt as policies see it
 
 
-def test_prompts_that_begin_the_same_have_chunks_that_do() -> None:
+def test_prompts_that_begin_the_same_have_the_same_first_chunks() -> None:
     turns = [{"role": "user", "content": "x" * 1500}, {"role": "assistant", "content": "y" * 700}]
     first, second = ClientBody({"messages": turns}).prompt(), ClientBody({"messages": [*turns, *turns]}).prompt()
     earlier, later = prompt(first).chunks, prompt(second).chunks

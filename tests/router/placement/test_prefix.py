@@ -24,7 +24,7 @@ SENT = st.lists(st.tuples(st.sampled_from(["one", "two"]), PROMPTS), max_size=30
 
 
 @given(st.integers(0, 2 * MAX_BYTES))
-def test_of_every_prompt_all_but_a_small_part_is_in_chunks(num_bytes: int) -> None:
+def test_all_but_a_small_part_of_every_prompt_is_in_chunks(num_bytes: int) -> None:
     num_chunks = len(chunk_hashes(b"x" * num_bytes, "m"))
     assert NUM_BYTES[num_chunks] == sum(SIZES[:num_chunks]) <= num_bytes
     if num_chunks < len(SIZES):
@@ -35,7 +35,7 @@ def test_of_every_prompt_all_but_a_small_part_is_in_chunks(num_bytes: int) -> No
 
 
 @given(SENT, PROMPTS)
-def test_with_room_it_finds_the_longest_beginning_that_was_sent(
+def test_an_index_with_room_finds_the_longest_beginning_that_was_sent(
     sent: list[tuple[str, tuple[int, ...]]], asked: tuple[int, ...]
 ) -> None:
     index = PrefixIndex(1000 * CHUNK_BYTES)
@@ -49,7 +49,7 @@ def test_with_room_it_finds_the_longest_beginning_that_was_sent(
 
 
 @given(SENT, PROMPTS, st.integers(1, 8))
-def test_it_is_bounded_and_never_claims_a_chunk_without_those_before(
+def test_the_index_is_bounded_and_never_claims_a_chunk_without_those_before(
     sent: list[tuple[str, tuple[int, ...]]], asked: tuple[int, ...], room: int
 ) -> None:
     index = PrefixIndex(room * CHUNK_BYTES)
@@ -63,7 +63,7 @@ def test_it_is_bounded_and_never_claims_a_chunk_without_those_before(
 
 
 @given(SENT, PROMPTS)
-def test_who_is_forgotten_has_nothing_and_the_other_keeps_everything(
+def test_a_forgotten_worker_has_nothing_and_the_other_keeps_everything(
     sent: list[tuple[str, tuple[int, ...]]], asked: tuple[int, ...]
 ) -> None:
     index = PrefixIndex(1000 * CHUNK_BYTES)
@@ -98,7 +98,7 @@ def test_holders_of_a_chunk_are_those_that_have_it_whenever_they_were_first_aske
 
 
 @given(SENT, PROMPTS, st.integers(1, 8), st.sets(st.sampled_from(["one", "two"])))
-def test_new_is_what_no_worker_has_the_beginning_of(
+def test_a_prompt_is_new_if_no_worker_has_its_beginning(
     sent: list[tuple[str, tuple[int, ...]]], asked: tuple[int, ...], room: int, forgotten: set[str]
 ) -> None:
     index = PrefixIndex(room * CHUNK_BYTES)
@@ -116,7 +116,7 @@ def test_new_is_what_no_worker_has_the_beginning_of(
     assert index.is_new(asked) and not index._num_with
 
 
-def test_the_least_recently_sent_goes_first() -> None:
+def test_the_least_recently_sent_chunk_goes_first() -> None:
     index = PrefixIndex(3 * CHUNK_BYTES)
     for chunks in ((1, 2), (3, 4), (1, 2), (5,)):
         index.note("w", chunks)
@@ -124,7 +124,7 @@ def test_the_least_recently_sent_goes_first() -> None:
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=60), st.integers(16, 40))
-def test_of_short_prompts_those_that_fill_the_room_are_known(lengths: list[int], room: int) -> None:
+def test_the_newest_short_prompts_that_fill_the_room_are_known(lengths: list[int], room: int) -> None:
     index = PrefixIndex(room * CHUNK_BYTES)
     prompts = [tuple(range(100 * number, 100 * number + length)) for number, length in enumerate(lengths)]
     for chunks in prompts:
@@ -137,7 +137,7 @@ def test_of_short_prompts_those_that_fill_the_room_are_known(lengths: list[int],
         assert index.longest("w", chunks) == len(chunks)
 
 
-def test_of_a_long_prompt_the_end_goes_first() -> None:
+def test_the_end_of_a_long_prompt_goes_first() -> None:
     index = PrefixIndex(30 * CHUNK_BYTES)
     long = tuple(range(1000, 1012))
     index.note("w", long)
@@ -183,7 +183,7 @@ def test_a_prompt_goes_where_its_beginning_went() -> None:
     assert policy.pick(workers, prompt(b"c" * 4000)) in others, "another one goes to the least loaded"
 
 
-def test_of_two_that_have_it_the_one_with_more_is_taken_then_the_less_loaded() -> None:
+def test_the_worker_with_more_of_a_prompt_is_taken_then_the_less_loaded_one() -> None:
     policy = Prefix([])
     a, b = worker("a"), worker("b")
     policy.pick([a], prompt(b"x" * 4000))
@@ -204,7 +204,7 @@ def test_a_beginning_that_is_a_small_part_of_the_prompt_does_not_count() -> None
 
 
 @pytest.mark.parametrize(("has_it", "other", "taken"), [(25, 0, True), (26, 0, False), (90, 61, True), (90, 59, False)])
-def test_who_is_much_busier_than_the_least_loaded_is_not_taken(has_it: int, other: int, taken: bool) -> None:
+def test_a_worker_that_is_much_busier_than_the_least_loaded_is_not_taken(has_it: int, other: int, taken: bool) -> None:
     policy = Prefix([])
     a, b = worker("a"), worker("b")
     policy.pick([a], prompt(b"x" * 8000))
@@ -226,7 +226,7 @@ def test_no_prompt_is_too_long() -> None:
     assert NUM_BYTES[len(SIZES)] > MAX_BYTES * (1 - 1 / PARTS)
 
 
-async def test_the_pool_tells_it_who_went() -> None:
+async def test_the_policy_forgets_an_engine_that_it_is_told_has_gone() -> None:
     pool = WorkerPool(4)
     policy = Prefix(pool.on_gone)
     policy.pick([worker("a")], prompt(b"x" * 4000))
@@ -238,7 +238,7 @@ async def test_the_pool_tells_it_who_went() -> None:
     assert len(policy.index) == 0
 
 
-async def test_a_worker_that_was_added_by_url_is_forgotten_with_it() -> None:
+async def test_the_policy_forgets_a_worker_that_was_added_by_url_and_removed() -> None:
     pool = WorkerPool(4)
     policy = Prefix(pool.on_gone)
     (added,) = pool.add_static(["http://x"], [])

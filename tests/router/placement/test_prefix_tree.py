@@ -24,14 +24,14 @@ def tree_of(prompts: list[tuple[int, ...]]) -> PrefixTree:
 
 
 @given(st.lists(PROMPTS, max_size=20), PROMPTS)
-def test_it_knows_the_longest_beginning(sent: list[tuple[int, ...]], asked: tuple[int, ...]) -> None:
+def test_the_tree_knows_the_longest_beginning_of_a_prompt(sent: list[tuple[int, ...]], asked: tuple[int, ...]) -> None:
     known = {prompt[: num + 1] for prompt in sent for num in range(len(prompt))}
     num_known = sum(asked[: num + 1] in known for num in range(len(asked)))
     assert tree_of(sent).longest(asked) == num_known
 
 
 @given(st.lists(PROMPTS, max_size=20))
-def test_it_has_each_chunk_once_and_behind_its_first_one(sent: list[tuple[int, ...]]) -> None:
+def test_the_tree_has_each_chunk_once_and_behind_its_first_one(sent: list[tuple[int, ...]]) -> None:
     tree = tree_of(sent)
     firsts = {prompt[0] for prompt in sent}
     assert set(tree.firsts()) == firsts and len(tree.firsts()) == len(firsts)
@@ -43,7 +43,7 @@ def test_it_has_each_chunk_once_and_behind_its_first_one(sent: list[tuple[int, .
 
 
 @given(st.lists(PROMPTS, max_size=4))
-def test_its_only_prompt_is_the_one_that_begins_with_all_others(sent: list[tuple[int, ...]]) -> None:
+def test_the_only_prompt_of_a_tree_is_the_one_that_begins_with_all_others(sent: list[tuple[int, ...]]) -> None:
     longest = max(sent, key=len, default=())
     is_only = all(longest[: len(prompt)] == prompt for prompt in sent)
     assert tree_of(sent).only == (longest if is_only else ())

@@ -18,19 +18,19 @@ WHOLE = "".join(map(word, range(4)))
 KIB = b"x" * 1024
 
 
-def test_off_means_that_nothing_is_looked_at() -> None:
+def test_a_rule_that_is_off_looks_at_nothing() -> None:
     rule = SkipPrefillRule(0, 9, None)
     assert rule.is_off and rule.workers_for(prompt(b""), [worker("a")]) is None
 
 
 @pytest.mark.parametrize(("num_tokens", "skips"), [(99, True), (100, False)])
-def test_short_is_below_the_setting(num_tokens: int, skips: bool) -> None:
+def test_a_prompt_is_short_if_it_is_below_the_setting(num_tokens: int, skips: bool) -> None:
     a = worker("a")
     found = SkipPrefillRule(100, 0, None).workers_for(prompt(b"x" * 4 * num_tokens), [a])
     assert found == ((SkipPrefill.SHORT, [a]) if skips else None)
 
 
-def test_only_who_has_room_is_sent_it() -> None:
+def test_only_a_worker_that_has_room_is_sent_a_short_prompt() -> None:
     full, stuck, good = worker("a", in_flight=1, limit=1), with_blocks("b", free=1), with_blocks("c", free=9)
     rule = SkipPrefillRule(100, 0, None)
     about = prompt(b"x" * 4 * 40)
@@ -38,7 +38,7 @@ def test_only_who_has_room_is_sent_it() -> None:
     assert rule.workers_for(about, [full, stuck]) is None
 
 
-def test_cached_is_what_a_worker_lacks_little_of() -> None:
+def test_a_prompt_is_cached_if_a_worker_lacks_little_of_it() -> None:
     policy, a, b = Affinity([]), worker("a"), worker("b")
     rule = SkipPrefillRule(0, 129, policy)
     assert rule.workers_for(prompt(KIB), [a, b]) is None
@@ -48,13 +48,13 @@ def test_cached_is_what_a_worker_lacks_little_of() -> None:
     assert rule.workers_for(prompt(b"short"), [a, b]) is None, "it lacks little, but has nothing of it"
 
 
-def test_a_busy_worker_is_not_sent_what_it_has() -> None:
+def test_a_busy_worker_is_not_sent_a_prompt_that_it_has() -> None:
     policy, a, b = Affinity([]), worker("a", in_flight=26, limit=100), worker("b")
     policy.pick([a], Prefilled(prompt(KIB), None, 0))
     assert SkipPrefillRule(0, 129, policy).workers_for(prompt(KIB), [a, b]) is None
 
 
-def test_nobody_knows_what_is_cached_without_affinity() -> None:
+def test_skipping_p_for_cached_prompts_needs_the_affinity_policy() -> None:
     with pytest.raises(ValueError, match="pick_decode=affinity"):
         RouterSettings.model_validate({"min_uncached_tokens": 5, "pick_decode": "least_loaded"})
 
@@ -83,7 +83,9 @@ class TestShort:
 
     @PATHS
     @STREAMS
-    async def test_goes_to_a_d_that_answers_all_of_it(self, cluster: Cluster, path: str, stream: bool) -> None:
+    async def test_a_short_prompt_goes_to_a_d_that_answers_all_of_it(
+        self, cluster: Cluster, path: str, stream: bool
+    ) -> None:
         p, *both = await three(cluster)
         more: dict[str, Any] = {"stream_options": {"include_usage": True}} if stream else {}
         response = await cluster.post(body_for(path, stream=stream, logprobs=None, **more), path)
@@ -111,13 +113,13 @@ class TestShort:
         assert len(p.bodies) == 1
         assert cluster.metrics.skipped_prefill == {"short": 0, "cached": 0, "unreachable": 0}
 
-    async def test_token_ids_are_counted(self, cluster: Cluster) -> None:
+    async def test_the_token_ids_of_a_prompt_are_counted(self, cluster: Cluster) -> None:
         p, _, _ = await three(cluster)
         for num_tokens, num_prefilled in ((9, 0), (10, 1)):
             await cluster.post({"model": "m", "prompt": [1] * num_tokens, "max_tokens": 4}, "/v1/completions")
             assert len(p.bodies) == num_prefilled
 
-    async def test_p_has_it_while_no_d_has_room(self, cluster: Cluster) -> None:
+    async def test_a_short_prompt_goes_to_p_while_no_d_has_room(self, cluster: Cluster) -> None:
         p, d = await cluster.add("prefill"), await cluster.add("decode", limit=1)
         hang = Hang()
         d.script.append(hang)
@@ -131,7 +133,7 @@ class TestShort:
         cluster.check_idle()
 
     @STREAMS
-    async def test_another_d_has_it_when_one_fails(self, cluster: Cluster, stream: bool) -> None:
+    async def test_a_short_prompt_goes_to_another_d_when_one_fails(self, cluster: Cluster, stream: bool) -> None:
         p, d1, d2 = await three(cluster)
         for d in (d1, d2):
             d.script.append(Refuse(500, {"error": {"message": "no"}}))
@@ -170,7 +172,7 @@ class TestCached:
 
     @PATHS
     @STREAMS
-    async def test_the_next_turn_goes_to_the_d_that_has_the_earlier(
+    async def test_the_next_turn_goes_to_the_d_that_has_the_earlier_ones(
         self, cluster: Cluster, path: str, stream: bool
     ) -> None:
         p, d1, d2 = await three(cluster)
@@ -186,7 +188,7 @@ class TestCached:
         assert len(p.bodies) == 2, "another conversation"
         cluster.check_idle()
 
-    async def test_p_has_it_while_that_d_has_no_room(self, cluster: Cluster) -> None:
+    async def test_the_next_turn_goes_to_p_while_the_d_that_has_it_has_no_room(self, cluster: Cluster) -> None:
         p, d1, d2 = await three(cluster)
         text = "a" * 2048
         await cluster.post(body_for("chat", text))

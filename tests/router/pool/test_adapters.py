@@ -111,7 +111,7 @@ async def test_only_the_same_adapter_on_the_same_weights_goes_on() -> None:
     assert own is not None and names(own.decode) == {"d1", "d2", "d4", "d5"}
 
 
-async def test_an_adapter_with_the_name_of_another_workers_model() -> None:
+async def test_an_adapter_is_not_taken_for_a_model_of_the_same_name() -> None:
     pool = await pool_of(status("p", Role.PREFILL, {"x": "f1"}), status("d", Role.DECODE, {}, model="x"))
     with pytest.raises(UnavailableError, match="another adapter"):
         pool.route("x")

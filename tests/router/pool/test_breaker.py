@@ -28,7 +28,7 @@ def opened(now_s: float = 0.0) -> Breaker:
     return breaker
 
 
-def test_failures_in_a_row_open_it() -> None:
+def test_failures_in_a_row_open_a_breaker() -> None:
     breaker = Breaker(3)
     breaker.failed(0.0)
     breaker.failed(0.0)
@@ -37,7 +37,7 @@ def test_failures_in_a_row_open_it() -> None:
     assert (breaker.state, breaker.trusts, breaker.num_failures) == (OPEN, False, 4)
 
 
-def test_one_request_at_a_time_tries_a_half_open_one() -> None:
+def test_one_request_at_a_time_tries_a_half_open_breaker() -> None:
     breaker = opened()
     assert breaker.probe_answered()
     assert breaker.trusts
@@ -50,7 +50,7 @@ def test_one_request_at_a_time_tries_a_half_open_one() -> None:
     assert (breaker.state, breaker.trusts, breaker.num_failures) == (CLOSED, True, 0)
 
 
-def test_who_was_sent_before_the_trial_ends_no_trial() -> None:
+def test_a_request_that_was_sent_before_the_trial_ends_no_trial() -> None:
     breaker = Breaker(1)
     before = breaker.sent()
     breaker.failed(0.0)
@@ -68,14 +68,14 @@ def test_who_was_sent_before_the_trial_ends_no_trial() -> None:
     assert breaker.trusts
 
 
-def test_a_request_that_succeeds_closes_an_open_one() -> None:
+def test_a_request_that_succeeds_closes_an_open_breaker() -> None:
     """Nobody else was left, so it was tried."""
     breaker = opened()
     assert breaker.succeeded()
     assert breaker.trusts
 
 
-def test_pauses_grow_until_it_closes() -> None:
+def test_pauses_grow_until_the_breaker_closes() -> None:
     breaker = opened(100.0)
     assert breaker.wait_s(100.0) == FIRST_PAUSE_S
     assert breaker.wait_s(200.0) == 0.0
@@ -125,7 +125,7 @@ def worker(name: str) -> Worker:
     return new_worker(worker_id=name, url="http://h:1", role=Role.DECODE, limit=1, breaker=Breaker(1))
 
 
-def test_who_fails_is_picked_only_when_nobody_else_is_there() -> None:
+def test_a_worker_that_fails_is_picked_only_when_nobody_else_is_there() -> None:
     pool = WorkerPool(1)
     good, bad = worker("good"), worker("bad")
     pool.failed(bad)
@@ -172,7 +172,9 @@ class TestCluster:
     @pytest.mark.parametrize(
         ("status", "code"), [(429, "queue_full"), (503, "draining"), (502, "kv_read_failed"), (400, "too_long")]
     )
-    async def test_what_is_not_its_fault_does_not_count(self, cluster: Cluster, status: int, code: str) -> None:
+    async def test_errors_that_are_not_the_workers_fault_do_not_count(
+        self, cluster: Cluster, status: int, code: str
+    ) -> None:
         refusal = Refuse(status, {"error": {"message": "no", "type": "x", "code": code}})
         await failing_d(cluster, refusal)
         for _ in range(6):
@@ -188,7 +190,7 @@ class TestCluster:
         assert states(cluster)["p0"] is CLOSED
 
 
-async def test_a_probe_and_one_request_bring_it_back(cluster: Cluster) -> None:
+async def test_a_probe_and_one_request_bring_a_worker_back(cluster: Cluster) -> None:
     bad, _ = await failing_d(cluster, BROKEN)
     (d1,) = [one for one in cluster.pool if one.worker_id == "d1"]
     d1.standing.breaker._pause_s = 0.01

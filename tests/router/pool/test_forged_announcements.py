@@ -39,7 +39,9 @@ async def test_a_forged_worker_is_given_neither_the_token_nor_a_prompt(redis_url
     assert log.count("its announcement is not signed with this router's internal token") == 1
 
 
-async def test_whoever_took_the_port_of_a_dead_worker_is_given_neither(redis_url: str, router: RouterProcess) -> None:
+async def test_whoever_took_a_dead_workers_port_gets_neither_the_token_nor_a_prompt(
+    redis_url: str, router: RouterProcess
+) -> None:
     """Its announcement is signed, and kept in Redis by somebody who listens where it did."""
     async with Announced(redis_url, announcement_key(TOKEN)) as replayed:
         await router.start(redis_url=redis_url, internal_token=TOKEN)

@@ -56,7 +56,7 @@ async def bench() -> AsyncIterator[Bench]:
 
 
 @pytest.mark.parametrize("num_waiting", [1, 20])
-async def test_who_does_not_answer_is_silent(bench: Bench, num_waiting: int) -> None:
+async def test_a_worker_that_does_not_answer_is_silent(bench: Bench, num_waiting: int) -> None:
     await bench.stub.stop()
     waits = [bench.wait() for _ in range(num_waiting)]
     async with asyncio.timeout(PATIENCE_S):
@@ -67,7 +67,7 @@ async def test_who_does_not_answer_is_silent(bench: Bench, num_waiting: int) -> 
     assert bench.now_s >= 1000 + SILENCE_S
 
 
-async def test_who_answers_is_not(bench: Bench) -> None:
+async def test_a_worker_that_answers_is_not_silent(bench: Bench) -> None:
     wait = bench.wait()
     for _ in range(3 * LOOKS):
         await bench.asked(1)
@@ -77,7 +77,7 @@ async def test_who_answers_is_not(bench: Bench) -> None:
     wait.cancel()
 
 
-async def test_who_announces_itself_is_not_asked(bench: Bench) -> None:
+async def test_a_worker_that_announces_itself_is_not_asked(bench: Bench) -> None:
     wait = bench.wait()
     for _ in range(3 * LOOKS):
         bench.now_s += LOOK_S
@@ -87,7 +87,7 @@ async def test_who_announces_itself_is_not_asked(bench: Bench) -> None:
     wait.cancel()
 
 
-async def test_many_requests_ask_once_and_who_asks_may_go(bench: Bench) -> None:
+async def test_many_requests_ask_a_worker_once_and_each_may_leave(bench: Bench) -> None:
     bench.stub.health_gate.clear()
     waits = [bench.wait(silence_s=600) for _ in range(20)]  # so each of them looks once only
     await bench.asked(1)

@@ -42,7 +42,7 @@ def one(name: str = "w", **fields: Any) -> Worker:
     return new_worker(**{"worker_id": name, "url": f"http://{name}", "role": Role.DECODE, "limit": 4, **fields})
 
 
-async def test_one_that_stops_announcing_stays_listed_with_what_it_had(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_worker_that_stops_announcing_stays_listed_with_what_it_had(caplog: pytest.LogCaptureFixture) -> None:
     cluster = Deployment()
     cluster.pool.apply([status(load=WorkerLoad(running=3, leased_blocks=7), role=Role.PREFILL)])
     (worker,) = cluster.pool
@@ -59,7 +59,7 @@ async def test_one_that_stops_announcing_stays_listed_with_what_it_had(caplog: p
 
 
 @pytest.mark.parametrize("draining", [True, False])
-async def test_what_it_said_last_tells_leaving_from_failing(draining: bool) -> None:
+async def test_the_last_announcement_of_a_worker_tells_leaving_from_failing(draining: bool) -> None:
     """The list in which it drains may never come: it withdraws too soon after."""
     cluster = Deployment()
     cluster.pool.apply([status()])
@@ -68,7 +68,7 @@ async def test_what_it_said_last_tells_leaving_from_failing(draining: bool) -> N
     assert cluster.ids() == ([] if draining else ["w"])
 
 
-async def test_one_that_drained_is_not_lost() -> None:
+async def test_a_worker_that_drained_is_not_lost() -> None:
     cluster = Deployment()
     cluster.pool.apply([status("a", WorkerLoad(draining=True)), status("b")])
     cluster.pool.told_left_out("b", True)
@@ -77,7 +77,7 @@ async def test_one_that_drained_is_not_lost() -> None:
     assert not cluster.counted
 
 
-async def test_one_that_people_delete_is_not_lost() -> None:
+async def test_a_worker_that_people_delete_is_not_lost() -> None:
     cluster = Deployment()
     (worker,) = cluster.pool.add_addresses({worker_address("10.0.0.1:80"): Role.BOTH})
     cluster.pool.forget_address(worker.worker_id)
@@ -85,7 +85,7 @@ async def test_one_that_people_delete_is_not_lost() -> None:
 
 
 @pytest.mark.parametrize(("name", "url"), [("w", "http://elsewhere:1"), ("another", "http://here:1")])
-async def test_the_entry_ends_when_it_or_one_in_its_place_comes(name: str, url: str) -> None:
+async def test_the_entry_of_a_lost_worker_ends_when_it_or_a_successor_comes(name: str, url: str) -> None:
     cluster = Deployment()
     cluster.pool.apply([status(url="http://here:1")])
     cluster.pool.apply([])
@@ -96,7 +96,7 @@ async def test_the_entry_ends_when_it_or_one_in_its_place_comes(name: str, url: 
     assert cluster.counted.total() == 1
 
 
-async def test_one_that_baton_up_starts_again_has_the_name_and_another_port() -> None:
+async def test_the_entry_of_a_lost_worker_ends_when_baton_up_starts_it_again_elsewhere() -> None:
     cluster = Deployment()
     old = status("old", url="http://here:1", name="decode-1")
     elsewhere, new = (
@@ -111,7 +111,7 @@ async def test_one_that_baton_up_starts_again_has_the_name_and_another_port() ->
     assert cluster.ids() == []
 
 
-def test_the_entry_ends_by_itself_or_by_order() -> None:
+def test_the_entry_of_a_lost_worker_ends_by_itself_or_by_order() -> None:
     cluster = Deployment()
     cluster.lost.left(one("a"))
     cluster.now_s += KEEP_S / 2
@@ -123,7 +123,7 @@ def test_the_entry_ends_by_itself_or_by_order() -> None:
     assert cluster.lost.forget("b") is None
 
 
-def test_there_are_never_many() -> None:
+def test_the_number_of_lost_workers_is_bounded() -> None:
     cluster = Deployment()
     for number in range(MAX_LOST + 2):
         cluster.lost.left(one(str(number)))

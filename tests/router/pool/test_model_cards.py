@@ -52,7 +52,7 @@ async def test_a_model_says_when_it_was_loaded_from_where_and_how_long_it_is(clu
         assert (await client.models.retrieve("m")).created == LOADED
 
 
-async def test_what_nobody_has_said(cluster: Cluster) -> None:
+async def test_a_model_card_has_defaults_for_what_no_worker_has_said(cluster: Cluster) -> None:
     """As a worker of an older version."""
     await cluster.add("prefill")
     cluster.pool.apply([])
@@ -62,7 +62,7 @@ async def test_what_nobody_has_said(cluster: Cluster) -> None:
     assert card["created"] > LOADED, "since when this router knows"
 
 
-def test_what_holds_wherever_a_request_goes() -> None:
+def test_merged_facts_hold_wherever_a_request_goes() -> None:
     told = [
         ModelFacts(),
         ModelFacts(root="a", created=9, max_model_len=100),
@@ -86,7 +86,7 @@ class TestByUrl:
             ({"created": 1.5, "max_model_len": True}, ("m", None, None)),
         ],
     )
-    async def test_what_another_engine_says_is_understood_or_left_out(
+    async def test_facts_that_another_engine_says_are_understood_or_left_out(
         self, cluster: Cluster, said: dict[str, Any], shown: tuple[Any, ...]
     ) -> None:
         other = await cluster.add("both", ours=False)

@@ -44,13 +44,13 @@ async def test_each_model_has_its_own_workers(cluster: Cluster, stream: bool, di
     cluster.check_idle()
 
 
-async def test_a_model_that_nobody_serves(cluster: Cluster) -> None:
+async def test_a_model_that_nobody_serves_is_not_found(cluster: Cluster) -> None:
     await pair(cluster, "a", "x")
     response = await cluster.post(chat(model="c"))
     assert (response.status_code, response.json()["error"]["code"]) == (404, "model_not_found")
 
 
-async def test_a_model_whose_workers_do_not_fit_together(cluster: Cluster) -> None:
+async def test_a_model_whose_workers_do_not_fit_together_is_unavailable(cluster: Cluster) -> None:
     a = await pair(cluster, "a", "x")
     p, d = (
         await cluster.add("prefill", model="b", digest="y"),
@@ -62,7 +62,7 @@ async def test_a_model_whose_workers_do_not_fit_together(cluster: Cluster) -> No
     assert num_asked(*a, p, d) == [1, 1, 0, 0]
 
 
-async def test_a_d_reads_only_from_who_it_can_read(cluster: Cluster) -> None:
+async def test_a_d_reads_only_from_a_p_whose_blocks_it_can_read(cluster: Cluster) -> None:
     """One model in two layouts, as while it is being replaced."""
     old, new = await pair(cluster, "m", "old"), await pair(cluster, "m", "new")
     for _ in range(8):
@@ -91,7 +91,7 @@ async def test_blocks_wait_for_a_d_that_can_read_them(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("gone", ["left", "unreachable", "drains"])
-async def test_the_last_d_of_a_layout_goes_while_blocks_wait_for_it(cluster: Cluster, gone: str) -> None:
+async def test_prompts_are_computed_again_when_the_last_d_of_their_layout_goes(cluster: Cluster, gone: str) -> None:
     """Nobody else can read them: the prompt is computed again where it can be, at once."""
     old_p, old_d = await pair(cluster, "m", "old", limit=1)
     hang = Hang()
@@ -134,7 +134,7 @@ class TestDirect:
     def settings(self) -> RouterSettings:
         return make_settings(min_prefill_tokens=100)
 
-    async def test_what_skips_p_goes_to_a_d_of_its_model(self, cluster: Cluster) -> None:
+    async def test_a_request_that_skips_p_goes_to_a_d_of_its_model(self, cluster: Cluster) -> None:
         a, b = await pair(cluster, "a", "x"), await pair(cluster, "b", "x")
         for _ in range(3):
             assert (await cluster.post(chat(model="b"))).status_code == 200

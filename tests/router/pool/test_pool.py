@@ -78,7 +78,7 @@ async def test_a_load_that_is_not_heard_again_counts_for_a_while_only() -> None:
     assert (one.usage.room, one.takes_work) == (3, False), "leaving is for good"
 
 
-async def test_what_the_list_repeats_is_not_corrected_again() -> None:
+async def test_a_load_that_the_list_repeats_is_not_corrected_again() -> None:
     pool = WorkerPool(4)
     full = status(WorkerLoad(running=2))
     pool.apply([full])
@@ -124,7 +124,7 @@ async def test_requests_that_a_server_has_not_counted_yet_are_neither_forgotten_
     assert one.usage.occupied == 0, "when it was asked, the four were ours"
 
 
-async def test_where_requests_wait_inside_a_worker_there_is_no_room() -> None:
+async def test_a_worker_inside_which_requests_wait_has_no_room() -> None:
     pool = WorkerPool(4, vllm=PLAIN)
     (one,) = pool.add_static([], ["vllm+http://d?max_num_seqs=10"])
     sent = [pool.enter(one) for _ in range(4)]
@@ -149,7 +149,7 @@ def test_a_host_name_is_forgotten_with_all_its_addresses() -> None:
     assert len(pool) == 0
 
 
-def test_another_engine_at_the_same_address() -> None:
+def test_another_engine_at_the_same_address_means_that_the_first_is_gone() -> None:
     pool = WorkerPool(4, vllm=PLAIN)
     gone: list[str] = []
     pool.on_gone.append(gone.append)

@@ -84,7 +84,7 @@ async def desk(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
     await upstream.close()
 
 
-async def test_only_who_has_proven_it_is_known(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
+async def test_only_a_worker_that_has_proven_itself_is_known(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
     ours, other = await desk.add("ours"), await desk.add("other", knows_token=False)
     with caplog.at_level(logging.WARNING):
         desk.announce(ours, other)
@@ -117,7 +117,7 @@ async def test_a_worker_that_does_not_answer_is_not_known_until_it_does(desk: De
 
 
 @pytest.mark.parametrize("field", ["worker_id", "engine_id", "url", "internal_url"])
-async def test_a_proof_passed_on_from_another_worker_is_none(desk: Desk, field: str) -> None:
+async def test_a_proof_passed_on_from_another_worker_proves_nothing(desk: Desk, field: str) -> None:
     worker = await desk.add("relay", knows_token=False)
     real = msgspec.structs.replace(desk.status(worker).record, **{field: "http://127.0.0.1:1"})
     worker.prove = partial(worker_proof, KEY, real)
@@ -174,7 +174,7 @@ async def test_without_a_token_everybody_is_known_at_once(cluster: Cluster) -> N
     assert desk.known.ids == ["a"] and desk.workers.met.is_set()
 
 
-async def test_who_could_not_be_reached_proves_it_again_before_it_is_used(cluster: Cluster) -> None:
+async def test_a_worker_that_could_not_be_reached_proves_itself_again_before_its_use(cluster: Cluster) -> None:
     """Its port may be somebody else's by now."""
     await cluster.probes.close()
     cluster.pool.on_unreachable.clear()

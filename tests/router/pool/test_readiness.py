@@ -84,12 +84,12 @@ async def test_a_worker_that_does_both_is_a_deployment() -> None:
     ],
     ids=["another kind", "leaving", "several kinds"],
 )
-async def test_a_p_that_nobody_reads_from_is_none(together: list[WorkerStatus]) -> None:
+async def test_a_p_that_nobody_reads_from_does_not_count(together: list[WorkerStatus]) -> None:
     pair = len(together) > 2
     assert (Deployment().has(*together) == ReadyStatus.OK) == pair
 
 
-async def test_the_only_p_dies_and_comes_back() -> None:
+async def test_a_deployment_stays_ready_when_its_only_p_dies() -> None:
     deployment = Deployment()
     deployment.has(P, D)
     (p,) = (worker for worker in deployment.pool if worker.role is Role.PREFILL)
@@ -126,7 +126,9 @@ async def test_the_wait_for_a_p_has_an_end() -> None:
     ],
     ids=["it does both", "P has not answered yet", "none is named"],
 )
-async def test_workers_that_are_named(given: dict[str, Any], state: ReadyStatus) -> None:
+async def test_a_router_waits_for_a_p_also_where_its_workers_are_named(
+    given: dict[str, Any], state: ReadyStatus
+) -> None:
     settings = make_settings(decode=["http://d"], **given)
     workers = build_router(settings, DirectLeases(MemoryLeaseStore())).workers
     workers.pool.add_static(settings.prefill, settings.decode)
@@ -138,7 +140,7 @@ async def test_workers_that_are_named(given: dict[str, Any], state: ReadyStatus)
     await workers.upstream.close()
 
 
-async def test_what_a_load_balancer_sees(cluster: Cluster) -> None:
+async def test_a_load_balancer_sees_a_router_ready_once_a_pair_is_up(cluster: Cluster) -> None:
     """A D is up, then a P, whose death then costs it nothing."""
 
     async def ready() -> tuple[int, str]:
@@ -174,14 +176,14 @@ class TestMissing:
         names: list[str] | None = answers[0]
         return names
 
-    async def test_its_name_is_told(self, cluster: Cluster, path: Path) -> None:
+    async def test_the_name_of_a_missing_worker_is_told(self, cluster: Cluster, path: Path) -> None:
         for names in ([], ["decode-2"], ["decode-3"], []):
             path.with_suffix(".new").write_text(json.dumps(names))
             path.with_suffix(".new").replace(path)
             assert await self.told(cluster) == names
 
     @pytest.mark.parametrize("text", ['["decode-', "", None], ids=["cut", "empty", "none"])
-    async def test_what_cannot_be_read_is_not_nothing(
+    async def test_a_file_that_cannot_be_read_does_not_mean_that_none_is_missing(
         self, cluster: Cluster, path: Path, text: str | None, caplog: pytest.LogCaptureFixture
     ) -> None:
         if text is not None:

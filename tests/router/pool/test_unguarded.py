@@ -27,7 +27,7 @@ async def server() -> AsyncIterator[StubVllm]:
 
 
 @pytest.mark.parametrize("one_for_both", [False, True])
-async def test_they_are_told_apart_from_plain_workers(server: StubVllm, one_for_both: bool) -> None:
+async def test_vllm_servers_are_told_apart_from_plain_workers(server: StubVllm, one_for_both: bool) -> None:
     """One that does both legs hands no blocks over, so nothing is wrong with it."""
     pool, upstream = WorkerPool(4), HttpClient(3.0)
     probes = HealthProbes(upstream, pool)

@@ -40,7 +40,7 @@ def test_room_is_what_was_reported_less_what_was_sent_since() -> None:
     assert one.usage.spare_blocks == 10, "it has gone since"
 
 
-def test_who_reports_no_blocks_has_room_for_any_prompt() -> None:
+def test_a_worker_that_reports_no_blocks_has_room_for_any_prompt() -> None:
     bare, silent = worker("a"), worker("b", num_blocks=10, block_size=BLOCK)
     assert of_blocks(10**6).fits(bare) and of_blocks(10**6).fits(silent)
 
@@ -68,13 +68,13 @@ def test_an_estimate_asks_for_half_a_cache_at_most() -> None:
     assert Need(BLOCK, exact=False).blocks_on(one) == 2, "and the first new token"
 
 
-def test_who_holds_the_blocks_takes_them_over() -> None:
+def test_a_worker_that_holds_the_blocks_takes_them_over() -> None:
     one = with_blocks("a", free=0, cached=1)
     assert of_blocks(9, source=one).fits(one)
     assert of_blocks(9, source=one).blocks_on(one) == 9, "they are in use, and no longer under a lease"
 
 
-def test_larger_than_every_cache_is_the_clients_fault() -> None:
+def test_a_prompt_larger_than_every_cache_is_the_clients_fault() -> None:
     small, large = (worker(name, num_blocks=num, block_size=BLOCK) for name, num in (("s", 4), ("l", 9)))
     with pytest.raises(BadRequestError, match=r"160 tokens.* holds 144") as caught:
         Need(160, exact=True).check([small, large], "prompt")
@@ -112,7 +112,7 @@ async def test_small_requests_do_not_pass_a_large_one_that_waits() -> None:
     assert (large.future.done(), small.future.done(), other.future.done()) == (True, True, False)
 
 
-async def test_a_more_urgent_one_goes_ahead_of_a_large_one() -> None:
+async def test_a_more_urgent_request_goes_ahead_of_a_large_one() -> None:
     pool, one = WorkerPool(4), with_blocks("a", free=10)
     queue = WorkerQueue(pool.leave)
     pool.enter(one, 3)
@@ -121,7 +121,7 @@ async def test_a_more_urgent_one_goes_ahead_of_a_large_one() -> None:
     assert (large.future.done(), urgent.future.done()) == (False, True)
 
 
-async def test_who_waits_leaves_the_others_workers_alone() -> None:
+async def test_a_request_that_waits_leaves_the_workers_of_others_alone() -> None:
     """A large one waits for ``a``, the only one it may go to; the small one behind it may also use ``b``."""
     pool, a, b = WorkerPool(4), with_blocks("a", free=10), with_blocks("b", free=10)
     queue = WorkerQueue(pool.leave)
@@ -145,7 +145,7 @@ async def test_nobody_waits_behind_a_request_for_a_worker_whose_blocks_are_stuck
     st.lists(st.tuples(st.integers(1, 10), st.integers(0, 2)), min_size=1, max_size=30),
     st.randoms(use_true_random=False),
 )
-def test_everybody_is_served_in_order(requests: list[tuple[int, int]], rng: random.Random) -> None:
+def test_requests_of_all_sizes_are_served_in_order(requests: list[tuple[int, int]], rng: random.Random) -> None:
     asyncio.run(_in_order(requests, rng))
 
 
@@ -201,7 +201,7 @@ _STEPS = st.tuples(st.integers(1, 10), st.integers(0, 2), st.sampled_from(["a", 
 
 
 @given(st.lists(_STEPS, min_size=1, max_size=40), st.tuples(st.integers(1, 10), st.integers(1, 10)))
-def test_whom_a_queue_does_not_ask_would_have_found_nothing(
+def test_a_request_that_the_queue_does_not_ask_would_have_found_no_room(
     steps: list[tuple[int, int, str, bool]], free: tuple[int, int]
 ) -> None:
     told, untold = (asyncio.run(_places(steps, free, tells=tells)) for tells in (True, False))
@@ -275,7 +275,7 @@ async def test_a_prompt_waits_for_a_p_with_blocks(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_what_fits_no_d_is_told_so_at_once(cluster: Cluster, stream: bool) -> None:
+async def test_a_prompt_that_fits_no_d_is_refused_at_once(cluster: Cluster, stream: bool) -> None:
     """P knows how many tokens the prompt has."""
     await cluster.add("prefill")
     d = await cluster.add("decode")

@@ -45,7 +45,7 @@ def made(leased: int) -> tuple[WorkerPool, LeaseLimit, Worker]:
     return pool, blocks, worker
 
 
-async def test_what_was_reported_is_corrected_by_what_happened_since() -> None:
+async def test_the_reported_count_is_corrected_by_what_happened_since() -> None:
     pool, blocks, worker = made(leased=3)
     blocks.hold("a", worker, 2 * BLOCK)
     blocks.hold("b", worker, 1)
@@ -67,7 +67,7 @@ async def test_an_end_right_after_a_report_counts_although_nobody_asked_in_betwe
     assert blocks.count(worker) == 0
 
 
-async def test_without_fresh_reports_only_ours_count() -> None:
+async def test_only_our_own_leases_count_without_fresh_reports() -> None:
     _pool, blocks, worker = made(leased=9)
     blocks.hold("a", worker, BLOCK)
     worker.forget_report()
@@ -75,12 +75,12 @@ async def test_without_fresh_reports_only_ours_count() -> None:
 
 
 @pytest.mark.parametrize(("leased", "allowed"), [(5, True), (6, False)])
-async def test_more_than_the_share_is_too_much(leased: int, allowed: bool) -> None:
+async def test_more_leased_blocks_than_the_share_are_too_many(leased: int, allowed: bool) -> None:
     _pool, blocks, worker = made(leased)
     assert blocks.allows(worker) is allowed
 
 
-async def test_who_waits_is_woken_when_it_is_no_longer_too_much() -> None:
+async def test_a_prompt_that_waits_is_woken_when_it_is_allowed_again() -> None:
     pool, blocks, worker = made(leased=4)
     for lease_id in "abc":
         blocks.hold(lease_id, worker, BLOCK)
@@ -124,7 +124,7 @@ class TestPrompts:
     def settings(self) -> RouterSettings:
         return make_settings(max_leased_fraction=0.2)
 
-    async def test_wait_until_a_decode_worker_has_read(self, cluster: Cluster) -> None:
+    async def test_prompts_wait_until_a_decode_worker_has_read(self, cluster: Cluster) -> None:
         p, d = await cluster.add("prefill"), await cluster.add("decode", limit=1)
         hang = Hang()
         d.script.append(hang)
@@ -142,7 +142,7 @@ class TestPrompts:
         assert len(cluster.lease_limit) == 0
         cluster.check_idle()
 
-    async def test_wait_until_a_report_says_there_is_room(self, cluster: Cluster) -> None:
+    async def test_prompts_wait_until_a_report_says_there_is_room(self, cluster: Cluster) -> None:
         p = await cluster.add("prefill")
         await cluster.add("decode")
         statuses = [cluster._status(worker) for worker in cluster.workers]
@@ -162,7 +162,7 @@ class TestPrompts:
         assert f"baton_router_held_back_seconds_total {metrics.lease_limit_wait_s}" in text
         cluster.check_idle()
 
-    async def test_go_to_a_worker_that_has_room(self, cluster: Cluster) -> None:
+    async def test_prompts_go_to_a_worker_that_has_room(self, cluster: Cluster) -> None:
         full, free = await cluster.add("prefill"), await cluster.add("prefill")
         await cluster.add("decode")
         statuses = [cluster._status(worker) for worker in cluster.workers]

@@ -12,7 +12,7 @@ def taken(budget: RetryBudget, now_s: float, wanted: int = 1000) -> int:
     return sum(budget.take(now_s) for _ in range(wanted))
 
 
-def test_a_share_of_the_requests_and_a_floor() -> None:
+def test_a_share_of_the_requests_and_a_floor_may_be_tried_again() -> None:
     budget = RetryBudget(0.2, 1.0)
     for _ in range(100):
         budget.request(5.0)
@@ -20,7 +20,7 @@ def test_a_share_of_the_requests_and_a_floor() -> None:
     assert taken(budget, 6.0) == 0
 
 
-def test_what_was_long_ago_counts_no_longer() -> None:
+def test_requests_and_retries_of_long_ago_count_no_longer() -> None:
     budget = RetryBudget(0.5, 0.0)
     budget.request(1000.0)
     budget.request(1000.0)
@@ -31,12 +31,14 @@ def test_what_was_long_ago_counts_no_longer() -> None:
     assert taken(budget, 1020.0) == 2, "so are the retries"
 
 
-def test_nothing_is_allowed_if_so_set() -> None:
+def test_no_retry_is_allowed_if_so_set() -> None:
     assert taken(RetryBudget(0.0, 0.0), 1.0) == 0
 
 
 @given(st.lists(st.tuples(st.floats(0, 5), st.booleans()), max_size=60), st.floats(0, 1), st.integers(0, 2))
-def test_it_is_never_more_than_said(steps: list[tuple[float, bool]], fraction: float, floor: int) -> None:
+def test_there_are_never_more_retries_than_the_settings_say(
+    steps: list[tuple[float, bool]], fraction: float, floor: int
+) -> None:
     """In any window that ends with a retry: those of the last ``WINDOW_S - 1`` whole seconds are all counted."""
     budget, now_s = RetryBudget(fraction, floor), 0.0
     requests: list[float] = []

@@ -125,7 +125,7 @@ async def test_a_group_without_room_does_not_block_another() -> None:
     assert len(queue) == 0
 
 
-async def test_an_exception_is_its_own_waiters() -> None:
+async def test_an_exception_ends_only_the_waiter_that_caused_it() -> None:
     queue = WorkerQueue(lambda _: None)
     free = Reservation(worker())
     broken = False
@@ -200,7 +200,7 @@ class Asked:
         return self.found
 
 
-async def test_behind_one_that_waits_on_nothing_is_kept_of_those_that_are_gone_or_served() -> None:
+async def test_a_queue_keeps_nothing_of_requests_that_are_gone_or_served() -> None:
     queue = WorkerQueue(lambda _: None)
     head = queue.enter(Asked(), 0, 1, "m", 10)
     gone, served = Asked(), Asked(Reservation(worker()))

@@ -363,7 +363,7 @@ async def test_when_the_store_is_silent_no_engine_is_asked_after_the_first() -> 
         assert store.exchanges[2:] == [("renew", ENGINES)], "all of them were put off"
 
 
-async def test_who_tells_engines_hears_of_releases_that_a_silent_store_does_not_take() -> None:
+async def test_a_listener_hears_of_releases_that_a_silent_store_does_not_take() -> None:
     store, watch = WitnessStore(), Watch()
     heard: list[tuple[str, ...]] = []
     store.takes_no_release = LeaseStoreUnreachableError("away")
@@ -412,7 +412,7 @@ async def test_releases_that_come_while_the_store_hangs_are_told_when_the_call_h
         client.released_by_engine("another", ["c"])
 
 
-async def test_who_tells_engines_hears_of_releases_that_the_store_refuses() -> None:
+async def test_a_listener_hears_of_releases_that_the_store_refuses() -> None:
     store = WitnessStore()
     heard: list[tuple[str, ...]] = []
     store.refused = {ENGINE: LeaseStoreError("its keys are broken")}

@@ -66,7 +66,7 @@ def id_of(row: FailureRow) -> str:
     return f"{row.leg}-{row.failure}-{row.can_continue}-{row.has_lease}".replace(" ", "_")
 
 
-def test_whatever_a_worker_does_has_a_row() -> None:
+def test_every_failure_of_a_worker_has_a_row_in_the_table() -> None:
     legs = (Leg.PREFILL, Leg.DECODE, Leg.ALONE, Leg.STREAM)
     missing = [key for key in product(legs, OF_WORKERS, (False, True), (False, True)) if key not in TABLE]
     assert missing == []
@@ -107,7 +107,7 @@ def test_each_row_does_what_it_says(row: FailureRow) -> None:
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row.spends and row.failure not in FIRST], ids=id_of)
-def test_without_budget_whatever_costs_some_is_given_up(row: FailureRow) -> None:
+def test_a_request_without_budget_is_given_up_at_any_failure_that_costs_some(row: FailureRow) -> None:
     attempts, _ = made(num_retries=0)
     attempts.num_prefills = 1
     decision = attempts.after(of(row), 0.0)
@@ -119,11 +119,11 @@ def nexts(attempts: Attempts, *situations: Situation) -> list[Next]:
 
 
 class TestBounds:
-    def test_prefills(self) -> None:
+    def test_prefills_are_bounded(self) -> None:
         attempts, _ = made(Limits(3, 9, 9, 9))
         assert nexts(attempts, *[at(Leg.PREFILL, Failure.ERROR)] * 3) == [Next.PREFILL] * 2 + [Next.GIVE_UP]
 
-    def test_prefills_whose_blocks_are_lost(self) -> None:
+    def test_prefills_whose_blocks_are_lost_are_bounded(self) -> None:
         attempts, _ = made(Limits(2, 9, 9, 9))
         lost = at(Leg.HELD, Failure.LEASE_LOST)
         attempts.prefilled()
@@ -132,21 +132,21 @@ class TestBounds:
         assert nexts(attempts, lost) == [Next.GIVE_UP]
 
     @pytest.mark.parametrize("leg", [Leg.PREFILL, Leg.DECODE, Leg.ALONE])
-    def test_what_each_engine_does_not_take_once_is_no_attempt(self, leg: Leg) -> None:
+    def test_a_request_that_each_engine_does_not_take_once_is_no_attempt(self, leg: Leg) -> None:
         attempts, budget = made(Limits(1, 1, 9, 9), num_retries=0)
         refused = [replace(at(leg, Failure.NOT_TAKEN), engine=f"engine {number}") for number in range(20)]
         assert Next.GIVE_UP not in nexts(attempts, *refused)
         assert (attempts.num_prefills, paid(budget)) == (0, 0)
 
     @pytest.mark.parametrize("leg", [Leg.PREFILL, Leg.DECODE, Leg.ALONE])
-    def test_what_one_engine_does_not_take_again_is_an_attempt_and_a_retry(self, leg: Leg) -> None:
+    def test_a_request_that_one_engine_does_not_take_again_is_an_attempt_and_a_retry(self, leg: Leg) -> None:
         attempts, budget = made(Limits(3, 3, 9, 9))
         refused = [at(leg, Failure.NOT_TAKEN)] * 4
         assert [one is Next.GIVE_UP for one in nexts(attempts, *refused)] == [False] * 3 + [True]
         assert paid(budget) == 2
 
     @pytest.mark.parametrize("leg", [Leg.DECODE, Leg.ALONE])
-    def test_decodes_of_one_prefill(self, leg: Leg) -> None:
+    def test_decodes_of_one_prefill_are_bounded(self, leg: Leg) -> None:
         attempts, _ = made(Limits(9, 2, 9, 9))
         failed = at(leg, Failure.ERROR)
         for _ in range(3):
@@ -160,7 +160,7 @@ class TestBounds:
         assert nexts(attempts, *[at(Leg.DECODE, Failure.READ_FAILED)] * 2) == [Next.SAME_BLOCKS, Next.PREFILL]
         assert attempts.failed_prefill == {P}
 
-    def test_migrations(self) -> None:
+    def test_migrations_are_bounded(self) -> None:
         attempts, _ = made(Limits(9, 9, 2, 9))
         assert nexts(attempts, *[at(Leg.STREAM, Failure.ERROR)] * 3) == [Next.MIGRATE] * 2 + [Next.GIVE_UP]
 
@@ -189,13 +189,13 @@ class TestDeaths:
         situation = Situation(Leg.STREAM, Failure.DIED, ERROR, D, None, engine, num_tokens, can_continue=True)
         return attempts.after(situation, 0.0).error
 
-    def test_no_more_than_so_many(self) -> None:
+    def test_a_request_is_given_up_after_so_many_deaths(self) -> None:
         attempts, _ = made(Limits(9, 9, 9, 2))
         assert self.end(attempts, "one") is None
         error = self.end(attempts, "two")
         assert error is not None and error.code == "worker_deaths"
 
-    def test_one_that_breaks_twice_has_died_once(self) -> None:
+    def test_an_engine_that_breaks_twice_has_died_once(self) -> None:
         attempts, _ = made(Limits(9, 9, 9, 2))
         assert [self.end(attempts, "one") for _ in range(3)] == [None] * 3
 
@@ -206,7 +206,7 @@ class TestDeaths:
         assert attempts.dead_engines == {"4": 4 * CLEARED_AFTER_TOKENS}
 
 
-def test_attempts_at_d_begin_anew_but_one_that_hung_stays_out() -> None:
+def test_attempts_at_d_begin_anew_but_a_d_that_hung_stays_out() -> None:
     attempts, _ = made()
     attempts.prefilled()
     nexts(attempts, at(Leg.DECODE, Failure.SILENT), Situation(Leg.DECODE, Failure.ERROR, ERROR, OTHER, P, "other"))

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
         ({b"x-request-id": b"\xe9"}, ""),
     ],
 )
-def test_only_what_is_short_and_printable(headers: Mapping[bytes, bytes], found: str) -> None:
+def test_a_clients_id_is_taken_only_if_it_is_short_and_printable(headers: Mapping[bytes, bytes], found: str) -> None:
     assert client_id(headers) == found
 
 
@@ -47,7 +47,7 @@ class TestLogged:
 
     @pytest.mark.parametrize("stream", [True, False])
     @pytest.mark.parametrize("header", ["x-client-request-id", "x-request-id"])
-    async def test_where_it_is_seen(
+    async def test_a_clients_id_is_in_the_answer_the_listing_the_log_and_the_trace(
         self, cluster: Cluster, caplog: pytest.LogCaptureFixture, header: str, stream: bool
     ) -> None:
         spans = InMemorySpanExporter()
@@ -77,7 +77,7 @@ class TestLogged:
             if span.attributes and "baton.client.request.id" in span.attributes
         ] == ["order-17"]
 
-    async def test_a_request_that_is_refused_has_it_too(self, cluster: Cluster) -> None:
+    async def test_a_request_that_is_refused_has_its_clients_id_too(self, cluster: Cluster) -> None:
         for status, key in ((401, "wrong"), (503, "k")):
             mine = {"x-request-id": "order-17", "authorization": f"Bearer {key}"}
             answer = await cluster.post(chat(), headers=mine)
@@ -85,5 +85,5 @@ class TestLogged:
             assert answer.headers["x-request-id"] != "order-17"
 
 
-async def test_without_one_there_is_no_header(cluster: Cluster) -> None:
+async def test_an_answer_has_no_header_for_a_clients_id_that_was_not_given(cluster: Cluster) -> None:
     assert "x-client-request-id" not in (await cluster.post(chat())).headers

@@ -22,7 +22,9 @@ def body_for(path: str, **more: Any) -> dict[str, Any]:
 
 @PATHS
 @pytest.mark.parametrize("stream", [False, True])
-async def test_not_one_that_does_both(cluster: Cluster, path: str, stream: bool) -> None:
+async def test_kv_transfer_params_of_a_client_reach_no_worker_that_does_both(
+    cluster: Cluster, path: str, stream: bool
+) -> None:
     """It gets the body in one leg, with no parameters of P that would replace the client's."""
     both = await cluster.add("both")
     response = await cluster.post(body_for(path, stream=stream, kv_transfer_params=EVIL), path)
@@ -31,7 +33,7 @@ async def test_not_one_that_does_both(cluster: Cluster, path: str, stream: bool)
 
 
 @PATHS
-async def test_neither_p_nor_d(cluster: Cluster, path: str) -> None:
+async def test_kv_transfer_params_of_a_client_reach_neither_p_nor_d(cluster: Cluster, path: str) -> None:
     p, d = await cluster.add("prefill"), await cluster.add("decode")
     for max_tokens in (4, 1):  # one token needs no hand-off
         asked = body_for(path, max_tokens=max_tokens, kv_transfer_params=EVIL)

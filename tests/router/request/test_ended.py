@@ -71,7 +71,7 @@ def ended_of(outcome: State, name: str = "r") -> EndedRequest:
 
 
 @given(st.lists(outcomes, max_size=30))
-def test_each_outcome_keeps_its_newest(order: list[State]) -> None:
+def test_each_outcome_keeps_its_newest_requests(order: list[State]) -> None:
     kept = EndedRequests(SMALL)
     for number, outcome in enumerate(order):
         kept.add(float(number), facts(outcome, str(number)), 0.0)
@@ -119,7 +119,7 @@ async def listed(cluster: Cluster, query: str = "") -> list[dict[str, Any]]:
     return found
 
 
-async def test_one_that_failed_says_why(cluster: Cluster) -> None:
+async def test_a_request_that_failed_says_why(cluster: Cluster) -> None:
     p, d = await cluster.add("prefill"), await cluster.add("decode")
     told = "The read of P's blocks failed. " * 20
     d.script.append(Refuse(400, {"error": {"message": told, "code": "too_long"}}))
@@ -135,7 +135,7 @@ async def test_one_that_failed_says_why(cluster: Cluster) -> None:
     assert "secret" not in str(row)
 
 
-async def test_one_that_was_aborted_and_one_that_is_done_are_told_apart(cluster: Cluster) -> None:
+async def test_requests_that_were_aborted_and_that_are_done_are_told_apart(cluster: Cluster) -> None:
     p, _ = await cluster.add("prefill"), await cluster.add("decode")
     await cluster.post(chat(stream=True))
     p.script.append(Hang())
@@ -151,7 +151,7 @@ async def test_one_that_was_aborted_and_one_that_is_done_are_told_apart(cluster:
     assert (await cluster.client.get("/admin/requests/ended?outcome=lost")).status_code == 400
 
 
-async def test_an_error_in_the_stream_is_one_that_failed_while_decoding(cluster: Cluster) -> None:
+async def test_an_error_in_the_stream_is_a_request_that_failed_while_decoding(cluster: Cluster) -> None:
     await cluster.add("prefill")
     d = await cluster.add("decode")
     d.error_code = 400
@@ -166,7 +166,7 @@ async def test_an_error_in_the_stream_is_one_that_failed_while_decoding(cluster:
     assert (row["outcome"], row["ended_in"], row["status"]) == ("failed", "decoding", 400)
 
 
-async def test_the_live_view_has_it_and_counts_what_was_refused(cluster: Cluster) -> None:
+async def test_the_live_view_has_ended_requests_and_counts_refused_ones(cluster: Cluster) -> None:
     await cluster.add("prefill")
     await cluster.add("decode")
     await cluster.post(chat())

@@ -54,7 +54,7 @@ def test_messages_that_follow_change_no_byte_before_them(turns: list[Any], more:
         pytest.param({"instructions": "a"}, {"instructions": "b"}, id="instructions"),
     ],
 )
-def test_what_comes_before_the_prompt_parts_prompts(one: dict[str, Any], other: dict[str, Any]) -> None:
+def test_fields_that_come_before_the_prompt_tell_prompts_apart(one: dict[str, Any], other: dict[str, Any]) -> None:
     first, second = (prompt_text({"messages": [user("x" * 600)], **fields})[:512] for fields in (one, other))
     assert first != second
 

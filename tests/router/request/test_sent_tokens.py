@@ -44,7 +44,7 @@ def stripped(event: bytes) -> bytes:
     st.integers(0, 3),
     st.sets(st.integers(0, 12), max_size=12),
 )
-def test_every_cut_shows_the_same(
+def test_a_client_is_shown_the_same_however_the_stream_is_cut(
     opens: bool, tokens: list[tuple[bool, list[int]]], num_last: int, cuts: set[int]
 ) -> None:
     told = [silent(*ids) if is_silent else text(*ids) for is_silent, ids in tokens]
@@ -119,7 +119,7 @@ async def test_comments_of_a_worker_that_names_nothing_are_no_tokens(cluster: Cl
     assert spoken((await request).text) == " t1 t1"
 
 
-def test_what_a_worker_is_told() -> None:
+def test_a_worker_that_goes_on_is_told_the_tokens_and_when_the_answer_began() -> None:
     seen = SentTokens()
     seen.add(3)
     seen.created = 77
@@ -146,7 +146,7 @@ def test_a_time_beyond_every_bound_ends_in_no_bug() -> None:
 
 
 @pytest.mark.parametrize("line", [b":-5", b":9,-1", b":2147483648", b":" + b"9" * 22, b":" + b"9" * 5000, b":8,x"])
-async def test_what_no_token_is_called_is_told_to_nobody(cluster: Cluster, line: bytes) -> None:
+async def test_a_number_that_no_token_has_is_told_to_nobody(cluster: Cluster, line: bytes) -> None:
     p, d = await cluster.add("prefill"), await cluster.add("decode")
     d.script.append(Raw([line + b'\ndata: {"choices":[{"index":0,"delta":{"content":" t1"}}]}\n\n'], then="die"))
     text = (await cluster.post(chat(max_tokens=20, stream=True))).text
@@ -158,7 +158,9 @@ async def test_what_no_token_is_called_is_told_to_nobody(cluster: Cluster, line:
 
 @pytest.mark.parametrize("first_token", [2**31, 2**70])
 @pytest.mark.parametrize("act", ["breaks off", "cannot read"])
-async def test_a_p_whose_token_is_none_is_not_gone_on_with(cluster: Cluster, first_token: int, act: str) -> None:
+async def test_a_stream_does_not_go_on_after_a_first_token_that_cannot_be(
+    cluster: Cluster, first_token: int, act: str
+) -> None:
     """The client has it already, so nobody may begin anew either."""
     p, d = await cluster.add("prefill"), await cluster.add("decode")
     p.first_token = first_token
@@ -172,7 +174,7 @@ async def test_a_p_whose_token_is_none_is_not_gone_on_with(cluster: Cluster, fir
     assert (len(p.bodies), text.count('"role"')) == (1, 1)
 
 
-def test_the_largest_token_is_one() -> None:
+def test_the_largest_number_that_a_token_may_have_is_a_token() -> None:
     seen = SentTokens()
     seen.leg(b"", named=True, opens=False)
     seen.take(text(0, 2**31 - 1), 1)
@@ -183,7 +185,7 @@ def test_the_largest_token_is_one() -> None:
     ("opens", "events"),
     [(False, [ROLE]), (True, [ROLE, ROLE]), (False, [text(1), b"data: {}\n\n"]), (False, [b": ping\ndata: {}\n\n"])],
 )
-def test_what_has_no_name_cannot_be_told(opens: bool, events: list[bytes]) -> None:
+def test_a_stream_with_content_that_names_no_token_cannot_be_continued(opens: bool, events: list[bytes]) -> None:
     seen = SentTokens()
     seen.leg(b"", named=True, opens=opens)
     for event in events:
@@ -209,7 +211,7 @@ def test_the_last_words_of_a_worker_that_died_in_them_are_forgotten() -> None:
     assert seen.ids() == [1, 2]
 
 
-def test_what_a_worker_makes_a_router_keep_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_ids_that_a_worker_makes_a_router_keep_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(seen_module, "MAX_IDS_BYTES", 4)
     seen = SentTokens()
     seen.leg(b"", named=True, opens=True)

@@ -12,7 +12,7 @@ from baton_serve.router.request.states import LIVE, TABLE, Event, IllegalEvent, 
 USUAL = [Event.PREFILL_SENT, Event.PREFILLED, Event.DECODE_SENT, Event.FIRST_BYTE, Event.FINISHED]
 
 
-def test_the_usual_life_adds_up_its_times() -> None:
+def test_the_times_of_a_requests_usual_states_add_up() -> None:
     progress = RequestProgress(10.0)
     for i, event in enumerate(USUAL):
         progress.on(event, 11.0 + i)

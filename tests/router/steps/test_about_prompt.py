@@ -52,7 +52,9 @@ def check_stream(text: str) -> None:
         (TEXT, echo(stream=True)),
     ],
 )
-async def test_a_worker_that_prefills_does_it_alone(cluster: Cluster, path: str, body: dict[str, Any]) -> None:
+async def test_a_worker_that_prefills_serves_a_request_about_its_prompt_alone(
+    cluster: Cluster, path: str, body: dict[str, Any]
+) -> None:
     p, d = await fleet(cluster, "prefill", "decode")
     answer = await cluster.post(body, path)
     assert answer.status_code == 200
@@ -66,7 +68,7 @@ async def test_a_worker_that_prefills_does_it_alone(cluster: Cluster, path: str,
 
 
 @pytest.mark.parametrize("body", [echo(stream=True), echo(stream=True, logprobs=1, max_tokens=0)])
-async def test_a_streamed_echo(cluster: Cluster, body: dict[str, Any]) -> None:
+async def test_a_streamed_echo_begins_with_the_prompt(cluster: Cluster, body: dict[str, Any]) -> None:
     await fleet(cluster, "prefill", "decode")
     text = (await cluster.post(body, TEXT)).text
     assert [event["choices"][0]["text"] for event in events(text)[:2]] == ["the prompt", " and more"]
@@ -75,7 +77,7 @@ async def test_a_streamed_echo(cluster: Cluster, body: dict[str, Any]) -> None:
     cluster.check_idle()
 
 
-async def test_workers_that_do_both_do_it_too(cluster: Cluster) -> None:
+async def test_workers_that_do_both_serve_requests_about_prompts_too(cluster: Cluster) -> None:
     (both,) = await fleet(cluster, "both")
     check_stream((await cluster.post(echo(stream=True), TEXT)).text)
     assert len(both.bodies) == 1
@@ -90,7 +92,9 @@ def meets(act: Any, *workers: StubWorker) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("act", [Reset(), Refuse(503, {"error": {"message": "x", "code": "engine_dead"}})])
-async def test_another_p_does_it_when_one_dies(cluster: Cluster, act: Any, stream: bool) -> None:
+async def test_another_p_serves_a_request_about_its_prompt_when_one_dies(
+    cluster: Cluster, act: Any, stream: bool
+) -> None:
     one, two, d = await fleet(cluster, "prefill", "prefill", "decode")
     meets(act, one, two)
     answer = await cluster.post(echo(stream=stream), TEXT)
@@ -99,7 +103,7 @@ async def test_another_p_does_it_when_one_dies(cluster: Cluster, act: Any, strea
     cluster.check_idle()
 
 
-async def test_a_decode_worker_does_it_when_no_p_is_left(cluster: Cluster) -> None:
+async def test_a_d_serves_a_request_about_its_prompt_when_no_p_is_left(cluster: Cluster) -> None:
     p, d = await fleet(cluster, "prefill", "decode")
     await p.stop()
     check_stream((await cluster.post(echo(stream=True), TEXT)).text)
@@ -212,7 +216,7 @@ async def test_a_client_that_leaves_frees_its_worker(cluster: Cluster, stream: b
     assert cluster.ended()[0].outcome == "aborted"
 
 
-async def test_it_waits_its_turn_among_those_that_are_to_be_prefilled(cluster: Cluster) -> None:
+async def test_a_request_about_its_prompt_waits_its_turn_among_the_prefills(cluster: Cluster) -> None:
     p = await cluster.add("prefill", limit=1)
     await cluster.add("decode")
     places = cluster.pool.get("p0").usage.room
@@ -244,7 +248,7 @@ async def test_several_answers_are_as_many_requests(cluster: Cluster) -> None:
     cluster.check_idle()
 
 
-async def test_those_with_one_beginning_are_spread(cluster: Cluster) -> None:
+async def test_requests_about_prompts_with_one_beginning_are_spread(cluster: Cluster) -> None:
     """Unlike prompts that are handed over, which go where the beginning is cached."""
     one, two, _ = await fleet(cluster, "prefill", "prefill", "decode")
     beginning = "as before " * 100

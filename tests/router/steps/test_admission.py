@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # --- how long to wait
 
 
-def test_an_estimate_is_what_waits_at_the_pace_of_late() -> None:
+def test_the_estimate_of_a_wait_goes_by_the_pace_of_late() -> None:
     pace = DrainRate()
     for second in range(10):
         pace.left(100.0 + second)
@@ -35,7 +35,7 @@ def test_an_estimate_is_what_waits_at_the_pace_of_late() -> None:
 
 
 @given(st.lists(st.floats(0, 1000), max_size=200), st.integers(0, 10**6))
-def test_an_estimate_has_bounds(departures: list[float], num_waiting: int) -> None:
+def test_the_estimate_of_a_wait_has_bounds(departures: list[float], num_waiting: int) -> None:
     pace = DrainRate()
     for now_s in sorted(departures):
         pace.left(now_s)
@@ -45,7 +45,7 @@ def test_an_estimate_has_bounds(departures: list[float], num_waiting: int) -> No
 # --- classes
 
 
-def test_classes_are_names_for_numbers() -> None:
+def test_priority_classes_are_names_for_numbers() -> None:
     classes = PriorityClasses(["low=5", "high = -7", "normal=0"])
     assert classes.names == ["high", "normal", "low"]
     assert classes.number_of(b" High ") == -7
@@ -59,7 +59,7 @@ def test_classes_are_names_for_numbers() -> None:
 @pytest.mark.parametrize(
     "pairs", [[], ["a"], ["=1"], ["A=1"], ["a b=1"], ["a=1001"], ["a=x"], ["a=1", "a=2"], ["a=1", "b=1"]]
 )
-def test_classes_that_make_no_sense(pairs: list[str]) -> None:
+def test_priority_classes_that_make_no_sense_are_refused(pairs: list[str]) -> None:
     with pytest.raises(ValueError):
         RouterSettings.model_validate({"priority_classes": pairs})
 
@@ -131,7 +131,9 @@ async def test_the_header_names_a_class_and_wins_over_the_body(cluster: Cluster)
         ({}, {"priority": -1001}, "priority"),
     ],
 )
-async def test_what_is_no_priority(cluster: Cluster, headers: dict[str, str], body: dict[str, Any], param: str) -> None:
+async def test_a_malformed_priority_is_refused(
+    cluster: Cluster, headers: dict[str, str], body: dict[str, Any], param: str
+) -> None:
     await cluster.add("prefill")
     await cluster.add("decode")
     response = await cluster.post(chat(**body), headers=headers)
@@ -162,7 +164,7 @@ class TestFullQueue:
         assert cluster.leases.released == ["leasep03"]
         cluster.check_idle()
 
-    async def test_who_has_shown_its_first_token_stays(self, cluster: Cluster) -> None:
+    async def test_a_request_that_has_shown_its_first_token_stays(self, cluster: Cluster) -> None:
         hang, running = await busy(cluster)
         writers = [await cluster.open(chat(stream=True)) for _ in range(2)]
         await cluster.until_state("held", 2)
@@ -174,7 +176,7 @@ class TestFullQueue:
         await eventually(lambda: len(cluster.active) == 0)
         cluster.check_idle()
 
-    async def test_nobody_to_wait_for_is_another_error(self, cluster: Cluster) -> None:
+    async def test_a_full_queue_with_no_worker_to_wait_for_is_another_error(self, cluster: Cluster) -> None:
         hang, running = await busy(cluster)
         asked = [await wait(cluster, 1), await wait(cluster, 2)]
         (d,) = [one for one in cluster.pool if one.worker_id == "d1"]
@@ -213,7 +215,7 @@ class TestBytes:
         assert cluster.queues.held.num_bytes == cluster.queues.prefill.num_bytes == 0
         cluster.check_idle()
 
-    async def test_nobody_is_refused_for_one_that_does_not_fit_all_the_same(self, cluster: Cluster) -> None:
+    async def test_no_request_is_displaced_for_one_that_would_not_fit_all_the_same(self, cluster: Cluster) -> None:
         hang, running = await busy(cluster)
         asked = [asyncio.create_task(cluster.post(of_size(250, priority=-2)))]
         await eventually(lambda: len(cluster.queues.held) == 1)
@@ -233,7 +235,7 @@ class TestUrgentClients:
     def settings(self) -> RouterSettings:
         return make_settings(max_queue_length=2)
 
-    async def test_they_displace_nobody_and_come_in_their_turn(self, cluster: Cluster) -> None:
+    async def test_urgent_clients_displace_nobody_and_come_in_their_turn(self, cluster: Cluster) -> None:
         hang, running = await busy(cluster)
         asked = [await wait(cluster, 1, user="first"), await wait(cluster, 2, user="second")]
         assert (await cluster.post(chat(priority=-1000))).status_code == 429
@@ -257,7 +259,7 @@ class TestIgnoredPriorities:
     def settings(self) -> RouterSettings:
         return make_settings(client_priority="ignore")
 
-    async def test_none_counts(self, cluster: Cluster) -> None:
+    async def test_priorities_that_are_ignored_do_not_count(self, cluster: Cluster) -> None:
         hang, running = await busy(cluster)
         asked = [await wait(cluster, 1, user="1", priority=9), await wait(cluster, 2, "high", user="2")]
         hang.release.set()

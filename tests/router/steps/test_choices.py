@@ -54,7 +54,7 @@ async def trio(cluster: Cluster, *roles: str, seats: int | None = None, **more: 
 
 
 @PATHS
-async def test_one_prefill_and_one_lease_for_all(cluster: Cluster, path: str) -> None:
+async def test_all_choices_of_a_prompt_share_one_prefill_and_one_lease(cluster: Cluster, path: str) -> None:
     p, *decoders = await trio(cluster)
     answer = (await cluster.post(body_of(path, n=3, seed=5), path)).json()
     assert [one["index"] for one in answer["choices"]] == [0, 1, 2]
@@ -73,7 +73,7 @@ async def test_one_prefill_and_one_lease_for_all(cluster: Cluster, path: str) ->
 
 
 @PATHS
-async def test_a_stream_of_all(cluster: Cluster, path: str) -> None:
+async def test_a_stream_has_the_events_of_all_choices(cluster: Cluster, path: str) -> None:
     await trio(cluster)
     body = body_of(path, n=3, stream=True, stream_options={"include_usage": True})
     response = await cluster.post(body, path)
@@ -92,7 +92,7 @@ async def test_a_stream_of_all(cluster: Cluster, path: str) -> None:
 
 
 @pytest.mark.parametrize("ours", [True, False])
-async def test_a_list_of_prompts(cluster: Cluster, ours: bool) -> None:
+async def test_each_prompt_of_a_list_is_prefilled_and_answered(cluster: Cluster, ours: bool) -> None:
     p, d = await trio(cluster, "prefill", "decode", ours=ours)
     answer = (await cluster.post(body_of(TEXT, prompt=["a", "a", "c"]), TEXT)).json()
     assert [one["index"] for one in answer["choices"]] == [0, 1, 2]
@@ -103,7 +103,7 @@ async def test_a_list_of_prompts(cluster: Cluster, ours: bool) -> None:
     await eventually(cluster.is_idle)
 
 
-async def test_a_list_of_prompts_with_several_answers_each(cluster: Cluster) -> None:
+async def test_each_prompt_of_a_list_is_prefilled_once_for_several_answers(cluster: Cluster) -> None:
     p, d = await trio(cluster, "prefill", "decode")
     answer = (await cluster.post(body_of(TEXT, prompt=[[1], [2, 3]], n=2), TEXT)).json()
     assert texts(answer["choices"]) == {index: whole(index) for index in range(4)}
@@ -122,7 +122,7 @@ async def test_engines_that_know_of_no_choices_are_put_in_order(cluster: Cluster
     await eventually(cluster.is_idle)
 
 
-async def test_one_token_each_is_ps_alone(cluster: Cluster) -> None:
+async def test_choices_of_one_token_each_are_ps_alone(cluster: Cluster) -> None:
     p, d = await trio(cluster, "prefill", "decode")
     p.first_token = 9
     answer = (await cluster.post(body_of(TEXT, n=3, max_tokens=1), TEXT)).json()
@@ -140,7 +140,7 @@ async def test_a_first_token_that_ends_one_choice_leaves_the_blocks_to_the_other
     await eventually(cluster.is_idle)
 
 
-async def test_the_best_of_several(cluster: Cluster) -> None:
+async def test_the_best_of_several_answers_is_shown(cluster: Cluster) -> None:
     _, d = await trio(cluster, "prefill", "decode")
     d.logprobs_of = {index: {"token_logprobs": [logprob]} for index, logprob in enumerate((-3.0, -1.0, -2.0))}
     answer = (await cluster.post(body_of(TEXT, n=1, best_of=3), TEXT)).json()
@@ -270,7 +270,7 @@ class TestSkippingP:
 
 
 @pytest.mark.parametrize("when", ["prefilling", "held", "decoding"])
-async def test_an_abort_ends_all(cluster: Cluster, when: str) -> None:
+async def test_an_abort_ends_all_choices(cluster: Cluster, when: str) -> None:
     p, d = await trio(cluster, "prefill", "decode", seats=2 if when == "decoding" else 1)
     (p if when == "prefilling" else d).script += [Hang(), Hang()]
     task = asyncio.create_task(cluster.post(body_of(CHAT, n=2, stream=when == "decoding"), CHAT))
@@ -285,7 +285,7 @@ async def test_an_abort_ends_all(cluster: Cluster, when: str) -> None:
     assert (ended.id, ended.outcome, ended.ended_in) == (listed["id"], "aborted", listed["state"])
 
 
-async def test_a_client_that_leaves_ends_all(cluster: Cluster) -> None:
+async def test_a_client_that_leaves_ends_all_choices(cluster: Cluster) -> None:
     _, d = await trio(cluster, "prefill", "decode")
     d.script += [Hang(), Hang(), Hang()]
     writer = await cluster.open(body_of(CHAT, n=3))
@@ -296,7 +296,7 @@ async def test_a_client_that_leaves_ends_all(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_an_error_of_one_is_the_error_of_all(cluster: Cluster, stream: bool) -> None:
+async def test_an_error_of_one_choice_is_the_error_of_all(cluster: Cluster, stream: bool) -> None:
     _, d = await trio(cluster, "prefill", "decode")
     d.script += [Hang(), Refuse(400, {"error": {"message": "no", "type": "invalid_request_error", "code": "bad"}})]
     response = await cluster.post(body_of(TEXT, n=2, stream=stream), TEXT)
@@ -322,7 +322,7 @@ async def test_an_error_that_a_worker_put_into_its_stream_comes_once(cluster: Cl
     assert cluster.ended()[0].outcome == "failed"
 
 
-async def test_it_is_one_request_to_people(cluster: Cluster) -> None:
+async def test_a_request_for_several_answers_is_one_request_to_people(cluster: Cluster) -> None:
     _, d = await trio(cluster, "prefill", "decode", seats=1)
     hang = Hang()
     d.script.append(hang)
@@ -444,7 +444,7 @@ class TestFewerRequestsThanChoices:
     def settings(self) -> RouterSettings:
         return make_settings(max_choices=4, max_requests=3)
 
-    async def test_what_can_never_run_is_not_asked_to_come_again(self, cluster: Cluster) -> None:
+    async def test_a_request_that_can_never_run_is_not_asked_to_come_again(self, cluster: Cluster) -> None:
         await trio(cluster)
         response = await cluster.post(body_of(TEXT, n=4), TEXT)
         assert (response.status_code, response.json()["error"]["code"]) == (400, "too_many_choices")

@@ -35,7 +35,9 @@ class TestAll:
     def settings(self) -> RouterSettings:
         return make_settings(log_requests=True)
 
-    async def test_a_request_that_ends_well(self, cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    async def test_a_request_that_ends_well_is_a_line_with_all_facts(
+        self, cluster: Cluster, caplog: pytest.LogCaptureFixture
+    ) -> None:
         await cluster.add("prefill")
         d = await cluster.add("decode")
         d.script.append(Reset())
@@ -68,7 +70,7 @@ class TestAll:
             assert fact in text
         assert all(f"{phase} {line[f'{phase}_ms']} ms" in text for phase in PHASES)
 
-    async def test_what_is_not_known_is_null(self, cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    async def test_a_fact_that_is_not_known_is_null(self, cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
         await cluster.add("prefill")
         await cluster.add("decode")
         with caplog.at_level(logging.INFO, "baton.router"):
@@ -81,7 +83,9 @@ class TestAll:
             None
         ] * 6
 
-    async def test_what_others_send_stays_on_its_line(self, cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    async def test_text_that_others_send_stays_on_its_line(
+        self, cluster: Cluster, caplog: pytest.LogCaptureFixture
+    ) -> None:
         await cluster.add("prefill")
         d = await cluster.add("decode")
         d.script.append(Refuse(400, {"error": {"message": "broke\n2026 E forged \x1b[2J"}}))
@@ -110,7 +114,7 @@ async def test_a_failed_request_is_logged_in_any_case(cluster: Cluster, caplog: 
     assert line["error"]
 
 
-async def test_what_a_client_sent_wrongly_is_no_line(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_mistake_of_a_client_is_no_line(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
     p = await cluster.add("prefill")
     await cluster.add("decode")
     p.script.append(Refuse(400, {"error": {"message": "temperature is no number"}}))

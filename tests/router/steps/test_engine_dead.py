@@ -72,7 +72,7 @@ class TestNothingToSpare:
         )
 
     @pytest.mark.parametrize("role", ["prefill", "decode"])
-    async def test_to_be_refused_by_the_dead_is_no_attempt(self, cluster: Cluster, role: str) -> None:
+    async def test_a_refusal_by_a_worker_whose_engine_is_dead_is_no_attempt(self, cluster: Cluster, role: str) -> None:
         """Each kind has three workers, of which two have no engine any more."""
         await cluster.add("decode" if role == "prefill" else "prefill")
         for worker in [await cluster.add(role) for _ in range(3)][:2]:
@@ -81,7 +81,7 @@ class TestNothingToSpare:
         assert "0 retries" in repr(cluster.retry_budget)
         cluster.check_idle()
 
-    async def test_the_only_d_is_waited_for(self, cluster: Cluster) -> None:
+    async def test_the_only_d_is_waited_for_when_its_engine_is_dead(self, cluster: Cluster) -> None:
         p, d = await cluster.add("prefill"), await cluster.add("decode")
         d.dead = "engine_gone"
         asked = asyncio.create_task(cluster.post(chat()))
@@ -92,7 +92,7 @@ class TestNothingToSpare:
         assert len(p.bodies) == 1
         cluster.check_idle()
 
-    async def test_the_only_one_of_all_is_waited_for_until_it_is_started_again(self, cluster: Cluster) -> None:
+    async def test_the_only_worker_of_all_is_waited_for_until_it_is_started_again(self, cluster: Cluster) -> None:
         only = await cluster.add("both")
         only.dead = "engine_gone"
         asked = asyncio.create_task(cluster.post(chat()))
@@ -139,7 +139,7 @@ async def test_an_engine_that_dies_with_a_request_is_left_at_once(cluster: Clust
     await eventually(lambda: is_healthy(cluster, "p0"))
 
 
-async def test_so_is_one_that_dies_in_the_middle_of_a_stream(cluster: Cluster) -> None:
+async def test_an_engine_that_dies_in_the_middle_of_a_stream_is_left_at_once(cluster: Cluster) -> None:
     await cluster.add("prefill")
     d1, d2 = await cluster.add("decode"), await cluster.add("decode")
     token = b':8\ndata: {"choices":[{"index":0,"delta":{"content":" t1"}}]}\n\n'

@@ -60,7 +60,7 @@ def _on_one_line(text: str) -> str:
 
 
 @pytest.mark.parametrize("writing", WRITINGS)
-async def test_a_message_is_made_of_it(cluster: Cluster, writing: str) -> None:
+async def test_a_message_is_made_of_a_stream_however_it_is_written(cluster: Cluster, writing: str) -> None:
     worker = await cluster.add("both", ours=False)
     worker.script.append(Raw([WRITINGS[writing](STREAM)]))
     body = {"model": "m", "max_tokens": 4, "stream": True, "messages": [{"role": "user", "content": "hi"}]}
@@ -71,7 +71,7 @@ async def test_a_message_is_made_of_it(cluster: Cluster, writing: str) -> None:
 
 
 @pytest.mark.parametrize("writing", WRITINGS)
-async def test_several_choices_are_merged(cluster: Cluster, writing: str) -> None:
+async def test_several_choices_are_merged_however_they_are_written(cluster: Cluster, writing: str) -> None:
     worker = await cluster.add("both", ours=False)
     worker.script += [Raw([WRITINGS[writing](STREAM)]) for _ in range(2)]
     answer = await cluster.post(chat(stream=True, n=2))
@@ -82,7 +82,7 @@ async def test_several_choices_are_merged(cluster: Cluster, writing: str) -> Non
 
 
 @pytest.mark.parametrize("writing", WRITINGS)
-async def test_an_error_in_it_is_seen(cluster: Cluster, writing: str) -> None:
+async def test_an_error_in_a_stream_is_seen_however_it_is_written(cluster: Cluster, writing: str) -> None:
     worker = await cluster.add("both", ours=False)
     error = b'data: {"error":{"message":"broke","code":400},"choices":[]}\n\n'
     worker.script.append(Raw([WRITINGS[writing](ROLE + token(word(0)) + error)]))
@@ -92,7 +92,7 @@ async def test_an_error_in_it_is_seen(cluster: Cluster, writing: str) -> None:
 
 
 @pytest.mark.parametrize("writing", WRITINGS)
-def test_vllms_ids_are_taken_from_it(writing: str) -> None:
+def test_the_ids_of_vllm_are_taken_from_a_stream_however_it_is_written(writing: str) -> None:
     told = [
         b'data: {"choices":[{"index":0,"delta":{"role":"assistant","content":""}}],"prompt_token_ids":[1,2]}\n\n',
         b'data: {"choices":[{"index":0,"delta":{"content":"a"},"token_ids":[7]}],"created":5}\n\n',

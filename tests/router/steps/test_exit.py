@@ -69,7 +69,7 @@ async def check_ended(cluster: Cluster, state: str, on: StubWorker | None) -> No
 
 
 @pytest.mark.parametrize("state", STATES)
-async def test_client_leaves(cluster: Cluster, state: str) -> None:
+async def test_a_request_ends_when_its_client_leaves(cluster: Cluster, state: str) -> None:
     on, writer = await arrive(cluster, state)
     writer.close()
     await check_ended(cluster, state, on)
@@ -77,7 +77,7 @@ async def test_client_leaves(cluster: Cluster, state: str) -> None:
 
 
 @pytest.mark.parametrize("state", STATES)
-async def test_admin_aborts(cluster: Cluster, state: str) -> None:
+async def test_a_request_ends_when_an_administrator_aborts_it(cluster: Cluster, state: str) -> None:
     on, writer = await arrive(cluster, state)
     (request,) = cluster.active
     response = await cluster.client.post(f"/admin/requests/{request.request_id}/abort")
@@ -91,7 +91,7 @@ async def test_admin_aborts(cluster: Cluster, state: str) -> None:
 
 
 @pytest.mark.parametrize("state", STATES)
-async def test_deadline(cluster: Cluster, state: str) -> None:
+async def test_a_request_ends_at_its_deadline(cluster: Cluster, state: str) -> None:
     on, writer = await arrive(cluster, state)
     (request,) = cluster.active
     request.deadline()
@@ -112,7 +112,7 @@ async def test_the_header_sets_the_deadline(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "nan", "inf", "soon", "1_0"])
-async def test_a_deadline_that_is_none_is_refused(cluster: Cluster, value: str) -> None:
+async def test_a_malformed_deadline_is_refused(cluster: Cluster, value: str) -> None:
     response = await cluster.post(chat(), headers={"x-request-timeout": value})
     assert response.status_code == 400
     assert response.json()["error"]["param"] == "x-request-timeout"
@@ -123,7 +123,7 @@ class TestShortHeldTimeout:
     def settings(self) -> RouterSettings:
         return make_settings(held_timeout_s=0.05)
 
-    async def test_no_d_had_room_in_time(self, cluster: Cluster) -> None:
+    async def test_a_request_for_which_no_d_has_room_in_time_is_a_503(self, cluster: Cluster) -> None:
         await arrange(cluster, "held")
         response = await cluster.post(chat())
         assert response.status_code == 503
@@ -144,7 +144,7 @@ class TestSmallQueue:
     def settings(self) -> RouterSettings:
         return make_settings(max_queue_length=1)
 
-    async def test_the_next_one_is_told_to_come_later(self, cluster: Cluster) -> None:
+    async def test_a_request_that_finds_the_queue_full_is_told_to_come_later(self, cluster: Cluster) -> None:
         await arrange(cluster, "held")
         writer = await cluster.open(chat())
         await cluster.until_state("held")
@@ -195,7 +195,7 @@ class TestObservers:
 
     @pytest.mark.interpreted
     @pytest.mark.parametrize("observer", ["facts", "metrics", "list", "log", "trace", "phase"])
-    async def test_one_that_raises_keeps_nothing_and_hears_alone(
+    async def test_an_observer_that_raises_keeps_nothing_and_harms_no_other(
         self, cluster: Cluster, observer: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         def broken(*_: Any, **__: Any) -> None:
@@ -271,7 +271,9 @@ async def test_an_abort_with_a_filter_needs_a_filter(cluster: Cluster) -> None:
         ({"older_than_s": 0, "user": "ann"}, True),
     ],
 )
-async def test_abort_by_filter(cluster: Cluster, wanted: dict[str, Any], hit: bool) -> None:
+async def test_an_abort_by_filter_ends_the_requests_that_it_names(
+    cluster: Cluster, wanted: dict[str, Any], hit: bool
+) -> None:
     _, writer = await arrive(cluster, "held", user="ann")
     (request,) = cluster.active
     response = await cluster.client.post("/admin/abort", json=wanted)
@@ -281,12 +283,12 @@ async def test_abort_by_filter(cluster: Cluster, wanted: dict[str, Any], hit: bo
     cluster.check_idle()
 
 
-async def test_aborting_nobody(cluster: Cluster) -> None:
+async def test_aborting_an_unknown_request_is_a_404(cluster: Cluster) -> None:
     response = await cluster.client.post("/admin/requests/abcd/abort")
     assert (response.status_code, response.json()["error"]["code"]) == (404, "request_not_found")
 
 
-async def test_admin_listings(cluster: Cluster) -> None:
+async def test_the_admin_listings_show_requests_leases_and_workers(cluster: Cluster) -> None:
     _, writer = await arrive(cluster, "held", user="ann")
     (live,) = cluster.active
     (request,) = (await cluster.client.get("/admin/requests")).json()["requests"]
@@ -327,7 +329,7 @@ async def test_admin_shows_ranks_and_handshakes_of_a_worker(cluster: Cluster) ->
 
 
 @pytest.mark.parametrize("how", ["deadline", "abort", "left"])
-async def test_who_has_the_last_event_is_done_whatever_follows(cluster: Cluster, how: str) -> None:
+async def test_a_request_whose_client_has_the_last_event_is_done_whatever_follows(cluster: Cluster, how: str) -> None:
     """D's answer over HTTP has not ended yet."""
     await cluster.add("prefill")
     d = await cluster.add("decode")

@@ -54,7 +54,7 @@ async def test_another_d_reads_the_same_blocks(cluster: Cluster, failure: Any, s
 
 
 @pytest.mark.parametrize("failure", FAILURES, ids=["500", "503", "429", "reset", "reset in headers"])
-async def test_another_p_is_asked(cluster: Cluster, failure: Any) -> None:
+async def test_another_p_is_asked_when_one_fails(cluster: Cluster, failure: Any) -> None:
     p1, p2, _ = await trio(cluster, "prefill", "prefill", "decode")
     p1.script.append(failure)
     p2.script.append(failure)
@@ -69,7 +69,7 @@ UNREADABLE = Refuse(502, {"error": {"message": "broken", "type": "server_error",
 
 @pytest.mark.parametrize("failure", [Refuse(500, BROKEN), UNREADABLE], ids=["500", "unreadable"])
 @pytest.mark.parametrize("role", ["prefill", "decode", "both"])
-async def test_attempts_are_bounded(cluster: Cluster, role: str, failure: Refuse) -> None:
+async def test_the_attempts_of_a_request_are_bounded(cluster: Cluster, role: str, failure: Refuse) -> None:
     if role == "both":
         workers = await trio(cluster, "both", "both")
     else:
@@ -115,7 +115,7 @@ async def test_a_refused_internal_token_is_not_the_clients_fault(cluster: Cluste
     assert (await cluster.post(chat())).status_code == 502
 
 
-async def test_d_refuses_after_the_first_token(cluster: Cluster) -> None:
+async def test_a_refusal_by_d_after_the_first_token_is_an_error_event(cluster: Cluster) -> None:
     _, d = await trio(cluster, "prefill", "decode")
     d.script.append(Refuse(400, BROKEN))
     response = await cluster.post(chat(stream=True))
@@ -141,7 +141,7 @@ async def break_off(cluster: Cluster, d: StubWorker, then: str) -> str:
 
 
 @pytest.mark.parametrize("then", ["die", "stop"])
-async def test_a_d_dies_that_does_not_name_its_tokens(cluster: Cluster, then: str) -> None:
+async def test_a_stream_ends_with_an_error_when_its_d_dies_and_names_no_tokens(cluster: Cluster, then: str) -> None:
     _, d = await trio(cluster, "prefill", "decode")
     d.names_tokens = False
     text = await break_off(cluster, d, then)
@@ -192,7 +192,7 @@ async def test_a_d_that_cannot_be_reached_is_left_out_until_it_answers(cluster: 
     writer.close()
 
 
-async def test_who_waits_hears_that_the_last_other_one_is_gone(cluster: Cluster) -> None:
+async def test_a_request_that_waits_hears_that_the_last_other_d_is_gone(cluster: Cluster) -> None:
     """It failed on one D and waits for the other; when that one goes too, the first is better than nobody."""
     _, d1, _ = await trio(cluster, "prefill", "decode", "decode")
     other = next(worker for worker in cluster.pool if worker.worker_id == "d2")
@@ -236,7 +236,7 @@ async def test_when_no_p_can_be_reached_d_prefills(cluster: Cluster, stream: boo
     cluster.check_idle()
 
 
-async def test_who_waits_for_p_hears_that_there_is_none(cluster: Cluster) -> None:
+async def test_a_request_that_waits_for_p_hears_that_there_is_none(cluster: Cluster) -> None:
     p, d = await trio(cluster, "prefill", "decode")
     worker = next(worker for worker in cluster.pool if worker.worker_id == "p0")
     worker.usage.limit = 0
@@ -248,7 +248,7 @@ async def test_who_waits_for_p_hears_that_there_is_none(cluster: Cluster) -> Non
     cluster.check_idle()
 
 
-async def test_nobody_can_be_reached(cluster: Cluster) -> None:
+async def test_a_request_is_a_503_when_no_worker_can_be_reached(cluster: Cluster) -> None:
     p, d = await trio(cluster, "prefill", "decode")
     cluster.pool.unreachable(next(worker for worker in cluster.pool if worker.url == d.url))
     await p.stop()
@@ -346,7 +346,7 @@ class TestShortTimeouts:
         assert len(p.bodies) == 1
         await eventually(lambda: d1.num_disconnects == d2.num_disconnects == 1)
 
-    async def test_unstreamed_a_d_that_has_not_read_is_left(self, cluster: Cluster) -> None:
+    async def test_an_unstreamed_request_leaves_a_d_that_has_not_read(self, cluster: Cluster) -> None:
         p, d = await trio(cluster, "prefill", "decode")
         d.script.append(Hang())
         assert (await cluster.post(chat())).status_code == 200
@@ -399,13 +399,13 @@ class TestUnstreamedSilence:
         asked.health_gate.set()
         cluster.check_idle()
 
-    async def test_who_has_read_and_lives_may_take_its_time(self, cluster: Cluster) -> None:
+    async def test_a_d_that_has_read_and_lives_may_take_its_time(self, cluster: Cluster) -> None:
         p, asked, other, request = await self.hang(cluster, answers=True)
         cluster.leases.tracked["leasep01"](LeaseState.DONE)
         await self.is_let_be(asked, other, request)
         assert len(p.bodies) == 1
 
-    async def test_who_has_read_and_is_silent_is_left(self, cluster: Cluster) -> None:
+    async def test_a_d_that_has_read_and_is_silent_is_left(self, cluster: Cluster) -> None:
         """P has given up the blocks. The silent one is not asked after the second prefill either."""
         p, asked, other, request = await self.hang(cluster, answers=False)
         cluster.leases.tracked["leasep01"](LeaseState.DONE)
@@ -413,7 +413,7 @@ class TestUnstreamedSilence:
         assert len(p.bodies) == 2
 
     @pytest.mark.parametrize("end", [LeaseState.EXPIRED, LeaseState.RELEASED])
-    async def test_who_lives_may_have_read_before_the_lease_ended_otherwise(
+    async def test_a_d_that_lives_may_have_read_before_the_lease_ended_otherwise(
         self, cluster: Cluster, end: LeaseState
     ) -> None:
         """As after a stall of the router's renewals: the blocks were good, or D has prefilled by itself."""
@@ -423,7 +423,7 @@ class TestUnstreamedSilence:
         assert len(p.bodies) == 1
 
     @pytest.mark.parametrize("is_over", [True, False])
-    async def test_without_redis_who_lives_is_believed_to_have_read(self, cluster: Cluster, is_over: bool) -> None:
+    async def test_without_redis_a_d_that_lives_is_believed_to_have_read(self, cluster: Cluster, is_over: bool) -> None:
         """Until the grace is over, and afterwards."""
         _, asked, other, request = await self.hang(cluster, answers=True)
         cluster.leases.answers = False
@@ -431,14 +431,14 @@ class TestUnstreamedSilence:
             cluster.leases.tracked["leasep01"](LeaseState.UNKNOWN)
         await self.is_let_be(asked, other, request)
 
-    async def test_without_redis_a_silent_one_is_left_and_the_lease_serves_another(self, cluster: Cluster) -> None:
+    async def test_without_redis_a_silent_d_is_left_and_the_lease_serves_another(self, cluster: Cluster) -> None:
         p, asked, other, request = await self.hang(cluster, answers=False)
         cluster.leases.answers = False
         await self.is_left(cluster, asked, other, request)
         assert len(p.bodies) == 1
         assert asked.bodies[0]["kv_transfer_params"] == other.bodies[0]["kv_transfer_params"]
 
-    async def test_one_that_prefills_by_itself_is_left_when_it_is_silent(self, cluster: Cluster) -> None:
+    async def test_a_worker_that_prefills_by_itself_is_left_when_it_is_silent(self, cluster: Cluster) -> None:
         one, two = await trio(cluster, "both", "both")
         hang = Hang()
         one.script.append(hang)
@@ -521,7 +521,7 @@ class TestLostLeases:
         writer.close()
         await p.stop()
 
-    async def test_prefilled_again_it_goes_on_after_the_first_token(self, cluster: Cluster) -> None:
+    async def test_a_request_that_is_prefilled_again_goes_on_after_the_first_token(self, cluster: Cluster) -> None:
         p, worker, writer = await self._hold(cluster)
         cluster.leases.tracked["leasep01"](LeaseState.EXPIRED)
         await eventually(lambda: len(p.bodies) == 2)
@@ -536,7 +536,7 @@ class TestLostLeases:
         cluster.check_idle()
         writer.close()
 
-    async def test_unstreamed_another_first_token_is_as_good(self, cluster: Cluster) -> None:
+    async def test_another_first_token_is_as_good_for_an_unstreamed_request(self, cluster: Cluster) -> None:
         p, _ = await trio(cluster, "prefill", "decode")
         worker = next(worker for worker in cluster.pool if worker.worker_id == "d1")
         worker.usage.limit = 0
@@ -552,7 +552,9 @@ class TestLostLeases:
 
     @pytest.mark.parametrize("shown", [True, False], ids=["shown", "part of a character"])
     @pytest.mark.parametrize("kind", ["both", "other engine"])
-    async def test_prefilled_again_by_another_kind(self, cluster: Cluster, kind: str, shown: bool) -> None:
+    async def test_a_request_may_be_prefilled_again_by_another_kind_of_worker(
+        self, cluster: Cluster, kind: str, shown: bool
+    ) -> None:
         """Our own goes on. Another engine cannot: if the client has seen a token, one of ours is waited for."""
         p, d = await trio(cluster, "prefill", "decode")
         p.first_text = word(0) if shown else ""

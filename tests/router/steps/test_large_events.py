@@ -64,7 +64,7 @@ def check_nobody_is_blamed(cluster: Cluster, fleet: list[Any]) -> None:
 
 
 @pytest.mark.parametrize("sent", SENT)
-async def test_inside_of_a_stream_it_is_one_error(cluster: Cluster, sent: str) -> None:
+async def test_a_large_event_inside_of_a_stream_is_one_error(cluster: Cluster, sent: str) -> None:
     await cluster.add("prefill")
     fleet = [await cluster.add("decode") for _ in range(2)]
     for d in fleet:
@@ -77,7 +77,7 @@ async def test_inside_of_a_stream_it_is_one_error(cluster: Cluster, sent: str) -
 
 
 @pytest.mark.parametrize("sent", ["whole", "pieces", "no end"])
-async def test_before_the_first_byte_it_is_a_502(cluster: Cluster, sent: str) -> None:
+async def test_a_large_event_before_the_first_byte_is_a_502(cluster: Cluster, sent: str) -> None:
     fleet = [await cluster.add("both") for _ in range(2)]
     for d in fleet:
         d.script.append(Raw([ROLE, *SENT[sent]], then="hang"))
@@ -88,7 +88,7 @@ async def test_before_the_first_byte_it_is_a_502(cluster: Cluster, sent: str) ->
 
 
 @pytest.mark.parametrize("then", ["whole", "no end"])
-async def test_behind_the_end_it_is_nothing(cluster: Cluster, then: str) -> None:
+async def test_a_large_event_behind_the_end_is_no_error(cluster: Cluster, then: str) -> None:
     """Nothing is missing: the client has its answer, and no error after it."""
     await cluster.add("prefill")
     d = await cluster.add("decode")

@@ -33,7 +33,7 @@ async def test_comments_before_the_first_content_are_not_kept(cluster: Cluster) 
     cluster.check_idle()
 
 
-async def test_comments_behind_it_reach_the_client(cluster: Cluster) -> None:
+async def test_comments_behind_the_first_content_reach_the_client(cluster: Cluster) -> None:
     worker = await cluster.add("both", ours=False)
     worker.script.append(Raw([ROLE, LAST % b"a", *[COMMENT] * 100, END]))
     answer = await cluster.post(chat(stream=True))
@@ -49,7 +49,7 @@ async def test_comments_beside_events_without_content_are_kept_up_to_a_bound(clu
         assert await anext(answer.aiter_raw())
 
 
-async def test_of_several_choices_none_keeps_more(cluster: Cluster) -> None:
+async def test_no_choice_of_several_keeps_more_before_its_first_content(cluster: Cluster) -> None:
     worker = await cluster.add("both", ours=False)
     worker.script += [Raw([ROLE * 100] * 100, then="hang") for _ in range(2)]
     async with cluster.client.stream("POST", "/v1/chat/completions", json=chat(stream=True, n=2)) as answer:

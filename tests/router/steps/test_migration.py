@@ -108,7 +108,9 @@ async def fleet(cluster: Cluster, *roles: str) -> list[StubWorker]:
 @PATHS
 @pytest.mark.parametrize("then", ["die", "stop", "error"])
 @pytest.mark.parametrize("num_tokens", [1, 4, 6, 99])
-async def test_another_d_goes_on(cluster: Cluster, path: str, then: str, num_tokens: int) -> None:
+async def test_another_d_goes_on_with_a_stream_that_breaks(
+    cluster: Cluster, path: str, then: str, num_tokens: int
+) -> None:
     """With tokens in between, with one left, and when only the last words were missing."""
     p, d1, d2 = await fleet(cluster, "prefill", "decode", "decode")
     text = await broken_off(cluster, path, num_tokens, then, d1, d2)
@@ -128,7 +130,7 @@ async def test_another_d_goes_on(cluster: Cluster, path: str, then: str, num_tok
     cluster.check_idle()
 
 
-async def test_the_last_token_of_a_completion_without_a_limit(cluster: Cluster) -> None:
+async def test_the_last_token_of_a_completion_without_a_limit_is_not_handed_over(cluster: Cluster) -> None:
     """It has 16, and 15 of them are out: D could not take the blocks of the last one."""
     p, d = await fleet(cluster, "prefill", "decode")
     broken = StreamThen(14, "die")
@@ -143,7 +145,7 @@ async def test_the_last_token_of_a_completion_without_a_limit(cluster: Cluster) 
 
 
 @PATHS
-async def test_no_p_is_left_to_go_on_with(cluster: Cluster, path: str) -> None:
+async def test_d_prefills_a_stream_that_breaks_when_no_p_is_left(cluster: Cluster, path: str) -> None:
     p, d = await fleet(cluster, "prefill", "decode")
     broken = StreamThen(2, "die")
     d.script.append(broken)
@@ -184,7 +186,7 @@ async def test_p_gives_the_last_token_itself(cluster: Cluster) -> None:
     cluster.check_idle()
 
 
-async def test_d_fails_again_before_it_goes_on(cluster: Cluster) -> None:
+async def test_a_stream_goes_on_although_d_fails_again_before_it_has(cluster: Cluster) -> None:
     """The blocks of the second prefill are read by another D, as those of the first would be."""
     p, d = await fleet(cluster, "prefill", "decode")
     check_whole(await broken_off(cluster, CHAT, 2, "error", d, behind=[Refuse(500, BROKEN)]), CHAT)
@@ -192,7 +194,7 @@ async def test_d_fails_again_before_it_goes_on(cluster: Cluster) -> None:
     cluster.check_idle()
 
 
-async def test_p_fails_while_it_is_to_go_on(cluster: Cluster) -> None:
+async def test_a_stream_goes_on_although_p_fails_before_it_has(cluster: Cluster) -> None:
     p, d = await fleet(cluster, "prefill", "decode")
     p.script.extend([None, Refuse(500, BROKEN)])
     check_whole(await broken_off(cluster, CHAT, 2, "error", d), CHAT)
@@ -200,7 +202,7 @@ async def test_p_fails_while_it_is_to_go_on(cluster: Cluster) -> None:
     cluster.check_idle()
 
 
-async def test_a_client_that_leaves_while_its_stream_is_moved(cluster: Cluster) -> None:
+async def test_a_stream_is_aborted_when_its_client_leaves_while_it_is_moved(cluster: Cluster) -> None:
     p, d = await fleet(cluster, "prefill", "decode")
     broken = StreamThen(2, "error")
     d.script.append(broken)
@@ -241,7 +243,9 @@ class TestSaid:
     def settings(self) -> RouterSettings:
         return make_settings(log_requests=True)
 
-    async def test_what_is_said_of_it(self, cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    async def test_a_stream_that_went_on_is_in_the_log_and_the_metrics(
+        self, cluster: Cluster, caplog: pytest.LogCaptureFixture
+    ) -> None:
         _, d = await fleet(cluster, "prefill", "decode")
         with caplog.at_level(logging.INFO, "baton.router"):
             await broken_off(cluster, CHAT, 2, "error", d)
@@ -285,7 +289,9 @@ class TestPoison:
 
     @pytest.mark.parametrize("role", ["prefill", "decode", "both"])
     @pytest.mark.parametrize("stream", [False, True])
-    async def test_two_workers_die_and_no_more(self, cluster: Cluster, role: str, stream: bool) -> None:
+    async def test_a_request_that_kills_workers_kills_two_and_no_more(
+        self, cluster: Cluster, role: str, stream: bool
+    ) -> None:
         if role != "both":
             await cluster.add("decode" if role == "prefill" else "prefill")
         victims = [await cluster.add(role) for _ in range(5)]
@@ -298,7 +304,7 @@ class TestPoison:
         assert cluster.metrics.outcomes["failed", "worker_deaths"] == 1
         cluster.check_idle()
 
-    async def test_so_is_it_in_the_middle_of_a_stream(self, cluster: Cluster) -> None:
+    async def test_a_stream_that_kills_workers_kills_two_and_no_more(self, cluster: Cluster) -> None:
         await cluster.add("prefill")
         victims = [await cluster.add("decode") for _ in range(4)]
         for victim in victims:
@@ -313,20 +319,22 @@ class TestPoison:
         cluster.check_idle()
 
     @pytest.mark.parametrize("num_tokens", [0, 1, CLEARED_AFTER_TOKENS - 2])
-    async def test_so_is_it_close_to_where_the_first_one_died(self, cluster: Cluster, num_tokens: int) -> None:
+    async def test_a_death_close_to_where_the_first_worker_died_ends_the_request(
+        self, cluster: Cluster, num_tokens: int
+    ) -> None:
         """The first had computed tokens that nobody has seen. With P's in between it is one more."""
         text, victims = await self.through(cluster, 20, num_tokens, 20)
         assert events(text)[-1]["error"]["code"] == "worker_deaths"
         assert sum(len(victim.bodies) for victim in victims) == 2
         cluster.check_idle()
 
-    async def test_who_gets_further_with_another_one_did_not_kill_the_first(self, cluster: Cluster) -> None:
+    async def test_a_request_that_gets_further_with_another_d_did_not_kill_the_first(self, cluster: Cluster) -> None:
         text, victims = await self.through(cluster, 5, CLEARED_AFTER_TOKENS - 1, 99)
         assert (spoken(text), events(text)[-1]) == ("".join(map(word, range(self.MAX_TOKENS))), "[DONE]")
         assert [len(victim.bodies) for victim in victims] == [1, 1, 1]
         cluster.check_idle()
 
-    async def test_one_that_kills_each_after_a_while_is_given_up_as_well(self, cluster: Cluster) -> None:
+    async def test_a_request_that_kills_each_worker_after_a_while_is_given_up_as_well(self, cluster: Cluster) -> None:
         text, victims = await self.through(cluster, *[CLEARED_AFTER_TOKENS] * 6)
         assert events(text)[-1]["error"]["code"] == "upstream_error"
         assert sum(len(victim.bodies) for victim in victims) == 1 + cluster.settings.max_resumes
@@ -342,7 +350,7 @@ class TestPoison:
             victim.script += [act] * (num < self.MAX_TOKENS)
         return (await cluster.post(body_for(CHAT) | {"max_tokens": self.MAX_TOKENS})).text, victims
 
-    async def test_one_that_breaks_twice_has_died_once(self, cluster: Cluster) -> None:
+    async def test_a_worker_that_breaks_twice_has_died_once(self, cluster: Cluster) -> None:
         """The only one there is: it is asked again before anybody can know that it is about to be gone."""
         _, only = await fleet(cluster, "prefill", "decode")
         only.script += [Reset(), Reset()]
@@ -350,13 +358,13 @@ class TestPoison:
         assert len(only.bodies) == 3
         cluster.check_idle()
 
-    async def test_an_engine_that_died_counts(self, cluster: Cluster) -> None:
+    async def test_an_engine_that_died_counts_as_a_death(self, cluster: Cluster) -> None:
         _, *victims = await fleet(cluster, "prefill", "decode", "decode", "decode")
         for victim in victims:
             victim.script.append(Refuse(503, {"error": {"message": "dead", "code": "engine_dead"}}))
         assert (await cluster.post(chat())).json()["error"]["code"] == "worker_deaths"
 
-    async def test_a_kept_connection_that_leads_nowhere_then_counts(self, cluster: Cluster) -> None:
+    async def test_a_kept_connection_that_leads_nowhere_counts_as_a_death(self, cluster: Cluster) -> None:
         """The worker took the request on a connection it had, and died; that it now refuses says nothing else."""
         _, d = await fleet(cluster, "prefill", "decode")
         await cluster.post(chat())
@@ -379,7 +387,7 @@ class TestBudget:
     def settings(self) -> RouterSettings:
         return make_settings(retry_budget_fraction=0.0, retry_budget_floor_per_s=0.1)
 
-    async def test_one_is_allowed_and_no_more(self, cluster: Cluster) -> None:
+    async def test_as_many_streams_go_on_as_the_budget_allows(self, cluster: Cluster) -> None:
         _, d1, d2 = await fleet(cluster, "prefill", "decode", "decode")
         check_whole(await broken_off(cluster, CHAT, 2, "die", d1, d2), CHAT)
         text = await broken_off(cluster, CHAT, 2, "die", d1, d2)

@@ -34,7 +34,7 @@ async def two_decoders(cluster: Cluster) -> tuple[StubWorker, StubWorker, Worker
 
 
 @pytest.mark.parametrize("failure", [Refuse(500, BROKEN), Reset()], ids=["500", "reset"])
-async def test_before_its_first_byte(cluster: Cluster, failure: Any) -> None:
+async def test_a_d_that_fails_before_its_first_byte_is_not_asked_again(cluster: Cluster, failure: Any) -> None:
     idle, busy, seen = await two_decoders(cluster)
     places = [cluster.pool.enter(seen) for _ in range(4)]
     idle.script.append(failure)
@@ -47,7 +47,7 @@ async def test_before_its_first_byte(cluster: Cluster, failure: Any) -> None:
 
 
 @pytest.mark.parametrize("then", ["die", "error"])
-async def test_in_the_middle_of_a_stream(cluster: Cluster, then: str) -> None:
+async def test_a_d_that_fails_in_the_middle_of_a_stream_is_not_asked_again(cluster: Cluster, then: str) -> None:
     idle, busy, seen = await two_decoders(cluster)
     places = [cluster.pool.enter(seen) for _ in range(4)]
     breaks = StreamThen(2, then)

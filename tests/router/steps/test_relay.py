@@ -108,7 +108,9 @@ async def pump(
     st.sets(st.integers(1, 400), max_size=12),
     st.booleans(),
 )
-def test_however_it_is_cut(whole: list[bytes], done: bool, missing: int, cuts: set[int], lost: bool) -> None:
+def test_a_stream_is_passed_on_in_whole_events_however_it_is_cut(
+    whole: list[bytes], done: bool, missing: int, cuts: set[int], lost: bool
+) -> None:
     stream = b"".join(whole) + (DONE if done else b"")
     stream = stream[: max(0, len(stream) - missing)]
     places = [0, *sorted(cut for cut in cuts if cut < len(stream)), len(stream)]
@@ -150,7 +152,9 @@ async def test_whole_events_are_not_copied() -> None:
     st.sets(st.integers(1, 10), max_size=10),
     st.sets(st.integers(1, 400), max_size=3),
 )
-def test_however_it_is_cut_its_tokens_are_noted(told: list[tuple[int, str]], ends: set[int], cuts: set[int]) -> None:
+def test_the_tokens_of_a_stream_are_noted_however_it_is_cut(
+    told: list[tuple[int, str]], ends: set[int], cuts: set[int]
+) -> None:
     events = [b":%d\n%b" % (number, token(text)) for number, text in told]
     stream = b"".join(events)
     places = {
@@ -168,7 +172,7 @@ def test_however_it_is_cut_its_tokens_are_noted(told: list[tuple[int, str]], end
 
 
 @pytest.mark.interpreted
-async def test_what_looks_like_the_last_event_may_be_the_end_of_another_one() -> None:
+async def test_text_that_looks_like_the_last_event_may_be_the_end_of_another_one() -> None:
     part = token("b")[:-10]
     _, sent, _ = await pump([token("a"), part, token("c"), DONE])
     assert sent == [token("a"), part + token("c"), DONE]
@@ -198,7 +202,7 @@ def test_a_large_event_that_drips_in_is_looked_at_once() -> None:
 
 
 @pytest.mark.parametrize("event", ERRORS)
-def test_what_is_an_error_event(event: bytes) -> None:
+def test_an_error_event_is_found_among_other_events(event: bytes) -> None:
     found = error_event(token("a") + event + DONE)
     assert found is not None
     assert (found.message, found.status) == ("broke", 400 if b"400" in event else 500)
@@ -215,7 +219,7 @@ def test_what_is_an_error_event(event: bytes) -> None:
         b'data: ["error"]\n\n',
     ],
 )
-def test_what_is_none(event: bytes) -> None:
+def test_events_that_only_look_like_errors_are_no_errors(event: bytes) -> None:
     assert error_event(event) is None
 
 
@@ -280,7 +284,7 @@ class TestUnreadTimeout:
     def settings(self) -> RouterSettings:
         return make_settings(unread_timeout_s=0.1)
 
-    async def test_who_does_not_read_keeps_no_d_until_the_deadline(self, cluster: Cluster) -> None:
+    async def test_a_client_that_does_not_read_keeps_no_d_until_the_deadline(self, cluster: Cluster) -> None:
         await cluster.add("prefill")
         d = await cluster.add("decode")
         d.script.append(Raw([token("x" * 60_000)] * 1000, then="hang"))
@@ -296,7 +300,7 @@ class TestStalledReader:
     def settings(self) -> RouterSettings:
         return make_settings(request_timeout_s=0.3)  # shorter than it may read nothing
 
-    async def test_it_does_not_outlive_its_deadline(
+    async def test_a_stalled_reader_does_not_outlive_its_deadline(
         self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         monkeypatch.setattr(reply, "LAST_WRITE_S", 0.05)

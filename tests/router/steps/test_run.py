@@ -19,7 +19,7 @@ async def pair(cluster: Cluster, **kwargs: Any) -> tuple[StubWorker, StubWorker]
 
 @pytest.mark.parametrize("ours", [True, False])
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
-async def test_unstreamed(cluster: Cluster, path: str, ours: bool) -> None:
+async def test_an_unstreamed_answer_comes_from_p_and_d(cluster: Cluster, path: str, ours: bool) -> None:
     p, d = await pair(cluster, ours=ours)
     response = await cluster.post(chat() if "chat" in path else COMPLETION, path)
     assert response.status_code == 200
@@ -32,7 +32,7 @@ async def test_unstreamed(cluster: Cluster, path: str, ours: bool) -> None:
 
 @pytest.mark.parametrize("ours", [True, False])
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
-async def test_streamed(cluster: Cluster, path: str, ours: bool) -> None:
+async def test_a_streamed_answer_comes_from_p_and_d(cluster: Cluster, path: str, ours: bool) -> None:
     await pair(cluster, ours=ours)
     body = {**(chat() if "chat" in path else COMPLETION), "stream": True, "stream_options": {"include_usage": True}}
     response = await cluster.post(body, path)
@@ -79,7 +79,7 @@ async def test_a_first_token_without_text_waits_for_content(cluster: Cluster) ->
     writer.close()
 
 
-async def test_what_p_and_d_are_sent(cluster: Cluster) -> None:
+async def test_p_and_d_are_each_sent_the_body_for_their_leg(cluster: Cluster) -> None:
     p, d = await pair(cluster)
     body = chat(stream=True, max_completion_tokens=5, min_tokens=2, stop=["x"], user="u")
     body["kv_transfer_params"] = {"remote_host": "evil", "do_remote_prefill": True}
@@ -117,7 +117,9 @@ async def test_a_seed_is_only_added_where_it_matters(cluster: Cluster, given: di
 @pytest.mark.parametrize("finish_reason", ["stop", "length"])
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
-async def test_finished_by_the_first_token(cluster: Cluster, path: str, stream: bool, finish_reason: str) -> None:
+async def test_an_answer_that_is_finished_by_its_first_token_needs_no_d(
+    cluster: Cluster, path: str, stream: bool, finish_reason: str
+) -> None:
     """By the token itself, or because the context is full with it: P then keeps no blocks."""
     p, d = await pair(cluster)
     p.finish_reason, p.is_full = finish_reason, True
@@ -163,7 +165,7 @@ async def test_one_token_from_engines_we_do_not_know_takes_both_legs(cluster: Cl
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_worker_for_both_gets_it_in_one_leg(cluster: Cluster, stream: bool) -> None:
+async def test_a_worker_for_both_gets_a_request_in_one_leg(cluster: Cluster, stream: bool) -> None:
     both = await cluster.add("both")
     response = await cluster.post(chat(stream=stream))
     assert (spoken(response.text) if stream else response.json()["choices"][0]["message"]["content"]) == WHOLE
@@ -211,7 +213,7 @@ async def test_held_requests_go_by_priority_then_age(cluster: Cluster) -> None:
     cluster.check_idle()
 
 
-async def test_load_is_spread(cluster: Cluster) -> None:
+async def test_the_load_is_spread_over_the_workers_of_each_role(cluster: Cluster) -> None:
     p1, p2 = await cluster.add("prefill"), await cluster.add("prefill")
     d1, d2 = await cluster.add("decode"), await cluster.add("decode")
     for _ in range(4):

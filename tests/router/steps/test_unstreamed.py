@@ -49,7 +49,7 @@ async def answered(cluster: Cluster, asked: asyncio.Task[httpx.Response]) -> Non
     cluster.check_idle()
 
 
-async def test_it_decodes_once_d_has_read(cluster: Cluster) -> None:
+async def test_an_unstreamed_request_decodes_once_d_has_read(cluster: Cluster) -> None:
     asked, hang = await hanging(cluster, "prefill", "decode")
     assert await shown(cluster) == "reading"
     cluster.leases.tracked["leasep01"](LeaseState.DONE)
@@ -75,7 +75,7 @@ async def test_a_stream_decodes_with_its_first_byte(cluster: Cluster) -> None:
     assert (await asked).status_code == 200
 
 
-async def test_who_has_nothing_to_read_decodes_at_once(cluster: Cluster) -> None:
+async def test_a_request_that_has_nothing_to_read_decodes_at_once(cluster: Cluster) -> None:
     asked, hang = await hanging(cluster, "both")
     assert await shown(cluster) == "decoding"
     hang.release.set()
@@ -92,7 +92,7 @@ async def test_a_d_that_dies_after_its_read_is_replaced(cluster: Cluster) -> Non
     assert [len(worker.bodies) for worker in cluster.workers] == [2, 1, 1]
 
 
-async def test_so_is_one_that_does_all_by_itself(cluster: Cluster) -> None:
+async def test_a_worker_that_does_both_and_dies_is_replaced(cluster: Cluster) -> None:
     asked, hang = await hanging(cluster, "both", "both")
     hang.reset = True
     hang.release.set()
@@ -117,7 +117,7 @@ def exporter(cluster: Cluster) -> Iterator[InMemorySpanExporter]:
     ],
     ids=["apart", "alone"],
 )
-async def test_in_its_trace_each_phase_is_there_once(
+async def test_the_trace_of_an_unstreamed_request_has_each_phase_once(
     cluster: Cluster, exporter: InMemorySpanExporter, roles: list[str], phases: list[str], asking: list[str]
 ) -> None:
     """And what a worker does hangs below the phase in which it was asked."""

@@ -96,7 +96,9 @@ class TestNobodyComes:
         return make_settings(held_timeout_s=0.2)
 
     @HOW
-    async def test_it_ends_with_what_the_last_worker_did(self, cluster: Cluster, how: str) -> None:
+    async def test_a_stream_that_nobody_comes_for_ends_with_the_error_of_the_last_worker(
+        self, cluster: Cluster, how: str
+    ) -> None:
         answer = await (await all_go(cluster, how))
         assert events(answer.text)[-1]["error"]["code"] == "upstream_error"
         cluster.check_idle()

@@ -52,7 +52,7 @@ def test_the_waits_are_longer_than_workers_refuse() -> None:
 
 @ROLES
 @STREAMED
-async def test_it_is_tried_until_it_is_taken(cluster: Cluster, role: str, stream: bool) -> None:
+async def test_a_refused_request_is_tried_until_it_is_taken(cluster: Cluster, role: str, stream: bool) -> None:
     """More often than attempts are allowed: nobody has failed, and nobody is left out for it."""
     num_times = len(WAITS_S)
     assert num_times > cluster.settings.max_prefill_attempts
@@ -66,7 +66,7 @@ async def test_it_is_tried_until_it_is_taken(cluster: Cluster, role: str, stream
 
 
 @ROLES
-async def test_the_tries_are_bounded(cluster: Cluster, role: str) -> None:
+async def test_the_tries_of_a_refused_request_are_bounded(cluster: Cluster, role: str) -> None:
     worker = await refusing(cluster, role, 99)
     response = await cluster.post(chat())
     assert (response.status_code, response.json()["error"]["code"]) == (499, "aborted")
@@ -102,7 +102,7 @@ class TestWhoEndsIt:
         assert [worker.usage.in_flight for worker in cluster.pool] == [0, 0], "it holds no place meanwhile"
 
     @pytest.mark.parametrize("role", ["prefill", "decode"])
-    async def test_the_client(self, cluster: Cluster, role: str) -> None:
+    async def test_a_client_that_leaves_ends_the_wait_for_the_next_try(self, cluster: Cluster, role: str) -> None:
         worker = await refusing(cluster, role, 1)
         writer = await cluster.open(chat())
         await self.waiting(cluster, worker)
@@ -111,7 +111,7 @@ class TestWhoEndsIt:
         assert len(worker.bodies) == 1
         cluster.check_idle()
 
-    async def test_an_administrator(self, cluster: Cluster) -> None:
+    async def test_an_administrator_ends_the_wait_for_the_next_try(self, cluster: Cluster) -> None:
         worker = await refusing(cluster, "prefill", 1)
         request = asyncio.create_task(cluster.post(chat()))
         await self.waiting(cluster, worker)
@@ -121,7 +121,7 @@ class TestWhoEndsIt:
         assert len(worker.bodies) == 1
         cluster.check_idle()
 
-    async def test_its_deadline(self, cluster: Cluster) -> None:
+    async def test_the_deadline_ends_the_wait_for_the_next_try(self, cluster: Cluster) -> None:
         worker = await refusing(cluster, "prefill", 1)
         response = await cluster.post(chat(), headers={"x-request-timeout": "0.3"})
         assert response.status_code == 504
@@ -134,7 +134,7 @@ class TestBudget:
     def settings(self) -> RouterSettings:
         return make_settings(retry_budget_fraction=0.0, retry_budget_floor_per_s=0.2)
 
-    async def test_all_requests_together_are_bounded(self, cluster: Cluster) -> None:
+    async def test_the_retries_of_all_requests_together_are_bounded(self, cluster: Cluster) -> None:
         """However often each is refused: waiting costs no worker anything."""
         worker = await refusing(cluster, "prefill", 0)
         codes: list[Any] = []

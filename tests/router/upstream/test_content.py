@@ -60,12 +60,12 @@ CONTENT = [
 
 
 @pytest.mark.parametrize("event", OPENING)
-def test_what_only_opens(event: bytes) -> None:
+def test_an_event_that_only_opens_an_answer_has_no_content(event: bytes) -> None:
     assert not has_content(event)
 
 
 @pytest.mark.parametrize("event", CONTENT)
-def test_what_has_content(event: bytes) -> None:
+def test_an_event_that_does_more_than_open_an_answer_has_content(event: bytes) -> None:
     assert has_content(event)
 
 

@@ -27,7 +27,7 @@ class Confirmed:
         self.leases += [(engine_id, lease_id) for lease_id in lease_ids]
 
 
-async def test_each_engine_is_asked_for_its_own(cluster: Cluster) -> None:
+async def test_each_engine_is_asked_to_release_its_own_leases(cluster: Cluster) -> None:
     first, second = await cluster.add("prefill"), await cluster.add("prefill")
     told = Confirmed(cluster)
     told.calls.start(first.engine_id, ["a", "b"])
@@ -38,7 +38,7 @@ async def test_each_engine_is_asked_for_its_own(cluster: Cluster) -> None:
     assert sorted(told.leases) == [(first.engine_id, "a"), (first.engine_id, "b"), (second.engine_id, "c")]
 
 
-async def test_what_comes_during_a_call_waits_for_the_next(cluster: Cluster) -> None:
+async def test_releases_that_come_during_a_call_wait_for_the_next(cluster: Cluster) -> None:
     p = await cluster.add("prefill")
     told = Confirmed(cluster)
     p.release_gate.clear()
@@ -66,7 +66,7 @@ async def test_many_leases_are_several_calls(cluster: Cluster) -> None:
 @pytest.mark.parametrize(
     "answer", [(404, "{}"), (200, "no JSON"), (200, '{"x":' + "[" * 50_000), (500, '{"released": 1}')]
 )
-async def test_what_p_does_not_confirm_is_not_released(cluster: Cluster, answer: tuple[int, str]) -> None:
+async def test_a_lease_that_p_does_not_confirm_is_not_released(cluster: Cluster, answer: tuple[int, str]) -> None:
     p = await cluster.add("prefill")
     told = Confirmed(cluster)
     p.release_answer = answer

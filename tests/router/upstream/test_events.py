@@ -59,7 +59,7 @@ def read_plainly(stream: bytes) -> list[bytes]:
     st.tuples(st.sampled_from([b"", BOM]), st.lists(LINE_OR_BLANK, max_size=12)).map(lambda told: [told[0], *told[1]]),
     st.sets(st.integers(1, 120), max_size=12),
 )
-def test_however_it_is_written_and_cut(told: list[bytes], cuts: set[int]) -> None:
+def test_a_stream_is_read_by_its_grammar_however_it_is_written_and_cut(told: list[bytes], cuts: set[int]) -> None:
     stream = b"".join(told)
     places = [0, *sorted(cut for cut in cuts if cut < len(stream)), len(stream)]
     cutter, whole = EventCutter(), b""
@@ -89,7 +89,7 @@ def test_a_piece_that_is_usual_is_not_copied() -> None:
 
 
 @pytest.mark.parametrize("event", [b"data: [DONE]", b"data:[DONE]", b": x\ndata: [DONE] ", b"id: 7\ndata: [DONE]"])
-def test_the_last_event(event: bytes) -> None:
+def test_the_last_event_is_known_however_it_is_written(event: bytes) -> None:
     assert is_done(event)
     assert ends_with_done(event + END) and ends_with_done(b"data: 1\n\n" + event + END + b": bye\n\n")
     assert not ends_with_done(event + END + b"data: 1\n\n")
@@ -100,7 +100,7 @@ def test_an_event_without_data_has_no_content() -> None:
     assert has_content(b'data:{"choices":\ndata:[{"text":"a"}]}\n\n')
 
 
-def test_other_data() -> None:
+def test_the_data_of_an_event_may_be_replaced() -> None:
     assert with_data(b"id: 1\ndata: a\ndata: b", b"c\nd") == b"id: 1\ndata: c\ndata: d"
     assert with_data(b"data: a\ndata", b"") == b""
 

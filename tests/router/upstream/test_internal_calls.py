@@ -53,7 +53,7 @@ async def taker() -> AsyncIterator[Taker]:
     await made.stop()
 
 
-async def test_an_admin_s_drain(cluster: Cluster, taker: Taker) -> None:
+async def test_a_drain_does_not_show_the_token_to_whoever_took_the_port(cluster: Cluster, taker: Taker) -> None:
     p = await cluster.add("prefill")
     await p.stop()
     await taker.start(p.port)
@@ -63,7 +63,9 @@ async def test_an_admin_s_drain(cluster: Cluster, taker: Taker) -> None:
     assert b"/internal/hello/" in taker.heard and TOKEN.encode() not in taker.heard
 
 
-async def test_what_a_dead_router_left(cluster: Cluster, taker: Taker, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_cleanup_does_not_show_the_token_to_whoever_took_the_port(
+    cluster: Cluster, taker: Taker, caplog: pytest.LogCaptureFixture
+) -> None:
     p = await cluster.add("prefill")
     await p.stop()
     await taker.start(p.port)
@@ -74,7 +76,9 @@ async def test_what_a_dead_router_left(cluster: Cluster, taker: Taker, caplog: p
     assert b"/internal/hello/" in taker.heard and TOKEN.encode() not in taker.heard
 
 
-async def test_the_abort_of_a_prefill(cluster: Cluster, taker: Taker) -> None:
+async def test_an_abort_of_a_prefill_does_not_show_the_token_to_whoever_took_the_port(
+    cluster: Cluster, taker: Taker
+) -> None:
     p = await cluster.add("prefill")
     await p.stop()
     await taker.start(p.port)
@@ -85,7 +89,7 @@ async def test_the_abort_of_a_prefill(cluster: Cluster, taker: Taker) -> None:
     assert b"/internal/hello/" in taker.heard and TOKEN.encode() not in taker.heard
 
 
-async def test_a_worker_that_proves_it_is_shown_the_token(cluster: Cluster) -> None:
+async def test_a_worker_that_proves_itself_is_shown_the_token(cluster: Cluster) -> None:
     p = await cluster.add("prefill")
     p.prove = partial(worker_proof, hello_key(TOKEN), cluster._status(p).record)
     (worker,) = cluster.pool

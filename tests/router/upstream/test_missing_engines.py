@@ -68,7 +68,7 @@ async def missing(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
     await p.stop()
 
 
-async def test_what_it_holds_is_not_prefilled_again(missing: Missing) -> None:
+async def test_prompts_that_a_missing_p_holds_are_not_prefilled_again(missing: Missing) -> None:
     await missing.hold(3)
     missing.cluster.announce()
     await eventually(lambda: len(missing.p.asked_held) >= 3)
@@ -79,7 +79,7 @@ async def test_what_it_holds_is_not_prefilled_again(missing: Missing) -> None:
     assert len(missing.p.bodies) == 3
 
 
-async def test_what_it_does_not_hold_is(missing: Missing) -> None:
+async def test_prompts_that_a_missing_p_does_not_hold_are_prefilled_again(missing: Missing) -> None:
     await missing.hold(2)
     missing.p.holds = [missing.cluster.active.leases_on(missing.p.engine_id)[0]]
     other = await missing.cluster.add("prefill")
@@ -90,7 +90,7 @@ async def test_what_it_does_not_hold_is(missing: Missing) -> None:
     assert (len(missing.p.bodies), len(other.bodies)) == (2, 1)
 
 
-async def test_of_one_that_is_gone_all_is_at_once(missing: Missing) -> None:
+async def test_all_prompts_of_a_p_that_is_gone_are_prefilled_again_at_once(missing: Missing) -> None:
     await missing.hold(2)
     await missing.p.stop()
     other = await missing.cluster.add("prefill")
@@ -98,7 +98,7 @@ async def test_of_one_that_is_gone_all_is_at_once(missing: Missing) -> None:
     await missing.end()
 
 
-async def test_one_that_goes_later_is_noticed(missing: Missing) -> None:
+async def test_a_missing_p_that_goes_later_is_noticed(missing: Missing) -> None:
     await missing.hold(1)
     other = await missing.cluster.add("prefill")
     await eventually(lambda: len(missing.p.asked_held) > 1)
@@ -108,7 +108,7 @@ async def test_one_that_goes_later_is_noticed(missing: Missing) -> None:
     await missing.end()
 
 
-async def test_one_that_is_back_before_a_question_fails_has_lost_nothing(missing: Missing) -> None:
+async def test_a_p_that_is_back_before_a_question_fails_has_lost_nothing(missing: Missing) -> None:
     await missing.hold(1)
     missing.p.held_gate.clear()
     missing.p.held_status = 500
@@ -121,7 +121,7 @@ async def test_one_that_is_back_before_a_question_fails_has_lost_nothing(missing
     assert (len(missing.p.bodies), len(other.bodies)) == (1, 0)
 
 
-async def test_one_that_holds_nothing_any_more_is_not_asked_again(missing: Missing) -> None:
+async def test_a_missing_p_that_holds_nothing_any_more_is_not_asked_again(missing: Missing) -> None:
     """Another process in its place, say."""
     await missing.hold(1)
     missing.p.holds = []
@@ -132,7 +132,7 @@ async def test_one_that_holds_nothing_any_more_is_not_asked_again(missing: Missi
     await missing.end()
 
 
-async def test_one_that_answers_a_request_while_it_is_missing_is_asked(missing: Missing) -> None:
+async def test_a_p_that_answers_a_request_while_it_is_missing_is_asked(missing: Missing) -> None:
     hold = Hang()
     missing.p.script.append(hold)
     asked = asyncio.create_task(missing.cluster.post(chat()))
@@ -158,7 +158,7 @@ async def test_many_leases_are_asked_for_in_several_calls(missing: Missing, monk
     assert len(missing.p.bodies) == 5
 
 
-async def test_an_engine_in_place_of_another_is_no_question(missing: Missing) -> None:
+async def test_an_engine_that_was_replaced_is_not_asked_what_it_held(missing: Missing) -> None:
     """Another engine answers at the address: what the one before held is gone, and is prefilled again there."""
     await missing.hold(1)
     worker = missing.cluster.pool.get(missing.p.name)
@@ -174,7 +174,7 @@ def test_an_answer_to_the_most_leases_is_read_to_its_end() -> None:
     assert len(msgspec.json.encode(Held(ids))) < internal_calls.MAX_ANSWER_BYTES
 
 
-async def test_close_ends_the_questions(missing: Missing) -> None:
+async def test_closing_ends_the_questions_to_missing_engines(missing: Missing) -> None:
     await missing.hold(1)
     missing.cluster.announce()
     await eventually(lambda: len(missing.p.asked_held) > 0)

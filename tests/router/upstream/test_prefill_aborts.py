@@ -92,7 +92,7 @@ async def test_an_answer_that_is_none_is_aborted_too(cluster: Cluster) -> None:
     cluster.check_idle()
 
 
-async def test_other_engines_are_not_called(cluster: Cluster) -> None:
+async def test_engines_that_are_not_ours_are_not_told_of_aborts(cluster: Cluster) -> None:
     p = await cluster.add("prefill", ours=False)
     await cluster.add("decode", ours=False)
     p.script.append(Hang())
@@ -103,7 +103,7 @@ async def test_other_engines_are_not_called(cluster: Cluster) -> None:
     assert p.aborts == [] and cluster.prefill_aborts.outcomes.total() == 0
 
 
-async def test_no_exit_waits_for_it(cluster: Cluster) -> None:
+async def test_no_request_that_ends_waits_for_the_abort_of_its_prefill(cluster: Cluster) -> None:
     p, writer = await half_answered(cluster)
     p.abort_gate.clear()
     writer.close()
@@ -168,7 +168,7 @@ class TestToken:
         await until_told(cluster, p)
         assert p.abort_headers[0]["authorization"] == f"Bearer {SECRET}"
 
-    async def test_who_does_not_prove_that_it_knows_the_token_is_not_shown_it(self, cluster: Cluster) -> None:
+    async def test_a_worker_that_does_not_prove_that_it_knows_the_token_is_not_shown_it(self, cluster: Cluster) -> None:
         p, writer = await half_answered(cluster)
         writer.close()
         await eventually(lambda: cluster.prefill_aborts.outcomes["failed"] == 1)
@@ -233,7 +233,7 @@ async def test_errors_are_counted_and_the_number_of_aborts_is_bounded(monkeypatc
     assert len(aborts.upstream.calls) == 3
 
 
-async def test_many_wait_for_their_turn_and_hold_up_no_other_p(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_aborts_wait_for_their_turn_and_hold_up_no_other_p(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prefill_aborts, "CALLS_AT_ONCE", 2)
     aborts = Aborts()
     aborts.start(P, *map(str, range(100)))
@@ -254,7 +254,7 @@ async def test_many_wait_for_their_turn_and_hold_up_no_other_p(monkeypatch: pyte
     await aborts.check_over(failed=102)
 
 
-async def test_the_one_that_somebody_waits_for_is_made_now(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_abort_that_somebody_waits_for_is_made_now(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prefill_aborts, "CALLS_AT_ONCE", 1)
     aborts = Aborts()
     aborts.start(P, "a", "b", "c")
@@ -271,7 +271,7 @@ async def test_the_one_that_somebody_waits_for_is_made_now(monkeypatch: pytest.M
     assert aborts.them.hasten("http://p", "c") is None
 
 
-async def test_calls_go_on_while_one_that_was_hastened_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_aborts_go_on_while_one_that_was_hastened_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prefill_aborts, "CALLS_AT_ONCE", 1)
     aborts = Aborts()
     aborts.start(P, "a", "slow")
@@ -284,7 +284,7 @@ async def test_calls_go_on_while_one_that_was_hastened_takes_long(monkeypatch: p
     await aborts.check_over(failed=3)
 
 
-async def test_one_whose_lease_has_expired_before_its_turn_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_abort_whose_lease_has_expired_before_its_turn_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prefill_aborts, "CALLS_AT_ONCE", 1)
     monkeypatch.setattr(prefill_aborts, "CALL_TIMEOUT_S", 0.05)
     aborts = Aborts(lease_duration_s=0.01)
@@ -300,7 +300,7 @@ async def test_a_bug_in_a_call_ends_no_other_abort(monkeypatch: pytest.MonkeyPat
     await aborts.check_over(failed=3)
 
 
-async def test_who_stops_to_wait_for_an_abort_leaves_it_be() -> None:
+async def test_an_abort_goes_on_when_nobody_waits_for_it_any_more() -> None:
     aborts = Aborts()
     aborts.start(P, "a")
     over = aborts.them.hasten("http://p", "a")

@@ -118,7 +118,7 @@ async def test_vllms_own_error_keeps_its_shape(cluster: Cluster, path: str, stat
     assert len(server.bodies) == 8 and worker.standing.breaker.trusts
 
 
-async def test_bytes_come_with_what_describes_them(cluster: Cluster) -> None:
+async def test_bytes_come_with_the_headers_that_describe_them(cluster: Cluster) -> None:
     server, _ = await add_vllm(cluster, "both")
     headers = {"metadata": '{"shape":[2]}', "content-type": "application/octet-stream", "x-other": "1"}
     server.script.append(web.Response(body=b"\x00\xff", headers=headers))
@@ -131,7 +131,7 @@ async def test_bytes_come_with_what_describes_them(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("path", [path for path, one in ENDPOINTS.items() if not (one.is_everywhere or one.is_dialect)])
-async def test_our_own_models_do_not_have_them(cluster: Cluster, path: str) -> None:
+async def test_our_own_models_do_not_have_the_other_endpoints_of_vllm(cluster: Cluster, path: str) -> None:
     worker = await cluster.add("both")
     answer = await cluster.post({"model": "m", "input": "hi"}, path)
     assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_supported")
@@ -166,7 +166,7 @@ async def test_an_unknown_model_is_not_found(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("field", [{"background": True}, {"previous_response_id": "resp_1"}])
-async def test_what_needs_a_store_of_responses_is_refused(cluster: Cluster, field: dict[str, Any]) -> None:
+async def test_a_request_that_needs_a_store_of_responses_is_refused(cluster: Cluster, field: dict[str, Any]) -> None:
     server, _ = await add_vllm(cluster, "both")
     answer = await cluster.post({"model": "m", "input": "hi", **field}, "/v1/responses")
     assert answer.status_code == 400
@@ -182,7 +182,7 @@ async def test_stored_responses_are_not_found(cluster: Cluster) -> None:
         assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_supported")
 
 
-async def test_files_are_refused(cluster: Cluster) -> None:
+async def test_bodies_with_files_are_refused(cluster: Cluster) -> None:
     server, _ = await add_vllm(cluster, "both")
     answer = await cluster.client.post("/v1/audio/transcriptions", files={"file": b"RIFF"}, data={"model": "m"})
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "unsupported_content_type")
@@ -192,7 +192,9 @@ async def test_files_are_refused(cluster: Cluster) -> None:
 @pytest.mark.parametrize(
     ("more", "param"), [({"stream": 1}, "stream"), ({"model": 5}, "model"), ({"priority": "x"}, "priority")]
 )
-async def test_what_the_router_acts_on_is_checked(cluster: Cluster, more: dict[str, Any], param: str) -> None:
+async def test_parameters_that_the_router_acts_on_are_checked(
+    cluster: Cluster, more: dict[str, Any], param: str
+) -> None:
     await add_vllm(cluster, "both")
     answer = await cluster.post({"model": "m", "input": "hi", **more}, "/v1/responses")
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
@@ -211,7 +213,7 @@ async def test_a_client_that_leaves_is_told_to_the_worker(cluster: Cluster) -> N
     assert cluster.metrics.outcomes["aborted", "client_gone"] == 1
 
 
-async def test_it_is_listed_and_can_be_aborted(cluster: Cluster) -> None:
+async def test_a_request_is_listed_and_can_be_aborted(cluster: Cluster) -> None:
     server, _ = await add_vllm(cluster, "both")
     server.script.append(Hang())
     writer = await cluster.open({"model": "m", "input": "hi", "user": "me"}, "/v1/responses")
@@ -230,7 +232,7 @@ class TestKeys:
         return make_settings(api_keys=["right"])
 
     @PATHS
-    async def test_every_endpoint_wants_one(self, cluster: Cluster, path: str) -> None:
+    async def test_every_endpoint_wants_a_key(self, cluster: Cluster, path: str) -> None:
         await add_vllm(cluster, "both")
         assert (await cluster.post({"model": "m"}, path)).status_code == 401
         headers = {"authorization": "Bearer right"}
@@ -246,7 +248,7 @@ class TestKeys:
         ):
             assert (await cluster.post({"model": "m"}, path, headers={"x-api-key": key})).status_code == status
 
-    async def test_the_schema_says_which(self, cluster: Cluster) -> None:
+    async def test_the_schema_says_which_key_an_endpoint_wants(self, cluster: Cluster) -> None:
         schema = (await cluster.client.get("/openapi.json", headers={"authorization": "Bearer right"})).json()
         assert all(schema["paths"][path]["post"]["security"] == [{"api_key": []}] for path in ENDPOINTS)
 

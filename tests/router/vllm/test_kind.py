@@ -37,7 +37,7 @@ class TestPairsOfVllm:
         return route.readers(route.prefill[0])
 
     @pytest.mark.parametrize("hashes", [("", ""), ("x", ""), ("", "x"), ("x", "x")])
-    def test_are_made_where_no_difference_is_known(
+    def test_pairs_are_made_where_no_difference_is_known(
         self, pair: tuple[WorkerPool, Worker, Worker], hashes: tuple[str, str]
     ) -> None:
         pool, p, d = pair
@@ -54,7 +54,7 @@ class TestPairsOfVllm:
             ("server.hands_off", True, False, "NixlConnector"),
         ],
     )
-    def test_are_not_made_of_servers_that_differ(
+    def test_pairs_are_not_made_of_servers_that_differ(
         self, pair: tuple[WorkerPool, Worker, Worker], name: str, one: object, other: object, said: str
     ) -> None:
         pool, p, d = pair
@@ -64,7 +64,7 @@ class TestPairsOfVllm:
         with pytest.raises(UnavailableError, match=said):
             self.readers(pool)
 
-    def test_are_not_made_with_ours(self) -> None:
+    def test_pairs_are_not_made_with_workers_of_ours(self) -> None:
         pool, (p, d) = vllm_pool("vllm+http://p", "http://d")
         with pytest.raises(UnavailableError, match="engine: one"):
             pool.route("m")

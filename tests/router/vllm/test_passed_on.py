@@ -51,7 +51,7 @@ UNREAD: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("path", "more"), UNREAD)
-async def test_what_the_router_does_not_act_on_reaches_both_unread(
+async def test_parameters_that_the_router_does_not_act_on_reach_both_unread(
     cluster: Cluster, path: str, more: dict[str, Any]
 ) -> None:
     legs = await pair(cluster)
@@ -82,7 +82,7 @@ async def test_what_the_router_does_not_act_on_reaches_both_unread(
         (COMPLETIONS, {"prompt": None}, "missing_required_parameter", "prompt"),
     ],
 )
-async def test_what_the_router_acts_on_is_checked(
+async def test_parameters_that_the_router_acts_on_are_checked(
     cluster: Cluster, path: str, more: dict[str, Any], code: str, param: str
 ) -> None:
     legs = await pair(cluster)
@@ -110,7 +110,7 @@ async def test_where_our_workers_serve_the_model_too_the_rules_are_strict(cluste
 
 
 @pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
-async def test_what_names_other_requests_and_hosts_is_taken_out(cluster: Cluster, path: str) -> None:
+async def test_fields_that_name_other_requests_and_hosts_are_taken_out(cluster: Cluster, path: str) -> None:
     server, _ = await add_vllm(cluster, "both")
     evil = {name: {"remote_host": "evil"} for name in STRIPPED}
     asked = body_for(path, **evil, vllm_xargs={"kv_transfer_params": "evil", "mine": 1}, stream=True)
@@ -128,7 +128,7 @@ class TestPriority:
     def settings(self) -> RouterSettings:
         return make_settings(priority_classes=["urgent=-5", "normal=0"], client_priority="trusted")
 
-    async def test_that_of_the_header_is_the_routers_alone(self, cluster: Cluster) -> None:
+    async def test_the_priority_in_the_header_is_the_routers_alone(self, cluster: Cluster) -> None:
         server, _ = await add_vllm(cluster, "both")
         hang = Hang()
         server.script.extend([hang, hang])
@@ -167,7 +167,7 @@ SHARED: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-def test_there_is_a_body_for_each_row() -> None:
+def test_each_row_of_the_table_has_a_body_among_these_tests() -> None:
     assert [row.field for row in WHOLE] == [*WHOLE_BODIES]
     assert all(f"| `{row.field}` | {row.value} | {row.why} |" in table() for row in WHOLE)
 
@@ -196,7 +196,7 @@ async def test_a_forced_function_goes_whole_as_well(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize(("path", "more"), SHARED)
-async def test_what_can_be_split_is(cluster: Cluster, path: str, more: dict[str, Any]) -> None:
+async def test_a_request_that_can_be_split_goes_to_both(cluster: Cluster, path: str, more: dict[str, Any]) -> None:
     p, d = await pair(cluster)
     assert (await cluster.post(body_for(path, **more), path)).status_code == 200
     assert len(p.bodies) == len(d.bodies) == 1
@@ -263,7 +263,7 @@ async def test_the_first_content_and_not_the_role_ends_the_wait(cluster: Cluster
     assert answer.left == [END]
 
 
-async def test_what_opens_a_stream_is_not_kept_for_ever(cluster: Cluster) -> None:
+async def test_events_that_open_a_stream_are_not_kept_for_ever(cluster: Cluster) -> None:
     few = cluster.settings.max_event_bytes // len(ROLE) + 1
     answer: Any = Chunks(*[ROLE] * (few + 9))
     assert len(await beginning(cluster).read(answer, 1.0)) == few * len(ROLE)

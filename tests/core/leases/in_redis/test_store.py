@@ -71,7 +71,7 @@ def test_errors_of_our_own_pass_through() -> None:
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_no_redis_at_all(verb: str, free_port: int) -> None:
+def test_every_call_without_a_redis_says_that_it_cannot_be_reached(verb: str, free_port: int) -> None:
     nobody = RedisLeaseStore(f"redis://127.0.0.1:{free_port}")
     with pytest.raises(LeaseStoreUnreachableError, match="cannot be reached"):
         VERBS[verb](nobody)
@@ -112,7 +112,9 @@ def test_a_flushed_script_cache_is_not_noticed(store: RedisLeaseStore, client: r
 
 
 @pytest.mark.parametrize("verb", ["grant", "renew", "release", "reap", "held"])
-def test_a_set_of_another_type(verb: str, store: RedisLeaseStore, client: redis.Redis) -> None:
+def test_a_key_of_another_type_is_an_error_of_a_store_that_was_reached(
+    verb: str, store: RedisLeaseStore, client: redis.Redis
+) -> None:
     client.set(leases_key(ENGINE), "not a set")
     with pytest.raises(LeaseStoreError, match="WRONGTYPE") as caught:
         VERBS[verb](store)
@@ -121,7 +123,7 @@ def test_a_set_of_another_type(verb: str, store: RedisLeaseStore, client: redis.
 
 @pytest.mark.parametrize("foreign", ["another type", "unknown"])
 @pytest.mark.parametrize("verb", ["renew", "reap"])
-def test_an_outcome_that_is_none_of_ours_spoils_no_batch(
+def test_a_foreign_outcome_spoils_no_batch(
     verb: str, foreign: str, store: RedisLeaseStore, client: redis.Redis
 ) -> None:
     store.grant(ENGINE, ["b"], 60_000)
@@ -133,7 +135,7 @@ def test_an_outcome_that_is_none_of_ours_spoils_no_batch(
     assert len(store.held(ENGINE)) == 2
 
 
-def test_an_engine_with_broken_keys_spoils_no_other_ones_answers(store: RedisLeaseStore, client: redis.Redis) -> None:
+def test_broken_keys_of_one_engine_spoil_no_answers_about_others(store: RedisLeaseStore, client: redis.Redis) -> None:
     ids = [f"a{number}" for number in range(MAX_BATCH + 1)]
     for engine_id in ("first", "last"):
         store.grant(engine_id, ids, 60_000)
@@ -152,7 +154,7 @@ def test_an_engine_with_broken_keys_spoils_no_other_ones_answers(store: RedisLea
         assert [status.state for status in answer] == [LeaseState.HELD] * MAX_BATCH + [LeaseState.DONE]
 
 
-def test_leases_were_renewed_though_nobody_says_what_became_of_others(
+def test_renewals_are_answered_although_the_outcomes_of_others_cannot_be_read(
     store: RedisLeaseStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_answer(calls: object) -> list[object]:
@@ -166,7 +168,7 @@ def test_leases_were_renewed_though_nobody_says_what_became_of_others(
     assert isinstance(answers["e2"], LeaseStoreUnreachableError)
 
 
-def test_many_calls_of_a_script_that_redis_has_forgotten(store: RedisLeaseStore, client: redis.Redis) -> None:
+def test_many_calls_at_once_load_a_script_that_redis_has_forgotten(store: RedisLeaseStore, client: redis.Redis) -> None:
     engines = {f"e{number}": ["a"] for number in range(3)}
     for engine_id in engines:
         store.grant(engine_id, ["a"], 60_000)
@@ -201,7 +203,7 @@ def test_a_score_that_is_no_time_breaks_no_verb(score: str, store: RedisLeaseSto
     )
 
 
-def test_a_redis_out_of_memory(own_redis: EmbeddedRedis) -> None:
+def test_a_redis_out_of_memory_is_an_error_of_the_store(own_redis: EmbeddedRedis) -> None:
     store = RedisLeaseStore(own_redis.url)
     with redis.Redis.from_url(own_redis.url) as client:
         client.config_set("maxmemory", 1)
@@ -221,7 +223,7 @@ def test_every_key_has_an_expiry_and_one_cluster_slot(store: RedisLeaseStore, cl
     assert all(client.pttl(key) <= OUTCOME_MEMORY_MS for key in outcomes)
 
 
-def test_the_servers_clock_counts(store: RedisLeaseStore, client: redis.Redis) -> None:
+def test_deadlines_are_times_of_the_redis_servers_clock(store: RedisLeaseStore, client: redis.Redis) -> None:
     store.grant(ENGINE, ["a"], 1000)
     before = client.time()[0] * 1000
     assert before - 2000 < (client.zscore(leases_key(ENGINE), "a") or 0) - 1000 <= before + 2000
@@ -263,7 +265,7 @@ def test_an_ear_leaves_no_connection_and_no_descriptor(store: RedisLeaseStore, c
     assert client.pubsub_numsub("baton:{e0}:wake") == [(b"baton:{e0}:wake", 0)]
 
 
-def test_a_url_that_is_none() -> None:
+def test_a_malformed_redis_url_is_refused() -> None:
     with pytest.raises(ValueError, match="URL"):
         RedisLeaseStore("nonsense")
     with pytest.raises(ValueError, match="option"):

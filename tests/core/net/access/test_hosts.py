@@ -58,7 +58,7 @@ def test_names_of_this_machine_alone_are_taken(host: bytes) -> None:
 
 
 @pytest.mark.parametrize("host", [*OTHERS, *ADDRESSES])
-def test_no_other_name_is(host: bytes | None) -> None:
+def test_names_other_than_this_machines_own_are_refused(host: bytes | None) -> None:
     hosts = hosts_of("127.0.0.1", "127.0.0.1", ())
     assert not takes(hosts, host)
     assert not takes(hosts, host)  # nor later
@@ -85,11 +85,11 @@ def test_names_of_the_setting_are_taken_whatever_the_port() -> None:
     assert not takes(hosts, b"x.llm.example") and not takes(hosts, b"10.0.0.1")
 
 
-def test_a_star_takes_all() -> None:
+def test_a_star_allows_every_name() -> None:
     assert all(takes(Hosts("*"), host) for host in (*LOOPBACK, *ADDRESSES, *OTHERS))
 
 
-def test_what_is_remembered_of_names_is_bounded() -> None:
+def test_the_number_of_remembered_names_is_bounded() -> None:
     hosts = Hosts("*")
     for number in range(10_000):
         hosts.check(b"%d.example" % number)
@@ -97,7 +97,7 @@ def test_what_is_remembered_of_names_is_bounded() -> None:
 
 
 @pytest.mark.parametrize(("host", "name"), [(b"[::1]:80", "::1"), (b"A.b.:80", "a.b"), (b"a b", ""), (b"[]", "")])
-def test_the_name_in_a_host_header(host: bytes, name: str) -> None:
+def test_the_name_in_a_host_header_is_found_without_its_port(host: bytes, name: str) -> None:
     assert name_in(host) == name
 
 
@@ -118,7 +118,7 @@ def test_the_name_in_a_host_header(host: bytes, name: str) -> None:
         ({b"origin": b"https://attacker.example", b"host": b"10.0.0.5:8000"}, True),
     ],
 )
-def test_a_page_of_another_site(headers: dict[bytes, bytes], other: bool) -> None:
+def test_a_page_of_another_site_is_known_by_its_headers(headers: dict[bytes, bytes], other: bool) -> None:
     assert is_from_other_site(headers) is other
 
 

@@ -18,10 +18,10 @@ def test_any_of_the_keys_is_taken(header: bytes) -> None:
 @pytest.mark.parametrize(
     "header", [None, b"", b"Bearer", b"Bearer ", b"first", b"Basic first", b"Bearer third", b"\xe9"]
 )
-def test_everything_else_is_refused(header: bytes | None) -> None:
+def test_a_header_without_one_of_the_keys_is_refused(header: bytes | None) -> None:
     assert not KEYS.match_bearer(header)
 
 
-def test_without_a_key_everything_passes() -> None:
+def test_every_request_passes_where_no_key_is_set() -> None:
     assert Keys([]).match_bearer(None)
     assert Keys([None]).match(None)

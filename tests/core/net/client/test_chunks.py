@@ -59,7 +59,7 @@ def test_the_parser_agrees_wherever_the_data_ends(bodies: list[bytes], more: byt
 
 
 @given(st.binary(max_size=60))
-def test_of_anything_else_nothing_is_read(data: bytes) -> None:
+def test_any_data_is_read_as_the_parser_would_or_not_at_all(data: bytes) -> None:
     read = whole_chunks(data)
     assert read is None or Parsed(data).body == read
 
@@ -69,7 +69,7 @@ def test_only_ordinary_sizes_are_read(size: bytes) -> None:
     assert whole_chunks(size + b"\r\n" + b"x" * (int(size, 16) if size == b"1000" else 5) + b"\r\n") is None
 
 
-def test_where_a_size_is_cut_off_the_parser_goes_on() -> None:
+def test_a_chunk_that_is_cut_off_is_left_to_the_parser() -> None:
     data = chunk(b"a") + chunk(b"b")
     for begin, end in pairwise(range(len(data))):
         assert whole_chunks(data[:end]) in (None, b"a"), begin

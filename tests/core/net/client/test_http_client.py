@@ -114,13 +114,15 @@ async def test_a_connection_is_kept_and_used_again(server: Server, upstream: Htt
     ],
     ids=["chunked", "closed after", "continue", "in pieces"],
 )
-async def test_ways_to_end_a_body(server: Server, upstream: HttpClient, pieces: list[bytes | None]) -> None:
+async def test_a_body_may_end_in_each_of_the_ways_of_http(
+    server: Server, upstream: HttpClient, pieces: list[bytes | None]
+) -> None:
     server.answers = [pieces, [OK]]
     assert await ask(upstream, server) == b"hi"
     assert await ask(upstream, server) == b"hi"
 
 
-async def test_of_what_comes_before_an_answer_nothing_stays(server: Server, upstream: HttpClient) -> None:
+async def test_headers_of_an_interim_answer_do_not_stay_in_the_final_one(server: Server, upstream: HttpClient) -> None:
     early = b"HTTP/1.1 103 Early Hints\r\nretry-after: 5\r\ncontent-type: text/html\r\nmetadata: x\r\n"
     server.answers = [[early + b"content-length: 0\r\n\r\nHTTP/1.1 400 No\r\n\r\nhi", None]]
     answer = await upstream.request("POST", server.url, "/v1/x", (), b"body", 10)
@@ -128,7 +130,7 @@ async def test_of_what_comes_before_an_answer_nothing_stays(server: Server, upst
     assert await answer.read(1000, 10) == b"hi"
 
 
-async def test_answers_are_asked_for_as_they_are(server: Server, upstream: HttpClient) -> None:
+async def test_answers_are_asked_for_without_compression(server: Server, upstream: HttpClient) -> None:
     server.answers = [[OK]]
     await ask(upstream, server)
     assert b"\r\naccept-encoding: identity\r\n" in server.requests[0]
@@ -154,7 +156,9 @@ async def test_answers_are_asked_for_as_they_are(server: Server, upstream: HttpC
         *("a body before the status", "chunks before the status", "compressed", "compressed on its way"),
     ],
 )
-async def test_broken_answers(server: Server, upstream: HttpClient, pieces: list[bytes | None]) -> None:
+async def test_a_broken_answer_is_a_lost_connection(
+    server: Server, upstream: HttpClient, pieces: list[bytes | None]
+) -> None:
     server.answers = [pieces, [OK]]
     with pytest.raises(ConnectionLost):
         await ask(upstream, server)
@@ -172,7 +176,7 @@ async def test_a_kept_connection_that_the_worker_dropped_is_replaced(
 
 
 @pytest.mark.parametrize("taken", [False, True])
-async def test_whether_a_worker_that_is_gone_had_the_request(upstream: HttpClient, taken: bool) -> None:
+async def test_a_connect_error_says_whether_the_worker_had_the_request(upstream: HttpClient, taken: bool) -> None:
     """It closes a kept connection and its port: before the request came, or when its system had taken some of it."""
     loop = asyncio.get_running_loop()
     port = socket.create_server(("127.0.0.1", 0))
@@ -200,7 +204,7 @@ async def test_whether_a_worker_that_is_gone_had_the_request(upstream: HttpClien
         await reading
 
 
-async def test_what_must_be_sent_once_is_not_sent_again(
+async def test_a_request_that_must_be_sent_once_is_not_sent_again(
     server: Server, upstream: HttpClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http_client, "STALE_S", 60.0)
@@ -212,7 +216,7 @@ async def test_what_must_be_sent_once_is_not_sent_again(
 
 
 @pytest.mark.parametrize("kept", [False, True])
-async def test_who_has_second_thoughts_when_connected_sends_nothing(
+async def test_a_caller_that_changes_its_mind_when_connected_sends_nothing(
     server: Server, upstream: HttpClient, kept: bool
 ) -> None:
     server.answers = [[OK], [OK]]
@@ -229,7 +233,7 @@ async def test_who_has_second_thoughts_when_connected_sends_nothing(
     assert (len(server.requests), server.num_connections) == (1 + kept, 2)
 
 
-async def test_one_that_breaks_while_the_worker_may_be_at_work_is_not(
+async def test_a_connection_that_breaks_while_the_worker_may_be_at_work_is_not_replaced(
     server: Server, upstream: HttpClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http_client, "STALE_S", 0.01)
@@ -254,7 +258,7 @@ async def test_a_failure_after_the_answer_began_is_not_repeated(server: Server, 
     assert len(server.requests) == 2
 
 
-async def test_what_cannot_be_told_from_a_cut_is_enough_for_a_stream_or_an_error(
+async def test_an_answer_that_ends_with_its_connection_will_do_for_a_stream_or_an_error(
     server: Server, upstream: HttpClient
 ) -> None:
     server.answers = [[b"HTTP/1.1 200 OK\r\n\r\nhi", None], [b"HTTP/1.1 500 No\r\n\r\nhi", None]]
@@ -268,7 +272,7 @@ EXTRA = OK.replace(b"hi", b"no")
 
 @pytest.mark.parametrize("extra", [EXTRA, EXTRA[:20], EXTRA + EXTRA, b"garbage"], ids=["one", "half", "two", "garbage"])
 @pytest.mark.parametrize("at_once", [True, False])
-async def test_an_answer_that_nobody_asked_for_is_nobodys(
+async def test_an_answer_that_nobody_asked_for_is_given_to_no_request(
     server: Server, upstream: HttpClient, extra: bytes, at_once: bool
 ) -> None:
     if at_once:
@@ -302,7 +306,7 @@ async def test_an_answer_that_ends_without_a_status_is_lost() -> None:
         await waiting
 
 
-async def test_what_came_before_a_loss_is_delivered(server: Server, upstream: HttpClient) -> None:
+async def test_data_that_came_before_a_loss_is_delivered(server: Server, upstream: HttpClient) -> None:
     server.answers = [[OK[:-1], None]]
     answer = await upstream.request("POST", server.url, "/", (), b"", 10)
     while not answer._error:  # noqa: ASYNC110 (the far side of a socket has no event to wait on)
@@ -312,7 +316,7 @@ async def test_what_came_before_a_loss_is_delivered(server: Server, upstream: Ht
         await answer.chunk()
 
 
-async def test_another_key_leaves_no_connection_without_use(server: Server, upstream: HttpClient) -> None:
+async def test_a_connection_is_used_again_after_the_key_has_changed(server: Server, upstream: HttpClient) -> None:
     server.answers = [[OK] for _ in range(4)]
     for key in ("", "one", "two", ""):
         upstream.use_key(server.url, key)
@@ -395,7 +399,7 @@ async def test_a_slow_body_is_timed_too(server: Server, upstream: HttpClient) ->
         await ask(upstream, server, timeout_s=0.05)
 
 
-async def test_cancelling_closes_the_connection(server: Server, upstream: HttpClient) -> None:
+async def test_cancelling_a_request_closes_its_connection(server: Server, upstream: HttpClient) -> None:
     server.answers = [[b""]]
     task = asyncio.create_task(ask(upstream, server))
     while not server.requests:  # noqa: ASYNC110 (the far side of a socket has no event to wait on)
@@ -431,7 +435,7 @@ def test_no_connection_is_left_of_a_call_that_is_cancelled_as_it_opens(
             assert "<HttpClient 0 connections" in runner.run(cancelled_after(num_turns)), num_turns
 
 
-async def test_an_answer_over_the_limit(server: Server, upstream: HttpClient) -> None:
+async def test_an_answer_over_the_limit_is_an_error(server: Server, upstream: HttpClient) -> None:
     server.answers = [[b"HTTP/1.1 200 OK\r\ncontent-length: 5000\r\n\r\n" + b"x" * 5000]]
     answer = await upstream.request("POST", server.url, "/", (), b"", 10)
     with pytest.raises(AnswerTooLarge):
@@ -451,7 +455,7 @@ async def test_a_client_that_does_not_read_stops_the_worker(server: Server, upst
     assert received == total
 
 
-async def test_nobody_listens(free_port: int, upstream: HttpClient) -> None:
+async def test_a_port_on_which_nobody_listens_is_a_connect_error(free_port: int, upstream: HttpClient) -> None:
     with pytest.raises(ConnectError):
         await upstream.request("GET", f"http://127.0.0.1:{free_port}", "/", (), b"", 10)
 

@@ -65,7 +65,7 @@ async def practised(answer: bytes = ANSWER) -> Worker:
 
 
 @pytest.mark.interpreted
-async def test_from_the_third_on_they_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_heads_of_answers_are_known_from_the_third_on(monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[int] = []
     real = KnownHead.end_in
 
@@ -105,7 +105,7 @@ async def test_from_the_third_on_they_are_known(monkeypatch: pytest.MonkeyPatch)
         pytest.param([b"nonsense"], id="nonsense"),
     ],
 )
-async def test_it_is_read_as_on_a_connection_that_knows_none(pieces: list[bytes]) -> None:
+async def test_a_known_answer_is_read_as_on_a_connection_that_knows_none(pieces: list[bytes]) -> None:
     other = HEAD.replace(b"metadata", b"x-other: 1\r\nmetadata") + b"ok"
     workers = [await practised(), await practised(other), Worker()]
     seen = [[await worker.answers(*pieces) for _ in range(NUM_BEFORE)] for worker in workers]
@@ -154,7 +154,7 @@ async def test_heads_that_always_differ_are_seldom_learned(monkeypatch: pytest.M
     assert len(learned) == len(range(2, 9)) + len([64, 128, 192])
 
 
-async def test_what_comes_before_it_was_asked_for_is_no_answer() -> None:
+async def test_data_that_comes_before_a_request_is_no_answer_to_it() -> None:
     worker = await practised()
     worker.connection.data_received(ANSWER)
     assert worker.pipe.aborted

@@ -30,7 +30,7 @@ async def late(socketless: None) -> Late:
     return Late()
 
 
-async def test_it_is_written_once_and_as_a_whole(late: Late) -> None:
+async def test_a_late_request_is_written_once_and_as_a_whole(late: Late) -> None:
     answer = late.connection.send(b"head", (b"a", memoryview(b"b")), 2)
     assert late.pipe.sent == []
     late.turns.next()
@@ -41,14 +41,14 @@ async def test_it_is_written_once_and_as_a_whole(late: Late) -> None:
     assert late.pipe.sent == [b"headab"]
 
 
-async def test_of_a_caller_that_has_gone_nothing_is_written(late: Late) -> None:
+async def test_nothing_is_written_for_a_caller_that_has_gone(late: Late) -> None:
     answer = late.connection.send(b"head")
     answer.close()
     late.turns.next()
     assert (late.pipe.sent, late.pipe.aborted) == ([], True)
 
 
-async def test_what_came_before_it_was_written_is_no_answer_to_it(late: Late) -> None:
+async def test_data_that_came_before_a_request_was_written_is_no_answer_to_it(late: Late) -> None:
     answer = late.connection.send(b"head")
     late.connection.data_received(ANSWER)
     with pytest.raises(ConnectionLost):
@@ -58,7 +58,7 @@ async def test_what_came_before_it_was_written_is_no_answer_to_it(late: Late) ->
     assert (late.pipe.sent, late.pipe.aborted) == ([], True)
 
 
-async def test_on_a_connection_that_was_lost_before_it_fails(late: Late) -> None:
+async def test_a_late_request_fails_on_a_connection_that_was_lost_before(late: Late) -> None:
     answer = late.connection.send(b"head")
     late.connection.connection_lost(None)
     with pytest.raises(ConnectionLost):

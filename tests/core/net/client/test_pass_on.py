@@ -67,7 +67,7 @@ async def test_a_piece_is_taken_in_the_turn_in_which_it_comes(wire: Wire) -> Non
     assert await task is True
 
 
-async def test_who_takes_no_more_is_given_the_rest_later(wire: Wire) -> None:
+async def test_a_taker_that_takes_no_more_is_given_the_rest_later(wire: Wire) -> None:
     task = await wire.passing_on()
     wire.takes_more = False
     wire.connection.data_received(piece(b"a"))
@@ -81,7 +81,7 @@ async def test_who_takes_no_more_is_given_the_rest_later(wire: Wire) -> None:
     assert wire.taken == [b"a", b"bc"]
 
 
-async def test_while_nobody_takes_the_connection_is_paused(wire: Wire) -> None:
+async def test_a_connection_is_paused_while_nobody_takes_its_pieces(wire: Wire) -> None:
     transport = wire.connection._transport
     assert isinstance(transport, Pipe)
     task = await wire.passing_on()
@@ -98,7 +98,7 @@ async def test_while_nobody_takes_the_connection_is_paused(wire: Wire) -> None:
 
 
 @pytest.mark.parametrize("more", [b"", LAST])
-async def test_what_is_raised_there_is_raised_here(wire: Wire, more: bytes) -> None:
+async def test_an_error_of_the_taker_is_raised_to_whoever_passes_on(wire: Wire, more: bytes) -> None:
     task = await wire.passing_on()
     wire.error = ValueError("no such event")
     wire.connection.data_received(piece(b"a") + more)
@@ -109,7 +109,7 @@ async def test_what_is_raised_there_is_raised_here(wire: Wire, more: bytes) -> N
 
 
 @pytest.mark.parametrize("garbage", [b"", b"no chunk"])
-async def test_what_came_before_a_loss_is_taken(wire: Wire, garbage: bytes) -> None:
+async def test_pieces_that_came_before_a_loss_are_taken(wire: Wire, garbage: bytes) -> None:
     task = await wire.passing_on()
     wire.connection.data_received(piece(b"a") + garbage)
     if not garbage:
@@ -120,7 +120,7 @@ async def test_what_came_before_a_loss_is_taken(wire: Wire, garbage: bytes) -> N
 
 
 @pytest.mark.interpreted
-async def test_it_goes_silent_only_when_nothing_more_comes(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_answer_is_silent_only_when_nothing_more_comes(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
     now_s, looks = [0.0], []
 
     def call_later(delay_s: float, look: Callable[[], object]) -> Any:
@@ -174,7 +174,7 @@ async def test_one_chunk_at_a_time_is_passed_on_as_it_is(wire: Wire) -> None:
     assert wire.connection.idle == [wire.connection]
 
 
-async def test_a_chunk_that_is_none_breaks_the_stream_at_once(wire: Wire) -> None:
+async def test_a_malformed_chunk_breaks_the_stream_at_once(wire: Wire) -> None:
     task = await wire.passing_on()
     wire.connection.data_received(piece(b"a"))
     wire.connection.data_received(b"2\r\nabc\r\n")

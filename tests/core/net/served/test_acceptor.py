@@ -83,14 +83,14 @@ async def test_an_error_of_one_connection_keeps_nobody_waiting(number: int) -> N
         assert not connections.notices.counts
 
 
-async def test_any_other_error_is_told_and_waited_for() -> None:
+async def test_any_other_error_of_accepting_is_told_and_followed_by_a_pause() -> None:
     async with accepting() as (sock, connections):
         sock.errors = (errno.EPERM,)
         assert await said(sock) == b"hello"
         assert connections.notices.counts == {f"{CANNOT_ACCEPT} (EPERM)": 1}
 
 
-async def test_one_that_all_connections_seem_to_have_is_waited_for_too() -> None:
+async def test_an_error_that_all_connections_seem_to_have_is_followed_by_a_pause_too() -> None:
     async with accepting() as (sock, connections):
         sock.errors = (errno.ENETDOWN,) * 200
         assert await said(sock) == b"hello"
@@ -145,7 +145,7 @@ class Counted(asyncio.Protocol):
 
 @pytest.mark.parametrize("turns", [0, 1, 2, 3])
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
-def test_who_is_told_of_a_connection_is_told_of_its_end(run: Callable[..., None], turns: int) -> None:
+def test_a_protocol_that_is_told_of_a_connection_is_told_of_its_end(run: Callable[..., None], turns: int) -> None:
     async def main() -> None:
         counted = Counted()
 
@@ -174,9 +174,7 @@ def test_who_is_told_of_a_connection_is_told_of_its_end(run: Callable[..., None]
 
 @pytest.mark.parametrize("turns", [1])  # two later it is open
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
-def test_what_was_sent_on_a_connection_that_is_closed_while_it_is_opened_is_not_read(
-    run: Callable[..., None], turns: int
-) -> None:
+def test_data_on_a_connection_that_is_closed_while_it_opens_is_not_read(run: Callable[..., None], turns: int) -> None:
     read: list[bytes] = []
 
     class Reader(Counted):

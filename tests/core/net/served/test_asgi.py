@@ -47,7 +47,7 @@ async def said(*messages: dict[str, Any] | BaseException, method: bytes = b"GET"
 
 
 @pytest.mark.parametrize("length", [None, b"5"])
-async def test_head_has_no_body(length: bytes | None) -> None:
+async def test_an_answer_to_head_has_no_body(length: bytes | None) -> None:
     headers = () if length is None else ((b"Content-Length", length),)
     answer = await said(start(200, *headers), body(b"hello"), method=b"HEAD")
     shown = b"" if length is None else b"content-length: 5\r\n"
@@ -56,7 +56,7 @@ async def test_head_has_no_body(length: bytes | None) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"hello"])
 @pytest.mark.parametrize("status", [204, 304])
-async def test_what_has_no_body_has_no_chunks(status: int, data: bytes) -> None:
+async def test_an_answer_without_a_body_has_no_chunks(status: int, data: bytes) -> None:
     answer = await said(start(status), body(data))
     assert answer.startswith(b"HTTP/1.1 %d " % status) and answer.endswith(b"\r\nconnection: close\r\n\r\n")
 
@@ -65,7 +65,7 @@ async def test_a_status_without_a_name_is_passed_on() -> None:
     assert (await said(start(299, (b"content-length", b"1")), body(b"a"))).startswith(b"HTTP/1.1 299 \r\n")
 
 
-async def test_chunks_are_said_once() -> None:
+async def test_the_header_that_announces_chunks_is_written_once() -> None:
     answer = await said(start(200, (b"Transfer-Encoding", b"chunked")), body(b"a"))
     assert answer.partition(b"\r\n\r\n") == (
         b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\nconnection: close",
@@ -93,7 +93,9 @@ WRONG: dict[str, tuple[dict[str, Any] | BaseException, ...]] = {
 
 
 @pytest.mark.parametrize("messages", WRONG.values(), ids=WRONG)
-async def test_without_an_answer_it_is_a_500(messages: tuple[Any, ...], caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_application_that_gives_no_answer_is_a_500(
+    messages: tuple[Any, ...], caplog: pytest.LogCaptureFixture
+) -> None:
     answer = await said(*messages)
     assert answer.startswith(b"HTTP/1.1 500 Internal Server Error\r\n") and b"set-cookie" not in answer
     assert [record.levelname for record in caplog.records] == ["ERROR"]
@@ -120,7 +122,7 @@ async def test_an_answer_that_is_not_complete_is_cut_off(
         assert not stream.endswith(b"0\r\n\r\n"), "the last chunk says that all has come"
 
 
-async def test_nothing_follows_an_answer(caplog: pytest.LogCaptureFixture) -> None:
+async def test_data_behind_the_end_of_an_answer_is_not_sent(caplog: pytest.LogCaptureFixture) -> None:
     answer = await said(start(200, (b"content-length", b"2")), body(b"ab"), body(b"c"))
     assert answer.endswith(b"\r\n\r\nab")
     assert "wrong time" in caplog.text

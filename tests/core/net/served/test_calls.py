@@ -34,7 +34,7 @@ async def test_a_path_is_a_call_however_it_is_written(target: bytes) -> None:
 @pytest.mark.parametrize(
     "head", [BODY.replace(b"/echo", b"/echo/"), BODY.replace(b"/echo", b"/ECHO"), b"PUT" + BODY[4:]]
 )
-async def test_other_paths_and_methods_are_none(head: bytes) -> None:
+async def test_other_paths_and_methods_are_no_calls(head: bytes) -> None:
     async with serving() as served:
         _, answer = await served.ask(head + b"abcd")
         assert (answer.status, answer.body, served.app.calls) == (200, b"4", [])
@@ -63,7 +63,7 @@ async def test_a_body_that_comes_with_its_head_is_not_waited_for() -> None:
         assert (call.body(), served.app.waited) == (b"abcd", [])
 
 
-async def test_who_asks_whether_to_go_on_is_told_so() -> None:
+async def test_a_client_that_expects_100_continue_is_told_to_go_on() -> None:
     async with serving() as served:
         caller = await served.connect()
         await caller.send(BODY[:-2] + b"expect: 100-continue\r\n\r\n")
@@ -72,7 +72,7 @@ async def test_who_asks_whether_to_go_on_is_told_so() -> None:
         assert (await caller.answer()).body == b"4"
 
 
-async def test_one_behind_another_begins_after_that_and_has_its_body_by_then() -> None:
+async def test_a_call_behind_another_begins_after_it_and_has_its_body_by_then() -> None:
     async with serving() as served:
         caller = await served.connect()
         await caller.send(HELD + b"abcd" + BODY + b"ef")
@@ -86,7 +86,7 @@ async def test_one_behind_another_begins_after_that_and_has_its_body_by_then() -
         assert ((await caller.answer()).body, (await caller.answer()).body) == (b"8", b"12")
 
 
-async def test_both_kinds_are_answered_in_order() -> None:
+async def test_calls_and_asgi_requests_are_answered_in_order() -> None:
     async with serving() as served:
         caller = await served.connect()
         get = b"GET /echo HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -97,7 +97,7 @@ async def test_both_kinds_are_answered_in_order() -> None:
 
 
 @pytest.mark.parametrize("behind", [b"", BODY + b"abcd", b"GET /echo HTTP/1.1\r\nhost: x\r\n\r\n"])
-async def test_that_the_client_left_is_told_also_if_it_has_asked_for_more(behind: bytes) -> None:
+async def test_a_call_is_told_that_its_client_left_also_if_more_requests_follow(behind: bytes) -> None:
     async with serving() as served:
         caller = await served.connect()
         await caller.send(HELD + b"abcd" + behind)
@@ -109,7 +109,7 @@ async def test_that_the_client_left_is_told_also_if_it_has_asked_for_more(behind
 
 
 @pytest.mark.parametrize("body", [b"zz\r\n{", b"4\r\nabcdzz", b"4\r\nabcd\r\nzz\r\n"])
-async def test_what_is_refused_for_its_body_ends_at_once(body: bytes) -> None:
+async def test_a_call_that_is_refused_for_its_body_ends_at_once(body: bytes) -> None:
     """It has begun, since its head is looked at first; whoever was told of that is told of the end."""
     async with serving() as served:
         _, answer = await served.ask(HEAD + b"transfer-encoding: chunked\r\n\r\n" + body)
@@ -117,7 +117,7 @@ async def test_what_is_refused_for_its_body_ends_at_once(body: bytes) -> None:
         assert served.app.gone_calls == served.app.calls
 
 
-async def test_what_is_refused_behind_another_one_never_begins() -> None:
+async def test_a_call_that_is_refused_behind_another_one_never_begins() -> None:
     async with serving() as served:
         caller = await served.connect()
         await caller.send(HELD + b"abcd" + HEAD + b"transfer-encoding: chunked\r\n\r\nzz\r\n{")
@@ -127,7 +127,7 @@ async def test_what_is_refused_behind_another_one_never_begins() -> None:
         assert (len(served.app.calls), served.app.waited) == (1, [])
 
 
-async def test_that_the_client_left_amid_its_body_is_told() -> None:
+async def test_a_call_is_told_that_its_client_left_amid_the_body() -> None:
     async with serving() as served:
         caller = await served.connect()
         await caller.send(BODY + b"ab")
@@ -137,7 +137,7 @@ async def test_that_the_client_left_amid_its_body_is_told() -> None:
         assert not served.app.gone_calls[0].whole
 
 
-async def test_who_has_its_answer_does_not_leave() -> None:
+async def test_a_client_that_closes_after_its_answer_has_not_left() -> None:
     async with serving() as served:
         caller, _ = await served.ask(BODY + b"abcd")
         caller.writer.close()
@@ -145,7 +145,7 @@ async def test_who_has_its_answer_does_not_leave() -> None:
         assert served.app.gone_calls == []
 
 
-async def test_who_writes_is_told_when_the_client_does_not_read() -> None:
+async def test_a_call_that_writes_is_told_when_its_client_does_not_read() -> None:
     async with serving() as served:
         caller = await served.connect()
         caller.writer.transport.pause_reading()  # type: ignore[attr-defined]

@@ -25,7 +25,7 @@ FEW = PortConfig(keep_alive_s=60, max_connections=4)
 
 
 @pytest.mark.parametrize("sent", [b"", b"\r\n"], ids=["nothing", "a blank line"])
-async def test_who_sends_no_head_is_disconnected(sent: bytes) -> None:
+async def test_a_client_that_sends_no_head_is_disconnected(sent: bytes) -> None:
     async with serving(IMPATIENT) as served:
         caller = await served.connect()
         await caller.send(sent)
@@ -34,7 +34,7 @@ async def test_who_sends_no_head_is_disconnected(sent: bytes) -> None:
 
 
 @pytest.mark.parametrize("first", [b"", GET], ids=["at first", "later"])
-async def test_who_sends_half_a_head_is_told(first: bytes) -> None:
+async def test_a_client_that_sends_half_a_head_is_answered_with_408(first: bytes) -> None:
     async with serving(IMPATIENT) as served:
         caller = await served.connect()
         if first:
@@ -46,7 +46,7 @@ async def test_who_sends_half_a_head_is_told(first: bytes) -> None:
         await caller.closed()
 
 
-async def test_who_rests_or_waits_for_an_answer_owes_no_head() -> None:
+async def test_a_client_that_rests_or_waits_for_an_answer_owes_no_head() -> None:
     async with serving(IMPATIENT) as served:
         waiting, resting = await served.connect(), await served.connect()
         await waiting.send(HELD + GET[:5])
@@ -68,7 +68,7 @@ async def test_a_kept_connection_is_closed_when_its_time_is_over() -> None:
         await caller.closed()
 
 
-async def test_who_takes_no_answer_is_not_waited_for() -> None:
+async def test_a_client_that_takes_no_answer_is_not_waited_for() -> None:
     config = PortConfig(keep_alive_s=0.05, linger_s=0.05)
     async with serving(config) as served:
         served.app.answer = b"x" * (32 << 20)
@@ -98,7 +98,7 @@ async def test_connections_that_ask_for_nothing_make_room(caplog: pytest.LogCapt
     ], "the first at once, the others together"
 
 
-async def test_who_rests_makes_room_after_who_never_asked() -> None:
+async def test_clients_that_rest_make_room_after_those_that_never_asked() -> None:
     async with serving(FEW) as served:
         resting = [(await served.ask(GET))[0] for _ in range(3)]
         silent = await accepted(served, 3)
@@ -107,7 +107,7 @@ async def test_who_rests_makes_room_after_who_never_asked() -> None:
             await left.closed()
 
 
-async def test_who_asked_for_something_makes_room_for_nobody() -> None:
+async def test_a_client_that_waits_for_an_answer_makes_room_for_nobody() -> None:
     async with serving(FEW) as served:
         busy = [await asking(served, number) for number in range(4)]
         for _ in range(2):
@@ -189,7 +189,7 @@ async def main():
 
 
 @pytest.mark.parametrize("run", ["asyncio.run", "__import__('uvloop').run"], ids=["asyncio", "uvloop"])
-def test_out_of_descriptors_the_newest_are_served_and_one_line_says_so(run: str) -> None:
+def test_a_port_out_of_descriptors_serves_the_newest_and_says_so_in_one_line(run: str) -> None:
     program = PROGRAM.format(run=run, tests=str(__file__).rpartition("/")[0])
     with subprocess.Popen(
         [sys.executable, "-c", program],

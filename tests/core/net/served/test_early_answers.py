@@ -27,7 +27,7 @@ async def test_the_rest_of_a_body_is_not_taken(method: bytes) -> None:
         assert len(served.app.scopes) == 1
 
 
-async def test_who_sends_everything_first_reads_its_answer() -> None:
+async def test_a_client_that_sends_everything_first_reads_its_answer() -> None:
     num_bytes = LINGER_BYTES - MIB
     async with serving() as served:
         caller = await served.connect()
@@ -39,7 +39,7 @@ async def test_who_sends_everything_first_reads_its_answer() -> None:
         await caller.closed()
 
 
-async def test_who_goes_on_holding_the_connection_is_not_waited_for() -> None:
+async def test_a_client_that_goes_on_holding_the_connection_is_not_waited_for() -> None:
     async with serving(PortConfig(keep_alive_s=60, linger_s=0.05)) as served:
         caller, answer = await served.ask(EARLY + b"content-length: 100\r\n\r\n")
         assert answer.status == 200
@@ -70,7 +70,7 @@ async def test_a_head_is_looked_at_before_its_body_is_refused(method: bytes) -> 
             assert (await caller.answer()).status == 200
 
 
-async def test_a_body_that_is_none_is_refused_however_it_is_cut() -> None:
+async def test_a_malformed_body_is_refused_however_it_is_cut() -> None:
     head = b"POST /echo HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
     async with serving() as served:
         for pieces in ([head + b"no size\r\n"], [head, b"no size\r\n"]):

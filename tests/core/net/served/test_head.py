@@ -23,7 +23,7 @@ TOO_LARGE = {
 
 @pytest.mark.parametrize("sent", TOO_LARGE.values(), ids=TOO_LARGE)
 @pytest.mark.parametrize("step", [1 << 30, 1000, 7])
-async def test_what_is_too_large_is_refused_and_the_connection_closes(sent: bytes, step: int) -> None:
+async def test_a_head_that_is_too_large_is_refused_and_the_connection_closes(sent: bytes, step: int) -> None:
     async with serving(SMALL) as served:
         caller = await served.connect()
         for start in range(0, min(len(sent), 8192), step):
@@ -35,7 +35,7 @@ async def test_what_is_too_large_is_refused_and_the_connection_closes(sent: byte
         assert served.app.scopes == []
 
 
-async def test_as_much_as_is_allowed_is_served() -> None:
+async def test_a_head_as_large_as_is_allowed_is_served() -> None:
     lines = b"".join(b"a%02d: b\r\n" % number for number in range(18))
     rest = b"\r\n\r\n"
     room = LIMITS.max_bytes - len(b"GET /echo HTTP/1.1\r\nhost: x\r\nlong: " + rest)
@@ -48,7 +48,7 @@ async def test_as_much_as_is_allowed_is_served() -> None:
             assert answer.status == 200
 
 
-async def test_a_body_does_not_count() -> None:
+async def test_a_body_does_not_count_as_part_of_the_head() -> None:
     body = b"x" * 100_000
     async with serving(SMALL) as served:
         caller, answer = await served.ask(HEAD + b"content-length: %d\r\n\r\n" % len(body) + body)

@@ -51,7 +51,7 @@ async def practised(served: Served, head: bytes, wanted: bytes = b"") -> Caller:
 
 
 @pytest.mark.interpreted
-async def test_from_the_third_on_they_are_known(found: list[bytes]) -> None:
+async def test_heads_of_calls_are_known_from_the_third_on(found: list[bytes]) -> None:
     async with serving() as served:
         caller = await practised(served, BODY)
         assert found == [BODY]
@@ -74,7 +74,7 @@ async def test_from_the_third_on_they_are_known(found: list[bytes]) -> None:
         pytest.param(BODY.replace(b"content", b"connection: upgrade\r\nupgrade: h2c\r\ncontent"), id="an offer"),
     ],
 )
-async def test_what_needs_the_parser_is_not_known(head: bytes, found: list[bytes]) -> None:
+async def test_a_head_that_needs_the_parser_is_not_known(head: bytes, found: list[bytes]) -> None:
     async with serving() as served:
         caller = await served.connect()
         said = await all_said(caller, [head + b"abcd"] * (NUM_BEFORE + 1))
@@ -116,7 +116,7 @@ TAILS = {
 
 @pytest.mark.parametrize("path", [b"/echo", b"/held", b"/early", b"/parts"])
 @pytest.mark.parametrize("name", TAILS)
-async def test_it_is_answered_as_on_a_connection_that_knows_none(name: str, path: bytes) -> None:
+async def test_a_known_call_is_answered_as_on_a_connection_that_knows_none(name: str, path: bytes) -> None:
     tail = [piece.replace(b"/echo", path) for piece in TAILS[name]]
     said, calls = [], []
     for before in (BODY, HEAD.replace(b"host", b"x-other: 1\r\nhost") + b"content-length: 4\r\n\r\n"):
@@ -133,7 +133,7 @@ async def test_it_is_answered_as_on_a_connection_that_knows_none(name: str, path
     assert calls[0][num_before:] == calls[1][num_before:]
 
 
-async def test_what_is_learned_is_the_head_of_the_call() -> None:
+async def test_the_head_that_is_learned_is_that_of_the_call() -> None:
     """Not that of what came before it in the same piece, with as many lines."""
     other = b"PUT" + BODY[4:] + b"abcd"
     async with serving() as served:
@@ -146,7 +146,7 @@ async def test_what_is_learned_is_the_head_of_the_call() -> None:
         assert len(served.app.calls) == NUM_BEFORE
 
 
-async def test_as_many_in_one_piece_as_fit() -> None:
+async def test_thousands_of_known_calls_in_one_piece_are_answered() -> None:
     num = 3000
     async with serving() as served:
         served.app.answer = b"an answer"

@@ -212,7 +212,7 @@ class Side:
     st.sets(st.integers(0, 500), max_size=4),
     st.lists(ACTIONS, max_size=8),
 )
-async def test_both_do_the_same(
+async def test_a_connection_that_knows_a_head_does_as_one_that_asks_the_parser(
     path: bytes, messages: list[tuple[bytes, bool]], cuts: set[int], actions: list[str]
 ) -> None:
     """``messages``: each, and whether what follows is in the same piece. ``cuts``: where else a piece ends.
@@ -241,7 +241,7 @@ async def test_both_do_the_same(
 
 
 @pytest.mark.interpreted
-async def test_those_that_wait_are_bounded() -> None:
+async def test_the_number_of_requests_that_wait_behind_a_call_is_bounded() -> None:
     practised, plain = Side(KnownHead()), Side(KnowsNothing())
     for side in (practised, plain):
         side.practise(b"/held")
@@ -268,7 +268,7 @@ async def test_those_that_wait_are_bounded() -> None:
         pytest.param(message(b"/held", b"ab"), "", id="a call under way"),
     ],
 )
-async def test_a_timeout_runs_for_what_is_behind_a_body(
+async def test_a_timeout_runs_for_a_head_that_begins_behind_a_body(
     known: type[KnownHead], begin: bytes, rest: bytes, runs: str
 ) -> None:
     side = Side(known())

@@ -60,7 +60,7 @@ async def late() -> Late:
     return Late()
 
 
-async def test_the_next_request_begins_when_it_is_written(late: Late) -> None:
+async def test_the_next_request_begins_when_a_late_answer_is_written(late: Late) -> None:
     call = late.ask()
     call.answer(200, b"", b"ab")
     assert (call.answered, call.response_complete, late.sent, late.num_answers) == (True, False, b"", 0)
@@ -69,7 +69,7 @@ async def test_the_next_request_begins_when_it_is_written(late: Late) -> None:
     assert (call.response_complete, late.num_answers) == (True, 1)
 
 
-async def test_it_was_answered_if_the_client_leaves_before(late: Late) -> None:
+async def test_a_call_was_answered_if_its_client_leaves_before_a_late_write(late: Late) -> None:
     call = late.ask()
     call.answer(200, b"", b"ab")
     call.gone()
@@ -77,7 +77,7 @@ async def test_it_was_answered_if_the_client_leaves_before(late: Late) -> None:
     assert (call.answered, late.told.gone_calls, late.sent, late.num_answers) == (True, [], b"", 0)
 
 
-async def test_whose_client_leaves_before_was_not_sent_by_a_worker(late: Late) -> None:
+async def test_an_answer_whose_client_leaves_before_a_late_write_was_not_sent(late: Late) -> None:
     """P keeps nothing for an answer that did not leave."""
     call = late.ask()
     client = Client(call, "req-1")
@@ -101,7 +101,7 @@ async def test_parts_of_a_stream_are_written_together_and_in_order(late: Late) -
     assert (call.response_complete, late.num_answers) == (True, 1)
 
 
-async def test_that_a_client_leaves_amid_a_stream_is_told(late: Late) -> None:
+async def test_a_stream_is_told_that_its_client_leaves_amid_it(late: Late) -> None:
     call = late.ask()
     call.start(b"", b"first")
     call.write(b"ab")
@@ -126,7 +126,7 @@ async def test_an_error_that_is_put_off_is_sent_all_the_same(late: Late) -> None
     assert late.sent.endswith(NotFoundError("here is none").to_json("req-1"))
 
 
-async def test_after_an_answer_that_is_put_off_a_worker_sends_no_error(late: Late) -> None:
+async def test_a_worker_sends_no_error_after_an_answer_that_is_put_off(late: Late) -> None:
     client = Client(late.ask(), "req-1")
     client.send_json(200, b"{}")
     client.send_error(NotFoundError("too late"))
@@ -163,7 +163,7 @@ async def put_off(served: Served) -> Caller:
     ],
     ids=["body", "head"],
 )
-async def test_what_is_refused_behind_it_takes_nothing_from_it(behind: bytes, code: str) -> None:
+async def test_a_request_refused_behind_a_late_answer_takes_nothing_from_it(behind: bytes, code: str) -> None:
     async with serving_late() as (served, turns):
         caller = await put_off(served)
         await caller.send(behind)
@@ -174,7 +174,7 @@ async def test_what_is_refused_behind_it_takes_nothing_from_it(behind: bytes, co
         await caller.closed()
 
 
-async def test_a_client_that_sends_no_more_still_gets_it() -> None:
+async def test_a_client_that_sends_no_more_still_gets_a_late_answer() -> None:
     """And those that follow from it."""
     async with serving_late() as (served, turns):
         caller = await put_off(served)
@@ -186,7 +186,7 @@ async def test_a_client_that_sends_no_more_still_gets_it() -> None:
         await caller.closed()
 
 
-async def test_a_port_that_stops_sends_it_first() -> None:
+async def test_a_port_that_stops_sends_late_answers_first() -> None:
     async with serving_late() as (served, turns):
         caller = await put_off(served)
         await served.port.stop(PATIENCE_S)
@@ -195,7 +195,7 @@ async def test_a_port_that_stops_sends_it_first() -> None:
         await caller.closed()
 
 
-async def test_one_behind_it_begins_after_it() -> None:
+async def test_a_request_behind_a_late_answer_begins_after_it() -> None:
     async with serving_late() as (served, turns):
         caller = await put_off(served)
         await caller.send(BODY + b"efgh" + GET)

@@ -28,7 +28,7 @@ def offer(request: pytest.FixtureRequest) -> bytes:
 
 @pytest.mark.parametrize(("rest", "num_bytes"), BODIES.values(), ids=BODIES)
 @pytest.mark.parametrize("step", [1 << 20, 90, 1])
-async def test_the_body_is_read_and_the_connection_goes_on(
+async def test_the_body_of_an_offer_is_read_and_the_connection_goes_on(
     offer: bytes, rest: bytes, num_bytes: int, step: int
 ) -> None:
     sent = offer + rest
@@ -53,7 +53,7 @@ async def test_a_body_in_a_later_packet_is_waited_for(offer: bytes) -> None:
         assert (await caller.answer()).body == b"5"
 
 
-async def test_many_in_one_packet_are_answered_in_order(offer: bytes) -> None:
+async def test_many_offers_in_one_packet_are_answered_in_order(offer: bytes) -> None:
     async with serving() as served:
         caller = await served.connect()
         await caller.send((offer + b"content-length: 1\r\n\r\nx" + HEAD + b"content-length: 1\r\n\r\ny") * 8)
@@ -70,7 +70,7 @@ async def test_the_request_is_seen_without_its_offer(offer: bytes) -> None:
         assert (headers[b"host"], headers[b"a"], scope["path"]) == (b"x", b"\xe9 b", "/echo")
 
 
-async def test_who_wants_to_close_is_closed() -> None:
+async def test_a_client_that_offers_and_wants_to_close_is_closed() -> None:
     async with serving() as served:
         head = HEAD + b"connection: close, upgrade\r\nupgrade: h2c\r\ncontent-length: 1\r\n\r\n"
         caller, answer = await served.ask(head + b"x")
@@ -95,7 +95,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("rest", BAD.values(), ids=BAD)
-async def test_what_is_refused_without_an_offer_is_refused_with_one(offer: bytes, rest: bytes) -> None:
+async def test_a_request_that_is_refused_without_an_offer_is_refused_with_one(offer: bytes, rest: bytes) -> None:
     async with serving() as served:
         caller, answer = await served.ask(offer + rest)
         assert (answer.status, answer.headers["connection"]) == (501 if b"gzip" in rest else 400, "close")

@@ -31,14 +31,14 @@ async def test_a_stream_in_http_1_1_is_in_chunks() -> None:
         assert await caller.reader.readuntil(b"\r\n0\r\n\r\n") == chunks + b"0\r\n\r\n"
 
 
-async def test_an_answer_of_known_length_says_it() -> None:
+async def test_an_answer_of_known_length_tells_its_length() -> None:
     async with serving() as served:
         caller, answer = await served.ask(b"POST /echo HTTP/1.0\r\ncontent-length: 4\r\n\r\nabcd")
         assert (answer.body, answer.headers["connection"]) == (b"4", "close")
         await caller.closed()
 
 
-async def test_they_are_not_told_to_continue() -> None:
+async def test_old_clients_are_not_told_to_continue() -> None:
     async with serving() as served:
         caller = await served.connect()
         await caller.send(b"POST /echo HTTP/1.0\r\nexpect: 100-continue\r\ncontent-length: 4\r\n\r\n")
@@ -60,7 +60,7 @@ async def test_a_long_stream_stops_when_the_client_leaves() -> None:
 
 @pytest.mark.parametrize("path", [b"/echo", b"/held"])
 @pytest.mark.parametrize("version", [b"1.0\r\nconnection: keep-alive", b"1.1\r\nhost: x\r\nconnection: close"])
-async def test_what_comes_behind_a_last_request_never_begins(path: bytes, version: bytes) -> None:
+async def test_requests_behind_a_last_request_never_begin(path: bytes, version: bytes) -> None:
     async with serving() as served:
         caller = await served.connect()
         served.app.go_on.set()

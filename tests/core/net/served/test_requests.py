@@ -38,7 +38,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("sent", BAD.values(), ids=BAD)
-async def test_what_is_no_request_is_answered_in_our_shape_and_closed(
+async def test_a_malformed_request_gets_an_error_in_our_shape_and_is_disconnected(
     sent: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -55,7 +55,7 @@ async def test_what_is_no_request_is_answered_in_our_shape_and_closed(
 
 
 @pytest.mark.parametrize("host", [b"", b"127.0.0.1:8000", b"[::1]:8000", b"router.example", b"a_b:1"])
-async def test_hosts_that_are_some(host: bytes) -> None:
+async def test_every_valid_host_header_is_served(host: bytes) -> None:
     async with serving() as served:
         _, answer = await served.ask(b"GET /echo HTTP/1.1\r\nhost: " + host + b"\r\n\r\n")
         assert answer.status == 200
@@ -120,7 +120,9 @@ async def test_a_target_without_a_path_means_the_root(method: bytes) -> None:
         assert (answer.status, scope["path"], scope["raw_path"]) == (200, "/", b"/")
 
 
-async def test_that_the_client_left_is_told_also_if_it_has_asked_for_more(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_application_is_told_that_its_client_left_also_if_more_requests_follow(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with serving() as served:
         caller = await served.connect()
         await caller.send(b"GET /long HTTP/1.1\r\nhost: x\r\n\r\n" + CHUNKED + b"0\r\n\r\n")
@@ -134,7 +136,7 @@ async def test_that_the_client_left_is_told_also_if_it_has_asked_for_more(caplog
 
 @pytest.mark.parametrize("bad", [b"ZZ\r\n", b"1\r\nx\r\nZZ\r\n", b"1;" + b"x" * 300_000], ids=["first", "next", "size"])
 @pytest.mark.parametrize("num_before", [1, 3])
-async def test_who_is_before_a_body_that_is_none_still_has_its_answer(bad: bytes, num_before: int) -> None:
+async def test_requests_before_a_malformed_body_still_have_their_answers(bad: bytes, num_before: int) -> None:
     held = HEAD.replace(b"/echo", b"/held") + b"content-length: 1\r\n\r\nx"
     async with serving(SMALL) as served:
         caller = await served.connect()
@@ -160,7 +162,7 @@ async def test_answers_come_in_the_order_of_the_requests() -> None:
             assert (await caller.answer()).body == b"%d" % number
 
 
-async def test_nobody_gets_far_ahead_of_the_answers() -> None:
+async def test_no_client_gets_far_ahead_of_its_answers() -> None:
     async with serving() as served:
         caller = await served.connect()
         await caller.send(b"GET /held HTTP/1.1\r\nhost: x\r\n\r\n" + GET * 10_000)
@@ -172,7 +174,7 @@ async def test_nobody_gets_far_ahead_of_the_answers() -> None:
         await caller.closed()
 
 
-async def test_what_follows_a_request_does_not_get_into_its_answer() -> None:
+async def test_garbage_behind_a_request_does_not_get_into_its_answer() -> None:
     async with serving() as served:
         caller = await served.connect()
         await caller.send(b"GET /held HTTP/1.1\r\nhost: x\r\n\r\n")
@@ -191,7 +193,7 @@ SMALL = PortConfig(keep_alive_s=60, head=HeadLimits(max_bytes=4096))
 
 @pytest.mark.parametrize("step", [1 << 20, 700])
 @pytest.mark.parametrize("what", ["the size of a chunk", "lines after the last chunk"])
-async def test_between_the_pieces_of_a_body_little_may_be_said(step: int, what: str) -> None:
+async def test_sizes_of_chunks_and_lines_after_the_last_one_are_bounded(step: int, what: str) -> None:
     async with serving(SMALL) as served:
         caller = await served.connect()
         await caller.send(CHUNKED + b"1\r\nx\r\n")

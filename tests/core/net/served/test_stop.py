@@ -41,7 +41,9 @@ class Slow:
 
 @pytest.mark.parametrize("turns", TURNS)
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
-def test_a_request_that_comes_while_the_port_stops_has_ended_when_it_has(run: Callable[..., None], turns: int) -> None:
+def test_a_request_that_comes_while_the_port_stops_has_ended_when_the_port_has(
+    run: Callable[..., None], turns: int
+) -> None:
     async def main() -> None:
         app, sock = Slow(), bind("127.0.0.1", 0)
         port = HttpPort(app, sock, PortConfig(keep_alive_s=60))
@@ -57,7 +59,7 @@ def test_a_request_that_comes_while_the_port_stops_has_ended_when_it_has(run: Ca
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
-def test_one_that_does_not_end_in_time_is_cancelled(run: Callable[..., None]) -> None:
+def test_a_request_that_does_not_end_in_time_is_cancelled(run: Callable[..., None]) -> None:
     async def main() -> None:
         app, sock = Slow(is_stuck=True), bind("127.0.0.1", 0)
         port = HttpPort(app, sock, PortConfig(keep_alive_s=60))

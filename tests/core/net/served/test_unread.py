@@ -24,7 +24,7 @@ FEW = PortConfig(keep_alive_s=60, max_connections=4)
 
 
 @pytest.mark.parametrize("sent", [LONG, LONG + GET * 15], ids=["one request", "more behind it"])
-async def test_who_takes_nothing_of_an_answer_is_disconnected(sent: bytes) -> None:
+async def test_a_client_that_takes_nothing_of_an_answer_is_disconnected(sent: bytes) -> None:
     async with serving(IMPATIENT) as served:
         await unread(served, sent)
         await until_num_open(served, 0)
@@ -43,7 +43,7 @@ async def test_an_answer_with_a_deadline_of_its_own_is_left_to_that() -> None:
         assert connection.has_deadline
 
 
-async def test_who_takes_nothing_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_that_takes_nothing_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("baton_serve.core.net.served.unread.LOOK_S", 0.02)
     async with serving(FEW) as served:
         for _ in range(4):
@@ -55,7 +55,7 @@ async def test_who_takes_nothing_makes_room(monkeypatch: pytest.MonkeyPatch) -> 
         assert served.port.connections.notices.counts == {MADE_ROOM: 1}
 
 
-async def test_who_has_just_been_answered_more_than_fits_makes_room_for_nobody() -> None:
+async def test_a_client_just_answered_more_than_fits_makes_room_for_nobody() -> None:
     async with serving(FEW) as served:
         for _ in range(4):
             await unread(served, LONG)
@@ -64,7 +64,7 @@ async def test_who_has_just_been_answered_more_than_fits_makes_room_for_nobody()
         assert served.port.connections.notices.counts == {TURNED_AWAY: 1}
 
 
-async def test_what_a_client_takes_is_seen() -> None:
+async def test_a_connection_sees_how_much_its_client_takes() -> None:
     async with serving() as served:
         caller = await unread(served, LONG)
         (connection,) = connections(served)
@@ -116,7 +116,7 @@ class Reader:
 class TestOnAClock:
     """The time itself."""
 
-    def test_who_takes_nothing_is_given_up_once_in_its_time(self) -> None:
+    def test_a_client_that_takes_nothing_is_given_up_once_in_its_time(self) -> None:
         clock, gone, reader = Clock(), [], Reader()
         waits = Unread[Reader](clock, 60.0, gone.append)
         waits.add(reader)
@@ -128,7 +128,7 @@ class TestOnAClock:
         assert gone == [reader]
         assert not clock.waiting
 
-    def test_who_takes_a_little_now_and_then_may_stay(self) -> None:
+    def test_a_client_that_takes_a_little_now_and_then_may_stay(self) -> None:
         clock, gone, reader = Clock(), [], Reader()
         waits = Unread[Reader](clock, 60.0, gone.append)
         waits.add(reader)
@@ -140,7 +140,7 @@ class TestOnAClock:
             assert waits.oldest() is None
         assert not gone
 
-    def test_who_went_on_begins_anew(self) -> None:
+    def test_a_client_that_went_on_begins_anew(self) -> None:
         clock, gone, reader = Clock(), [], Reader()
         waits = Unread[Reader](clock, 60.0, gone.append)
         for _ in range(5):
@@ -164,7 +164,7 @@ class TestOnAClock:
         clock.go_on(2 * LOOK_S)
         assert gone == [reader]
 
-    def test_who_takes_nothing_for_longest_makes_room_first(self) -> None:
+    def test_the_client_that_takes_nothing_for_longest_makes_room_first(self) -> None:
         clock, readers = Clock(), [Reader() for _ in range(3)]
         waits = Unread[Reader](clock, 60.0, lambda _: None)
         for reader in readers:

@@ -30,20 +30,22 @@ TEXT = {"model": "m", "prompt": "x"}
         ({"echo": True, "logprobs": 1, "stream": True}, 1, True),
     ],
 )
-def test_completions(more: dict[str, Any], num_prompt_logprobs: int | None, is_about_prompt: bool) -> None:
+def test_completions_say_whether_they_are_about_their_prompts(
+    more: dict[str, Any], num_prompt_logprobs: int | None, is_about_prompt: bool
+) -> None:
     request = validate(CompletionRequest, {**TEXT, **more})
     assert request.num_prompt_logprobs == num_prompt_logprobs
     assert request.is_about_prompt is is_about_prompt
 
 
-def test_chats() -> None:
+def test_chats_say_whether_they_are_about_their_prompts() -> None:
     request = validate(ChatRequest, {**CHAT, "prompt_logprobs": 4, "logprobs": True, "top_logprobs": 9, "echo": False})
     assert (request.num_prompt_logprobs, request.num_logprobs, request.is_about_prompt) == (4, 9, True)
     assert not validate(ChatRequest, CHAT).is_about_prompt
 
 
 @pytest.mark.parametrize("more", [{"echo": True}, {"prompt_logprobs": 0}, {"max_tokens": 0, "echo": True}])
-def test_none_of_them_is_plain(more: dict[str, Any]) -> None:
+def test_a_completion_about_its_prompt_is_not_plain(more: dict[str, Any]) -> None:
     assert plain({**TEXT, **more}, chat=False) is None
 
 
@@ -64,7 +66,9 @@ def test_none_of_them_is_plain(more: dict[str, Any]) -> None:
         ({"echo": True, "suffix": "y"}, "suffix", "invalid_value"),
     ],
 )
-def test_what_completions_are_refused(more: dict[str, Any], param: str, code: str) -> None:
+def test_completions_that_ask_wrongly_about_their_prompts_are_refused(
+    more: dict[str, Any], param: str, code: str
+) -> None:
     with pytest.raises(BadRequestError) as caught:
         validate(CompletionRequest, {**TEXT, **more})
     assert (caught.value.param, caught.value.code) == (param, code)
@@ -79,7 +83,7 @@ def test_what_completions_are_refused(more: dict[str, Any], param: str, code: st
         ({"prompt_logprobs": 1, "stream": True}, "prompt_logprobs", "invalid_value"),
     ],
 )
-def test_what_chats_are_refused(more: dict[str, Any], param: str, code: str) -> None:
+def test_chats_that_ask_wrongly_about_their_prompts_are_refused(more: dict[str, Any], param: str, code: str) -> None:
     with pytest.raises(BadRequestError) as caught:
         validate(ChatRequest, {**CHAT, **more})
     assert (caught.value.param, caught.value.code) == (param, code)

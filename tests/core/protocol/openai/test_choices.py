@@ -30,7 +30,7 @@ TEXT: dict[str, Any] = {"model": "m", "prompt": "x"}
         ({"prompt": [[1], [2, 3]], "n": 2}, Choices(2, 2, ([1], [2, 3]))),
     ],
 )
-def test_what_is_asked_for(asked: dict[str, Any], found: Choices | None) -> None:
+def test_choices_are_those_that_n_best_of_and_the_prompts_ask_for(asked: dict[str, Any], found: Choices | None) -> None:
     body = {**TEXT, **asked}
     assert take_choices(body, chat=False) == found
     assert "n" not in body and "best_of" not in body
@@ -60,7 +60,7 @@ def test_a_chat_has_one_prompt() -> None:
         ({"prompt": [[1], "x"]}, "prompt[0]", "invalid_type"),
     ],
 )
-def test_what_is_refused(asked: dict[str, Any], param: str, code: str) -> None:
+def test_malformed_and_contradictory_choices_are_refused(asked: dict[str, Any], param: str, code: str) -> None:
     with pytest.raises(BadRequestError) as caught:
         take_choices({**TEXT, **asked}, chat=False)
     assert (caught.value.param, caught.value.code) == (param, code)

@@ -36,7 +36,7 @@ CHAT = {"model": "m", "messages": [{"role": "user", "content": "x"}]}
         {"stream": True, "stream_options": {"include_usage": True, "include_obfuscation": None}},
     ],
 )
-def test_what_is_done_anyway_may_be_asked_for(harmless: dict[str, Any]) -> None:
+def test_parameters_may_ask_for_what_is_done_anyway(harmless: dict[str, Any]) -> None:
     validate(ChatRequest, {**CHAT, **harmless})
 
 
@@ -69,14 +69,16 @@ def test_what_is_done_anyway_may_be_asked_for(harmless: dict[str, Any]) -> None:
         ({"top_logprobs": 1}, "top_logprobs", "'top_logprobs' needs 'logprobs' to be true."),
     ],
 )
-def test_anything_else_is_refused_by_name(asked: dict[str, Any], param: str, message: str) -> None:
+def test_parameters_that_ask_for_anything_else_are_refused_by_name(
+    asked: dict[str, Any], param: str, message: str
+) -> None:
     with pytest.raises(BadRequestError) as caught:
         validate(ChatRequest, {**CHAT, **asked})
     assert caught.value.param == param
     assert caught.value.message.startswith(message)
 
 
-def test_what_comes_with_functions_is_not_blamed_before_them() -> None:
+def test_functions_are_blamed_before_the_parameters_that_come_with_them() -> None:
     functions = {"n": 2, "parallel_tool_calls": 1, "tool_choice": "required", "function_call": {}, "functions": [{}]}
     with pytest.raises(BadRequestError) as caught:
         validate(ChatRequest, {**CHAT, **functions, "messages": [{"role": "function", "content": "x"}]})

@@ -69,18 +69,18 @@ def test_counts_are_those_of_the_parsed_body_whatever_its_texts_look_like(value:
     ],
     ids=["messages", "keys", "nesting", "token ids", "strings"],
 )
-def test_what_is_too_much_never_reaches_the_parser(field: bytes, what: str) -> None:
+def test_a_body_of_too_many_parts_never_reaches_the_parser(field: bytes, what: str) -> None:
     with pytest.raises(BadRequestError, match=f"^The JSON body of your request has more than {what}.$"):
         # The parser would say that this is not JSON.
         parse_body(b'{"model":"m",' + field + b" and something that is not JSON", LIMITS)
 
 
-def test_as_many_token_ids_as_are_allowed() -> None:
+def test_as_many_token_ids_as_are_allowed_are_taken() -> None:
     prompt = list(range(LIMITS.max_values - 1))
     assert parse_body(orjson.dumps({"model": "m", "prompt": prompt}), LIMITS)["prompt"] == prompt
 
 
-def test_text_is_not_taken_for_what_it_looks_like() -> None:
+def test_a_text_that_looks_like_json_is_not_counted_as_json() -> None:
     code = 'if x: y = [{"a": 1, "b": "\\""}]\n' * 20_000
     body = {"model": "m", "messages": [{"role": "user", "content": code}]}
     assert parse_body(orjson.dumps(body), LIMITS) == body
@@ -121,7 +121,7 @@ def test_a_chat_of_the_largest_size_passes() -> None:
         parse_body(orjson.dumps({"messages": [{"content": [0] * 401}]}), LIMITS)
 
 
-def test_stop_strings_are_counted() -> None:
+def test_more_stop_strings_than_are_allowed_are_refused() -> None:
     limits = BodyLimits(max_messages=1, max_values=100, max_stop_strings=3)
     for stop in (None, "a", [], ["a", "b", "c"], 5):
         limits.check_stop({"stop": stop})

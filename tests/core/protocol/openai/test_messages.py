@@ -66,7 +66,7 @@ def plain(*messages: dict[str, Any]) -> list[dict[str, Any]]:
         ),
     ],
 )
-def test_what_is_taken(message: dict[str, Any], sent: dict[str, Any]) -> None:
+def test_messages_of_clients_are_taken_and_made_plain(message: dict[str, Any], sent: dict[str, Any]) -> None:
     assert plain(message) == [sent]
 
 
@@ -96,7 +96,7 @@ def test_what_is_taken(message: dict[str, Any], sent: dict[str, Any]) -> None:
         ),
     ],
 )
-def test_what_is_refused_by_name(message: dict[str, Any], param: str, code: str) -> None:
+def test_wrong_fields_of_messages_are_refused_by_name(message: dict[str, Any], param: str, code: str) -> None:
     with pytest.raises(BadRequestError) as caught:
         plain(USER, message)
     assert (caught.value.param, caught.value.code) == (param, code)
@@ -121,14 +121,14 @@ def test_a_list_of_one_prompt_is_a_prompt(prompt: Any, means: Any) -> None:
 
 
 @pytest.mark.parametrize("prompt", [["a", "b"], [[1], [2]], ["a", 1]])
-def test_two_prompts_are_refused(prompt: Any) -> None:
+def test_a_list_of_two_prompts_is_refused(prompt: Any) -> None:
     with pytest.raises(BadRequestError, match="Only one prompt in a request is supported here, got 2") as caught:
         validate(CompletionRequest, {"model": "m", "prompt": prompt})
     assert (caught.value.param, caught.value.code) == ("prompt", "unsupported_parameter")
 
 
 @pytest.mark.parametrize("prompt", [[["a"]], [[[1]]], [None], [{}], [[]]])
-def test_what_is_in_a_list_of_one_has_to_be_a_prompt(prompt: Any) -> None:
+def test_the_element_of_a_list_of_one_has_to_be_a_prompt(prompt: Any) -> None:
     with pytest.raises(BadRequestError) as caught:
         validate(CompletionRequest, {"model": "m", "prompt": prompt})
     assert (caught.value.param or "").startswith("prompt")

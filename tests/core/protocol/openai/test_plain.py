@@ -131,7 +131,7 @@ def test_a_plain_completion_is_a_completion(body: dict[str, Any]) -> None:
         {"temperature": None, "stop": None, "max_tokens": None, "ignore_eos": True, "priority": -MAX_PRIORITY},
     ],
 )
-def test_what_clients_send_every_day_is_plain(more: dict[str, Any]) -> None:
+def test_bodies_that_clients_send_every_day_are_plain(more: dict[str, Any]) -> None:
     assert plain({**CHAT, **more}, chat=True) is not None
     assert plain({**TEXT, **more}, chat=False) is not None
 
@@ -151,6 +151,6 @@ def test_what_clients_send_every_day_is_plain(more: dict[str, Any]) -> None:
         {"metadata": {"a": 1}},
     ],
 )
-def test_everything_else_is_left_to_the_full_rules(more: dict[str, Any]) -> None:
+def test_all_other_bodies_are_left_to_the_full_rules(more: dict[str, Any]) -> None:
     assert plain({**CHAT, **more}, chat=True) is None
     assert plain({**TEXT, **more}, chat=False) is None

@@ -87,7 +87,7 @@ def test_a_temperature_has_no_upper_bound(temperature: float) -> None:
     assert plain({**CHAT, "temperature": temperature}, chat=True) is not None
 
 
-def test_as_many_stop_strings_as_editors_send() -> None:
+def test_as_many_stop_strings_as_editors_send_are_taken() -> None:
     """How many they may be is a setting, and checked with the other limits of a body."""
     stop = [f"<{number}>" for number in range(12)]
     assert validate(ChatRequest, {**CHAT, "stop": stop}).stop_strings == stop

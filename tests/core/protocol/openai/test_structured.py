@@ -58,7 +58,7 @@ def by_schema(schema: Any, **more: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_forms(asked: dict[str, Any], wanted: Form | None) -> None:
+def test_each_way_to_ask_for_a_form_is_understood(asked: dict[str, Any], wanted: Form | None) -> None:
     assert form(**asked) == wanted
 
 
@@ -105,13 +105,13 @@ def test_forms(asked: dict[str, Any], wanted: Form | None) -> None:
         ({"structured_outputs": {"whitespace_pattern": " "}}, "structured_outputs.whitespace_pattern", "Unknown"),
     ],
 )
-def test_refused_by_name(asked: dict[str, Any], param: str, says: str) -> None:
+def test_malformed_forms_are_refused_by_name(asked: dict[str, Any], param: str, says: str) -> None:
     with pytest.raises(BadRequestError) as caught:
         form(**asked)
     assert caught.value.param == param
     assert says in caught.value.message
 
 
-def test_the_largest() -> None:
+def test_forms_of_the_largest_size_are_taken() -> None:
     assert form(structured_outputs={"regex": "x" * MAX_FORM_BYTES}) is not None
     assert form(structured_outputs={"choice": ["a"] * MAX_CHOICES}) is not None

@@ -22,13 +22,13 @@ def checked(*messages: dict[str, Any], **more: Any) -> ChatRequest:
 
 
 @pytest.mark.parametrize("choice", ["none", "auto", "required", NAMED, None])
-def test_tools_with_each_choice(choice: Any) -> None:
+def test_tools_are_taken_with_each_tool_choice(choice: Any) -> None:
     assert checked(tools=[TOOL], tool_choice=choice).tool_objects == [TOOL]
 
 
 @pytest.mark.parametrize("tools", [None, []])
 @pytest.mark.parametrize("choice", ["none", "auto", None])
-def test_no_tools(tools: Any, choice: Any) -> None:
+def test_an_empty_list_of_tools_means_no_tools(tools: Any, choice: Any) -> None:
     assert checked(tools=tools, tool_choice=choice, parallel_tool_calls=False).tool_objects is None
 
 
@@ -54,19 +54,19 @@ def test_no_tools(tools: Any, choice: Any) -> None:
         ({"tools": [TOOL], "parallel_tool_calls": "no"}, "parallel_tool_calls"),
     ],
 )
-def test_what_is_wrong_is_named(body: dict[str, Any], param: str) -> None:
+def test_the_parameter_that_is_wrong_about_tools_is_named(body: dict[str, Any], param: str) -> None:
     with pytest.raises(BadRequestError) as caught:
         checked(**body)
     assert caught.value.param == param
 
 
 @pytest.mark.parametrize("parameters", [{}, {"properties": {"a": {}}}, {"type": "object"}, None])
-def test_parameters_are_an_object(parameters: Any) -> None:
+def test_parameters_of_a_function_need_not_say_that_they_are_an_object(parameters: Any) -> None:
     """One that does not say so is one too."""
     checked(tools=[{"type": "function", "function": {"name": "a", "parameters": parameters}}])
 
 
-def test_calls_cannot_be_continued() -> None:
+def test_a_message_with_calls_cannot_be_continued() -> None:
     going_on = {"continue_final_message": True, "add_generation_prompt": False}
     said = {"role": "assistant", "content": "So", "tool_calls": [CALL]}
     assert checked(ASKED, {**said, "tool_calls": None}, **going_on).continue_final_message
@@ -95,7 +95,7 @@ def test_history_is_kept_as_templates_want_it() -> None:
     ]
 
 
-def test_history_reaches_the_worker() -> None:
+def test_calls_and_results_in_the_history_reach_the_worker() -> None:
     said = {"role": "assistant", "tool_calls": [CALL], "vendor": 1}
     answered = {"role": "tool", "tool_call_id": "call_1", "content": "4", "vendor": 2}
     body = {"model": "m", "messages": [ASKED, said, answered]}
@@ -118,7 +118,7 @@ def test_history_reaches_the_worker() -> None:
         ({"role": "user", "content": "", "function_call": {"name": "get"}}, "messages[0].function_call"),
     ],
 )
-def test_history_that_is_wrong(message: dict[str, Any], param: str) -> None:
+def test_a_wrong_message_in_the_history_is_refused(message: dict[str, Any], param: str) -> None:
     with pytest.raises(BadRequestError) as caught:
         checked(message)
     assert caught.value.param == param
@@ -156,6 +156,6 @@ def test_a_function_of_the_older_api_is_a_tool() -> None:
     assert [message["role"] for message in body["messages"]] == ["user", "assistant", "tool"]  # type: ignore[index]
 
 
-def test_what_is_said_to_anthropics_cache_is_not_shown_to_the_model() -> None:
+def test_marks_for_anthropics_cache_are_not_shown_to_the_model() -> None:
     mark = {"cache_control": {"type": "ephemeral"}}
     assert checked(tools=[{**TOOL, "function": {**TOOL["function"], **mark}, **mark}]).tool_objects == [TOOL]  # type: ignore[dict-item]

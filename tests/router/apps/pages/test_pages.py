@@ -122,7 +122,7 @@ async def test_each_example_gets_an_answer_as_described(cluster: Cluster) -> Non
 
 
 @with_browser
-async def test_the_first_page_in_a_browser(cluster: Cluster) -> None:
+async def test_the_first_page_loads_in_a_browser_without_complaints(cluster: Cluster) -> None:
     async with browse() as page:
         await page.open(cluster.url, until="document.querySelectorAll('li a').length")
         assert await page.run("document.querySelectorAll('li a').length") == len(PLACES) - 1

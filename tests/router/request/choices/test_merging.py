@@ -36,7 +36,7 @@ def answer(*logprobs: float | None, tokens: int = 2, cached: int = 1) -> dict[st
     return {"id": "a", "choices": [choice], "usage": {**usage, "prompt_tokens_details": {"cached_tokens": cached}}}
 
 
-def test_a_prompt_counts_once() -> None:
+def test_a_prompt_counts_once_in_the_usage() -> None:
     usages = [answer(tokens=2, cached=1)["usage"], answer(tokens=3, cached=4)["usage"], None]
     assert merged_usage(usages, 3) == {
         "prompt_tokens": 5,
@@ -76,14 +76,14 @@ def test_the_prompt_with_which_answers_begin_does_not_count() -> None:
     assert found["choices"][0]["logprobs"]["token_logprobs"][5:] == [-2]
 
 
-def test_each_prompt_has_its_own_best() -> None:
+def test_each_prompt_has_its_own_best_answers() -> None:
     answers = [answer(-3), answer(-1), answer(-1), answer(-3)]
     found = orjson.loads(merged(answers, Choices(1, 2, ("x", "y")), shows_logprobs=True))
     assert [(one["index"], one["text"]) for one in found["choices"]] == [(0, "(-1,)"), (1, "(-1,)")]
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"choices":[]}', b'{"choices":[1]}', b'{"choices":5}', b"null"])
-def test_what_is_no_answer(body: bytes) -> None:
+def test_a_malformed_answer_is_an_error_of_the_worker(body: bytes) -> None:
     with pytest.raises(UpstreamError):
         parsed(body)
 
@@ -98,14 +98,14 @@ TEXTS = [
 
 
 @given(st.lists(st.sampled_from(TEXTS)))
-def test_what_names_its_choice_is_passed_on(events: list[bytes]) -> None:
+def test_an_event_that_names_its_choice_is_passed_on(events: list[bytes]) -> None:
     taken = ChoiceEvents(CHOICE, "cmpl-")
     assert taken.take(b"".join(events), named=True) == b"".join(events)
     assert taken.usage is None
 
 
 @given(st.lists(st.sampled_from(TEXTS)), st.booleans())
-def test_what_is_renamed_keeps_its_text(events: list[bytes], spaced: bool) -> None:
+def test_a_renamed_event_keeps_its_text(events: list[bytes], spaced: bool) -> None:
     sent = b"".join(events) if spaced else b"".join(events).replace(b'data: {"id', b'data:{"id')
     got = ChoiceEvents(CHOICE, "cmpl-").take(sent, named=False)
     assert got.replace(b"cmpl-a", b"cmpl-b").replace(b'"created":7', b'"created":1') == b"".join(
@@ -114,29 +114,29 @@ def test_what_is_renamed_keeps_its_text(events: list[bytes], spaced: bool) -> No
 
 
 @pytest.mark.parametrize("choices", [[1], 3, [None], None, {}])
-def test_an_event_that_is_none_of_an_answer(choices: Any) -> None:
+def test_an_event_with_malformed_choices_is_an_error_of_the_worker(choices: Any) -> None:
     with pytest.raises(UpstreamError):
         ChoiceEvents(CHOICE, "cmpl-").take(event(choices=choices), named=False)
 
 
-def test_an_error_is_about_no_choice() -> None:
+def test_an_error_event_is_passed_on_without_a_choice() -> None:
     error = b'data: {"error":{"message":"x"}}\n\n'
     assert ChoiceEvents(CHOICE, "cmpl-").take(error, named=False) == error
 
 
-def test_logprobs_that_are_none() -> None:
+def test_an_answer_with_malformed_logprobs_is_not_the_best() -> None:
     odd: dict[str, Any] = {"choices": [{"index": 0, "text": "odd", "logprobs": [1]}]}
     assert orjson.loads(merged([odd, answer(-1)], Choices(1, 2), shows_logprobs=False))["choices"][0]["text"] == "(-1,)"
 
 
-def test_what_comes_once_is_left_out() -> None:
+def test_the_usage_and_the_last_event_of_a_choice_are_left_out() -> None:
     events = ChoiceEvents(CHOICE, "cmpl-")
     assert events.take(text(2) + USAGE + DONE_EVENT, named=True) == text(2)
     assert events.usage is not None and events.usage["usage"]["total_tokens"] == 7
     assert events.take(DONE_EVENT, named=True) == b""
 
 
-def test_what_does_not_know_of_choices_is_renamed() -> None:
+def test_an_event_that_does_not_know_of_choices_is_renamed() -> None:
     events = ChoiceEvents(CHOICE, "cmpl-")
     got = events.take(b":3\n" + text(0) + b": nothing\n\n" + b"data: no json\n\n" + USAGE + DONE_EVENT, named=False)
     renamed = b'data: {"id":"cmpl-a","created":7,"choices":[{"index":2,"text":"x"}]}\n\n'
@@ -144,7 +144,7 @@ def test_what_does_not_know_of_choices_is_renamed() -> None:
     assert events.usage is not None
 
 
-def test_the_end_of_all() -> None:
+def test_all_choices_end_with_one_usage_and_one_last_event() -> None:
     first = orjson.loads(USAGE[6:])
     assert last_events([None, None], 2, shows_usage=True) == DONE_EVENT
     assert last_events([first], 1, shows_usage=False) == DONE_EVENT

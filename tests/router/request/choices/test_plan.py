@@ -25,7 +25,7 @@ def test_choices_of_one_prompt_differ_in_their_seeds() -> None:
 
 
 @pytest.mark.parametrize(("seed", "seconds"), [(2**63 - 1, -(2**63)), (-1, 0), (-(2**63), 1 - 2**63)])
-def test_seeds_have_64_bits(seed: int, seconds: int) -> None:
+def test_the_seeds_of_choices_stay_within_64_bits(seed: int, seconds: int) -> None:
     assert [body["seed"] for body in bodies(Choices(2, 2), seed=seed)] == [seed, seconds]
 
 
@@ -40,7 +40,7 @@ def test_the_best_are_found_by_their_logprobs(asked: dict[str, Any], sent: int) 
     assert "logprobs" not in bodies(Choices(2, 2))[0]
 
 
-def test_ids_of_choices() -> None:
+def test_the_ids_of_choices_differ_and_belong_to_the_requests_router() -> None:
     request_id = new_request_id(new_router_id())
     ids = [choice_id(request_id, index) for index in (0, 1, 65535)]
     assert len(set(ids)) == 3

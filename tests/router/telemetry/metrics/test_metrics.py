@@ -61,7 +61,7 @@ def test_one_record_is_one_line(formatter: logging.Formatter) -> None:
         assert json.loads(line)["message"] == f"code {NASTY}"
 
 
-async def test_vllms_names(cluster: Cluster) -> None:
+async def test_the_metrics_have_vllms_names_too(cluster: Cluster) -> None:
     """By model, also of a model without requests; streams only have a first token to wait for."""
     await ready(cluster)
     for stream in (True, False):
@@ -94,7 +94,7 @@ async def test_clients_cannot_invent_labels(cluster: Cluster) -> None:
     assert counts['vllm:e2e_request_latency_seconds_count{model_name="m"}'] == "2.0", "the first ones keep their own"
 
 
-async def test_what_clients_invent_takes_no_label_from_a_model(cluster: Cluster) -> None:
+async def test_names_that_clients_invent_take_no_label_from_a_model(cluster: Cluster) -> None:
     """Also of a worker that comes when they have named all they can, and is asked before the next scrape."""
     label = cluster.metrics.models
     for number in range(MAX_VALUES + 1):
@@ -117,7 +117,7 @@ def test_models_that_workers_list_are_bounded_too() -> None:
     assert label.of("x" * 1000) == label.of("one more") == OTHER
 
 
-async def test_a_request_on_a_worker_runs(cluster: Cluster) -> None:
+async def test_a_request_on_a_worker_counts_as_running(cluster: Cluster) -> None:
     await ready(cluster)
     hang = Hang()
     cluster.workers[0].script.append(hang)

@@ -62,7 +62,9 @@ def attributes(span: ReadableSpan) -> dict[str, object]:
     return dict(span.attributes or {})
 
 
-async def test_a_span_per_phase_that_follow_each_other(cluster: Cluster, exporter: InMemorySpanExporter) -> None:
+async def test_a_request_has_a_span_for_each_phase_and_they_follow_each_other(
+    cluster: Cluster, exporter: InMemorySpanExporter
+) -> None:
     await cluster.add("prefill")
     await cluster.add("decode")
     response = await cluster.post(chat(stream=True))
@@ -88,7 +90,7 @@ async def test_a_span_per_phase_that_follow_each_other(cluster: Cluster, exporte
     assert root.start_time <= phases[0].start_time
 
 
-async def test_it_continues_the_clients_trace_and_the_workers_continue_it(
+async def test_the_router_continues_the_clients_trace_and_the_workers_continue_it(
     cluster: Cluster, exporter: InMemorySpanExporter
 ) -> None:
     p = await cluster.add("prefill")
@@ -106,7 +108,9 @@ async def test_it_continues_the_clients_trace_and_the_workers_continue_it(
         assert worker.headers[0]["tracestate"] == "vendor=1"
 
 
-async def test_what_the_client_does_not_want_recorded_is_not(cluster: Cluster, exporter: InMemorySpanExporter) -> None:
+async def test_a_request_that_the_client_does_not_want_recorded_is_not(
+    cluster: Cluster, exporter: InMemorySpanExporter
+) -> None:
     p = await cluster.add("prefill")
     await cluster.add("decode")
     await cluster.client.post(
@@ -119,7 +123,7 @@ async def test_what_the_client_does_not_want_recorded_is_not(cluster: Cluster, e
 
 
 @pytest.mark.parametrize("traceparent", ["", "nonsense", "00-" + "0" * 32 + "-" + "0" * 16 + "-01", "\xff" * 55])
-async def test_a_traceparent_that_is_none_begins_a_new_trace(
+async def test_a_malformed_traceparent_begins_a_new_trace(
     cluster: Cluster, exporter: InMemorySpanExporter, traceparent: str
 ) -> None:
     await cluster.add("prefill")
@@ -131,7 +135,9 @@ async def test_a_traceparent_that_is_none_begins_a_new_trace(
     assert root.parent is None
 
 
-async def test_a_stream_that_another_d_goes_on_with(cluster: Cluster, exporter: InMemorySpanExporter) -> None:
+async def test_a_stream_that_another_d_goes_on_with_has_each_phase_twice(
+    cluster: Cluster, exporter: InMemorySpanExporter
+) -> None:
     await cluster.add("prefill")
     d = await cluster.add("decode")
     broken = StreamThen(1, "die")
@@ -195,7 +201,7 @@ async def test_a_clients_own_mistake_is_no_error_of_the_server(
     assert attributes(root)["baton.reason"] == "context_length_exceeded"
 
 
-async def test_a_client_that_leaves(cluster: Cluster, exporter: InMemorySpanExporter) -> None:
+async def test_a_client_that_leaves_is_no_error_in_the_trace(cluster: Cluster, exporter: InMemorySpanExporter) -> None:
     p = await cluster.add("prefill")
     await cluster.add("decode")
     p.script.append(Hang())
@@ -215,7 +221,7 @@ async def test_without_tracing_workers_are_told_nothing(cluster: Cluster) -> Non
     assert "traceparent" not in p.headers[0]
 
 
-def test_off_imports_nothing_that_traces() -> None:
+def test_a_router_without_tracing_imports_nothing_that_traces() -> None:
     """The Redis client imports the SDK's metrics where there is an SDK."""
     program = (
         "import baton_serve.router.main, baton_serve.router.apps.public, sys\n"
@@ -245,7 +251,7 @@ def test_off_imports_nothing_that_traces() -> None:
         ({"OTEL_TRACES_EXPORTER": "otlp", "OTEL_SDK_DISABLED": "true"}, []),
     ],
 )
-def test_what_the_environment_asks_for(
+def test_the_exporters_are_those_that_the_environment_asks_for(
     environ: dict[str, str], names: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     assert exporters(environ) == names
@@ -259,7 +265,9 @@ def test_what_the_environment_asks_for(
         {"OTEL_TRACES_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"},
     ],
 )
-def test_what_cannot_be_had_is_one_warning(environ: dict[str, str], caplog: pytest.LogCaptureFixture) -> None:
+def test_an_exporter_that_cannot_be_had_is_one_warning(
+    environ: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
     assert set_up(environ) is None
     assert len(caplog.records) == 1
 

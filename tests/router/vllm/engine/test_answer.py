@@ -59,7 +59,7 @@ def test_a_completion_has_its_ids_in_the_choice() -> None:
 
 
 @pytest.mark.parametrize("ids", [None, 5, {}, "[1]"])
-def test_no_ids_are_no_ids(ids: Any) -> None:
+def test_malformed_ids_of_a_prompt_are_taken_for_none(ids: Any) -> None:
     assert answer(PARAMS, prompt_token_ids=ids).prompt_token_ids == b""
 
 
@@ -86,7 +86,7 @@ def test_a_server_without_a_connector_keeps_nothing() -> None:
         {"remote_request_id": ""},
     ],
 )
-def test_what_is_no_engine_is_not_understood(wrong: dict[str, Any]) -> None:
+def test_malformed_facts_of_an_engine_are_not_understood(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r".+"):
         answer({**PARAMS, **wrong})
 

@@ -57,7 +57,7 @@ def test_d_gets_what_the_client_asked_and_what_p_said() -> None:
 
 
 @pytest.mark.parametrize("more", [{"min_tokens": "5"}, {"max_tokens": [1]}, {"return_token_ids": "yes"}])
-def test_what_only_vllm_judges_reaches_it_as_it_is(more: dict[str, Any]) -> None:
+def test_parameters_that_only_vllm_judges_reach_it_as_they_are(more: dict[str, Any]) -> None:
     body = decode_body(ClientBody({**CHAT, **more}), None, b"", names_tokens=False)
     assert json.loads(b"".join(body)) == {**CHAT, **more}
 
@@ -103,7 +103,7 @@ def test_the_usual_limit_of_a_completion_is_reduced_too() -> None:
         {**CHAT, "messages": [{"role": "user", "content": [{"type": "text", "text": "hi"}]}]},
     ],
 )
-def test_streams_that_can_be_continued(fields: dict[str, Any]) -> None:
+def test_a_stream_of_an_ordinary_request_can_be_continued(fields: dict[str, Any]) -> None:
     assert can_continue(fields)
 
 
@@ -125,5 +125,5 @@ def test_streams_that_can_be_continued(fields: dict[str, Any]) -> None:
         {"min_tokens": "5"},
     ],
 )
-def test_streams_that_cannot(extra: dict[str, Any]) -> None:
+def test_a_stream_of_a_request_out_of_the_ordinary_cannot_be_continued(extra: dict[str, Any]) -> None:
     assert not can_continue({**CHAT, **extra})

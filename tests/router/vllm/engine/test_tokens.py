@@ -82,7 +82,7 @@ def test_several_ids_in_an_event_do_not_tell_whose_text_is_complete() -> None:
 
 
 @pytest.mark.parametrize("delta", [{"reasoning": "x"}, {"tool_calls": [{"index": 0}]}])
-def test_what_a_parser_has_read_cannot_be_continued(delta: dict[str, Any]) -> None:
+def test_a_stream_that_a_parser_has_read_cannot_be_continued(delta: dict[str, Any]) -> None:
     tokens, _ = begun(event(ids=[7], delta=delta))
     assert not tokens.can_continue()
 

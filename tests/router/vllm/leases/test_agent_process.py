@@ -117,7 +117,7 @@ async def test_a_host_that_is_elsewhere_is_not_missed_while_the_process_starts(m
     await watched.process.close()
 
 
-async def test_what_not_all_ranks_can_be_sent_is_sent_to_none() -> None:
+async def test_a_notification_that_not_all_ranks_can_be_sent_is_sent_to_none() -> None:
     watched = Watched()
     async with prefill_worker(tp_size=2) as worker:
         engine_id = worker.where.engine_id
@@ -130,11 +130,11 @@ async def test_what_not_all_ranks_can_be_sent_is_sent_to_none() -> None:
     await watched.process.close()
 
 
-async def test_it_dies_with_its_parent() -> None:
+async def test_the_process_of_the_agent_dies_with_its_parent() -> None:
     await ends_with_parent(PARENT)
 
 
-async def test_it_is_started_again_after_it_was_killed() -> None:
+async def test_the_process_of_the_agent_is_started_again_after_it_was_killed() -> None:
     watched = Watched()
     watched.process.start("127.0.0.1")
     for _ in range(2):
@@ -186,7 +186,7 @@ async def test_without_nixl_leases_end_by_themselves_and_side_channels_are_asked
     assert "no nixl here" in lines[0].getMessage()
 
 
-async def test_without_zmq_it_says_so_at_once(
+async def test_a_process_without_zmq_says_so_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     lacking("zmq", tmp_path, monkeypatch)
@@ -199,7 +199,7 @@ async def test_without_zmq_it_says_so_at_once(
     await leases.close()
 
 
-async def test_what_is_no_address_is_not_asked() -> None:
+async def test_a_malformed_address_is_not_asked() -> None:
     leases = VllmLeases(3)
     for host, port in (("a b", 1), ("127.0.0.1", 0)):
         with pytest.raises(ValueError, match="remote_"):

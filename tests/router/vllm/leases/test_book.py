@@ -67,7 +67,7 @@ def test_a_renewal_that_was_perhaps_late_counts_for_nothing(late_ms: int, counts
     assert (leases.take_over(FIRST_MS) == []) is counts
 
 
-def test_what_was_not_sent_to_all_is_due_again_and_counts_for_nothing() -> None:
+def test_a_renewal_that_was_not_sent_to_all_is_due_again_and_counts_for_nothing() -> None:
     leases = book()
     leases.not_sent(take(leases, 1000), 1500)
     assert leases.next_ms({E}) == 1500
@@ -114,7 +114,7 @@ def test_a_release_is_sent_once_and_at_once() -> None:
     assert (leases.take(E, 12), E in leases, leases.use_expected(E, 9)) == (None, False, 0)
 
 
-def test_no_release_of_what_a_d_may_be_reading() -> None:
+def test_blocks_that_a_d_may_be_reading_are_not_released() -> None:
     leases = book()
     leases.give(E, L)
     assert take(leases, 0).renew == (L,)  # D may wait long before it reads
@@ -122,7 +122,7 @@ def test_no_release_of_what_a_d_may_be_reading() -> None:
     assert (leases.take(E, 10), E in leases, leases.use_expected(E, 9)) == (None, False, 1)
 
 
-def test_no_release_of_what_p_may_have_freed() -> None:
+def test_blocks_that_p_may_have_freed_are_not_released() -> None:
     leases = book()
     leases.release(E, L, FIRST_MS)
     assert (leases.take(E, FIRST_MS), leases.use_expected(E, 9)) == (None, 1)
@@ -144,7 +144,7 @@ def test_a_release_that_may_have_reached_some_ranks_is_not_sent_again() -> None:
     assert (leases.take(E, 20), leases.use_expected(E, 9)) == (None, 1)
 
 
-def test_what_d_has_confirmed_is_forgotten() -> None:
+def test_a_lease_that_d_has_confirmed_is_forgotten() -> None:
     leases = book()
     leases.give(E, L)
     leases.confirm(E, L)
@@ -190,7 +190,7 @@ def test_an_expiry_is_expected_once_and_not_long_after_p_could_have_had_it() -> 
     assert (leases.use_expected(E, 0), leases.use_expected(E, 1)) == (0, 0)
 
 
-def test_of_a_lease_that_was_given_and_left_p_may_also_hear_too_late() -> None:
+def test_p_may_hear_too_late_of_a_lease_that_was_given_and_left() -> None:
     """vLLM's D says once more that it has read when its unstreamed request is cancelled."""
     leases = book()
     leases.use_expected(E, 0)
@@ -204,7 +204,7 @@ def test_of_a_lease_that_was_given_and_left_p_may_also_hear_too_late() -> None:
     assert leases.use_expected(E, 1, late=True) == 0
 
 
-def test_nothing_is_expected_of_an_engine_that_is_gone() -> None:
+def test_no_expiry_is_expected_of_an_engine_that_is_gone() -> None:
     leases = book()
     leases.forget(E)
     leases.take_over(FIRST_MS)

@@ -45,7 +45,7 @@ async def answer(command: ToAgent, side_channels: Any) -> FromAgent:
     return await asyncio.wait_for(answers.get(), PATIENCE_S)
 
 
-async def test_a_bug_is_an_answer() -> None:
+async def test_a_bug_in_a_command_is_an_answer_that_names_it() -> None:
     assert await answer(Connect(WHERE), Faulty()) == Connected("e1", 0, "KeyError('a bug')")
     answered = await answer(Query(3, "127.0.0.1", 5600), Faulty())
     assert answered == Queried(3, None, SideChannelReason.CANNOT_ASK, "KeyError('a bug')")

@@ -19,7 +19,7 @@ def wanting(*engines: RemoteEngine) -> Connections:
     return connections
 
 
-def test_what_is_wanted_is_connected_at_once_and_once() -> None:
+def test_a_wanted_engine_is_connected_at_once_and_once() -> None:
     connections = wanting(A, B)
     assert connections.next_ms() == 0
     assert connections.take_due({"a", "b"}, 0) == [A, B]
@@ -134,7 +134,7 @@ def test_the_first_rank_alone_does_not_count_if_the_others_are_named_meanwhile()
         {"tp_size": MAX_RANKS, "pp_size": 2},
     ],
 )
-def test_what_a_worker_says_of_itself_is_checked(wrong: dict[str, object]) -> None:
+def test_the_facts_that_a_worker_says_of_itself_are_checked(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError):
         RemoteEngine(**{"engine_id": "a", "host": "h", "port": 1, **wrong})  # type: ignore[arg-type]
 

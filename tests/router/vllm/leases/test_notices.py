@@ -62,7 +62,7 @@ def test_an_id_goes_through_unharmed_or_is_refused(text: str, other: str) -> Non
         "a" * (MAX_ID_CHARS + 1),
     ],
 )
-def test_what_would_break_the_list_or_the_worker_is_refused(wrong: str) -> None:
+def test_an_id_that_would_break_the_list_or_the_worker_is_refused(wrong: str) -> None:
     with pytest.raises(ValueError, match="the id of a lease"):
         release(wrong)
     with pytest.raises(ValueError, match="the id of a lease"):

@@ -49,7 +49,7 @@ def test_batons_connector_has_a_fence_unless_it_is_off(checks: bool) -> None:
     assert parse("p:1", [answer(fence=table), CLOCK]).facts.has_fence is checks
 
 
-def test_what_is_not_needed_may_be_missing() -> None:
+def test_fields_that_are_not_needed_may_be_missing() -> None:
     found = parse("p:1", [answer({"engine_id": "e1", "agent_metadata": b"nixl"}), CLOCK])
     assert found.facts == SideChannelFacts(compatibility_hash="c0ffee", engine_id="e1")
 
@@ -85,7 +85,7 @@ def test_an_answer_that_is_not_vllms_is_named(frame: bytes) -> None:
 
 
 @given(st.lists(st.binary(max_size=60), min_size=1, max_size=3))
-def test_no_answer_raises_anything_else(frames: list[bytes]) -> None:
+def test_garbage_for_an_answer_is_an_error_of_the_side_channel(frames: list[bytes]) -> None:
     with pytest.raises(SideChannelError):
         parse("p:1", frames)
 

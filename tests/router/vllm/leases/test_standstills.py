@@ -14,13 +14,13 @@ def ticking(until_ms: int, standstills: Standstills | None = None, from_ms: int 
     return made
 
 
-def test_what_a_running_loop_reads_has_just_come() -> None:
+def test_data_that_a_running_loop_reads_has_just_come() -> None:
     assert Standstills().unread_since_ms(7) == 7
     standstills = ticking(1000)
     assert standstills.unread_since_ms(1000 + GAP_MS) == 1000 + GAP_MS
 
 
-def test_what_is_read_after_a_standstill_may_be_as_old_as_that() -> None:
+def test_data_that_is_read_after_a_standstill_may_be_as_old_as_that() -> None:
     standstills = ticking(1000)
     assert standstills.unread_since_ms(20_000) == 1000, "before the tick"
     standstills.tick(20_000)

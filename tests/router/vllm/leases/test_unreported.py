@@ -7,7 +7,7 @@ from baton_serve.router.vllm.leases.unreported import SURE_MS, Unreported
 LIMIT_MS = 5000
 
 
-def test_what_is_not_answered_is_noticed_at_the_second_look() -> None:
+def test_a_command_that_is_not_answered_is_noticed_at_the_second_look() -> None:
     unreported = Unreported()
     unreported.add("later", LIMIT_MS + 100)
     unreported.add("first", LIMIT_MS)

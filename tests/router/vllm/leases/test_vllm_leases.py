@@ -140,7 +140,7 @@ async def test_a_release_before_the_engine_is_connected_is_sent_when_it_is() -> 
         assert (await worker.next("released", "expired"))["event"] == "released"
 
 
-async def test_what_a_d_may_be_reading_is_not_released() -> None:
+async def test_blocks_that_a_d_may_be_reading_are_not_released() -> None:
     async with prefill_worker(duration_s=SHORT_S) as worker, leases_of(SHORT_S) as leases:
         await connected(leases, worker)
         leases.use_expected(worker.where.engine_id, 0)

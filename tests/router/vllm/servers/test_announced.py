@@ -101,7 +101,7 @@ async def test_a_server_that_withdraws_is_not_lost(
 
 
 @pytest.mark.parametrize("withdrawn", ["a", "b"])
-async def test_a_server_that_withdraws_does_not_for_the_next_one_at_its_url(
+async def test_a_server_that_withdraws_does_not_withdraw_the_next_one_at_its_url(
     watched: Watched, announced: AnnouncedServers, lost: LostWorkers, withdrawn: str
 ) -> None:
     server = await watched.server()
@@ -116,7 +116,7 @@ async def test_a_server_that_withdraws_does_not_for_the_next_one_at_its_url(
     assert [one.url for one in lost.all()] == ([] if withdrawn == "b" else [server.url])
 
 
-async def test_what_another_process_announces_under_the_same_url_counts(
+async def test_the_announcement_of_the_newest_process_under_a_url_counts(
     watched: Watched, announced: AnnouncedServers
 ) -> None:
     """The entry of one that was killed is there until its ttl is over."""

@@ -77,7 +77,7 @@ async def test_one_server_may_have_a_key_of_its_own(cluster: Cluster) -> None:
         ("http://=a",),
     ],
 )
-def test_what_is_no_key_is_refused_and_not_repeated(given: tuple[str, ...]) -> None:
+def test_a_malformed_key_is_refused_and_not_repeated(given: tuple[str, ...]) -> None:
     with pytest.raises(ValidationError) as refused:
         make_settings(vllm_api_keys=tuple(map(SecretStr, given)))
     assert KEY not in str(refused.value) and "a:1" not in str(refused.value)

@@ -14,7 +14,7 @@ from baton_serve.router.vllm.servers.load import MAX_LINE_BYTES, MAX_PAGE_BYTES,
 from tests.kits.router.stub_vllm import Numbers
 
 
-def test_one_engine() -> None:
+def test_the_numbers_of_one_engine_are_read() -> None:
     numbers = Numbers(running=[3], waiting=[2], deferred=[1], usage=[0.25], num_blocks=1000, block_size=128)
     load = read_load(numbers.page().encode())
     assert (load.running, load.waiting, load.reading, load.full_at) == (3, 2, 1, 4)
@@ -33,17 +33,17 @@ def test_engines_of_one_server_are_added_up() -> None:
     assert load.full_at is None
 
 
-def test_a_server_without_the_connector() -> None:
+def test_a_server_without_the_connector_has_no_counts_of_it() -> None:
     load = read_load(Numbers(has_nixl=False).page().encode())
     assert (load.has_nixl, load.num_expired, load.num_late_notifications) == (False, 0, 0)
 
 
-def test_counts_of_the_connector() -> None:
+def test_the_counts_of_the_connector_are_read() -> None:
     load = read_load(Numbers(expired=4, late=2).page().encode())
     assert (load.num_expired, load.num_late_notifications) == (4, 2)
 
 
-def test_a_server_that_names_no_reasons() -> None:
+def test_the_waiting_requests_of_a_server_that_names_no_reasons_are_read() -> None:
     page = "".join(line for line in Numbers(waiting=[2]).page().splitlines(True) if "by_reason" not in line)
     assert read_load(page.encode()).waiting == 2
 
@@ -62,7 +62,7 @@ def test_a_server_that_names_no_reasons() -> None:
         "up 1\n",
     ],
 )
-def test_what_is_not_the_page(page: str) -> None:
+def test_a_page_that_is_not_vllms_metrics_is_refused(page: str) -> None:
     with pytest.raises(ValueError, match=r"not understood|no vllm|/metrics|to float"):
         read_load(page.encode())
 
@@ -90,7 +90,7 @@ COSTLY = {
 
 
 @pytest.mark.parametrize("page", COSTLY.values(), ids=COSTLY)
-def test_few_lines_are_looked_at(page: bytes) -> None:
+def test_few_lines_of_a_page_are_looked_at(page: bytes) -> None:
     steps = []
     sys.settrace(lambda *_: lambda *_: steps.append(1))
     try:
@@ -157,7 +157,7 @@ def test_no_more_of_the_cache_is_used_than_there_is() -> None:
     assert (load.num_blocks, load.num_used_blocks) == (100, 100)
 
 
-def test_of_a_page_that_is_cut_what_is_missing_is_not_known() -> None:
+def test_numbers_missing_from_a_page_that_is_cut_are_not_known() -> None:
     page = Numbers(running=[3], has_nixl=False).page().encode()
     load = read_load(page[: page.find(b"vllm:cache_config_info")], is_cut=True)
     assert (load.running, load.num_blocks, load.block_size, load.is_cut) == (3, 0, 0, True)

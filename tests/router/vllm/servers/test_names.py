@@ -28,7 +28,7 @@ def ids(watched: Watched) -> set[str]:
         ([], []),
     ],
 )
-def test_a_machine_with_two_kinds_of_addresses_is_one(found: list[str], kept: list[str]) -> None:
+def test_a_machine_with_two_kinds_of_addresses_is_one_worker(found: list[str], kept: list[str]) -> None:
     assert of_one_family(found) == kept
 
 
@@ -101,7 +101,9 @@ async def test_a_model_is_served_while_its_name_gets_a_second_address(watched: W
     assert engine_id not in watched.gone
 
 
-async def test_a_name_that_cannot_be_resolved_now(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_name_that_cannot_be_resolved_now_keeps_the_addresses_that_it_had(
+    watched: Watched, caplog: pytest.LogCaptureFixture
+) -> None:
     watched.names["pods"] = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
     with caplog.at_level(logging.WARNING, logger="baton.router"):
         (worker,) = watched.pool.add_static([], ["vllm+http://pods:9"])
@@ -125,6 +127,6 @@ async def test_a_name_that_is_deleted_is_not_looked_up_again(watched: Watched) -
     assert "0 host names" in repr(watched.vllm)
 
 
-async def test_a_certificate_is_for_a_name(watched: Watched) -> None:
+async def test_a_name_with_tls_stays_a_name_since_a_certificate_is_for_it(watched: Watched) -> None:
     watched.pool.add_static([], ["vllm+https://pods:9"])
     assert "1 watched, 0 host names" in repr(watched.vllm)

@@ -60,7 +60,7 @@ async def test_the_engine_of_a_p_is_met_and_again_when_another_process_has_its_p
     assert "e0" in watched.gone
 
 
-async def test_load_becomes_room(watched: Watched) -> None:
+async def test_the_load_of_a_server_becomes_its_room(watched: Watched) -> None:
     server = await watched.server()
     (worker,) = watched.pool.add_static([], [f"vllm+{server.url}?max_num_seqs=10"])
     await known(worker)
@@ -233,7 +233,7 @@ async def test_another_engine_at_the_same_address_is_noticed(watched: Watched) -
     assert (p.compatibility_hash, p.has_fence) == ("other hash", True)
 
 
-async def test_a_pair_that_only_one_side_has_batons_connector_in_is_told_so(watched: Watched) -> None:
+async def test_a_pair_of_which_only_one_has_batons_connector_is_told_so(watched: Watched) -> None:
     p, d = await watched.pair()
     await known(p, d)
     server = watched.servers[0]
@@ -311,7 +311,7 @@ async def test_a_blip_of_the_side_channel_changes_nothing(watched: Watched) -> N
         ({"models_status": 401}, "asks for another API key"),
     ],
 )
-async def test_what_is_not_vllm_is_never_used(watched: Watched, change: dict[str, Any], said: str) -> None:
+async def test_a_server_that_is_not_vllm_is_never_used(watched: Watched, change: dict[str, Any], said: str) -> None:
     server = await watched.server()
     for name, value in change.items():
         setattr(server, name, value)
@@ -323,7 +323,7 @@ async def test_what_is_not_vllm_is_never_used(watched: Watched, change: dict[str
         watched.pool.route("tiny")
 
 
-async def test_what_does_not_speak_http_is_said(watched: Watched) -> None:
+async def test_a_server_that_does_not_speak_http_is_pointed_out(watched: Watched) -> None:
     async def shout(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"+PONG\r\n")
         writer.close()
@@ -375,7 +375,7 @@ async def test_servers_that_differ_are_named(watched: Watched, caplog: pytest.Lo
     await eventually(lambda: not (p.problem or d.problem))
 
 
-async def test_a_side_channel_that_says_nothing(watched: Watched) -> None:
+async def test_a_side_channel_that_says_nothing_keeps_no_pair_apart(watched: Watched) -> None:
     """The pair is made all the same, as nothing is known to differ."""
     p, d = await watched.pair()
     watched.channels.errors[watched.servers[0].port] = "it is silent"
@@ -433,7 +433,9 @@ async def test_one_side_channel_for_two_servers_is_said(watched: Watched) -> Non
 
 
 class TestExpiries:
-    async def test_those_that_nobody_expected(self, watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
+    async def test_expiries_that_nobody_expected_are_counted_and_told(
+        self, watched: Watched, caplog: pytest.LogCaptureFixture
+    ) -> None:
         watched_server = await watched.server()
         watched_server.numbers.expired = 7
         (p,) = watched.pool.add_static([watched_server.address], [])
@@ -454,7 +456,7 @@ class TestExpiries:
             await rounds(watched)
         assert [p.worker_id in record.getMessage() for record in caplog.records] == [True, True]
 
-    async def test_a_new_engine_begins_at_zero(self, watched: Watched) -> None:
+    async def test_the_expiries_of_a_new_engine_begin_at_zero(self, watched: Watched) -> None:
         server = await watched.server()
         server.numbers.expired = 5
         (p,) = watched.pool.add_static([server.address], [])
@@ -465,7 +467,7 @@ class TestExpiries:
         await rounds(watched)
         assert watched.unexpected.total() == 0
 
-    async def test_nothing_is_compared_while_the_engine_is_unknown(self, watched: Watched) -> None:
+    async def test_expiries_are_not_compared_while_the_engine_is_unknown(self, watched: Watched) -> None:
         server = await watched.server()
         del watched.channels.facts[server.port]
         (p,) = watched.pool.add_static([server.address], [])
@@ -475,7 +477,7 @@ class TestExpiries:
         await rounds(watched)
         assert watched.unexpected.total() == 0
 
-    async def test_all_ranks_of_a_server_count(self, watched: Watched) -> None:
+    async def test_the_expiries_of_all_ranks_of_a_server_count(self, watched: Watched) -> None:
         server = await watched.server()
         watched.channels.serve(server.port, engine_id="e_dp0")
         numbers = server.numbers
@@ -488,7 +490,7 @@ class TestExpiries:
         assert watched.unexpected.total() == 0
 
 
-async def test_what_is_removed_is_asked_no_more(watched: Watched) -> None:
+async def test_a_server_that_is_removed_is_asked_no_more(watched: Watched) -> None:
     p, d = await watched.pair()
     await known(p, d)
     watched.pool.remove_static(p)
