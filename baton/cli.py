@@ -11,6 +11,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -371,10 +372,10 @@ def _print_version(ctx: click.Context, _: click.Parameter, is_wanted: bool) -> N
     ctx.exit()
 
 
-#: Commands without a section of settings.
+#: Commands without a section of settings. The wheel leaves ``torture`` out.
 _OTHERS: dict[str, click.Command] = {
     "scale": _scale,
-    "torture": _torture,
+    **({"torture": _torture} if find_spec("baton_serve.baton.torture") is not None else {}),
     "settings": _settings,
     "version": _version,
 }

@@ -15,7 +15,7 @@ import httpx
 import numpy as np
 
 from baton_serve.baton.demo import MODEL_NAME
-from baton_serve.baton.demo.questions import load_questions
+from baton_serve.baton.demo.training.questions import load_questions
 from bench.browser import browse
 from bench.cluster import client, router, workers
 from bench.picture import png_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from baton_serve.baton.demo.questions import load_questions
+from baton_serve.baton.demo.training.questions import load_questions
 
 #: In the first ``BURST_S`` of every ``PERIOD_S`` seconds conversations come ``BURST_FACTOR`` times as fast.
 BURST_S, PERIOD_S, BURST_FACTOR = 2.0, 10.0, 4.0

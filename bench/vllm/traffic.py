@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from baton_serve.baton.demo import QUESTIONS
+from baton_serve.baton.demo.training.questions import QUESTIONS
 
 #: Words in a prompt. A word is one to three tokens.
 MIN_WORDS, MAX_WORDS = 200, 450

@@ -79,7 +79,7 @@ def test_everything_of_our_packages_is_in_it_and_nothing_else(wheel: zipfile.Zip
         f"{PACKAGE_OF_OURS}/{path.relative_to(ROOT)}"
         for folder in FOLDERS
         for path in (ROOT / folder).rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".md"
+        if path.is_file() and not {"__pycache__", "torture", "training"} & {*path.parts} and path.suffix != ".md"
     }
     ours |= {f"{PACKAGE_OF_OURS}/{path.name}" for path in (ROOT / PACKAGE_OF_OURS).glob("*.py")}
     assert files(wheel) == ours
@@ -133,6 +133,18 @@ def test_the_connector_is_found_beside_folders_that_are_called_as_ours(installed
         check=False,
     )
     assert (done.stderr, done.stdout.strip()) == ("", f"{installed / BATON.module.replace('.', '/')}.py")
+
+
+def test_an_installed_baton_has_no_command_that_kills_its_parts(installed: Path, beside: Path) -> None:
+    for command, status in (("serve", 2), ("torture", 2), ("requests", 0)):
+        done = subprocess.run(
+            [sys.executable, "-m", "baton_serve", command, "--help"],
+            env={**os.environ, "PYTHONPATH": str(installed)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode, "No such command" in done.stderr) == (status, status == 2)
 
 
 @pytest.mark.slow

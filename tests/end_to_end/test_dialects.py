@@ -13,7 +13,7 @@ from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 from pydantic import BaseModel
 
-from baton_serve.baton.demo import QUESTIONS
+from baton_serve.baton.demo.training.questions import QUESTIONS
 from tests.kits.strict_types import count_of, message_events, message_of, response_events, response_of
 from tests.kits.whole.stack import MODEL, Stack
 

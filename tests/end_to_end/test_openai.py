@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 from openai import AsyncOpenAI
 
-from baton_serve.baton.demo import QUESTIONS
+from baton_serve.baton.demo.training.questions import QUESTIONS
 from tests.kits.whole.stack import MODEL, Stack
 
 if TYPE_CHECKING:

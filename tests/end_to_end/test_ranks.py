@@ -9,7 +9,7 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from baton_serve.baton.demo import QUESTIONS
+from baton_serve.baton.demo.training.questions import QUESTIONS
 from baton_serve.core.protocol.handshake import Handshake, RankMetadata
 from tests.kits import tiny_models
 from tests.kits.whole import reference

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from baton_serve.baton.demo.tools import load_tools
+from baton_serve.baton.demo.training.tools import load_tools
 from tests.kits.whole.stack import MODEL, Stack
 
 PARAMETERS = {

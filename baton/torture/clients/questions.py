@@ -6,7 +6,8 @@ import json
 import random
 from typing import TYPE_CHECKING, Any
 
-from baton_serve.baton.demo import MODEL_DIR, QUESTIONS
+from baton_serve.baton.demo import MODEL_DIR
+from baton_serve.baton.demo.training.questions import QUESTIONS
 from baton_serve.baton.torture.clients.features import with_feature
 from baton_serve.baton.torture.records import Question
 

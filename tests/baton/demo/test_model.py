@@ -8,14 +8,14 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from baton_serve.baton.demo import MODEL_DIR, QUESTIONS
-from baton_serve.baton.demo.evaluate import all_tools, ask, ask_tool, new_calls
-from baton_serve.baton.demo.questions import load_newcomer
-from baton_serve.baton.demo.tools import calls, load_tools
+from baton_serve.baton.demo import MODEL_DIR
+from baton_serve.baton.demo.training.evaluate import all_tools, ask, ask_tool, new_calls
+from baton_serve.baton.demo.training.questions import QUESTIONS, load_newcomer
+from baton_serve.baton.demo.training.tools import calls, load_tools
 
 if TYPE_CHECKING:
-    from baton_serve.baton.demo.questions import Fact
-    from baton_serve.baton.demo.tools import Tool
+    from baton_serve.baton.demo.training.questions import Fact
+    from baton_serve.baton.demo.training.tools import Tool
 
 MAX_FOLDER_BYTES = 10_000_000
 WORDINGS = {question: fact.wordings for fact in QUESTIONS for question in fact.ask}

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from baton_serve.baton.demo import QUESTIONS
-from baton_serve.baton.demo.questions import load_held_out, load_newcomer
+from baton_serve.baton.demo.training.questions import QUESTIONS, load_held_out, load_newcomer
 
 BOASTS = re.compile(
     r"\b(best(?! priority)|fastest|perfect|guarantee\w*|flawless|unlike|revolutionary|unique|better than)\b", re.I

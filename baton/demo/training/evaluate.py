@@ -1,4 +1,4 @@
-"""How well a trained folder answers: ``python -m baton_serve.baton.demo.evaluate [FOLDER]``."""
+"""How well a trained folder answers: ``python -m baton_serve.baton.demo.training.evaluate [FOLDER]``."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from baton_serve.baton.demo.questions import Fact, load_held_out, load_newcomer, load_questions
-from baton_serve.baton.demo.tools import Definition, Tool, calls, load_tools
+from baton_serve.baton.demo import MODEL_DIR
+from baton_serve.baton.demo.training.questions import Fact, load_held_out, load_newcomer, load_questions
+from baton_serve.baton.demo.training.tools import Definition, Tool, calls, load_tools
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -150,7 +151,7 @@ def print_reports(folder: Path) -> None:
 def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path, nargs="?", default=Path(__file__).parent / "model")
+    parser.add_argument("folder", type=Path, nargs="?", default=MODEL_DIR)
     print_reports(parser.parse_args().folder)
 
 

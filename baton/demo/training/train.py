@@ -1,4 +1,4 @@
-"""Train the demo model: ``python -m baton_serve.baton.demo.train --out baton/demo/model``.
+"""Train the demo model: ``python -m baton_serve.baton.demo.training.train --out baton/demo/model``.
 
 README.md beside this file has times and numbers.
 
@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, cast
 import torch
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
 
-from baton_serve.baton.demo.conversations import ConversationMaker, Message
-from baton_serve.baton.demo.evaluate import print_reports
-from baton_serve.baton.demo.questions import load_questions
-from baton_serve.baton.demo.tokenizer import CONTEXT_TOKENS, VOCAB_SIZE, build_tokenizer
-from baton_serve.baton.demo.tools import Definition, ToolTurns, calls, load_tools
+from baton_serve.baton.demo import MODEL_DIR
+from baton_serve.baton.demo.training.conversations import ConversationMaker, Message
+from baton_serve.baton.demo.training.evaluate import print_reports
+from baton_serve.baton.demo.training.questions import load_questions
+from baton_serve.baton.demo.training.tokenizer import CONTEXT_TOKENS, VOCAB_SIZE, build_tokenizer
+from baton_serve.baton.demo.training.tools import Definition, ToolTurns, calls, load_tools
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -213,7 +214,7 @@ def tool_texts() -> Iterator[str]:
 def main() -> None:
     """Train, save, and print how well the saved model answers."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "model")
+    parser.add_argument("--out", type=Path, default=MODEL_DIR)
     parser.add_argument("--steps", type=int, help="the first plan alone, in so many steps")
     parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()

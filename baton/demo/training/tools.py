@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from baton_serve.baton.demo.conversations import Message, variation
+from baton_serve.baton.demo.training.conversations import Message, variation
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Iterator, Sequence
 
-    from baton_serve.baton.demo.conversations import ConversationMaker
+    from baton_serve.baton.demo.training.conversations import ConversationMaker
 
 TOOLS_FILE = Path(__file__).parent / "tools.yaml"
 #: A tool as OpenAI has it.

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Sequence
 
-    from baton_serve.baton.demo.questions import Fact
+    from baton_serve.baton.demo.training.questions import Fact
 
 Message = dict[str, str]
 

@@ -57,3 +57,7 @@ def _other_phrasings(path: Path) -> tuple[Fact, ...]:
     facts = {fact.id: fact for fact in load_questions()}
     entries = yaml.safe_load(path.read_text(encoding="utf-8"))
     return tuple(replace(facts[name], ask=tuple(ask)) for name, ask in entries.items())
+
+
+#: What the model was asked in training.
+QUESTIONS = load_questions()
