@@ -229,7 +229,7 @@ class WorkerProcess:
         self._keeper = keeper = LeaseKeeper(
             self._stores.leases,
             self._engine_id,
-            on_end=lambda lease_id, how: self._engine.end_lease(lease_id),
+            on_end=lambda lease_id, how: self._engine.end_lease(lease_id, how),
             on_failed=lambda error: self._engine.dead(f"leases cannot be kept: {error!r}"),
             duration_ms=settings.lease_duration_ms,
             redis_grace_ms=settings.redis_grace_ms,
@@ -238,7 +238,7 @@ class WorkerProcess:
         look = keeper.stats.as_dict, pool.stats, load_seconds
         self._metrics = WorkerMetrics(lambda: self._engine.stats(), *look, settings.model_name)
         hooks = EngineHooks(
-            on_peer_read=lambda lease_id: self._leases.read_by_peer(lease_id),
+            on_lease_end=keeper.tell,
             on_pressure=self._give_up_lease,
             on_dead=self._fail,
             on_step=self._metrics.on_step,

@@ -28,6 +28,7 @@ from baton_serve.core.protocol.steps import PromptScores, SamplingParams
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from baton_serve.core.leases.store import LeaseState
     from baton_serve.core.protocol.worker import WorkerLoad
 
 
@@ -232,8 +233,11 @@ class Engine(Protocol):
         refused with AbortedError.
         """
 
-    def end_lease(self, lease_id: str) -> bool:
-        """Release a hand-off's blocks (they stay in the prefix cache); False if there is no such lease."""
+    def end_lease(self, lease_id: str, how: LeaseState) -> bool:
+        """Release a hand-off's blocks (they stay in the prefix cache); False if there is no such lease.
+
+        ``how``: DONE if D has read them, RELEASED if no D will, EXPIRED if nobody has renewed the lease.
+        """
 
     def has_lease(self, lease_id: str) -> bool:
         """Whether the lease holds blocks here."""

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from copy import deepcopy
 from typing import TYPE_CHECKING
 
+from baton_serve.core.leases.store import LeaseState
 from baton_serve.core.protocol.steps import RankFailed, Read, ReadResult, Step, StepResult
 from baton_serve.workers.engine.api import (
     AbortedError,
@@ -156,12 +157,14 @@ class AsyncEngine:
         self._handshakes.cancel(seq_id)
         self._put(seq_id, _aborted(request_id))
 
-    def end_lease(self, lease_id: str) -> bool:
+    def end_lease(self, lease_id: str, how: LeaseState) -> bool:
         """Release a hand-off's blocks (they stay in the prefix cache); False if there is no such lease."""
-        if not self._scheduler.end_lease(lease_id):
-            return False
-        self._pump_soon()
-        return True
+        has_ended = self._scheduler.end_lease(lease_id)
+        if self._hooks.on_lease_end is not None:
+            self._hooks.on_lease_end(lease_id, how)
+        if has_ended:
+            self._pump_soon()
+        return has_ended
 
     def has_lease(self, lease_id: str) -> bool:
         """Whether the lease holds blocks here."""
@@ -264,7 +267,7 @@ class AsyncEngine:
         """Note that a reader has read a lease's blocks; see ``api.Engine``."""
         lease_id = self._scheduler.note_read(name)
         if lease_id is not None:
-            (self._hooks.on_peer_read or self.end_lease)(lease_id)
+            self.end_lease(lease_id, LeaseState.DONE)
 
     def _take_result(self, event: StepResult | ReadResult) -> None:
         """Apply the result and pump before streams and hooks run, so that the ranks get their next step first.

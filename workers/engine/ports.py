@@ -10,6 +10,7 @@ from baton_serve.core.protocol.steps import RankFailed, ReadResult, StepResult
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from baton_serve.core.leases.store import LeaseState
     from baton_serve.core.protocol.handoff import KVTransferParams
     from baton_serve.core.protocol.steps import ToRank
 
@@ -81,16 +82,15 @@ class Connector(Protocol):
 class EngineHooks:
     """Called on the loop, synchronously; keep them short. They may call the engine.
 
-    ``on_peer_read(lease_id)``: a reader has read the lease's blocks. The lease keeper then calls ``end_lease``;
-    without this hook the engine calls ``end_lease`` itself. If the reader is this engine, the lease holds no blocks
-    any more.
+    ``on_lease_end(lease_id, how)``: the lease holds no blocks here any more; ``how`` as in ``api.Engine.end_lease``.
+    Also for a lease that held none before: this engine has taken them over, or a reader is late.
     ``on_pressure()``: sequences wait, none runs, and leases hold the blocks. Called again only after a lease has ended.
     ``on_dead(error)``: the engine cannot continue, and every stream has been ended. The worker should exit.
     ``on_step(result)`` (steps that computed something) and ``on_read(result)`` (reads that have ended on all ranks):
     for histograms.
     """
 
-    on_peer_read: Callable[[str], None] | None = None
+    on_lease_end: Callable[[str, LeaseState], object] | None = None
     on_pressure: Callable[[], None] | None = None
     on_dead: Callable[[str], None] | None = None
     on_step: Callable[[StepResult], None] | None = None

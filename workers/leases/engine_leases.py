@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from baton_serve.core.leases.store import LeaseState
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -14,8 +16,7 @@ if TYPE_CHECKING:
 class EngineLeases:
     """Implements ``workers.server.ports.LeaseControl``.
 
-    The engine leases the blocks before ``LeaseKeeper.grant`` is called. A lease that the keeper knows is ended by the
-    keeper, which unpins the blocks through ``on_end``; the blocks of any other lease are unpinned here.
+    The engine leases the blocks before ``LeaseKeeper.grant`` is called, and tells the keeper when a lease has ended.
     """
 
     def __init__(self, keeper: LeaseKeeper, engine: Engine) -> None:
@@ -30,9 +31,8 @@ class EngineLeases:
         return True
 
     def drop(self, lease_id: str) -> None:
-        """End the lease and unpin its blocks now; the keeper also ends it in the store."""
-        if not self._keeper.drop(lease_id):
-            self._engine.end_lease(lease_id)
+        """End the lease and unpin its blocks now."""
+        self._engine.end_lease(lease_id, LeaseState.RELEASED)
 
     def release(self, lease_ids: Iterable[str]) -> int:
         """Drop these leases; returns how many of them there were."""
@@ -62,8 +62,3 @@ class EngineLeases:
     def drop_all(self, suffix: str) -> int:
         """Drop all leases of requests whose id ends with ``suffix``; returns their number."""
         return self.release(self._engine.leases_with(suffix))
-
-    def read_by_peer(self, lease_id: str) -> None:
-        """End the lease as done, after D's notification that it has read the blocks."""
-        if not self._keeper.done(lease_id):
-            self._engine.end_lease(lease_id)

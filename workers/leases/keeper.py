@@ -2,8 +2,8 @@
 
 The asyncio loop and the threads share ``core.leases.holder`` under a lock, which is never held during I/O. The loop
 does not wait for the store, and wakes its thread once for many grants and reads, because a thread that wakes takes the
-interpreter from the loop while P's answers are made. ``on_end`` is called exactly once for every lease, however it
-ended, and only ``on_end`` unpins the lease's blocks.
+interpreter from the loop while P's answers are made. The engine alone ends a lease (``Engine.end_lease``): it tells the
+keeper (``tell``), and the keeper asks it to (``on_end``) for a lease that the store, or its silence, has ended.
 
 An unexpected exception in a thread ends that thread and calls ``on_failed``, so that the worker stops: without the
 thread leases would never end and would hold their blocks forever.
@@ -72,7 +72,7 @@ class LeaseKeeper:
         redis_grace_ms: int = 60_000,
         clock: Callable[[], int] = monotonic_ms,
     ) -> None:
-        """Both callbacks run on the loop. ``on_end(lease_id, state)`` gets DONE, RELEASED or EXPIRED.
+        """Both callbacks run on the loop. ``on_end(lease_id, state)`` gets RELEASED or EXPIRED.
 
         EXPIRED includes leases that were given up because their blocks were needed while the store did not answer.
 
@@ -122,7 +122,8 @@ class LeaseKeeper:
         Routers see the ends in the store and prefill elsewhere at once, instead of renewing leases of a dead engine.
         """
         for lease_id in self._pinned():
-            self.drop(lease_id)
+            self.tell(lease_id, LeaseState.RELEASED)
+            self._on_end(lease_id, LeaseState.RELEASED)
         if self._timer is not None:
             self._timer.cancel()
         with self._changed:
@@ -144,25 +145,25 @@ class LeaseKeeper:
         self.stats.granted += 1
         self._wake_later()
 
-    def done(self, lease_id: str) -> bool:
-        """End a lease whose blocks D has read, according to D's notification. False if the lease had ended before."""
-        known = self._end(self._holder.done, lease_id)
-        if known:
-            self._wake_later()
-            self.stats.done += 1
-            self._on_end(lease_id, LeaseState.DONE)
-        else:
-            self.stats.late_done += 1
-        return known
+    def tell(self, lease_id: str, how: LeaseState) -> bool:
+        """Tell the store that the engine has ended a lease: DONE if D has read its blocks, RELEASED if no D will.
 
-    def drop(self, lease_id: str) -> bool:
-        """End a lease whose blocks no D will read. False if it had ended before."""
-        known = self._end(self._holder.drop, lease_id)
-        if known:
-            self._wake()
+        False if it had ended before, or was never granted.
+        """
+        is_read = how is LeaseState.DONE
+        try:
+            with self._changed:
+                (self._holder.done if is_read else self._holder.drop)(lease_id, self._clock())
+        except NotHeldError:
+            self.stats.late_done += is_read
+            return False
+        if is_read:
+            self.stats.done += 1
+            self._wake_later()
+        else:
             self.stats.dropped += 1
-            self._on_end(lease_id, LeaseState.RELEASED)
-        return known
+            self._wake()
+        return True
 
     def give_up_oldest(self) -> str | None:
         """End the oldest lease that is kept only because the store does not answer, if any, when memory is needed.
@@ -175,14 +176,6 @@ class LeaseKeeper:
             self.stats.given_up += 1
             self._on_end(lease_id, LeaseState.EXPIRED)
         return lease_id
-
-    def _end(self, event: Callable[[str, int], None], lease_id: str) -> bool:
-        with self._changed:
-            try:
-                event(lease_id, self._clock())
-            except NotHeldError:
-                return False
-            return True
 
     def _wake_later(self) -> None:
         if self._timer is None:

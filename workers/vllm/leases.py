@@ -31,7 +31,7 @@ class SchedulerLeases:
         self._keeper = LeaseKeeper(
             store,
             engine_id,
-            on_end=self._note_end,
+            on_end=lambda *end: self._ends.append(end),
             on_failed=self._note_failure,
             duration_ms=duration_ms,
             redis_grace_ms=redis_grace_ms,
@@ -64,7 +64,7 @@ class SchedulerLeases:
         """D has read the blocks, or they are free for another reason. Does nothing if the lease has ended."""
         if (lease_id := self._lease_of.pop(request_id, None)) is not None:
             del self._request_of[lease_id]
-            self._thread.call(self._keeper.done, lease_id)
+            self._thread.call(self._keeper.tell, lease_id, LeaseState.DONE)
 
     def take_ended(self) -> dict[str, LeaseState]:
         """The requests whose leases have ended since the last call: RELEASED by a router, or EXPIRED."""
@@ -86,10 +86,6 @@ class SchedulerLeases:
             logger.warning("The store of leases does not answer: the leases of this engine end by themselves.")
 
     # On the keeper's loop.
-
-    def _note_end(self, lease_id: str, state: LeaseState) -> None:
-        if state is not LeaseState.DONE:
-            self._ends.append((lease_id, state))
 
     def _note_failure(self, error: Exception) -> None:
         logger.error("Leases cannot be kept any more, and are vLLM's own from now on: %s", error)

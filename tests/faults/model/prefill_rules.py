@@ -8,7 +8,7 @@
 | answers                    | ``Serving._hand_off``, whether or not the store has heard of the lease |
 | notices a hang-up          | ``Serving._held``, ``Serving._only``, ``AsyncEngine._abandon`` |
 | hears of an abort          | ``POST /internal/abort``: ``AsyncEngine.abort``, ``EngineLeases.drop_request`` |
-| hears that it was read     | ``ReadNotices._count``, ``EngineLeases.read_by_peer``, ``LeaseHolder.done`` |
+| hears that it was read     | ``ReadNotices._count``, ``AsyncEngine.note_read``, ``LeaseHolder.done`` |
 | tells the store            | ``LeaseHolder.take_work`` (done, release), ``reap.lua``, ``release.lua`` |
 | asks the store             | ``LeaseHolder.take_work`` (reap), ``reap.lua``, ``LeaseHolder._answer`` |
 | gives up                   | ``LeaseHolder.failed`` past the grace, ``LeaseHolder.give_up_oldest`` |

@@ -17,6 +17,7 @@ import httpx
 from tokenizers import Tokenizer as FastTokenizer
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
+from baton_serve.core.leases.store import LeaseState
 from baton_serve.core.net.served.config import PortConfig
 from baton_serve.core.net.served.port import HttpPort
 from baton_serve.core.net.sockets import bind, port_of
@@ -118,6 +119,7 @@ class ScriptedEngine:
         self.running: dict[str, asyncio.Task[None]] = {}
         #: By id, the request each was granted for.
         self.leases: dict[str, str] = {}
+        self.on_lease_end: Callable[[str, LeaseState], object] | None = None
         #: Leases that several choices read, and what those that have read call them.
         self.shared: dict[str, list[str]] = {}
         #: As many tokens fit into the context, prompt included.
@@ -215,8 +217,10 @@ class ScriptedEngine:
     def abort_all(self, suffix: str) -> int:
         return sum(self.abort(request_id) for request_id in [*self.running] if request_id.endswith(suffix))
 
-    def end_lease(self, lease_id: str) -> bool:
+    def end_lease(self, lease_id: str, how: LeaseState) -> bool:
         there = self.leases.pop(lease_id, None) is not None
+        if self.on_lease_end is not None:
+            self.on_lease_end(lease_id, how)
         self._tell()
         return there
 
@@ -286,7 +290,7 @@ class RecordingLeases:
 
     def drop(self, lease_id: str) -> None:
         self.dropped.append(lease_id)
-        self.engine.end_lease(lease_id)
+        self.engine.end_lease(lease_id, LeaseState.RELEASED)
 
     def release(self, lease_ids: Iterable[str]) -> int:
         held = self.held(lease_ids)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from baton_serve.core.leases.store import LeaseState
 from baton_serve.core.protocol.router import REFUSE_GONE_S
 from baton_serve.core.protocol.steps import CancelRead, RankFailed, Read, ReadResult, Step, StepResult, ToRank
 from baton_serve.workers.engine.api import (
@@ -121,7 +122,7 @@ class Ears:
     def __init__(self) -> None:
         self.heard: list[tuple[str, Any]] = []
         self.hooks = EngineHooks(
-            on_peer_read=lambda lease_id: self.heard.append(("peer_read", lease_id)),
+            on_lease_end=lambda lease_id, how: self.heard.append(("lease_end", (lease_id, how))),
             on_pressure=lambda: self.heard.append(("pressure", None)),
             on_dead=lambda error: self.heard.append(("dead", error)),
             on_step=lambda result: self.heard.append(("step", result.step_id)),
@@ -414,7 +415,7 @@ async def test_all_of_a_suffix_are_aborted_in_whatever_state() -> None:
             await anext(stream)
     assert world.engine.leases_with("-dead") == [leased.lease_id]
     assert world.engine.leases_with("other") == world.engine.leases_with("dea") == []
-    assert world.engine.end_lease(leased.lease_id)
+    assert world.engine.end_lease(leased.lease_id, LeaseState.RELEASED)
     assert isinstance(world.link.sent[-1], CancelRead)
     world.link.read("cancelled")
     world.link.auto = True
@@ -949,16 +950,13 @@ async def test_a_hand_off_is_known_by_its_request_before_the_caller_sees_it() ->
     assert world.engine.leases_of("b") == []
 
 
-async def test_the_keeper_decides_what_a_peers_read_means() -> None:
+async def test_a_read_by_a_peer_ends_the_lease_and_the_keeper_is_told() -> None:
     ears = Ears()
     world = World(ears.hooks)
     hand_off = await world.hand_off("a", PROMPT)
     world.engine.on_rank_event(PeerRead(hand_off.lease_id))
-    assert ears.of("peer_read") == [hand_off.lease_id]
-    assert world.engine.load().leases == 1
-    assert world.engine.has_lease(hand_off.lease_id)
-    assert world.engine.end_lease(hand_off.lease_id)
-    assert not world.engine.end_lease(hand_off.lease_id)
+    assert ears.of("lease_end") == [(hand_off.lease_id, LeaseState.DONE)]
+    assert not world.engine.end_lease(hand_off.lease_id, LeaseState.RELEASED)
     assert not world.engine.has_lease(hand_off.lease_id) and world.engine.leases_of("a") == []
     assert world.engine.load().leased_blocks == 0
 
@@ -973,7 +971,7 @@ async def test_a_hand_off_to_ourselves_needs_no_handshake_and_no_read(keeper: bo
     assert [output.token for output in outputs] == expected(PROMPT, 4)[1:]
     assert [type(message) for message in world.link.sent if not isinstance(message, Step)] == []
     assert not world.connector.waiting
-    assert ears.of("peer_read") == ([hand_off.lease_id] if keeper else [])
+    assert ears.of("lease_end") == ([(hand_off.lease_id, LeaseState.DONE)] if keeper else [])
     assert not world.engine.has_lease(hand_off.lease_id)
     assert world.engine.stats().counters.local_handoffs == 1
     assert world.engine.stats().counters.prefill_tokens == len(PROMPT)
@@ -999,17 +997,19 @@ async def test_pressure_is_told_once_until_a_lease_ends() -> None:
     other = world.submit(request("d", [8], 1))
     await turns()
     assert ears.of("pressure") == [None]
-    world.engine.end_lease(leases[0])
+    world.engine.end_lease(leases[0], LeaseState.RELEASED)
     await turns()
     assert ears.of("pressure") == [None, None]
-    world.engine.end_lease(leases[1])
+    world.engine.end_lease(leases[1], LeaseState.RELEASED)
     assert len(await collect(stream)) == len(await collect(other)) == 1
     assert ears.of("pressure") == [None, None]
 
 
 async def test_pressure_may_be_answered_at_once() -> None:
     leases: list[str] = []
-    world = World(EngineHooks(on_pressure=lambda: world.engine.end_lease(leases.pop())), num_blocks=4)
+    world = World(
+        EngineHooks(on_pressure=lambda: world.engine.end_lease(leases.pop(), LeaseState.RELEASED)), num_blocks=4
+    )
     leases.append((await world.hand_off("a", [1] * 5)).lease_id)
     leases.append((await world.hand_off("b", [2] * 5)).lease_id)
     assert len(await collect(world.submit(request("c", [7] * 13, 1)))) == 1
@@ -1030,7 +1030,7 @@ async def test_drain_takes_nothing_new_and_waits_for_work_and_leases() -> None:
     assert len(await collect(running)) == 4
     await turns()
     assert not draining.done()
-    world.engine.end_lease(hand_off.lease_id)
+    world.engine.end_lease(hand_off.lease_id, LeaseState.RELEASED)
     await draining
 
 
@@ -1087,7 +1087,7 @@ async def test_a_read_that_may_never_end_does_not_hide_the_pressure() -> None:
     world.timers[0].fire()
     await turns()
     assert ears.of("pressure") == [None]
-    world.engine.end_lease(lease)
+    world.engine.end_lease(lease, LeaseState.RELEASED)
     assert len(await collect(waiting)) == 1
     world.engine.check()
 
@@ -1145,7 +1145,7 @@ async def test_late_answers_to_a_dead_engine_are_ignored() -> None:
     world.engine.dead("gone")
     world.engine.on_rank_event(StepResult(7, [], 0.0))
     world.link.read()
-    assert world.engine.end_lease("x") is False
+    assert world.engine.end_lease("x", LeaseState.RELEASED) is False
 
 
 @pytest.mark.parametrize("answer", [StepResult(7, [], 0.0), ReadResult(7, "done", 0, 0.0, "")])

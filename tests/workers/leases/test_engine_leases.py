@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from baton_serve.core.leases.memory_store import MemoryLeaseStore
+from baton_serve.core.leases.store import LeaseState
 from baton_serve.workers.leases.engine_leases import EngineLeases
 from baton_serve.workers.leases.keeper import LeaseKeeper
 from tests.kits.worker.front import ScriptedEngine
@@ -27,10 +28,11 @@ class Kept:
         self.keeper = LeaseKeeper(
             self.store,
             ENGINE,
-            on_end=lambda lease_id, how: self.engine.end_lease(lease_id),
+            on_end=self.engine.end_lease,
             on_failed=self.failures.append,
             duration_ms=600_000,
         )
+        self.engine.on_lease_end = self.keeper.tell
         self.leases = EngineLeases(self.keeper, self.engine)
 
     @property
@@ -100,6 +102,6 @@ async def test_an_abort_before_the_grant_leaves_nothing_to_grant() -> None:
 async def test_a_peer_that_has_read_leaves_nothing_to_abort() -> None:
     async with keeping() as kept:
         assert kept.leases.grant("lease-0")
-        kept.leases.read_by_peer("lease-0")
+        kept.engine.end_lease("lease-0", LeaseState.DONE)
         assert not kept.leases.drop_request("r")
         kept.check_nothing_held()

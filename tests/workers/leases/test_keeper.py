@@ -129,7 +129,7 @@ async def test_grants_and_reads_that_come_together_are_told_together() -> None:
     for number in range(100):
         keeper.grant(f"read-{number}")
         await asyncio.sleep(0)
-        assert keeper.done(f"read-{number}")
+        assert keeper.tell(f"read-{number}", LeaseState.DONE)
         keeper.grant(f"kept-{number}")
     await eventually(lambda: store.num_done == 100 and len(store.held(ENGINE)) == 101)
     await keeper.stop()
@@ -141,7 +141,7 @@ async def test_what_has_been_read_is_told_also_when_the_keeper_stops_at_once() -
     keeper = LeaseKeeper(store, ENGINE, on_end=Ends(), on_failed=[].append, duration_ms=LONG_MS)
     keeper.start()
     keeper.grant("a")
-    keeper.done("a")
+    keeper.tell("a", LeaseState.DONE)
     await keeper.stop()
     assert store.renew(ENGINE, ["a"], 1)[0].state is LeaseState.DONE
 
@@ -183,22 +183,21 @@ async def test_a_release_that_reaches_an_emptied_redis_ends_the_lease_at_once(ow
     router.close()
 
 
-async def test_done_and_drop_end_at_once_and_reach_the_store(redis_url: str, router: RedisLeaseStore) -> None:
+async def test_ends_that_the_engine_tells_reach_the_store(redis_url: str, router: RedisLeaseStore) -> None:
     ends = Ends()
     async with keeping(redis_url, ends) as keeper:
         await stored(keeper, "a")
         await stored(keeper, "b")
-        assert keeper.done("a")
-        assert keeper.drop("b")
-        assert ends.seen == [("a", LeaseState.DONE), ("b", LeaseState.RELEASED)]
+        assert keeper.tell("a", LeaseState.DONE)
+        assert keeper.tell("b", LeaseState.RELEASED)
         await until(router, "a", LeaseState.DONE)
         await until(router, "b", LeaseState.RELEASED)
         assert router.held(ENGINE) == []
-        assert not keeper.done("a")
-        assert not keeper.drop("a")
+        assert not keeper.tell("a", LeaseState.DONE)
+        assert not keeper.tell("a", LeaseState.RELEASED)
         stats = keeper.stats.as_dict()
         assert (stats["granted"], stats["done"], stats["dropped"], stats["late_done"]) == (2, 1, 1, 1)
-    assert len(ends.seen) == 2
+    assert ends.seen == [], "the engine has ended them"
 
 
 async def test_a_lease_that_nobody_renews_expires(redis_url: str, router: RedisLeaseStore) -> None:
@@ -256,9 +255,9 @@ async def test_without_redis_leases_are_kept_until_the_grace_is_over(
         own_redis.kill()
         await eventually(lambda: not keeper.reachable)
         keeper.grant("b")
-        assert keeper.done("b")
+        assert keeper.tell("b", LeaseState.DONE)
         assert len(keeper) == 1
-        assert (await ends.wait(2))[-1] == ("a", LeaseState.EXPIRED)
+        assert await ends.wait(1) == [("a", LeaseState.EXPIRED)]
         assert keeper.stats.store_errors > 0
     assert said(caplog) == ["the lease store does not answer, leases are kept", "leases are given up"]
 
