@@ -21,8 +21,7 @@ from baton_serve.workers.rank.gpu.programs import (
     rotate_program,
     store_program,
 )
-from baton_serve.workers.rank.in_place.port import TILE_NUMBERS, TOKENS_PER_TILE
-from baton_serve.workers.rank.in_place.programs import attend_program, attend_ragged_program, merge_program
+from baton_serve.workers.rank.in_place.programs import attend_program, merge_program
 from baton_serve.workers.rank.in_place.triton_kernel import TileSizes, tile_sizes
 
 ITEM_SIZES = {"bf16": 2, "fp16": 2, "fp32": 4}
@@ -41,24 +40,18 @@ CASES = (
     (80, "fp32", 256, 7, 100, 1, False),
     (90, "bf16", 128, 4, 100, 1, True),
     (90, "fp16", 64, 1, 1, 1, False),
-    (90, "bf16", 128, 4, 0, 4, False),
-    (80, "fp32", 256, 7, 0, 1, True),
 )
 
 
 def compile_attend(
     capability: int, dtype: str, head_dim: int, shared: int, num_tokens: int, splits: int, is_windowed: bool
 ) -> Any:
-    """What Triton makes of ``attend_program``, with the sizes that the kernel would choose; without ``num_tokens`` of
-    ``attend_ragged_program``.
-    """
-    sizes: TileSizes = tile_sizes(num_tokens or TOKENS_PER_TILE, shared, head_dim, ITEM_SIZES[dtype])
-    program, rows = (attend_program, "ends") if num_tokens else (attend_ragged_program, "tiles")
-    counts = ("num_tokens", "tiles_per_row") if num_tokens else ("programs_per_tile",)
+    """What Triton makes of ``attend_program``, with the sizes that the kernel would choose."""
+    sizes: TileSizes = tile_sizes(num_tokens, shared, head_dim, ITEM_SIZES[dtype])
     out = "fp32" if splits > 1 else dtype
-    signature = {"query": f"*{dtype}", "blocks": f"*{dtype}", "tables": "*i32", rows: "*i32", "out": f"*{out}"}
+    signature = {"query": f"*{dtype}", "blocks": f"*{dtype}", "tables": "*i32", "ends": "*i32", "out": f"*{out}"}
     signature |= {"sums": "*fp32", "maxima": "*fp32", "scaling": "fp32"}
-    signature |= dict.fromkeys(("window", *counts, *STRIDES), "i32")
+    signature |= dict.fromkeys(("window", "num_tokens", "tiles_per_row", *STRIDES), "i32")
     constants = {
         "SHARED": shared,
         "NUM_HEADS": 8 * shared,
@@ -70,11 +63,9 @@ def compile_attend(
         "NUM_SPLITS": splits,
         "WINDOWED": is_windowed,
     }
-    if not num_tokens:
-        constants["TILE_NUMBERS"] = TILE_NUMBERS
     # All pointers are aligned to 16 bytes, as torch's are.
     aligned = {(index,): [["tt.divisibility", 16]] for index in range(7)}
-    source = ASTSource(program, signature | dict.fromkeys(constants, "constexpr"), constants, aligned)
+    source = ASTSource(attend_program, signature | dict.fromkeys(constants, "constexpr"), constants, aligned)
     return triton.compile(source, target=GPUTarget("cuda", capability, 32), options={"num_stages": 2})
 
 
