@@ -17,11 +17,11 @@ MAX_BLOCKS = MAX_PIECES = 2**24
 MAX_AGENT_NAME_CHARS = 256
 #: Bytes of NIXL's own metadata of one rank: usually about 1 KB, and more with each network device.
 MAX_AGENT_METADATA_BYTES = 2**17
-#: Bytes that a router adds to a client's body: per token its id and, at most once per token, the number and version of
-#: a block; and once per body ids, addresses, and the logprobs of the first token.
-HAND_OFF_TOKEN_BYTES, HAND_OFF_BYTES = 48, 2**16
+#: Bytes that a router adds to a client's body: per token its id and, at most once per token, the number of a block; and
+#: once per body ids, addresses, and the logprobs of the first token.
+HAND_OFF_TOKEN_BYTES, HAND_OFF_BYTES = 24, 2**16
 #: What a router adds to a client's body, counted in JSON values per token, and in objects, arrays and keys per body.
-HAND_OFF_TOKEN_VALUES, HAND_OFF_NODES = 4, 2**12
+HAND_OFF_TOKEN_VALUES, HAND_OFF_NODES = 2, 2**12
 
 
 def with_hand_off(max_body_bytes: int, max_model_len: int) -> int:

@@ -56,7 +56,7 @@ class BenchRank:
 
         Raises RuntimeError when the read fails.
         """
-        command = Read(1, engine_id, "ab", remote.tolist(), local.tolist(), [0] * len(local), [])
+        command = Read(1, engine_id, "ab", remote.tolist(), local.tolist(), promise=0, fresh=[])
         began_s = time.perf_counter()
         self.transfer.submit(command)
         report = self._events.get(timeout=ANSWER_TIMEOUT_S)

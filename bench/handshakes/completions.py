@@ -32,7 +32,7 @@ def request_for(peer: MetEngine, rng: random.Random) -> dict[str, object]:
         remote_block_ids=[list(range(NUM_BLOCKS))],
         remote_num_tokens=len(prompt),
         lease_id=f"{rng.getrandbits(128):032x}",
-        block_versions=[0] * NUM_BLOCKS,
+        promise=1,
         first_token=10,
         prompt_token_ids=prompt,
         seed=1,

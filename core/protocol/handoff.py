@@ -1,7 +1,7 @@
 """``kv_transfer_params``: the hand-off from P to D, spelled as vLLM spells it, plus Baton's own fields.
 
 P's answer carries one ``KVTransferParams`` in its body; the router passes it to D unchanged. The router reads
-only ``HandOffSummary`` out of it and keeps the rest as bytes, since the block lists of a long prompt are long.
+only ``HandOffSummary`` out of it and keeps the rest as bytes, since the lists of a long prompt are long.
 
 History
 -------
@@ -10,6 +10,7 @@ History
 3: ``num_readers`` in the request to P: several choices read the blocks of one lease, each by a name of its own.
 4: ``adapter``, of a hand-off and of ``Resume``. A worker that does not know the field has no adapters, so it does not
    know the model's name either.
+5: ``promise`` in place of a version for each block; see version 3 of the handshake.
 """
 
 from __future__ import annotations
@@ -74,8 +75,9 @@ class KVTransferParams(msgspec.Struct, kw_only=True, omit_defaults=False):
 
     # Baton's own fields. Another engine (vLLM) does not send them.
     lease_id: str = ""
-    #: One unsigned 64-bit version for each id of ``remote_block_ids[0]``: what the fence compares against.
-    block_versions: list[int] = []
+    #: The largest version, unsigned 64-bit, that a block may have if it still holds what P computed; 0: none. P gives a
+    #: larger one to each block that it overwrites from now on.
+    promise: int = 0
     #: The token that P sampled and that the client has. D continues after it. -1: D samples the first token.
     first_token: int = -1
     #: The logprobs entry of the first token in OpenAI's shape for this endpoint, when the client asked for any.

@@ -8,6 +8,7 @@ History
 1: first version.
 2: the notification of a read names the reader and its rank; several ranks, whose shards divide the model. Later:
    ``shared_memory``; engines of which one does not know it read as before.
+3: a hand-off has one promise, above which no version may be, in place of the version of each block.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import hashlib
 
 import msgspec
 
-WIRE_VERSION = 2
+WIRE_VERSION = 3
 
 
 class Compatibility(msgspec.Struct, kw_only=True, frozen=True):

@@ -14,6 +14,7 @@ History
 4: adapters: ``NewSequence.adapter``, ``RankReady.adapters``.
 5: logprobs of prompts: ``SamplingParams.num_prompt_logprobs``, ``Row.score_from``, ``StepResult.scores``.
 6: ``ForgetGrammar``.
+7: ``Read.promise`` in place of a list of versions.
 """
 
 from __future__ import annotations
@@ -114,8 +115,8 @@ class Disconnect(msgspec.Struct, frozen=True, array_like=True, tag="disconnect")
 class Read(msgspec.Struct, frozen=True, array_like=True, tag="read"):
     """Read remote blocks into local ones, check the fence, notify P. Answered by one ``ReadResult`` in a report.
 
-    ``fresh`` as in ``Step``: versions of the local blocks, stored before the read is posted. With no blocks the read is
-    done at once, and P is notified.
+    ``promise`` as in ``KVTransferParams``. ``fresh`` as in ``Step``: versions of the local blocks, stored before the
+    read is posted. With no blocks the read is done at once, and P is notified.
     """
 
     read_id: int
@@ -123,7 +124,7 @@ class Read(msgspec.Struct, frozen=True, array_like=True, tag="read"):
     lease_id: str
     remote_block_ids: list[int]
     local_block_ids: list[int]
-    versions: list[int]
+    promise: int
     fresh: list[tuple[int, int]]
 
 
@@ -248,7 +249,7 @@ class GrammarCompiled(msgspec.Struct, frozen=True, array_like=True, tag="grammar
 class ReadResult(msgspec.Struct, frozen=True, array_like=True):
     """The result of a read on one rank or, once merged, on all ranks. NIXL no longer writes to the read's blocks.
 
-    ``outcome``: ``done`` (versions equal), ``stale`` (the fence refused: P has reused a block), ``failed`` (NIXL
+    ``outcome``: ``done`` (as promised), ``stale`` (the fence refused: P has reused a block), ``failed`` (NIXL
     error, unknown engine), ``cancelled``. Only after ``done`` do all local blocks hold the promised data.
     ``num_bytes`` were moved in ``num_descriptors`` pieces; ``seconds`` is the time from the read's start to its end.
     ``stale_blocks``, after ``stale`` only: the local blocks that do not hold what was promised; the others do.

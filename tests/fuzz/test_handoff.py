@@ -51,7 +51,7 @@ PARAMS: dict[str, Any] = {
     "remote_block_ids": [[3, 4]],
     "remote_num_tokens": 20,
     "lease_id": "l",
-    "block_versions": [2**64 - 1, 5],
+    "promise": 2**64 - 1,
     "first_token": 7,
     "prompt_token_ids": list(range(20)),
     "seed": 1,
@@ -115,7 +115,8 @@ def accepted(raw: dict[str, Any]) -> None:
     except EngineError:
         return
     blocks = params.remote_block_ids[0]
-    assert len(blocks) == len(set(blocks)) == len(params.block_versions) == -(-params.remote_num_tokens // BLOCK_SIZE)
+    assert len(blocks) == len(set(blocks)) == -(-params.remote_num_tokens // BLOCK_SIZE)
+    assert 0 < params.promise < 2**64
     assert all(0 <= block < 2**31 for block in blocks)
     try:
         target = target_of(params)
@@ -349,17 +350,17 @@ IDS = st.lists(st.integers(-2, 70) | NUMBERS, max_size=6)
 
 
 @fuzz(150)
-@given(local=IDS, remote=IDS, versions=IDS, busy=st.sets(st.integers(0, 63), max_size=3))
-def test_a_read_of_any_blocks(local: list[int], remote: list[int], versions: list[int], busy: set[int]) -> None:
+@given(local=IDS, remote=IDS, promise=NUMBERS, busy=st.sets(st.integers(0, 63), max_size=3))
+def test_a_read_of_any_blocks(local: list[int], remote: list[int], promise: int, busy: set[int]) -> None:
     tried["a read of blocks"] += 1
-    read = Read(1, "e", "l", remote, local, versions, [])
+    read = Read(1, "e", "l", remote, local, promise, [])
     try:
         check_read(read, 64, 32, busy)
     except ReadRefusedError:
         return
-    assert len(local) == len(remote) == len(versions) == len(set(local))
+    assert len(local) == len(remote) == len(set(local))
     assert all(0 <= block < 64 for block in local) and all(0 <= block < 32 for block in remote)
-    assert busy.isdisjoint(local) and all(0 <= version < 2**64 for version in versions)
+    assert busy.isdisjoint(local) and 0 <= promise < 2**64
 
 
 # --- notifications

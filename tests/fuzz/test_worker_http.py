@@ -38,7 +38,7 @@ D_PARAMS: dict[str, Any] = {
     "remote_block_ids": [[3]],
     "remote_num_tokens": len(PROMPT),
     "lease_id": "l",
-    "block_versions": [2**64 - 1],
+    "promise": 2**64 - 1,
     "first_token": 70,
     "prompt_token_ids": PROMPT,
 }

@@ -70,11 +70,11 @@ class EngineRequest(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class HandOff(msgspec.Struct, frozen=True):
-    """P's blocks, pinned under ``lease_id`` until ``Engine.end_lease``. ``versions``: one per block, for the fence."""
+    """P's blocks, pinned under ``lease_id`` until ``Engine.end_lease``. ``promise``: see ``KVTransferParams``."""
 
     lease_id: str
     block_ids: list[int]
-    versions: list[int]
+    promise: int
 
 
 class TokenOutput(msgspec.Struct, frozen=True):

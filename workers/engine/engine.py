@@ -66,8 +66,8 @@ class AsyncEngine:
         call_later: CallLater | None = None,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        first_version = secrets.randbits(63) if version_base is None else version_base
-        self._scheduler = Scheduler(config, first_version, is_connected=connector.is_connected)
+        version_base = secrets.randbits(63) if version_base is None else version_base
+        self._scheduler = Scheduler(config, version_base, is_connected=connector.is_connected)
         self._ranks = ranks
         self._handshakes = PendingHandshakes(connector, self._on_handshake_end)
         self._hooks = hooks or EngineHooks()

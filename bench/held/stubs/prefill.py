@@ -64,9 +64,7 @@ _PREFILLED = (
     b'"remote_engine_id":"%b","remote_request_id":"r","remote_host":"127.0.0.1","remote_port":1,"remote_block_ids":['
     + _json_ids(1000, _BLOCKS)
     + b'],"remote_num_tokens":256,"tp_size":1,"pp_size":1,"dcp_size":1,"transfer_mode":"pull","lease_id":"%b",'
-    b'"block_versions":'
-    + _json_ids(1 << 62, _BLOCKS)
-    + b',"first_token":7,"first_logprobs":null,"prompt_token_ids":'
+    b'"promise":4611686018427387904,"first_token":7,"first_logprobs":null,"prompt_token_ids":'
     + _json_ids(10_000, NUM_TOKENS)
     + b',"seed":null,"created":1764000000,"num_cached_tokens":0,"output_token_ids":[]}}'
 )

@@ -35,7 +35,7 @@ PARAMS = KVTransferParams(
     remote_block_ids=[[1, 2]],
     remote_num_tokens=20,
     lease_id="aa",
-    block_versions=[2**63, 2**64 - 1],
+    promise=2**64 - 1,
     first_token=5,
     first_logprobs={"tokens": ["a"]},
     prompt_token_ids=[1, 2, 3],
@@ -119,9 +119,8 @@ JSON: list[tuple[Any, bytes]] = [
         PARAMS,
         b'{"do_remote_prefill":true,"do_remote_decode":false,"remote_engine_id":"e1","remote_request_id":"r1",'
         b'"remote_host":"127.0.0.1","remote_port":9,"remote_block_ids":[[1,2]],"remote_num_tokens":20,"tp_size'
-        b'":1,"pp_size":1,"dcp_size":1,"transfer_mode":"pull","lease_id":"aa","block_versions":[92233720368547'
-        b'75808,18446744073709551615],"first_token":5,"first_logprobs":{"tokens":["a"]},"prompt_token_ids":[1,'
-        b'2,3],"seed":-7,"created":1700000000,"num_cached_tokens":16,"output_token_ids":[4],"adapter":"f2"}',
+        b'":1,"pp_size":1,"dcp_size":1,"transfer_mode":"pull","lease_id":"aa","promise":184467440737095516'
+        b'15,"first_token":5,"first_logprobs":{"tokens":["a"]},"prompt_token_ids":[1,2,3],"seed":-7,"created":1700000000,"num_cached_tokens":16,"output_token_ids":[4],"adapter":"f2"}',
     ),
     (
         Resume(token_ids=[4, 5], created=1_700_000_000),
@@ -181,7 +180,7 @@ MSGPACK: list[tuple[Any, Any, str]] = [
         steps.FromRank,
         "9ba57265616479000acd0400642088b3776569676874735f66696e6765727072696e74a166a86b765f6474797065a7666c6f"
         "61743332a66c61796f7574a5626c6f636baa626c6f636b5f73697a6510aa6e756d5f6c617965727302ac6e756d5f6b765f68"
-        "6561647302a8686561645f64696d20ac776972655f76657273696f6e028ca9656e67696e655f6964a26531a472616e6b00a9"
+        "6561647302a8686561645f64696d20ac776972655f76657273696f6e038ca9656e67696e655f6964a26531a472616e6b00a9"
         "6e756d5f72616e6b7301ae6167656e745f6d65746164617461c40200ffaa6167656e745f6e616d65a161ad63616368655f61"
         "646472657373cf0000800000000000b163616368655f6d656d6f72795f74797065a44452414daf63616368655f6465766963"
         "655f696400aa6e756d5f626c6f636b730aab626c6f636b5f6279746573cd0400af76657273696f6e5f61646472657373cd10"
@@ -208,9 +207,9 @@ MSGPACK: list[tuple[Any, Any, str]] = [
         "a162a668616e646c65c40200ffa3677075a167a66f6666736574cd0200",
     ),
     (
-        Handshake(wire_version=2, engine_id="e1", compatibility_hash="c", metadata=b"\xff"),
+        Handshake(wire_version=3, engine_id="e1", compatibility_hash="c", metadata=b"\xff"),
         Handshake,
-        "84ac776972655f76657273696f6e02a9656e67696e655f6964a26531b2636f6d7061746962696c6974795f68617368a163a8"
+        "84ac776972655f76657273696f6e03a9656e67696e655f6964a26531b2636f6d7061746962696c6974795f68617368a163a8"
         "6d65746164617461c401ff",
     ),
 ]
@@ -253,7 +252,7 @@ def test_an_announcement_is_encoded_by_its_own_functions() -> None:
 
 
 def test_the_hash_of_the_compatibility_is_the_same_everywhere() -> None:
-    assert COMPATIBILITY.hash == "085c157edb932e2053b9688ad6f4ffbe"
+    assert COMPATIBILITY.hash == "da6524190e687ebed5f4c595cd9084ae"
 
 
 @pytest.mark.parametrize(

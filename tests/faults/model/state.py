@@ -3,7 +3,8 @@
 What is left out on purpose, and why nothing is lost by it
 - A version is named after what was promised with it: ``a * 8 + i`` is the i-th block of attempt a, -1 any version
   that nobody was promised. The same for a block's data. So versions need no counter, and blocks no number: the blocks
-  of a P are a sorted tuple (first symmetry).
+  of a P are a sorted tuple (first symmetry). The fence compares them with one number instead, which says the same: a
+  block's version is above the promise once the block is taken again, and not before (``BlockPool``).
 - The decode workers are alike: of the states that differ by their order only the smallest is kept (second symmetry).
 - A piece of a read is one step. A real one takes time, but what it brings is right only if the block was right at its
   end, because an overwritten block never becomes right again.

@@ -23,7 +23,7 @@ FENCE = (
         (
             Change(
                 "workers/transfer/reads/fence.py",
-                "return [int(i) for i in np.flatnonzero(expected != found)]",
+                "return [int(i) for i in np.flatnonzero(found > promise)]",
                 "return []",
             ),
         ),
@@ -32,8 +32,8 @@ FENCE = (
     Mutation(
         "one-table-is-enough",
         "of several ranks that are read, the versions of the last one decide",
-        (Change("workers/transfer/reads/read_machine.py", "self._all_equal &= equal", "self._all_equal = equal"),),
-        (_MACHINE + "test_one_unequal_table_makes_it_stale_once_all_are_compared",),
+        (Change("workers/transfer/reads/read_machine.py", "self._all_kept &= kept", "self._all_kept = kept"),),
+        (_MACHINE + "test_one_overwritten_table_makes_it_stale_once_all_are_compared",),
     ),
     Mutation(
         "version-after-overwrite",
@@ -68,8 +68,8 @@ FENCE = (
             Change(
                 "workers/engine/blocks/block_pool.py",
                 "            self._retire(block)\n\n    def take_over",
-                "            self._versions[block] = self._next_version & _VERSION_MASK\n"
-                "            self._next_version += 1\n"
+                "            self._last_version += 1\n"
+                "            self._versions[block] = self._last_version\n"
                 "            self._retire(block)\n\n    def take_over",
             ),
         ),

@@ -60,10 +60,13 @@ def score(tokens: Sequence[int], start: int, end: int, num_top: int) -> tuple[li
     return [-float(seen[place - 1] % 89) for place in places], [seen[place - 1] % 83 for place in places], tops
 
 
-def remote_blocks(prompt: Sequence[int], block_size: int) -> tuple[list[int], list[int]]:
-    """Ids and versions of a made-up P: block ``i`` of the prompt is ``1000 + i`` at version ``7000 + i``."""
-    count = -(-len(prompt) // block_size)
-    return [1000 + index for index in range(count)], [7000 + index for index in range(count)]
+#: What a made-up P promises.
+PROMISE = 7000
+
+
+def remote_blocks(prompt: Sequence[int], block_size: int) -> list[int]:
+    """Ids of a made-up P: block ``i`` of the prompt is ``1000 + i``."""
+    return [1000 + index for index in range(-(-len(prompt) // block_size))]
 
 
 @dataclass
@@ -194,8 +197,8 @@ class FakeRank:
     # --- reads --------------------------------------------------------------------------------------------------
 
     def _begin_read(self, read: Read) -> None:
-        assert len(read.remote_block_ids) == len(read.local_block_ids) == len(read.versions)
-        assert [block - 1000 for block in read.remote_block_ids] == [version - 7000 for version in read.versions]
+        assert len(read.remote_block_ids) == len(read.local_block_ids)
+        assert read.promise == PROMISE
         self._store(read.fresh)
         assert set(read.local_block_ids) <= {block for block, _ in read.fresh}
         assert read.read_id not in self.known_reads

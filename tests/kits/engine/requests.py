@@ -8,7 +8,7 @@ from baton_serve.core.protocol.handoff import KVTransferParams
 from baton_serve.core.protocol.steps import SamplingParams
 from baton_serve.workers.engine.api import EngineRequest, HandOff
 from baton_serve.workers.engine.config import EngineConfig
-from tests.kits.engine.fake_rank import next_token, remote_blocks, values
+from tests.kits.engine.fake_rank import PROMISE, next_token, remote_blocks, values
 
 VOCAB = 11
 BLOCK_SIZE = 4
@@ -43,7 +43,6 @@ def request(
 
 def params(prompt: list[int], **changes: Any) -> KVTransferParams:
     """What a made-up P answers after ``prompt``."""
-    blocks, versions = remote_blocks(prompt, BLOCK_SIZE)
     fields: dict[str, Any] = {
         "do_remote_prefill": True,
         "do_remote_decode": False,
@@ -51,10 +50,10 @@ def params(prompt: list[int], **changes: Any) -> KVTransferParams:
         "remote_request_id": "r",
         "remote_host": "127.0.0.1",
         "remote_port": 1,
-        "remote_block_ids": [blocks],
+        "remote_block_ids": [remote_blocks(prompt, BLOCK_SIZE)],
         "remote_num_tokens": len(prompt),
         "lease_id": "theirs",
-        "block_versions": versions,
+        "promise": PROMISE,
         "first_token": next_token(values(prompt)[-1], VOCAB),
         "prompt_token_ids": prompt,
     }
@@ -67,7 +66,7 @@ def params_of(hand_off: HandOff, prompt: list[int], engine_id: str, **changes: A
         "remote_engine_id": engine_id,
         "remote_block_ids": [hand_off.block_ids],
         "lease_id": hand_off.lease_id,
-        "block_versions": hand_off.versions,
+        "promise": hand_off.promise,
     }
     return params(prompt, **{**fields, **changes})
 

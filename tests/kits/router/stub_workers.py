@@ -348,7 +348,7 @@ class StubWorker:
         }
         if self.ours:
             lease_id = self.only_lease or f"lease{self.name}{self.num_leases}"
-            params |= {"lease_id": lease_id, "block_versions": [2**64 - 1, 2, 3]}
+            params |= {"lease_id": lease_id, "promise": 2**64 - 1}
             params |= {"first_token": self.first_token + len(given), "output_token_ids": given}
             params |= {"num_cached_tokens": len(given)}
             if num_readers > 1:

@@ -86,16 +86,15 @@ class Group:
         for rank in self.ranks:
             rank.transfer.submit(Disconnect(other.engine_id))
 
-    def versions(self, blocks: list[int]) -> list[int]:
-        return [self.base + block for block in blocks]
+    @property
+    def promise(self) -> int:
+        return self.base + NUM_BLOCKS - 1
 
     def post(self, other: Group, remote: list[int], local: list[int], lease_id: str) -> str:
         """Every rank reads the same blocks; the name of the read."""
         self.num_reads += 1
         for rank in self.ranks:
-            assert (
-                rank.post(other.engine_id, remote, local, other.versions(remote), lease_id=lease_id) == self.num_reads
-            )
+            assert rank.post(other.engine_id, remote, local, other.promise, lease_id=lease_id) == self.num_reads
         return f"{self.engine_id}-{self.num_reads}"
 
     def results(self) -> list[ReadResult]:

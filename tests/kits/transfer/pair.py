@@ -129,9 +129,10 @@ class PeerProcess:
         self._process.kill()
         self._process.wait()
 
-    def versions(self, *blocks: int) -> list[int]:
+    @property
+    def promise(self) -> int:
         """What it promised at its start."""
-        return [self.base + block for block in blocks]
+        return self.base + NUM_BLOCKS - 1
 
     def _pump(self) -> None:
         assert self._process.stdout is not None
@@ -204,14 +205,14 @@ class DecodeRank:
         engine_id: str,
         remote: list[int],
         local: list[int],
-        versions: list[int],
+        promise: int,
         *,
         lease_id: str = "ab",
         fresh: list[tuple[int, int]] | None = None,
     ) -> int:
         """Submit a read; its id."""
         self._num_reads += 1
-        self.transfer.submit(Read(self._num_reads, engine_id, lease_id, remote, local, versions, fresh or []))
+        self.transfer.submit(Read(self._num_reads, engine_id, lease_id, remote, local, promise, fresh or []))
         return self._num_reads
 
     def result(self) -> ReadResult:
@@ -227,11 +228,10 @@ class DecodeRank:
         return self._sent.pop(0)
 
     def read(
-        self, peer: PeerProcess, remote: list[int], local: list[int], versions: list[int] | None = None, **rest: Any
+        self, peer: PeerProcess, remote: list[int], local: list[int], promise: int | None = None, **rest: Any
     ) -> ReadResult:
         """Read, wait, answer."""
-        promised = peer.versions(*remote) if versions is None else versions
-        read_id = self.post(peer.engine_id, remote, local, promised, **rest)
+        read_id = self.post(peer.engine_id, remote, local, peer.promise if promise is None else promise, **rest)
         result = self.result()
         assert result.read_id == read_id
         return result

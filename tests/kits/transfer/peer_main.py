@@ -101,7 +101,7 @@ class Prefill:
 
     def promise(self) -> None:
         with self.lock:
-            say(event="promise", versions=[int(v) for v in self.versions.array])
+            say(event="promise", promise=int(self.versions.array.max()), versions=self.versions.array.tolist())
 
 
 def main() -> None:

@@ -197,7 +197,7 @@ class ScriptedEngine:
         )
 
     def _hand_off(self, request: EngineRequest) -> HandOff:
-        hand_off = HandOff(f"lease-{self._num_leases}", [7, 9], [2**64 - 1, 5])
+        hand_off = HandOff(f"lease-{self._num_leases}", [7, 9], 2**64 - 1)
         self._num_leases += 1
         self.leases[hand_off.lease_id] = request.request_id
         if request.num_readers > 1:

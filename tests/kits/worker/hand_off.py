@@ -13,7 +13,7 @@ GOOD = {
     "remote_block_ids": [[1]],
     "remote_num_tokens": 3,
     "lease_id": "ll",
-    "block_versions": [4],
+    "promise": 4,
     "first_token": 5,
     "prompt_token_ids": [5, 6, 7],
 }

@@ -93,7 +93,7 @@ async def test_p_and_d_are_each_sent_the_body_for_their_leg(cluster: Cluster) ->
     assert "stream_options" not in to_p
     assert to_p["min_tokens"] == 2, "our own workers need it for bans and stop strings"
     assert (to_d["stream"], to_d["max_tokens"], to_d["max_completion_tokens"], to_d["min_tokens"]) == (True, 4, 5, 2)
-    assert to_d["kv_transfer_params"]["block_versions"] == [2**64 - 1, 2, 3]
+    assert to_d["kv_transfer_params"]["promise"] == 2**64 - 1
     assert to_d["kv_transfer_params"]["first_token"] == FIRST_TOKEN
     assert to_p["seed"] == to_d["seed"], "whoever continues draws the same noise"
     assert p.headers[0]["x-request-id"] == d.headers[0]["x-request-id"]

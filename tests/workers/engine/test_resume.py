@@ -101,7 +101,7 @@ def test_p_hands_over_prompt_and_tokens(cut: int) -> None:
     bench = Bench()
     handed = hand_off(bench, cut)
     held = PROMPT + ALL[:cut]
-    assert len(handed.block_ids) == len(handed.versions) == -(-len(held) // BLOCK_SIZE)
+    assert len(handed.block_ids) == -(-len(held) // BLOCK_SIZE)
     assert bench.scheduler.pool.stats().leased == len(handed.block_ids)
 
 
@@ -200,7 +200,7 @@ def test_what_cannot_go_on_is_refused(outputs: list[int], fields: dict[str, Any]
         {"output_token_ids": []},
         {"remote_num_tokens": len(PROMPT)},
         {"prompt_token_ids": PROMPT + ALL[:3]},
-        {"remote_block_ids": [[1, 2]], "block_versions": [1, 2]},
+        {"remote_block_ids": [[1, 2]]},
     ],
 )
 def test_parameters_that_contradict_the_request_are_refused(changes: dict[str, Any]) -> None:

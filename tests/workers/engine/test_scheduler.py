@@ -18,6 +18,7 @@ from baton_serve.workers.engine.api import (
 from baton_serve.workers.engine.config import EngineConfig
 from baton_serve.workers.engine.errors import IllegalTransitionError, RankProtocolError
 from baton_serve.workers.engine.sequences.sequence_state import State
+from tests.kits.engine.fake_rank import PROMISE
 from tests.kits.engine.requests import VOCAB, config, expected, params, remote_request, request
 from tests.kits.engine.scheduler_bench import Bench, rows
 
@@ -207,7 +208,7 @@ def test_a_hand_off_pins_the_prompts_blocks_and_nothing_more() -> None:
     assert output.finish is FinishReason.LENGTH
     assert output.hand_off.lease_id == "lease-0"
     assert len(output.hand_off.block_ids) == 2
-    assert output.hand_off.versions == [bench.rank.versions[block] for block in output.hand_off.block_ids]
+    assert output.hand_off.promise == max(bench.rank.versions)
     stats = bench.scheduler.pool.stats()
     assert (stats.leased, stats.pinned, stats.leases) == (2, 0, 1)
     assert bench.scheduler.end_lease("lease-0")
@@ -270,7 +271,7 @@ def test_a_read_fills_the_blocks_and_decoding_goes_on_after_the_first_token() ->
     seq = bench.add_remote("a", PROMPT, 4)
     (read,) = bench.pump()
     assert isinstance(read, Read)
-    assert (read.remote_block_ids, read.versions) == ([1000, 1001, 1002], [7000, 7001, 7002])
+    assert (read.remote_block_ids, read.promise) == ([1000, 1001, 1002], PROMISE)
     assert (read.engine_id, read.lease_id) == ("p", "theirs")
     assert [block for block, _ in read.fresh] == read.local_block_ids
     bench.read(PROMPT)
@@ -321,12 +322,12 @@ def test_what_is_cached_is_not_read() -> None:
     bench.run()
     bench.add_remote("b", PROMPT)
     (read,) = bench.pump()
-    assert (read.remote_block_ids, read.versions) == ([1002], [7002])
+    assert read.remote_block_ids == [1002]
     bench.read(PROMPT)
     bench.run()
     bench.add_remote("c", PROMPT[:8])
     (read,) = bench.pump()
-    assert (read.remote_block_ids, read.local_block_ids, read.versions) == ([], [], [])
+    assert (read.remote_block_ids, read.local_block_ids) == ([], [])
     bench.read(PROMPT[:8])
     bench.run()
     assert bench.tokens(3) == expected(PROMPT[:8], 4)[1:]
@@ -751,7 +752,6 @@ def test_without_its_lease_a_hand_off_to_ourselves_is_computed(prefix_cache: boo
 @pytest.mark.parametrize(
     "changes",
     [
-        {"block_versions": [1, 2, 3]},
         {"remote_block_ids": [[13, 14, 15]]},
         {"first_token": -1},
     ],

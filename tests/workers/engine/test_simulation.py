@@ -36,7 +36,7 @@ from baton_serve.workers.engine.ports import ReadFailing
 from baton_serve.workers.engine.scheduling.scheduler import Scheduler
 from baton_serve.workers.engine.sequences.sequence_state import State
 from baton_serve.workers.rank_group.rank_facade import RankFacade
-from tests.kits.engine.fake_rank import FakeGroup, FakeRank, next_token, remote_blocks, score, values
+from tests.kits.engine.fake_rank import PROMISE, FakeGroup, FakeRank, next_token, remote_blocks, score, values
 from tests.kits.engine.rank_sinks import KeptPeers
 
 VOCAB = 5
@@ -105,7 +105,7 @@ def params(prompt: list[int], hand_off: HandOff, engine_id: str, first: int) -> 
         remote_block_ids=[hand_off.block_ids],
         remote_num_tokens=len(prompt),
         lease_id=hand_off.lease_id,
-        block_versions=hand_off.versions,
+        promise=hand_off.promise,
         first_token=first,
         prompt_token_ids=prompt,
     )
@@ -169,7 +169,7 @@ class Simulation(RuleBasedStateMachine):
         )
         lease_ids = (f"lease-{number}" for number in itertools.count())
         self.peers = WatchedPeers()
-        self.scheduler = Scheduler(self.config, 2**64 - 20, lambda: next(lease_ids), self.peers.is_connected)
+        self.scheduler = Scheduler(self.config, 2**63 - 1, lambda: next(lease_ids), self.peers.is_connected)
         #: Sequences whose handshake is under way.
         self.connecting: set[int] = set()
         self.group = FakeGroup([FakeRank(self.scheduler.pool, VOCAB) for _ in range(num_ranks)])
@@ -288,7 +288,8 @@ class Simulation(RuleBasedStateMachine):
         """P's blocks are to be read; with ``is_known`` all handshakes end now."""
         prompt = self.cut(prompt, fits)
         first = next_token(values(prompt)[-1], VOCAB) if has_first else -1
-        remote = params(prompt, HandOff("theirs", *remote_blocks(prompt, self.config.block_size)), engine_id, first)
+        hand_off = HandOff("theirs", remote_blocks(prompt, self.config.block_size), PROMISE)
+        remote = params(prompt, hand_off, engine_id, first)
         request = self.request(prompt, max_tokens=max_tokens, remote=remote, priority=priority)
         self.submit(request, [first] if has_first else [])
         if is_known:
@@ -524,10 +525,10 @@ class Simulation(RuleBasedStateMachine):
         self.read_as_peer(data.draw(st.sampled_from(self.promises)))
 
     def read_as_peer(self, promise: Promise) -> None:
-        """The fence: equal versions mean equal data, lease or no lease. The lease: the versions stay equal."""
+        """The fence: versions as promised mean equal data, lease or no lease. The lease: they stay as promised."""
         blocks = promise.hand_off.block_ids
         for rank in self.group.ranks:
-            is_good = [rank.versions[block] for block in blocks] == promise.hand_off.versions
+            is_good = all(rank.versions[block] <= promise.hand_off.promise for block in blocks)
             assert is_good or not promise.held, "a leased block was overwritten"
             if is_good:
                 assert rank.content(blocks, len(promise.prompt)) == values(promise.prompt)

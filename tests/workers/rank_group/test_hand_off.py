@@ -41,7 +41,7 @@ class Engine(GroupDriver):
 
     async def read(self, read_id: int, fresh: list[tuple[int, int]]) -> list[ReadResult]:
         results = []
-        for report in await self.ask(Read(read_id, "p", "lease", P_BLOCKS, D_BLOCKS, VERSIONS, fresh)):
+        for report in await self.ask(Read(read_id, "p", "lease", P_BLOCKS, D_BLOCKS, VERSIONS[-1], fresh)):
             assert isinstance(report, TransferReport)
             assert not report.sent
             results += report.received
@@ -106,7 +106,7 @@ async def check_hand_off(p: Engine, d: Engine, reference: Reference) -> None:
         assert got == expected
 
         # P overwrites one of the blocks: the same read is not what was promised any more.
-        await p.ask(Step(2, [(P_BLOCKS[1], 5)], [], [], []))
+        await p.ask(Step(2, [(P_BLOCKS[1], VERSIONS[-1] + 1)], [], [], []))
         for stale in await d.read(2, []):
             assert (stale.outcome, stale.stale_blocks) == ("stale", [D_BLOCKS[1]])
     finally:

@@ -54,7 +54,7 @@ async def test_p_answers_how_to_read_its_blocks() -> None:
         "dcp_size": 1,
         "transfer_mode": "pull",
         "lease_id": "lease-0",
-        "block_versions": [2**64 - 1, 5],
+        "promise": 2**64 - 1,
         "first_token": tokens_of(TEXT)[0],
         "first_logprobs": None,
         "prompt_token_ids": request.prompt_token_ids,
@@ -189,11 +189,11 @@ async def test_first_logprobs_as_p_makes_them_are_taken(fine: Any) -> None:
         {"remote_block_ids": []},
         {"remote_block_ids": [[-1]]},
         {"remote_block_ids": [[2**31]]},
-        {"remote_block_ids": [[1, 1]], "block_versions": [7, 7]},
+        {"remote_block_ids": [[1, 1]]},
         {"remote_block_ids": [["a"]]},
-        {"block_versions": []},
-        {"block_versions": [-1]},
-        {"block_versions": [2**64]},
+        {"promise": 0},
+        {"promise": -1},
+        {"promise": 2**64},
         {"remote_num_tokens": 4},
         {"prompt_token_ids": [5, -6, 7]},
         {"first_token": -2},
@@ -224,11 +224,11 @@ async def test_transfer_params_are_checked(change: dict[str, Any]) -> None:
 
 async def test_a_body_that_a_router_takes_fits_with_its_hand_off() -> None:
     """As much as the context holds, each token with a block of its own, on top of as much as the client may send."""
-    num_tokens, largest = MAX_MODEL_LEN - 2, 2**63
+    num_tokens = MAX_MODEL_LEN - 2
     params = {
         **GOOD,
         "remote_block_ids": [[2**23 + i for i in range(num_tokens)]],
-        "block_versions": [largest + i for i in range(num_tokens)],
+        "promise": 2**64 - 1,
         "remote_num_tokens": num_tokens,
         "prompt_token_ids": [200] * num_tokens,
     }
@@ -237,7 +237,7 @@ async def test_a_body_that_a_router_takes_fits_with_its_hand_off() -> None:
     body["prompt"] = "x" * (limit - len(json.dumps(body)))
     async with front(max_body_bytes=limit) as worker:
         raw = json.dumps({**body, "kv_transfer_params": params}).encode()
-        assert len(raw) > 3 * limit
+        assert len(raw) > 2 * limit
         response = await worker.http.post("/v1/completions", content=raw)
         assert response.status_code == 200, response.text
         ten_digits = len(json.dumps({**params, "prompt_token_ids": [2**31] * num_tokens})) + limit
@@ -248,7 +248,7 @@ def test_token_ids_that_a_router_takes_fit_with_their_hand_off() -> None:
     """Counted in values: all that a client may send, and the hand-off of as many tokens, each with a block."""
     client, num_tokens = BodyLimits(max_messages=1, max_values=2**14), 2**14
     ids = [7] * num_tokens
-    hand_off = {"block_ids": ids, "block_versions": ids, "prompt_token_ids": ids, "output_token_ids": [7]}
+    hand_off = {"block_ids": ids, "prompt_token_ids": ids, "output_token_ids": [7]}
     raw = json.dumps({"prompt": ids[4:], "kv_transfer_params": hand_off}).encode()
     with pytest.raises(BadRequestError, match="16384 values"):
         parse_body(raw, client)

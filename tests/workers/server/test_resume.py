@@ -231,7 +231,7 @@ D = {
     "remote_block_ids": [[1]],
     "remote_num_tokens": 5,
     "lease_id": "ll",
-    "block_versions": [4],
+    "promise": 4,
     "first_token": SCRIPT[5],
     "prompt_token_ids": [5, 6, 7],
     "output_token_ids": SCRIPT[3:5],

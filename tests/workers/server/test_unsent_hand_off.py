@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from baton_serve.workers.server.answers.job import Job
 
 LEASE = "lease-x"
-TOKEN = TokenOutput(token=9, finish=FinishReason.LENGTH, hand_off=HandOff(LEASE, [1], [2]))
+TOKEN = TokenOutput(token=9, finish=FinishReason.LENGTH, hand_off=HandOff(LEASE, [1], 2))
 
 
 class OneStream(ScriptedEngine):

@@ -101,7 +101,7 @@ def test_the_fence_refuses_what_was_overwritten_and_the_peer_is_told(any_rank: D
         result = any_rank.read(own, [8, 9], [1, 2], lease_id="stale1")
         assert (result.outcome, result.stale_blocks) == ("stale", [2])
         assert own.event("sent")["lease_id"] == "stale1"
-        assert any_rank.read(own, [8, 9], [1, 2], [own.base + 8, own.base + 500]).outcome == "done"
+        assert any_rank.read(own, [8, 9], [1, 2], own.base + 500).outcome == "done"
         assert any_rank.bytes_of(1, 2) == [8, 77]
 
 
@@ -122,13 +122,13 @@ def test_what_is_done_is_right_while_the_peer_overwrites_all_the_time(any_rank: 
         while min(outcomes["done"], outcomes["stale"]) < 10 and outcomes.total() < 1000:
             turn = outcomes.total()
             own.tell("promise")
-            promised = own.event("promise")["versions"]
+            promised = own.event("promise")
             blocks = [turn % NUM_BLOCKS, (turn * 7 + 3) % NUM_BLOCKS]
-            result = any_rank.read(own, blocks, [0, 1], [promised[b] for b in blocks])
+            result = any_rank.read(own, blocks, [0, 1], promised["promise"])
             outcomes[result.outcome] += 1
             own.event("sent")
             if result.outcome == "done":
-                assert any_rank.bytes_of(0, 1) == [promised[b] % 251 for b in blocks]
+                assert any_rank.bytes_of(0, 1) == [promised["versions"][b] % 251 for b in blocks]
         assert set(outcomes) == {"done", "stale"}
 
 
@@ -139,7 +139,7 @@ def test_a_restarted_engine_never_passes_for_the_old_one(any_rank: DecodeRank) -
         assert any_rank.read(first, [3], [3]).outcome == "done"
     with PeerProcess(base=20_000, engine_id=first.engine_id) as second:
         assert any_rank.connect(second.metadata) == ""
-        assert any_rank.read(second, [3], [3], first.versions(3)).outcome == "stale"
+        assert any_rank.read(second, [3], [3], first.promise).outcome == "stale"
         assert any_rank.read(second, [3], [3]).outcome == "done"
 
 
@@ -165,7 +165,7 @@ def test_a_peer_killed_during_the_read_ends_it_and_returns_the_blocks(
     rank.connect(peer.metadata)
     assert rank.read(slow_peer, [1], [1]).outcome == "done"
     slow_peer.stop()
-    hanging = rank.post(slow_peer.engine_id, [2, 3], [2, 3], slow_peer.versions(2, 3))
+    hanging = rank.post(slow_peer.engine_id, [2, 3], [2, 3], slow_peer.promise)
     assert "under another read" in rank.read(peer, [2], [2]).error
     slow_peer.kill()
     result = rank.result()
@@ -197,7 +197,7 @@ def test_a_cancelled_read_keeps_its_blocks_until_nixl_has_ended(
     assert rank.read(slow_peer, [1], [1], lease_id="first").outcome == "done"
     slow_peer.event("sent")
     slow_peer.stop()
-    hanging = rank.post(slow_peer.engine_id, [2], [2], slow_peer.versions(2))
+    hanging = rank.post(slow_peer.engine_id, [2], [2], slow_peer.promise)
     rank.transfer.submit(CancelRead(hanging))
     # Answered in order: had the cancelled read ended, its result would come first.
     assert "under another read" in rank.read(peer, [2], [2]).error
@@ -215,7 +215,7 @@ def test_disconnect_waits_for_the_reads_in_flight(rank: DecodeRank, slow_peer: P
     rank.connect(slow_peer.metadata)
     assert rank.read(slow_peer, [1], [1]).outcome == "done"
     slow_peer.stop()
-    hanging = rank.post(slow_peer.engine_id, [2], [2], slow_peer.versions(2))
+    hanging = rank.post(slow_peer.engine_id, [2], [2], slow_peer.promise)
     rank.transfer.submit(Disconnect(slow_peer.engine_id))
     assert "not connected" in rank.read(slow_peer, [3], [3]).error
     assert "not ended" in rank.connect(msgspec.structs.replace(slow_peer.metadata))
@@ -235,7 +235,7 @@ def test_many_reads_at_once_in_many_pieces(peer: PeerProcess) -> None:
         for start in range(0, NUM_BLOCKS, 4):
             local = [start, start + 1, start + 2, start + 3]
             remote = [NUM_BLOCKS - 1 - block for block in local]
-            plans[rank.post(peer.engine_id, remote, local, peer.versions(*remote), lease_id=f"many{start}")] = local
+            plans[rank.post(peer.engine_id, remote, local, peer.promise, lease_id=f"many{start}")] = local
         results = [rank.result() for _ in plans]
         assert {result.read_id: result.outcome for result in results} == dict.fromkeys(plans, "done")
         assert rank.bytes_of(*range(NUM_BLOCKS)) == list(reversed(range(NUM_BLOCKS)))
@@ -244,23 +244,23 @@ def test_many_reads_at_once_in_many_pieces(peer: PeerProcess) -> None:
 
 
 @pytest.mark.parametrize(
-    ("remote", "local", "versions", "words"),
+    ("remote", "local", "promise", "words"),
     [
-        ([NUM_BLOCKS], [0], [1], "remote block id"),
-        ([-1], [0], [1], "remote block id"),
-        ([0], [NUM_BLOCKS], [1], "local block id"),
-        ([0], [-1], [1], "local block id"),
-        ([0, 1], [4, 4], [1, 1], "named twice"),
-        ([0, 1], [4], [1, 1], "lengths differ"),
-        ([0], [4], [], "lengths differ"),
-        ([0], [4], [2**64], "unsigned 64-bit"),
+        ([NUM_BLOCKS], [0], 1, "remote block id"),
+        ([-1], [0], 1, "remote block id"),
+        ([0], [NUM_BLOCKS], 1, "local block id"),
+        ([0], [-1], 1, "local block id"),
+        ([0, 1], [4, 4], 1, "named twice"),
+        ([0, 1], [4], 1, "lengths differ"),
+        ([0], [4], -1, "unsigned 64-bit"),
+        ([0], [4], 2**64, "unsigned 64-bit"),
     ],
 )
 def test_reads_outside_of_either_cache_are_refused(
-    rank: DecodeRank, peer: PeerProcess, remote: list[int], local: list[int], versions: list[int], words: str
+    rank: DecodeRank, peer: PeerProcess, remote: list[int], local: list[int], promise: int, words: str
 ) -> None:
     rank.connect(peer.metadata)
-    result = rank.read(peer, remote, local, versions)
+    result = rank.read(peer, remote, local, promise)
     assert result.outcome == "failed"
     assert words in result.error
     assert not rank.cache.any()
@@ -278,7 +278,7 @@ def test_an_engine_can_read_from_itself(rank: DecodeRank) -> None:
     rank.cache[3] = 9
     rank.versions.store([(3, 30)])
     assert rank.connect(rank.transfer.metadata()) == ""
-    read_id = rank.post(rank.engine_id, [3], [5], [30], lease_id="own")
+    read_id = rank.post(rank.engine_id, [3], [5], 30, lease_id="own")
     assert rank.result().outcome == "done"
     assert rank.bytes_of(5) == [9]
     assert rank.sent() == Sent("own", f"{rank.engine_id}-{read_id}")
@@ -327,7 +327,7 @@ def test_metadata_that_lies_is_refused(rank: DecodeRank, peer: PeerProcess) -> N
 
 
 def test_a_read_from_a_stranger_engine_fails(rank: DecodeRank) -> None:
-    rank.post("nobody", [0], [0], [0])
+    rank.post("nobody", [0], [0], 0)
     assert "not connected" in rank.result().error
 
 
@@ -362,7 +362,7 @@ def test_a_peer_lost_after_the_read_is_reported_and_can_be_met_again(
 ) -> None:
     with DecodeRank(make_agent=Mute) as rank:
         assert rank.connect(peer.metadata) == ""
-        rank.post(peer.engine_id, [0], [0], peer.versions(0))
+        rank.post(peer.engine_id, [0], [0], peer.promise)
         assert rank.lost() == Connected(peer.engine_id, "PeerLostError: gone")
         assert rank.result().outcome == "done"
         assert rank.connect(peer.metadata) == ""
@@ -374,7 +374,7 @@ def test_a_peer_lost_after_the_read_is_reported_and_can_be_met_again(
 def test_a_read_whose_end_cannot_be_known_is_the_end_of_the_rank(peer: PeerProcess) -> None:
     with DecodeRank(make_agent=Forgetful) as rank:
         rank.connect(peer.metadata)
-        rank.post(peer.engine_id, [0], [0], peer.versions(0))
+        rank.post(peer.engine_id, [0], [0], peer.promise)
         event = rank.events.get(timeout=PATIENCE_S)
         assert isinstance(event, RankFailed)
         assert "invalidated" in event.error

@@ -83,7 +83,7 @@ def test_a_read_ends_when_the_ranks_that_live_have_ended(
     assert rank.bytes_of(1) == [1]
     alive.stop()
     dying.stop()
-    hanging = rank.post(alive.engine_id, [2, 3], [2, 3], alive.versions(2, 3))
+    hanging = rank.post(alive.engine_id, [2, 3], [2, 3], alive.promise)
     # Data and versions of both by the first read, and now data of both.
     assert all(agent.posted.acquire(timeout=PATIENCE_S) for _ in range(4 + 2))
     if cancelled:
@@ -91,7 +91,7 @@ def test_a_read_ends_when_the_ranks_that_live_have_ended(
     dying.kill()
     assert agent.lost.wait(PATIENCE_S)
     # Answered in order: had the read ended, its result would come first.
-    rank.post(rank.engine_id, [9], [2], [0])
+    rank.post(rank.engine_id, [9], [2], 0)
     assert "under another read" in rank.result().error
     alive.go_on()
     # Cancelled or not, whoever takes the engine for connected is told, and before the read is over.
@@ -100,7 +100,7 @@ def test_a_read_ends_when_the_ranks_that_live_have_ended(
     assert (result.read_id, result.outcome) == (hanging, "cancelled" if cancelled else "failed")
     assert result.error
     rank.cache[2:4] = 0
-    rank.post(rank.engine_id, [9], [5], [0])
+    rank.post(rank.engine_id, [9], [5], 0)
     assert rank.result().outcome == "done"
     assert not rank.cache[2:4].any(), "written after the read had ended"
     assert "not connected" in rank.read(alive, [4], [4]).error

@@ -73,7 +73,7 @@ def test_every_byte_arrives_and_nixl_reads_the_versions_only(here: tuple[int, in
 def test_blocks_that_were_overwritten_are_stale() -> None:
     with GpuGroup(2) as reader, GpuGroup(1) as source:
         reader.connect(source)
-        source.ranks[0].versions.store([(0, 7)])
+        source.ranks[0].versions.store([(0, source.promise + 1)])
         reader.post(source, REMOTE, LOCAL, "lease")
         assert [(result.outcome, result.stale_blocks) for result in reader.results()] == [("stale", [LOCAL[1]])] * 2
         assert reader.num_copied

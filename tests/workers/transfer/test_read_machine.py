@@ -55,15 +55,15 @@ def test_the_tables_text_is_the_table() -> None:
     assert all(before == after for before, _, after in real - written)
 
 
-def test_a_read_is_done_when_the_versions_are_equal() -> None:
+def test_a_read_is_done_when_the_versions_are_as_promised() -> None:
     machine = checking()
-    machine.compared(equal=True)
+    machine.compared(kept=True)
     assert (machine.state, machine.ended, machine.tells_peer) == (ReadState.DONE, True, True)
 
 
 def test_a_read_is_stale_when_they_are_not_and_the_peer_may_let_go() -> None:
     machine = checking()
-    machine.compared(equal=False)
+    machine.compared(kept=False)
     assert (machine.state, machine.tells_peer) == (ReadState.STALE, True)
 
 
@@ -85,11 +85,11 @@ def test_all_tables_are_in_flight_at_once_whatever_the_window() -> None:
 
 
 @pytest.mark.parametrize("answers", list(itertools.product([True, False], repeat=3)))
-def test_one_unequal_table_makes_it_stale_once_all_are_compared(answers: tuple[bool, ...]) -> None:
+def test_one_overwritten_table_makes_it_stale_once_all_are_compared(answers: tuple[bool, ...]) -> None:
     machine = checking(num_tables=3)
-    for equal in answers:
+    for kept in answers:
         assert not machine.ended
-        machine.compared(equal=equal)
+        machine.compared(kept=kept)
     assert machine.state is (ReadState.DONE if all(answers) else ReadState.STALE)
 
 
@@ -99,16 +99,16 @@ def test_a_table_compared_before_the_next_is_posted_does_not_end_it() -> None:
     machine.arrived()
     for index in range(2):
         assert (machine.state, machine.next_post()) == (ReadState.CHECKING, versions(index))
-        machine.compared(equal=True)
+        machine.compared(kept=True)
     assert machine.state is ReadState.DONE
 
 
 def test_a_table_that_cannot_be_read_fails_it_when_the_others_have_ended() -> None:
     machine = checking(num_tables=3)
-    machine.compared(equal=False)
+    machine.compared(kept=False)
     machine.broke("gone")
     assert not machine.ended
-    machine.compared(equal=True)
+    machine.compared(kept=True)
     assert (machine.state, machine.error) == (ReadState.FAILED, "gone")
 
 
@@ -142,11 +142,11 @@ def test_cancelled_before_anything_was_posted_it_is_over() -> None:
     assert machine.state is ReadState.CANCELLED
 
 
-def test_cancelled_while_checking_it_is_not_done_though_versions_are_equal() -> None:
+def test_cancelled_while_checking_it_is_not_done_though_versions_are_as_promised() -> None:
     machine = checking()
     machine.cancel()
     assert not machine.ended
-    machine.compared(equal=True)
+    machine.compared(kept=True)
     assert machine.state is ReadState.CANCELLED
 
 
@@ -188,7 +188,7 @@ def test_data_and_versions_are_not_taken_for_each_other() -> None:
     with pytest.raises(IllegalReadEventError, match="arrived already"):
         checking().arrived()
     with pytest.raises(IllegalReadEventError, match="before they were read"):
-        reading().compared(equal=True)
+        reading().compared(kept=True)
 
 
 @pytest.mark.parametrize("make", [unposted, unposted_check])
@@ -200,13 +200,13 @@ def test_nothing_ends_that_is_not_in_flight(make: Callable[[], ReadMachine]) -> 
     with pytest.raises(IllegalReadEventError):
         machine.broke("x")
     with pytest.raises(IllegalReadEventError):
-        machine.compared(equal=True)
+        machine.compared(kept=True)
     assert repr(machine) == before
 
 
 def land(machine: ReadMachine, post: Post) -> None:
     if post.kind is PostKind.VERSIONS:
-        machine.compared(equal=True)
+        machine.compared(kept=True)
     else:
         machine.arrived()
 

@@ -54,7 +54,7 @@ def test_over_shared_memory_versions_are_read_before_the_next_read_gets_its_turn
         reader.noted.clear()
         reader.may_go.clear()
         for block in (11, 12):
-            reader.post(peer.engine_id, [block], [block], peer.versions(block))
+            reader.post(peer.engine_id, [block], [block], peer.promise)
         reader.may_go.set()
         assert [reader.result().outcome, reader.result().outcome] == ["done", "done"]
         posted = [each for each in reader.noted if not isinstance(each, tuple)]
@@ -64,7 +64,7 @@ def test_over_shared_memory_versions_are_read_before_the_next_read_gets_its_turn
 def test_the_end_of_a_read_is_reported_before_the_peer_is_told() -> None:
     with PeerProcess() as peer, Reader() as reader:
         assert reader.connect(peer.metadata) == ""
-        reader.post(peer.engine_id, [1], [11], peer.versions(1))
+        reader.post(peer.engine_id, [1], [11], peer.promise)
         assert peer.event("sent")["lease_id"] == "ab"
         assert reader.noted[-1] == (TOLD, 1)
         assert reader.result().outcome == "done"

@@ -80,7 +80,7 @@ def test_a_lease_is_sent_when_all_readers_have_told(groups: Groups) -> None:
     slow = reader.ranks[0]
     early = f"{reader.engine_id}-{reader.num_reads + 1}"
     for rank in reader.ranks[1:]:
-        rank.post(source.engine_id, [1], LOCAL[:1], source.versions([1]), lease_id="early")
+        rank.post(source.engine_id, [1], LOCAL[:1], source.promise, lease_id="early")
         rank.result()
     # Rank 1 there has heard of both of its readers, rank 0 of one of them.
     assert source.ranks[1].sent() == Sent("early", early)
@@ -89,7 +89,7 @@ def test_a_lease_is_sent_when_all_readers_have_told(groups: Groups) -> None:
     late = other.post(source, [2], LOCAL[:1], "early")
     assert other.results()[0].outcome == "done"
     assert source.sent() == [Sent("early", late)] * 2, "another engine's read of the same lease counts by itself"
-    slow.post(source.engine_id, [1], LOCAL[:1], source.versions([1]), lease_id="early")
+    slow.post(source.engine_id, [1], LOCAL[:1], source.promise, lease_id="early")
     assert slow.result().outcome == "done"
     assert source.ranks[0].sent() == Sent("early", early)
     reader.num_reads += 1
@@ -102,7 +102,7 @@ def test_what_one_rank_has_overwritten_is_stale_whatever_the_others_say() -> Non
         reader.connect(source)
         overwritten: list[int] = []
         for rank, block in ((3, REMOTE[0]), (0, REMOTE[1]), (0, REMOTE[0])):
-            source.ranks[rank].versions.store([(block, 7)])
+            source.ranks[rank].versions.store([(block, source.promise + 1)])
             overwritten.append(LOCAL[REMOTE.index(block)])
             reader.post(source, REMOTE, LOCAL, "stale")
             (result,) = reader.results()
@@ -114,7 +114,7 @@ def test_what_one_rank_has_overwritten_is_stale_whatever_the_others_say() -> Non
 
 def test_of_copies_one_is_read_and_all_are_told() -> None:
     with Group() as reader, Group(num_copies=2) as source:
-        source.ranks[1].versions.store([(block, 7) for block in REMOTE])
+        source.ranks[1].versions.store([(block, source.promise + 1) for block in REMOTE])
         reader.connect(source)
         name = reader.post(source, REMOTE, LOCAL, "copies")
         assert reader.results()[0].outcome == "done", "the other copy's versions are not looked at"

@@ -10,6 +10,9 @@ Each block is in exactly one state, derived from its users and leases:
 Always free + cached + pinned + leased = total. A block's version changes when the block is allocated, because it is
 about to be overwritten. The version does not change when the block is freed: the content stays valid for a reader whose
 lease has ended, until the block is allocated again.
+
+Every allocation of a block counts versions up by one. So one number is promised for all blocks of a lease, the version
+that was given last: a block has a larger version once it is allocated again, and not before.
 """
 
 from __future__ import annotations
@@ -24,16 +27,16 @@ from baton_serve.workers.engine.errors import LedgerError, OutOfBlocksError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-_VERSION_MASK = 2**64 - 1
-
 
 class BlockPool:
-    """``num_blocks`` blocks of ``block_size`` tokens. ``version_base``: a random 63-bit number per engine start."""
+    """``num_blocks`` blocks of ``block_size`` tokens. ``version_base``: versions begin above it; a random 63-bit number
+    per engine start.
+    """
 
     def __init__(self, num_blocks: int, block_size: int, version_base: int) -> None:
         self.num_blocks = num_blocks
         self.block_size = block_size
-        self._next_version = version_base
+        self._last_version = version_base
         self._users = [0] * num_blocks
         self._holds = [0] * num_blocks
         self._versions = [0] * num_blocks
@@ -105,8 +108,8 @@ class BlockPool:
         else:
             block, _ = self._cached.popitem(last=False)
             self._forget_hash(block)
-        self._versions[block] = self._next_version & _VERSION_MASK
-        self._next_version += 1
+        self._last_version += 1
+        self._versions[block] = self._last_version
         self._users[block] = 1
         self._num_pinned += 1
         return block
@@ -156,8 +159,8 @@ class BlockPool:
 
     # --- leases -------------------------------------------------------------------------------------------------
 
-    def lease(self, lease_id: str, blocks: Sequence[int]) -> list[int]:
-        """Turn one use of each block into a hold of the lease; returns the blocks' versions, in order.
+    def lease(self, lease_id: str, blocks: Sequence[int]) -> int:
+        """Turn one use of each block into a hold of the lease; returns the promise, unsigned 64 bits.
 
         Raises LedgerError, and changes nothing, if the id is taken or a block has no user.
         """
@@ -171,7 +174,7 @@ class BlockPool:
             self._holds[block] += 1
             self._users[block] -= 1
         self._leases[lease_id] = list(blocks)
-        return [self._versions[block] for block in blocks]
+        return self._last_version
 
     def end_lease(self, lease_id: str) -> bool:
         """Release the lease's blocks, which stay cached if they have a hash; False if there is no such lease."""

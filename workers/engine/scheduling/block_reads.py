@@ -48,7 +48,7 @@ class BlockReads:
             lease_id=remote.lease_id,
             remote_block_ids=blocks[held:],
             local_block_ids=seq.blocks[held : len(blocks)],
-            versions=remote.block_versions[held:],
+            promise=remote.promise,
             fresh=[(block, self._scheduler_state.pool.version_of(block)) for block in fresh],
         )
 

@@ -53,12 +53,10 @@ class LocalHandoff:
         grant = self._scheduler_state.leases.get(remote.lease_id)
         if grant is None or grant.num_readers > 1 or remote.first_token < 0:
             return False
-        blocks = remote.remote_block_ids[0]
         return (
             grant.token_ids == seq.tokens[: seq.num_prefilled]
             and grant.adapter == seq.request.adapter
-            and blocks == self._scheduler_state.pool.blocks_of(remote.lease_id)
-            and remote.block_versions == [self._scheduler_state.pool.version_of(block) for block in blocks]
+            and remote.remote_block_ids[0] == self._scheduler_state.pool.blocks_of(remote.lease_id)
         )
 
     def _run(self, seq: Sequence) -> None:

@@ -106,13 +106,13 @@ class SchedulerState:
     def hand_off(self, seq: Sequence, lease_id: str) -> HandOff:
         """End a sequence, and keep its blocks under a lease."""
         blocks, seq.blocks = seq.blocks, []
-        versions = self.pool.lease(lease_id, blocks)
+        promise = self.pool.lease(lease_id, blocks)
         request = seq.request
         tokens = seq.tokens[: seq.num_prefilled]
         self.leases.add(lease_id, Grant(request.request_id, tokens, request.num_readers, adapter=request.adapter))
         self.counters.hand_offs += 1
         self.end_sequence(seq, Event.HAND_OFF)
-        return HandOff(lease_id=lease_id, block_ids=blocks, versions=versions)
+        return HandOff(lease_id=lease_id, block_ids=blocks, promise=promise)
 
     def end_lease(self, lease_id: str) -> bool:
         """Release the blocks of a hand-off; False if there is no such lease."""

@@ -195,7 +195,7 @@ class Serving:
             remote_num_tokens=len(request.prompt_token_ids) + len(request.output_token_ids),
             tp_size=identity.num_ranks,
             lease_id=hand_off.lease_id,
-            block_versions=hand_off.versions,
+            promise=hand_off.promise,
             first_token=job.transcript.tokens[-1],
             first_logprobs=first_logprobs,
             prompt_token_ids=request.prompt_token_ids,

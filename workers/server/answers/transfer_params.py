@@ -98,10 +98,8 @@ def _about_the_blocks(params: KVTransferParams) -> Iterable[str]:
         yield "remote_block_ids are not block ids"
     elif len(set(blocks)) != len(blocks):
         yield "remote_block_ids has an id twice"
-    elif len(params.block_versions) != len(blocks):
-        yield "block_versions must have one version for each block"
-    if not _are_within(params.block_versions, 2**64):
-        yield "block_versions are unsigned 64-bit integers"
+    if not 0 < params.promise < 2**64:
+        yield "promise is not from 1 to 2^64 - 1"
     if params.remote_num_tokens < 1:
         yield "remote_num_tokens must be at least 1"
     num_tokens = len(params.prompt_token_ids) + len(params.output_token_ids)

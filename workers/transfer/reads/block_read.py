@@ -11,7 +11,7 @@ from baton_serve.core.process.failpoints import hit
 from baton_serve.core.protocol.steps import ReadResult
 from baton_serve.workers.rank_protocol.transfer_errors import BackendFailedError, NixlError, PeerLostError
 from baton_serve.workers.transfer.nixl.nixl_port import TransferAgent, TransferHandle, TransferState
-from baton_serve.workers.transfer.reads.fence import expected_versions, stale_positions
+from baton_serve.workers.transfer.reads.fence import stale_positions
 from baton_serve.workers.transfer.reads.read_machine import Post, PostKind, ReadMachine, ReadState
 from baton_serve.workers.transfer.reads.read_parts import ReadPart, interleaved
 
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 class BlockRead:
-    """Reads the data in pieces, then the versions, and compares them with the versions of the hand-off.
+    """Reads the data in pieces, then the versions, and compares them with the promise of the hand-off.
 
     All calls come from the agent's thread.
     """
@@ -49,7 +49,6 @@ class BlockRead:
         self._started = now
         self._local_ids = np.array(read.local_block_ids, dtype=np.int32)
         self._remote_ids = np.array(read.remote_block_ids, dtype=np.int32)
-        self._expected = expected_versions(read.versions)
         self._parts = [
             ReadPart(rank, (self._local_ids, memory.num_blocks), (self._remote_ids, peer.num_blocks))
             for rank in peer.ranks
@@ -178,9 +177,9 @@ class BlockRead:
 
     def _compare(self, source: int) -> None:
         """Compare the versions of one rank. A block is stale if any rank has overwritten its part."""
-        stale = stale_positions(self._expected, self._scratch[source].array[self._remote_ids])
+        stale = stale_positions(self.read.promise, self._scratch[source].array[self._remote_ids])
         self._stale.update(self.read.local_block_ids[position] for position in stale)
-        self.machine.compared(equal=not stale)
+        self.machine.compared(kept=not stale)
         if stale:
             name, num_blocks = self._parts[source].rank.name, len(self._local_ids)
             logger.info("read %d of %s is stale: %d of %d blocks", self.read.read_id, name, len(stale), num_blocks)

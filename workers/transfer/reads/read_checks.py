@@ -28,17 +28,16 @@ def check_fresh(fresh: Iterable[tuple[int, int]], num_blocks: int) -> None:
 def check_read(read: Read, num_local: int, num_remote: int, busy: Collection[int]) -> None:
     """Check a read; ``busy`` are the local blocks of reads in flight. Raises ReadRefusedError."""
     local, remote = read.local_block_ids, read.remote_block_ids
-    if not len(local) == len(remote) == len(read.versions):
-        counts = f"{len(remote)} remote blocks, {len(local)} local ones, {len(read.versions)} versions"
-        raise ReadRefusedError(f"lengths differ: {counts}")
+    if len(local) != len(remote):
+        raise ReadRefusedError(f"lengths differ: {len(remote)} remote blocks, {len(local)} local ones")
     _check_ids("local", local, num_local)
     _check_ids("remote", remote, num_remote)
     if len(set(local)) != len(local):
         raise ReadRefusedError("a local block is named twice")
     if not set(local).isdisjoint(busy):
         raise ReadRefusedError("a local block is under another read")
-    if read.versions and not 0 <= min(read.versions) <= max(read.versions) < _NUM_VERSIONS:
-        raise ReadRefusedError("a version is not an unsigned 64-bit number")
+    if not 0 <= read.promise < _NUM_VERSIONS:
+        raise ReadRefusedError("the promise is not an unsigned 64-bit number")
 
 
 def _check_ids(side: str, ids: list[int], num_blocks: int) -> None:

@@ -7,8 +7,8 @@ ranks are read at once and compared.
     READING     ARRIVED     CHECKING    all data has arrived
     READING     BROKE       FAILING     a piece ended with an error, or could not be posted
     READING     CANCEL      CANCELLING
-    CHECKING    EQUAL       DONE        all tables have the versions of the hand-off
-    CHECKING    UNEQUAL     STALE       all tables were compared, and at least one has another version
+    CHECKING    KEPT        DONE        all tables are as promised
+    CHECKING    OVERWRITTEN STALE       all tables were compared, and at least one has a version above the promise
     CHECKING    BROKE       FAILING
     CHECKING    CANCEL      CANCELLING
     FAILING     DRAINED     FAILED      nothing is in flight any more
@@ -44,8 +44,8 @@ class ReadEvent(Enum):
     """What changes the state of a read."""
 
     ARRIVED = auto()
-    EQUAL = auto()
-    UNEQUAL = auto()
+    KEPT = auto()
+    OVERWRITTEN = auto()
     BROKE = auto()
     CANCEL = auto()
     DRAINED = auto()
@@ -56,8 +56,8 @@ TABLE: dict[tuple[ReadState, ReadEvent], ReadState] = {
     (_S.READING, _E.ARRIVED): _S.CHECKING,
     (_S.READING, _E.BROKE): _S.FAILING,
     (_S.READING, _E.CANCEL): _S.CANCELLING,
-    (_S.CHECKING, _E.EQUAL): _S.DONE,
-    (_S.CHECKING, _E.UNEQUAL): _S.STALE,
+    (_S.CHECKING, _E.KEPT): _S.DONE,
+    (_S.CHECKING, _E.OVERWRITTEN): _S.STALE,
     (_S.CHECKING, _E.BROKE): _S.FAILING,
     (_S.CHECKING, _E.CANCEL): _S.CANCELLING,
     (_S.FAILING, _E.BROKE): _S.FAILING,
@@ -105,7 +105,7 @@ class ReadMachine:
         self._num_posted = 0
         self._num_in_flight = 0
         self._window = window
-        self._all_equal = True
+        self._all_kept = True
 
     def __repr__(self) -> str:
         num_posts = self._num_pieces + self._num_tables
@@ -147,18 +147,18 @@ class ReadMachine:
         if self.state is ReadState.READING and not self._num_in_flight and self._num_posted == self._num_pieces:
             self._fire(ReadEvent.ARRIVED)
             if not self._num_tables:
-                self._fire(ReadEvent.EQUAL)
+                self._fire(ReadEvent.KEPT)
         self._drain()
 
-    def compared(self, *, equal: bool) -> None:
-        """NIXL has finished reading one version table; ``equal``: it has the versions of the hand-off."""
+    def compared(self, *, kept: bool) -> None:
+        """NIXL has finished reading one version table; ``kept``: it is as promised."""
         if self.state is ReadState.READING:
             raise IllegalReadEventError(f"versions compared before they were read: {self!r}")
         self._land()
-        self._all_equal &= equal
+        self._all_kept &= kept
         all_posted = self._num_posted == self._num_pieces + self._num_tables
         if self.state is ReadState.CHECKING and not self._num_in_flight and all_posted:
-            self._fire(ReadEvent.EQUAL if self._all_equal else ReadEvent.UNEQUAL)
+            self._fire(ReadEvent.KEPT if self._all_kept else ReadEvent.OVERWRITTEN)
         self._drain()
 
     def broke(self, error: str) -> None:
