@@ -23,7 +23,7 @@ FENCE = (
         (
             Change(
                 "workers/transfer/reads/fence.py",
-                "return [int(i) for i in np.flatnonzero(found > promise)]",
+                "return [int(i) for i in np.flatnonzero((found > promise) | (found <= promise - MAX_ALLOCATIONS))]",
                 "return []",
             ),
         ),

@@ -133,11 +133,11 @@ def test_what_is_done_is_right_while_the_peer_overwrites_all_the_time(any_rank: 
 
 
 def test_a_restarted_engine_never_passes_for_the_old_one(any_rank: DecodeRank) -> None:
-    """Even with the same engine id and the same blocks: its versions start elsewhere."""
-    with PeerProcess(base=10_000) as first:
+    """Even with the same engine id and the same blocks: its versions start elsewhere, here below the old ones."""
+    with PeerProcess(base=2**62) as first:
         any_rank.connect(first.metadata)
         assert any_rank.read(first, [3], [3]).outcome == "done"
-    with PeerProcess(base=20_000, engine_id=first.engine_id) as second:
+    with PeerProcess(base=2**61, engine_id=first.engine_id) as second:
         assert any_rank.connect(second.metadata) == ""
         assert any_rank.read(second, [3], [3], first.promise).outcome == "stale"
         assert any_rank.read(second, [3], [3]).outcome == "done"
