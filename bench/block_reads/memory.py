@@ -19,7 +19,7 @@ from bench.block_reads.findings import GPU
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from baton_serve.workers.transfer.nixl.nixl_port import TransferAgent
+    from baton_serve.workers.transfer.nixl.port import TransferAgent
 
 
 class Pieces(Protocol):
@@ -65,7 +65,7 @@ class HostPieces:
     def new_agent(self, name: str) -> TransferAgent:
         # NIXL reads the environment when it is imported, so the caller has to have set it.
         from baton_serve.workers.transfer.mapped.mapped_agent import MappedAgent
-        from baton_serve.workers.transfer.nixl.nixl_port import NixlAgent
+        from baton_serve.workers.transfer.nixl.nixl_agent import NixlAgent
 
         return MappedAgent(NixlAgent(name), HostMemory(self._file))
 

@@ -23,7 +23,7 @@ HEAVY_ALLOWED = (
     "workers/rank/",
     "workers/text/model_files.py",
     "workers/text/tokenizer.py",
-    "workers/transfer/nixl/nixl_port.py",
+    "workers/transfer/nixl/nixl_agent.py",
     "workers/vllm/block_layout.py",
     "workers/vllm/connector.py",
     "workers/vllm/in_redis.py",

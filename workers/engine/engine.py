@@ -27,7 +27,7 @@ from baton_serve.workers.engine.api import (
 from baton_serve.workers.engine.counters import EngineStats
 from baton_serve.workers.engine.errors import EngineFault
 from baton_serve.workers.engine.pending_handshakes import PendingHandshakes
-from baton_serve.workers.engine.ports import EngineHooks, PeerRead, ReadFailing
+from baton_serve.workers.engine.ports import EngineHooks, LeaseRead, ReadFailing
 from baton_serve.workers.engine.scheduling.scheduler import Scheduler
 from baton_serve.workers.engine.step_pace import StepPace
 from baton_serve.workers.engine.timeouts import Timeouts
@@ -258,7 +258,7 @@ class AsyncEngine:
             self._take_result(event)
         elif isinstance(event, ReadFailing):
             self._end_failed(self._scheduler.fail_read(event.read_id, event.error))
-        elif isinstance(event, PeerRead):
+        elif isinstance(event, LeaseRead):
             self.note_read(event.lease_id)
         elif isinstance(event, RankFailed):
             self.dead(event.error)

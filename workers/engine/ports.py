@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class PeerRead:
+class LeaseRead:
     """All ranks of a reader have read the lease's blocks from all local ranks."""
 
     lease_id: str
@@ -34,7 +34,7 @@ class ReadFailing:
 
 
 #: What the engine receives from its ranks, with their answers merged into one.
-EngineEvent = StepResult | ReadResult | ReadFailing | PeerRead | RankFailed
+EngineEvent = StepResult | ReadResult | ReadFailing | LeaseRead | RankFailed
 
 
 class Ranks(Protocol):

@@ -22,7 +22,7 @@ from baton_serve.core.protocol.steps import (
     TransferReport,
 )
 from baton_serve.workers.engine.errors import RankProtocolError
-from baton_serve.workers.engine.ports import PeerRead, ReadFailing
+from baton_serve.workers.engine.ports import LeaseRead, ReadFailing
 from baton_serve.workers.rank_group.rank_merge import ReadMerge, SentMerge, StepMerge
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class RankFacade:
     def _handle_report(self, rank: int, report: TransferReport) -> None:
         for sent in report.sent:
             if self._sent.handle(rank, sent):
-                self.on_event(PeerRead(sent.lease_id))
+                self.on_event(LeaseRead(sent.lease_id))
         for part in report.received:
             self._handle_part(rank, part)
 

@@ -43,7 +43,6 @@ class RankSpec(msgspec.Struct, kw_only=True, frozen=True):
     attention: Literal["auto", "in-place", "gather"] = "auto"
     #: Whether decode steps are CUDA graphs; ``auto``: where it is possible.
     decode_graphs: Literal["auto", "on", "off"] = "auto"
-    #: Whether steps with chunks of prompts are CUDA graphs; ``auto``: where it is possible.
     #: No decode step has more rows.
     max_num_seqs: int = 64
     #: No step has more tokens.

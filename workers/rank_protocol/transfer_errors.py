@@ -1,7 +1,7 @@
 """Errors of block transfer.
 
 TransferError
-├── NixlError              an error of NIXL, by cause (``nixl_port`` has the complete mapping)
+├── NixlError              an error of NIXL, by cause (``nixl_agent`` has the complete mapping)
 │   ├── PeerLostError          the peer is dead or the connection to it broke
 │   ├── PeerUnknownError       NIXL knows no such agent, or the agent has not registered that memory
 │   ├── MisuseError            a wrong call of NIXL, or impossible addresses from a peer

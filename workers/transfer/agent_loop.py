@@ -16,7 +16,7 @@ from baton_serve.workers.rank_protocol.transfer_errors import NixlError, PeerLos
 from baton_serve.workers.transfer.memory.local_memory import LocalMemory, cache_of
 from baton_serve.workers.transfer.memory.remote_engines import RemoteEngine, RemoteEngines
 from baton_serve.workers.transfer.memory.version_tables import version_table_of
-from baton_serve.workers.transfer.nixl.nixl_port import TransferAgent
+from baton_serve.workers.transfer.nixl.port import TransferAgent
 from baton_serve.workers.transfer.notices.notice_codec import ReadNotice, reader_of
 from baton_serve.workers.transfer.notices.read_notices import ReadNotices
 from baton_serve.workers.transfer.reads.block_read import BlockRead

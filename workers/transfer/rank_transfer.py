@@ -17,7 +17,8 @@ from baton_serve.workers.rank_protocol.transfer_options import TransferOptions
 from baton_serve.workers.transfer.agent_loop import AgentLoop
 from baton_serve.workers.transfer.mapped.host_memory import HostMemory
 from baton_serve.workers.transfer.mapped.mapped_agent import MappedAgent
-from baton_serve.workers.transfer.nixl.nixl_port import NixlAgent, TransferAgent
+from baton_serve.workers.transfer.nixl.nixl_agent import NixlAgent
+from baton_serve.workers.transfer.nixl.port import TransferAgent
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,7 +1,7 @@
 """The bodies that most clients send, checked in a hundredth of the time that ``requests`` takes.
 
 Whatever passes here would pass there, and means the same; what does not pass is checked there, which also finds the
-words for what is wrong. So this knows only plain texts, and only the fields that clients use every day. ``requests``
+words for what is wrong. So this knows only plain texts, and the fields with which they come. ``requests``
 alone declares the fields: ``_quick`` makes msgspec's declaration of each from pydantic's.
 """
 

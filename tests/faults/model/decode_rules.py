@@ -3,14 +3,14 @@
 | step                  | the code |
 |-----------------------|---------|
 | refuses               | any answer that is not 200 before the read |
-| notices a hang-up     | ``AsyncEngine.abort``, ``Scheduler.abort``, ``BlockReads.cancel`` |
+| notices a hang-up     | ``AsyncEngine.abort``, ``Scheduler.abort``, ``SequenceReads.cancel`` |
 | cannot meet P         | ``Scheduler.connect_failed``, ``AgentLoop._peer_for`` |
-| begins to read | ``Scheduler._admit``, ``SchedulerState.place``, ``BlockReads.post``, ``AgentLoop._start_read`` |
+| begins to read | ``Scheduler._admit``, ``SchedulerState.place``, ``SequenceReads.post``, ``AgentLoop._start_read`` |
 | reads a piece         | ``BlockRead.step``, ``ReadMachine.next_post``, ``ReadMachine.arrived`` |
 | compares versions     | ``BlockRead._compare``, ``fence.stale_positions``, ``AgentLoop._tell`` |
-| loses P               | ``BlockRead._broke``; the other ranks go on: ``Gather.report``, ``BlockReads.give_up`` |
+| loses P               | ``BlockRead._broke``; the other ranks go on: ``Gather.report``, ``SequenceReads.give_up`` |
 | a cancelled part ends | ``ReadMachine`` (CANCELLING, DRAINED) |
-| settles               | ``BlockReads.settle``, ``SchedulerState.leave`` |
+| settles               | ``SequenceReads.settle``, ``SchedulerState.leave`` |
 
 A part that is cancelled or given up may also go on to its end: the cancel is on its way.
 """

@@ -80,7 +80,7 @@ FENCE = (
         "of a read that the fence refused, D keeps what comes before the last stale block, not the first",
         (
             Change(
-                "workers/engine/scheduling/block_reads.py",
+                "workers/engine/scheduling/sequence_reads.py",
                 "first_bad = min(read[block] for block in stale)",
                 "first_bad = max(read[block] for block in stale)",
             ),

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from baton_serve.core.protocol.steps import Disconnect
-from baton_serve.workers.transfer.nixl.nixl_port import NixlAgent, PieceList, Pieces, Region
+from baton_serve.workers.transfer.nixl.nixl_agent import NixlAgent
+from baton_serve.workers.transfer.nixl.port import PieceList, Pieces, Region
 from tests.kits.transfer.pair import DecodeRank
 from tests.kits.transfer.shards import shards
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from baton_serve.core.protocol.handshake import RankMetadata, Shard
     from baton_serve.core.protocol.steps import ReadResult, Sent
     from baton_serve.workers.rank_protocol.transfer_options import TransferOptions
-    from baton_serve.workers.transfer.nixl.nixl_port import TransferAgent
+    from baton_serve.workers.transfer.nixl.port import TransferAgent
 
 #: The model of every group.
 NUM_HEADS, NUM_LAYERS, CELL_BYTES = 12, 4, 48

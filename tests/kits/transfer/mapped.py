@@ -9,7 +9,8 @@ import msgspec
 
 from baton_serve.core.protocol.handshake import SharedMemory
 from baton_serve.workers.transfer.mapped.mapped_agent import MappedAgent
-from baton_serve.workers.transfer.nixl.nixl_port import NixlAgent, PieceList, Pieces, Region, TransferHandle
+from baton_serve.workers.transfer.nixl.nixl_agent import NixlAgent
+from baton_serve.workers.transfer.nixl.port import PieceList, Pieces, Region, TransferHandle
 
 if TYPE_CHECKING:
     import numpy as np

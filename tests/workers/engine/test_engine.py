@@ -24,7 +24,7 @@ from baton_serve.workers.engine.api import (
     TokenOutput,
 )
 from baton_serve.workers.engine.engine import AsyncEngine
-from baton_serve.workers.engine.ports import EngineHooks, PeerRead, ReadFailing
+from baton_serve.workers.engine.ports import EngineHooks, LeaseRead, ReadFailing
 from baton_serve.workers.engine.tombstones import MAX_SUFFIXES, Tombstones
 from tests.kits.engine.fake_rank import FakeRank
 from tests.kits.engine.requests import VOCAB, config, expected, params_of, remote_request, request
@@ -954,7 +954,7 @@ async def test_a_read_by_a_peer_ends_the_lease_and_the_keeper_is_told() -> None:
     ears = Ears()
     world = World(ears.hooks)
     hand_off = await world.hand_off("a", PROMPT)
-    world.engine.on_rank_event(PeerRead(hand_off.lease_id))
+    world.engine.on_rank_event(LeaseRead(hand_off.lease_id))
     assert ears.of("lease_end") == [(hand_off.lease_id, LeaseState.DONE)]
     assert not world.engine.end_lease(hand_off.lease_id, LeaseState.RELEASED)
     assert not world.engine.has_lease(hand_off.lease_id) and world.engine.leases_of("a") == []
@@ -981,9 +981,9 @@ async def test_a_hand_off_to_ourselves_needs_no_handshake_and_no_read(keeper: bo
 async def test_without_a_keeper_a_peers_read_ends_the_lease() -> None:
     world = World()
     hand_off = await world.hand_off("a", PROMPT)
-    world.engine.on_rank_event(PeerRead("never heard of"))
+    world.engine.on_rank_event(LeaseRead("never heard of"))
     assert world.engine.load().leases == 1
-    world.engine.on_rank_event(PeerRead(hand_off.lease_id))
+    world.engine.on_rank_event(LeaseRead(hand_off.lease_id))
     assert world.engine.load().leases == 0
 
 

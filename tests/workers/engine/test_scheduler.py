@@ -19,7 +19,7 @@ from baton_serve.workers.engine.config import EngineConfig
 from baton_serve.workers.engine.errors import IllegalTransitionError, RankProtocolError
 from baton_serve.workers.engine.sequences.sequence_state import State
 from tests.kits.engine.fake_rank import PROMISE
-from tests.kits.engine.requests import VOCAB, config, expected, params, remote_request, request
+from tests.kits.engine.requests import VOCAB, config, expected, params, params_of, remote_request, request
 from tests.kits.engine.scheduler_bench import Bench, rows
 
 PROMPT = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
@@ -291,6 +291,23 @@ def test_a_read_is_posted_while_a_step_is_under_way() -> None:
     bench.pump()
     bench.add_remote("b", PROMPT)
     assert [type(command) for command in bench.pump()] == [Read]
+
+
+def test_an_audit_counts_the_blocks_as_they_were_when_it_was_asked_for() -> None:
+    """Another thread counts them, while steps, leases and hand-offs go on."""
+    bench = Bench(engine_id="us")
+    hand_off = bench.hand_off("p", PROMPT)
+    bench.hand_off("q", PROMPT)
+    running = bench.add("a", [1, 2, 3], 6)
+    bench.step()
+    audit = bench.scheduler.state.audit()
+    remote = params_of(hand_off, PROMPT, "us")
+    taken = bench.add("d", PROMPT, 9, remote=remote)
+    bench.scheduler.end_lease("lease-1")
+    bench.run()
+    assert bench.tokens(running) and bench.tokens(taken)
+    audit()
+    bench.scheduler.check()
 
 
 def test_a_read_begins_though_a_prompt_before_it_waits_for_the_next_step() -> None:

@@ -98,13 +98,14 @@ async def test_two_ranks_give_the_tokens_of_one(architecture: str, folder_of: Fo
 
 async def test_all_ranks_go_on_with_what_rank_0_samples(folder_of: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rank 1 has another seed, as if its logits differed in a rounding."""
-    folder, sent = folder_of("llama"), RankLink.send_frame
+    folder, sent, altered = folder_of("llama"), RankLink.send_frame, list[Step]()
 
     def send_frame(link: RankLink, frame: bytes) -> None:
         message = msgspec.msgpack.decode(frame[4:], type=ToRank)  # behind its length
         if "rank 1" in repr(link) and isinstance(message, Step):
             started = [replace(new, sampling=replace(SEEDED, seed=8)) for new in message.started]
             frame = encode(replace(message, started=started))
+            altered.extend([message] if started else [])
         sent(link, frame)
 
     monkeypatch.setattr(RankLink, "send_frame", send_frame)
@@ -114,6 +115,7 @@ async def test_all_ranks_go_on_with_what_rank_0_samples(folder_of: Folders, monk
     group = await driver.start(spec_of(folder, 2))
     try:
         assert await driver.run(group, [got]) == [expected.outputs]
+        assert len(altered) == 1
     finally:
         await group.stop()
 

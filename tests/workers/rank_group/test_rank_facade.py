@@ -22,7 +22,7 @@ from baton_serve.core.protocol.steps import (
     StepResult,
     TransferReport,
 )
-from baton_serve.workers.engine.ports import PeerRead, ReadFailing
+from baton_serve.workers.engine.ports import LeaseRead, ReadFailing
 from tests.kits.engine.rank_sinks import Desk
 
 WORST_FIRST = ("failed", "cancelled", "stale", "done")
@@ -259,9 +259,9 @@ def test_a_lease_is_read_once_per_reader_when_every_rank_was_read(data: st.DataO
     order = data.draw(st.permutations([one for one in said if one != missing]))
     for rank, sent in order:
         desk.traffic.handle(rank, TransferReport([sent], []))
-    assert desk.take() == [PeerRead("lease")] * 2
+    assert desk.take() == [LeaseRead("lease")] * 2
     desk.traffic.handle(missing[0], TransferReport([missing[1]], []))
-    assert desk.take() == [PeerRead("lease")]
+    assert desk.take() == [LeaseRead("lease")]
     assert "0 being read" in repr(desk.traffic)
 
 
@@ -278,7 +278,7 @@ def test_readers_that_never_finish_are_forgotten() -> None:
         desk.traffic.handle(0, TransferReport([Sent("lease", f"d-{number}")], []))
     assert "4096 being read" in repr(desk.traffic)
     desk.traffic.handle(1, TransferReport([Sent("lease", "d-0"), Sent("lease", "d-4999")], []))
-    assert desk.take() == [PeerRead("lease")]
+    assert desk.take() == [LeaseRead("lease")]
 
 
 # --- the rest ----------------------------------------------------------------------------------------------------

@@ -14,7 +14,8 @@ from baton_serve.workers.rank_protocol.transfer_errors import BackendFailedError
 from baton_serve.workers.rank_protocol.transfer_options import TransferOptions
 from baton_serve.workers.transfer.mapped.host_memory import HostMemory
 from baton_serve.workers.transfer.mapped.mapped_agent import MappedAgent
-from baton_serve.workers.transfer.nixl.nixl_port import NixlAgent, TransferHandle, TransferState
+from baton_serve.workers.transfer.nixl.nixl_agent import NixlAgent
+from baton_serve.workers.transfer.nixl.port import TransferHandle, TransferState
 from bench.block_reads.memory import can_read
 from tests.kits.patience import PATIENCE_S
 from tests.kits.transfer.pair import BLOCK_BYTES, NUM_BLOCKS, DecodeRank, PeerProcess

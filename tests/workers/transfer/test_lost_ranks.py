@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from baton_serve.core.protocol.steps import CancelRead
 from baton_serve.workers.rank_protocol.transfer_errors import NixlError
-from baton_serve.workers.transfer.nixl.nixl_port import NixlAgent, PieceList, TransferHandle, TransferState
+from baton_serve.workers.transfer.nixl.nixl_agent import NixlAgent
+from baton_serve.workers.transfer.nixl.port import PieceList, TransferHandle, TransferState
 from tests.kits.transfer.pair import PATIENCE_S, DecodeRank, PeerProcess
 
 

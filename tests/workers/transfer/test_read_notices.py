@@ -10,7 +10,7 @@ import pytest
 
 from baton_serve.core.protocol.steps import Sent
 from baton_serve.workers.rank_protocol.transfer_errors import BackendFailedError
-from baton_serve.workers.transfer.nixl.nixl_port import ERRORS, NixlAgent
+from baton_serve.workers.transfer.nixl.nixl_agent import ERRORS, NixlAgent
 from baton_serve.workers.transfer.notices.notice_codec import ReadNotice
 from baton_serve.workers.transfer.notices.read_notices import MAX_OPEN, ReadNotices
 from tests.kits.patience import PATIENCE_S

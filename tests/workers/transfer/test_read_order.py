@@ -6,7 +6,8 @@ import threading
 from typing import TYPE_CHECKING
 
 from baton_serve.workers.rank_protocol.transfer_options import TransferOptions
-from baton_serve.workers.transfer.nixl.nixl_port import NixlAgent, PieceList, TransferHandle
+from baton_serve.workers.transfer.nixl.nixl_agent import NixlAgent
+from baton_serve.workers.transfer.nixl.port import PieceList, TransferHandle
 from tests.kits.patience import PATIENCE_S
 from tests.kits.transfer.pair import BLOCK_BYTES, NUM_BLOCKS, DecodeRank, PeerProcess
 

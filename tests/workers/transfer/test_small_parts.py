@@ -18,8 +18,9 @@ from baton_serve.core.ucx.environment import apply_ucx_environment, ucx_environm
 from baton_serve.core.ucx.network import addresses, interface_of, rdma_ports
 from baton_serve.workers.limits import MAX_RANKS
 from baton_serve.workers.rank_protocol.transfer_errors import BackendFailedError, NixlError, PeerLostError
-from baton_serve.workers.transfer.nixl import nixl_port
-from baton_serve.workers.transfer.nixl.nixl_port import ERRORS, TransferState
+from baton_serve.workers.transfer.nixl import nixl_agent
+from baton_serve.workers.transfer.nixl.nixl_agent import ERRORS
+from baton_serve.workers.transfer.nixl.port import TransferState
 from baton_serve.workers.transfer.notices.notice_codec import (
     MAX_NOTIFICATION_BYTES,
     ReadNotice,
@@ -155,7 +156,7 @@ def test_every_exception_of_nixl_is_mapped() -> None:
 @pytest.mark.parametrize(("theirs", "ours"), ERRORS.items(), ids=lambda kind: kind.__name__)
 def test_each_of_them_comes_out_as_ours(theirs: type[Exception], ours: type[NixlError]) -> None:
     error = UnicodeDecodeError("utf-8", b"\xff", 0, 1, "x") if theirs is UnicodeDecodeError else theirs("two\nlines")
-    with pytest.raises(ours) as caught, nixl_port._translated:
+    with pytest.raises(ours) as caught, nixl_agent._translated:
         raise error
     assert type(caught.value) is ours
     assert "\n" not in str(caught.value)

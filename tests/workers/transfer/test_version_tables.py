@@ -14,7 +14,7 @@ from baton_serve.workers.transfer.memory.version_tables import PAGE_VERSIONS, Sc
 from tests.kits.transfer.shards import engine, shards
 
 if TYPE_CHECKING:
-    from baton_serve.workers.transfer.nixl.nixl_port import PieceList, Pieces, Region, TransferAgent
+    from baton_serve.workers.transfer.nixl.port import PieceList, Pieces, Region, TransferAgent
 
 
 class Lists:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from baton_serve.workers.transfer.nixl.nixl_port import NixlAgent, PieceList, TransferHandle
+from baton_serve.workers.transfer.nixl.nixl_agent import NixlAgent
+from baton_serve.workers.transfer.nixl.port import PieceList, TransferHandle
 from tests.kits.transfer.pair import DecodeRank, PeerProcess
 
 if TYPE_CHECKING:

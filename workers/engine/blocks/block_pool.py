@@ -232,7 +232,7 @@ class BlockPool:
         other = copy(self)
         other._users, other._holds, other._block_hashes = self._users[:], self._holds[:], self._block_hashes[:]
         other._by_hash, other._free, other._cached = dict(self._by_hash), self._free.copy(), self._cached.copy()
-        other._leases = dict(self._leases)
+        other._leases = {lease_id: blocks[:] for lease_id, blocks in self._leases.items()}
         return other
 
     def check(self, users: Mapping[int, int] | None = None) -> None:

@@ -3,6 +3,6 @@
 ``scheduler``        takes requests and events, and fills steps; ``scheduler_state`` has what its parts share
 ``step_plan``        fills a step; ``step_outcome`` applies what the ranks computed
 ``steps_ahead``      whether the next step may be sent before a result; ``under_way`` has the steps that were sent
-``block_reads``      D's reads; ``local_handoff`` is a hand-off whose P and D are this engine
+``sequence_reads``   D's reads; ``local_handoff`` is a hand-off whose P and D are this engine
 ``validation``       checks whether a request can run here at all
 """

@@ -13,9 +13,9 @@ from baton_serve.core.protocol.steps import CancelRead, Read, Step
 from baton_serve.core.protocol.worker import WorkerLoad
 from baton_serve.workers.engine.api import QueueFullError, ReadFailedError
 from baton_serve.workers.engine.blocks.block_pool import BlockPool
-from baton_serve.workers.engine.scheduling.block_reads import BlockReads
 from baton_serve.workers.engine.scheduling.local_handoff import LocalHandoff
 from baton_serve.workers.engine.scheduling.scheduler_state import SchedulerState
+from baton_serve.workers.engine.scheduling.sequence_reads import SequenceReads
 from baton_serve.workers.engine.scheduling.step_outcome import Output, apply_rows, match, match_scores
 from baton_serve.workers.engine.scheduling.step_plan import StepPlan, continue_running
 from baton_serve.workers.engine.scheduling.steps_ahead import can_go_ahead
@@ -55,7 +55,7 @@ class Scheduler:
         self.state = SchedulerState(config, self.pool)
         self.counters = self.state.counters
         self._sequences = self.state.sequences
-        self._reads = BlockReads(self.state)
+        self._reads = SequenceReads(self.state)
         self._local_handoff = LocalHandoff(self.state)
         self._new_lease_id = new_lease_id
         self._is_connected = is_connected

@@ -60,7 +60,7 @@ class SchedulerState:
 
     def _fits(self, seq: Sequence, matched: list[int], num_kept: int = 0) -> bool:
         num_fresh = seq.num_blocks_needed - len(matched) + num_kept
-        spare = self.config.num_spare_blocks if self.sequences.num_slots_taken else 0
+        spare = self.config.num_spare_blocks if self.sequences.num_slots_taken or num_kept else 0
         return self.pool.num_available - self.pool.num_idle(matched) >= num_fresh + spare
 
     def _count_hits(self, seq: Sequence, num_looked_for: int) -> None:

@@ -97,10 +97,11 @@ class PagedAttention:
     Row by row, whose keys and values are copied together: the plain way, by which others are tested.
     """
 
-    def __init__(self, cache: KVCache, batch: Batch, first_layer: int = 0) -> None:
+    def __init__(self, cache: KVCache, batch: Batch) -> None:
         self._cache = cache
         self._batch = batch
-        self._first_layer = first_layer
+        #: The blocks that a row reads, and its mask, by its first token on the token axis and the window.
+        self._plans: dict[tuple[int, int | None], tuple[torch.Tensor, torch.Tensor]] = {}
 
     def __call__(
         self,
@@ -112,7 +113,7 @@ class PagedAttention:
         window: int | None,
         extras: dict[str, Any],
     ) -> torch.Tensor:
-        layer = layer_index(module) - self._first_layer
+        layer = layer_index(module)
         self._cache.write(layer, self._batch.slots, key[0], value[0])
         _, heads, num_tokens, head_dim = query.shape
         out = query.new_empty((num_tokens, heads, head_dim))
@@ -122,23 +123,27 @@ class PagedAttention:
             if row.start == 0 and row.num_tokens > 1 and (window is None or row.end <= window):
                 attend_to_itself(tokens, query, key, value, scaling, out[tokens])
             else:
-                out[tokens] = self._attend(row, layer, query[:, :, tokens], scaling, window)
+                if (first, window) not in self._plans:
+                    self._plans[first, window] = self._plan(row, window)
+                blocks, mask = self._plans[first, window]
+                out[tokens] = self._attend(blocks, mask, layer, query[:, :, tokens], scaling)
             first = tokens.stop
         return out.unsqueeze(0)
 
-    def _attend(
-        self, row: BatchRow, layer: int, query: torch.Tensor, scaling: float | None, window: int | None
-    ) -> torch.Tensor:
-        """The attention of a row to the cache, ``[token, head, head_dim]``."""
-        size, device = self._cache.shape.block_size, query.device
+    def _plan(self, row: BatchRow, window: int | None) -> tuple[torch.Tensor, torch.Tensor]:
+        size, device = self._cache.shape.block_size, self._cache.device
         first_block = 0 if window is None else max(0, row.start - window + 1) // size
         block_ids = torch.tensor(row.block_ids[first_block : -(-row.end // size)], device=device)
-        key, value = gathered(self._cache.tensor[:, :, layer], block_ids)
-        seen = torch.arange(first_block * size, first_block * size + key.shape[1], device=device)
+        seen = torch.arange(first_block * size, (first_block + len(block_ids)) * size, device=device)
         asking = torch.arange(row.start, row.end, device=device)[:, None]
         mask = seen <= asking
-        if window is not None:
-            mask &= seen > asking - window
+        return block_ids, mask if window is None else mask & (seen > asking - window)
+
+    def _attend(
+        self, blocks: torch.Tensor, mask: torch.Tensor, layer: int, query: torch.Tensor, scaling: float | None
+    ) -> torch.Tensor:
+        """The attention of a row to the cache, ``[token, head, head_dim]``."""
+        key, value = gathered(self._cache.tensor[:, :, layer], blocks)
         shared = query.shape[1] // key.shape[0]
         if shared > 1:
             # CUDA's fused kernels support a mask or shared heads, not both. Other kernels would store all scores.

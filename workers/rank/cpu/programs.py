@@ -16,7 +16,8 @@ import numpy as np
 from numba import njit, prange, types
 from numba.extending import overload
 
-#: Sums in another order, and products and sums rounded once, as vectors of the processor compute them.
+#: Sums in another order, and products and sums rounded once, as vectors of the processor compute them. What is computed
+#: of a NaN is not defined.
 _FAST = {"nnan", "nsz", "reassoc", "contract", "arcp"}
 #: Numbers of a head. ``compiled`` has the value: a loop of a known length is compiled for it.
 HEAD_DIM = 0
@@ -37,7 +38,7 @@ def _read(numbers, index):
 
 
 def write(numbers, index, number):
-    """Store a float32 at ``index``; as a bfloat16 the nearest one. A NaN may become an infinity."""
+    """Store a float32 at ``index``; as a bfloat16 the nearest one. A NaN may become any number."""
     raise NotImplementedError("programs only")
 
 

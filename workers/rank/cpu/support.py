@@ -26,7 +26,7 @@ def missing() -> str:
     if find_spec("numba") is None:
         return "Numba is not installed"
     try:
-        _compiled("rms_norm", torch.float32, 0, is_parallel=False)
+        program("rms_norm", torch.float32)
     # A compiler that does not fit this machine, or these packages, may raise anything.
     except Exception as error:  # noqa: BLE001
         return f"Numba does not compile ({type(error).__name__})"

@@ -43,9 +43,9 @@ def record_graphs(
 ) -> DecodeGraphs | None:
     """Record the graphs of a rank; None: it does without.
 
-    What cannot be recorded is an error where graphs were asked for. Else the rank does without. The ranks of an engine
-    run the same code, so all of them do, unless one has run out of memory: the others would wait for it. Raises
-    ModelLoadError.
+    What cannot be recorded is an error where graphs were asked for. Else the rank does without. What CUDA does not
+    record it refuses on all ranks of an engine, which run the same code. Anything else may have happened to one of
+    them, memory that has run out for one, and the others would wait for it. Raises ModelLoadError.
     """
     if model.kernel is None or not wants_graphs(spec, model.rank_device, model.kernel):
         return None
@@ -57,7 +57,7 @@ def record_graphs(
         why, has_no_memory = one_line(error), isinstance(error, torch.OutOfMemoryError)
         if has_no_memory:
             why += " (a smaller --gpu-memory-fraction leaves more memory; --decode-graphs off takes less)"
-        if spec.decode_graphs == "on" or (spec.num_ranks > 1 and has_no_memory):
+        if spec.decode_graphs == "on" or (spec.num_ranks > 1 and "captur" not in why):
             raise ModelLoadError(f"decode steps cannot be recorded as graphs: {why}") from error
         progress(f"decode steps are computed without graphs, because they cannot be recorded: {why}")
         return None

@@ -24,7 +24,7 @@ from baton_serve.workers.rank.loading.adapters import load_adapters, prove_adapt
 from baton_serve.workers.rank.loading.config_checks import check_config, check_split
 from baton_serve.workers.rank.loading.fingerprint import fingerprint
 from baton_serve.workers.rank.loading.layers_once import layers_once
-from baton_serve.workers.rank.loading.probe import own_logits, probe_layers, prove_equal, prove_in_float32
+from baton_serve.workers.rank.loading.probe import HALF_TYPES, own_logits, probe_layers, prove_equal, prove_in_float32
 from baton_serve.workers.rank_protocol.errors import ModelLoadError, one_line
 
 if TYPE_CHECKING:
@@ -115,7 +115,8 @@ def load_model(spec: RankSpec, progress: Callable[[str], None]) -> ModelShard:
     dtype = str(module.dtype).removeprefix("torch.")
     weights_fingerprint, fingerprint_s = _timed(lambda: fingerprint(module))
     own = own_logits(module)
-    if spec.num_ranks == 1:
+    if spec.num_ranks == 1 and shape.dtype in HALF_TYPES:
+        progress("comparing its attention with the model's own in float32")
         prove_in_float32(module, shape, kernel)
     loaded = load_adapters(module, spec.adapters, weights_fingerprint, progress)
     if spec.num_ranks == 1:

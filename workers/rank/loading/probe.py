@@ -186,8 +186,6 @@ def prove_in_float32(model: PreTrainedModel, shape: CacheShape, kernel: Kernel |
     Call it before layers are replaced. A model that mixes types by itself does not run so, and neither does one that is
     split over ranks: these are compared in their own type alone. Raises UnsupportedModelError.
     """
-    if shape.dtype not in HALF_TYPES:
-        return
     try:
         with _in_float32(model, shape.dtype):
             own = own_logits(model)
@@ -202,17 +200,17 @@ def prove_in_float32(model: PreTrainedModel, shape: CacheShape, kernel: Kernel |
 def _in_float32(model: PreTrainedModel, dtype: torch.dtype) -> Iterator[None]:
     """Make the numbers of each module float32 for the time of its call: there is no memory for all of them at once."""
 
-    widened: dict[torch.nn.Module, list[torch.Tensor]] = {}
+    kept: dict[torch.nn.Module, list[tuple[torch.Tensor, torch.Tensor]]] = {}
 
     def widen(module: torch.nn.Module, _: object) -> None:
         own = (*module.parameters(recurse=False), *module.buffers(recurse=False))
-        widened[module] = [tensor for tensor in own if tensor.dtype == dtype]
-        for tensor in widened[module]:
+        kept[module] = [(tensor, tensor.data) for tensor in own if tensor.dtype == dtype]
+        for tensor, _ in kept[module]:
             tensor.data = tensor.data.float()
 
     def narrow(module: torch.nn.Module, *_: object) -> None:
-        for tensor in widened.pop(module):
-            tensor.data = tensor.data.to(dtype)
+        for tensor, data in kept.pop(module):
+            tensor.data = data
 
     hooks = [each.register_forward_pre_hook(widen) for each in model.modules()]
     hooks += [each.register_forward_hook(narrow) for each in model.modules()]
@@ -221,7 +219,7 @@ def _in_float32(model: PreTrainedModel, dtype: torch.dtype) -> Iterator[None]:
     finally:
         for hook in hooks:
             hook.remove()
-        for module in list(widened):  # a call that failed
+        for module in list(kept):  # a call that failed
             narrow(module)
 
 

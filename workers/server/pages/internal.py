@@ -77,7 +77,8 @@ def internal_pages(
     @guarded.get("/state")
     async def state() -> Response:
         known = {"load": load(), "peers": list_peers(peers()), "tasks": len(asyncio.all_tasks())}
-        return _json({"ledger": await ledger(engine), **describe(engine.stats()), **known})
+        known |= describe(engine.stats())
+        return _json({"ledger": await ledger(engine), **known})
 
     @guarded.post("/abort/{request_id}")
     async def abort(request_id: str) -> Response:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from baton_serve.workers.transfer.mapped.port import ALIGNMENT, Copy, MappedMemory
-from baton_serve.workers.transfer.nixl.nixl_port import (
+from baton_serve.workers.transfer.nixl.port import (
     PieceList,
     Pieces,
     Region,

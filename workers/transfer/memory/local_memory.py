@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from baton_serve.workers.transfer.memory.version_tables import ScratchTables
-from baton_serve.workers.transfer.nixl.nixl_port import PieceList, PieceRow, Pieces, Region, TransferAgent
+from baton_serve.workers.transfer.nixl.port import PieceList, PieceRow, Pieces, Region, TransferAgent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from baton_serve.core.protocol.handshake import RankMetadata
     from baton_serve.workers.transfer.memory.local_memory import LocalMemory
-    from baton_serve.workers.transfer.nixl.nixl_port import TransferAgent
+    from baton_serve.workers.transfer.nixl.port import TransferAgent
 
 logger = logging.getLogger(__name__)
 

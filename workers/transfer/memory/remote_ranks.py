@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from baton_serve.core.protocol.handshake import RankMetadata
     from baton_serve.workers.sharding.plan import RankSource
     from baton_serve.workers.transfer.memory.local_memory import LocalMemory
-    from baton_serve.workers.transfer.nixl.nixl_port import PieceList, Pieces, TransferAgent
+    from baton_serve.workers.transfer.nixl.port import PieceList, Pieces, TransferAgent
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from baton_serve.workers.transfer.nixl.nixl_port import PieceList, PieceRow, Pieces, Region, TransferAgent
+from baton_serve.workers.transfer.nixl.port import PieceList, PieceRow, Pieces, Region, TransferAgent
 from baton_serve.workers.transfer.versions import VERSION
 
 if TYPE_CHECKING:

@@ -1,1 +1,1 @@
-"""NIXL. ``nixl_port`` has it behind a typed port; no other module here imports it."""
+"""NIXL: ``port`` has what is used of it, and ``nixl_agent``, which alone imports it, does that."""

@@ -11,7 +11,7 @@ from baton_serve.workers.sharding.gather import Gather, GatherEvent
 from baton_serve.workers.transfer.notices.notice_codec import ReadNotice, encode_read, parse_read
 
 if TYPE_CHECKING:
-    from baton_serve.workers.transfer.nixl.nixl_port import TransferAgent
+    from baton_serve.workers.transfer.nixl.port import TransferAgent
 
 logger = logging.getLogger(__name__)
 

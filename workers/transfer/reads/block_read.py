@@ -10,7 +10,7 @@ import numpy as np
 from baton_serve.core.process.failpoints import hit
 from baton_serve.core.protocol.steps import ReadResult
 from baton_serve.workers.rank_protocol.transfer_errors import BackendFailedError, NixlError, PeerLostError
-from baton_serve.workers.transfer.nixl.nixl_port import TransferAgent, TransferHandle, TransferState
+from baton_serve.workers.transfer.nixl.port import TransferAgent, TransferHandle, TransferState
 from baton_serve.workers.transfer.reads.fence import stale_positions
 from baton_serve.workers.transfer.reads.read_machine import Post, PostKind, ReadMachine, ReadState
 from baton_serve.workers.transfer.reads.read_parts import ReadPart, interleaved

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from baton_serve.workers.transfer.memory.remote_ranks import RemoteRank
-    from baton_serve.workers.transfer.nixl.nixl_port import TransferAgent, TransferHandle
+    from baton_serve.workers.transfer.nixl.port import TransferAgent, TransferHandle
 
     _Ids = NDArray[np.int32]
 

@@ -134,6 +134,8 @@ def test_a_plain_completion_is_a_completion(body: dict[str, Any]) -> None:
 def test_bodies_that_clients_send_every_day_are_plain(more: dict[str, Any]) -> None:
     assert plain({**CHAT, **more}, chat=True) is not None
     assert plain({**TEXT, **more}, chat=False) is not None
+    check({**CHAT, **more}, ChatRequest)
+    check({**TEXT, **more}, CompletionRequest)
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,13 @@ class FailingRecorder:
         raise RuntimeError("operation not permitted when stream is capturing")
 
 
+class LostRecorder(FailingRecorder):
+    """As on a GPU of which another rank has gone."""
+
+    def __call__(self, work: Callable[[], None]) -> Replay:
+        raise RuntimeError("NCCL error: unhandled cuda error")
+
+
 class FullRecorder(FailingRecorder):
     """As on a GPU without memory."""
 
@@ -64,7 +71,9 @@ def test_graphs_for_every_size_are_recorded_at_the_start(model: ModelShard, cach
 
 
 def test_graphs_can_be_off(model: ModelShard, cache: KVCache) -> None:
-    assert record_graphs(with_fields(SPEC, decode_graphs="off"), model, cache, print, FailingRecorder) is None
+    recorder = PlainRecorder()
+    assert record_graphs(with_fields(SPEC, decode_graphs="off"), model, cache, print, lambda device: recorder) is None
+    assert recorder.num_recordings == 0
 
 
 @pytest.mark.parametrize("num_ranks", [1, 2])
@@ -86,6 +95,11 @@ def test_one_rank_of_several_without_memory_for_graphs_says_what_helps(model: Mo
     """The others would wait for it."""
     with pytest.raises(ModelLoadError, match=r"2\.00 GiB \(a smaller --gpu-memory-fraction .*; --decode-graphs off "):
         record_graphs(with_fields(SPEC, num_ranks=2), model, cache, print, FullRecorder)
+
+
+def test_what_may_have_happened_to_one_rank_alone_ends_the_start(model: ModelShard, cache: KVCache) -> None:
+    with pytest.raises(ModelLoadError, match="unhandled cuda error"):
+        record_graphs(with_fields(SPEC, num_ranks=2), model, cache, print, LostRecorder)
 
 
 def test_a_single_rank_without_memory_for_graphs_goes_on_without(model: ModelShard, cache: KVCache) -> None:

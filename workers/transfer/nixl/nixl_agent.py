@@ -1,4 +1,4 @@
-"""The only module that imports NIXL: a typed port, ``TransferAgent``, and its implementation.
+"""The only module that imports NIXL. Its agent is a ``TransferAgent``.
 
 Facts about NIXL 1.5.1 over UCX, found out with two processes:
 
@@ -18,10 +18,8 @@ Facts about NIXL 1.5.1 over UCX, found out with two processes:
 from __future__ import annotations
 
 import logging
-from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-import msgspec
 import nixl._api as nixl
 import numpy as np
 
@@ -33,11 +31,17 @@ from baton_serve.workers.rank_protocol.transfer_errors import (
     PeerUnknownError,
     UnsupportedError,
 )
+from baton_serve.workers.transfer.nixl.port import (
+    PieceList,
+    Pieces,
+    Region,
+    TransferHandle,
+    TransferState,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from baton_serve.core.protocol.handshake import SharedMemory
 
 logger = logging.getLogger(__name__)
 
@@ -61,106 +65,6 @@ ERRORS: dict[type[Exception], type[NixlError]] = {
     RuntimeError: BackendFailedError,
     UnicodeDecodeError: BackendFailedError,
 }
-
-
-class TransferState(StrEnum):
-    """The state of a posted transfer."""
-
-    DONE = "DONE"
-    IN_PROGRESS = "PROC"
-    FAILED = "ERR"
-
-
-class Region(msgspec.Struct, frozen=True):
-    """Memory to register."""
-
-    address: int
-    num_bytes: int
-    #: ``DRAM`` or ``VRAM``.
-    memory_type: str = "DRAM"
-    device_id: int = 0
-
-
-class PieceRow(msgspec.Struct, frozen=True):
-    """``count`` pieces of equal length; piece ``i`` starts at ``address + i * stride``."""
-
-    address: int
-    num_bytes: int
-    stride: int
-    count: int
-
-
-class Pieces(msgspec.Struct, frozen=True):
-    """Rows of pieces, numbered row by row: with equal counts, piece ``i`` of row ``r`` is ``r * count + i``.
-
-    ``shared``: how to map the memory at ``shared_address``, in which all pieces are.
-    """
-
-    rows: tuple[PieceRow, ...]
-    memory_type: str = "DRAM"
-    device_id: int = 0
-    shared: SharedMemory | None = None
-    shared_address: int = 0
-
-
-#: NIXL's opaque handles.
-PieceList = Any
-TransferHandle = Any
-
-
-class TransferAgent(Protocol):
-    """The part of NIXL that is used. Every method may raise NixlError, and all are called from one thread."""
-
-    @property
-    def name(self) -> str:
-        """The name under which peers know this agent."""
-
-    def register(self, region: Region) -> None:
-        """Let this agent, and peers that get ``metadata`` afterwards, read and write this memory.
-
-        The memory must outlive the agent.
-        """
-
-    def share(self, region: Region) -> SharedMemory | None:
-        """How other processes of this machine map the memory; None if they cannot."""
-
-    def metadata(self) -> bytes:
-        """What a peer needs for ``add_remote``; with it the peer can read the memory that is registered now."""
-
-    def add_remote(self, metadata: bytes) -> str:
-        """Add a peer; returns its name."""
-
-    def remove_remote(self, name: str) -> None:
-        """Remove a peer. No transfer from it may be in flight."""
-
-    def prepare(self, pieces: Pieces, owner: str | None = None) -> PieceList:
-        """Prepare a list from which reads choose pieces by index; ``owner`` is a peer, or None for local memory."""
-
-    def release_list(self, pieces: PieceList) -> None:
-        """Release a list."""
-
-    def post_read(
-        self, local: PieceList, local_ids: NDArray[np.int32], remote: PieceList, remote_ids: NDArray[np.int32]
-    ) -> TransferHandle:
-        """Start to read ``remote[remote_ids[i]]`` into ``local[local_ids[i]]``."""
-
-    def copies_in_call(self, local: PieceList, remote: PieceList) -> bool:
-        """Whether ``post_read`` between these lists may copy all data before it returns."""
-
-    def state(self, transfer: TransferHandle) -> TransferState:
-        """The state of a transfer; also makes progress. FAILED, PeerLostError and BackendFailedError end it."""
-
-    def release(self, transfer: TransferHandle) -> None:
-        """Release a transfer that has ended."""
-
-    def notify(self, peer: str, payload: bytes) -> None:
-        """Send a notification to a peer."""
-
-    def notifications(self) -> list[bytes]:
-        """The notifications since the last call, which any process may have sent; also makes progress."""
-
-    def close(self) -> None:
-        """Deregister the memory and end the agent."""
 
 
 class NixlAgent:

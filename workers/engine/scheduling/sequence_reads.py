@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _OUTCOMES = frozenset({"done", "stale", "failed", "cancelled"})
 
 
-class BlockReads:
+class SequenceReads:
     """Starts, cancels and finishes the reads of one engine."""
 
     def __init__(self, scheduler_state: SchedulerState) -> None:
