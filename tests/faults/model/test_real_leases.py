@@ -19,6 +19,7 @@ from baton_serve.core.leases.holder import LeaseHolder, Work
 from baton_serve.core.leases.store import LeaseState
 from baton_serve.workers.engine.blocks.block_hash import NO_PARENT, hash_blocks
 from baton_serve.workers.engine.blocks.block_pool import BlockPool
+from baton_serve.workers.engine.blocks.lease_index import Grant
 from baton_serve.workers.sharding.gather import Gather, GatherEvent
 from baton_serve.workers.transfer.reads.fence import stale_positions
 from baton_serve.workers.transfer.reads.read_machine import Post, PostKind, ReadMachine, ReadState
@@ -130,7 +131,7 @@ class FenceMachine(RuleBasedStateMachine):
         self.prefills.remove(one)
         self.number += 1
         lease_id = f"lease-{self.number}"
-        promise = self.pool.lease(lease_id, one.blocks)
+        promise = self.pool.lease(lease_id, Grant(blocks=one.blocks))
         self.promises[lease_id] = Promise(one.blocks, promise, one.contents)
         self.holder.grant(lease_id, self.clock())
 
@@ -269,7 +270,7 @@ class FenceMachine(RuleBasedStateMachine):
         elif state is ReadState.STALE:
             kept = min(reader.stale)
             assert reader.data[:kept] == promise.contents[:kept]
-            assert self.pool.blocks_of(reader.lease_id) is None, "a read was refused although its lease was held"
+            assert reader.lease_id not in self.pool.leases, "a read was refused although its lease was held"
         if not reader.machine.tells_peer:
             return
         key = (reader.lease_id, reader.name)
@@ -296,7 +297,7 @@ class FenceMachine(RuleBasedStateMachine):
     @invariant()
     def pool_and_holder_know_the_same_leases(self) -> None:
         assert self.pool.num_leases == len(self.holder)
-        assert all(self.pool.blocks_of(lease_id) is not None for lease_id in self.holder.pinned())
+        assert all(lease_id in self.pool.leases for lease_id in self.holder.pinned())
 
     @invariant()
     def what_is_leased_is_as_promised(self) -> None:

@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from baton_serve.workers.engine.blocks.block_hash import NO_PARENT, first_parent, hash_blocks
 from baton_serve.workers.engine.blocks.block_pool import BlockPool
+from baton_serve.workers.engine.blocks.lease_index import Grant
 from baton_serve.workers.engine.errors import LedgerError, OutOfBlocksError
 from tests.kits.engine.blocks import is_writable
 
@@ -91,11 +92,11 @@ class PoolMachine(RuleBasedStateMachine):
         blocks = self.owners.pop(data.draw(st.integers(0, len(self.owners) - 1)))
         self.number += 1
         lease_id = f"lease-{self.number}"
-        promise = self.pool.lease(lease_id, blocks)
+        promise = self.pool.lease(lease_id, Grant(blocks=blocks))
         self.leases[lease_id] = blocks
         self.promises[lease_id] = promise, {block: self.num_taken[block] for block in blocks}
         with pytest.raises(LedgerError):
-            self.pool.lease(lease_id, blocks)
+            self.pool.lease(lease_id, Grant(blocks=blocks))
 
     @precondition(lambda self: self.leases)
     @rule(data=st.data())
@@ -110,9 +111,9 @@ class PoolMachine(RuleBasedStateMachine):
     def take_over(self, data: st.DataObject) -> None:
         lease_id = data.draw(st.sampled_from(sorted(self.leases)))
         blocks = self.leases.pop(lease_id)
-        assert self.pool.blocks_of(lease_id) == blocks
+        assert self.pool.leases.get(lease_id) == Grant(blocks=blocks)
         assert self.pool.take_over(lease_id) == blocks
-        assert self.pool.blocks_of(lease_id) is None
+        assert self.pool.leases.get(lease_id) is None
         with pytest.raises(LedgerError):
             self.pool.take_over(lease_id)
         self.owners.append(blocks)
@@ -197,7 +198,7 @@ def test_lookup_stops_at_the_first_gap(pool: BlockPool) -> None:
 def test_a_leased_block_may_be_shared_and_outlives_its_lease(pool: BlockPool) -> None:
     (block,) = pool.allocate(1)
     pool.register(block, name(1))
-    pool.lease("a", [block])
+    pool.lease("a", Grant(blocks=[block]))
     assert pool.num_idle([block]) == 0
     pool.share([block])
     assert pool.stats().leased == 1
@@ -213,7 +214,7 @@ def test_a_leased_block_may_be_shared_and_outlives_its_lease(pool: BlockPool) ->
         lambda pool, block: pool.free([block, block]),
         lambda pool, block: pool.free([block, block + 1]),
         lambda pool, block: pool.share([block]),
-        lambda pool, block: pool.lease("a", [block + 1]),
+        lambda pool, block: pool.lease("a", Grant(blocks=[block + 1])),
         lambda pool, block: pool.register(block + 1, name(1)),
     ],
 )

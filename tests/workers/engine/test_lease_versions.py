@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from baton_serve.workers.engine.blocks.block_pool import BlockPool
+from baton_serve.workers.engine.blocks.lease_index import Grant
 
 
 @pytest.mark.parametrize("is_named", [True, False])
@@ -15,7 +16,7 @@ def test_versions_outlive_the_lease(is_named: bool) -> None:
         for block in blocks:
             pool.register(block, b"content %d" % block)
     versions = [pool.version_of(block) for block in blocks]
-    promise = pool.lease("a", blocks)
+    promise = pool.lease("a", Grant(blocks=blocks))
     assert pool.end_lease("a")
     assert [pool.version_of(block) for block in blocks] == versions
     assert max(versions) <= promise
@@ -25,5 +26,5 @@ def test_versions_outlive_the_lease(is_named: bool) -> None:
 
 def test_versions_outlive_a_lease_that_is_taken_over() -> None:
     pool = BlockPool(2, 16, version_base=7)
-    promise = pool.lease("a", pool.allocate(2))
+    promise = pool.lease("a", Grant(blocks=pool.allocate(2)))
     assert max(pool.version_of(block) for block in pool.take_over("a")) <= promise

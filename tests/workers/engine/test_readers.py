@@ -23,7 +23,7 @@ def hand_off(bench: Bench, num_readers: int) -> HandOff:
 
 def test_a_lease_is_over_when_each_reader_has_read() -> None:
     index = LeaseIndex()
-    index.add("l", Grant("r", [1], 3))
+    index.add("l", Grant("r", [1], num_readers=3))
     assert [index.note_read(name) for name in ("l_2", "l_2", "l", "l_1")] == [None, None, None, "l"]
     assert index.has_readers("l") and index.has_readers("l_1") and not index.has_readers("other")
 
@@ -31,9 +31,9 @@ def test_a_lease_is_over_when_each_reader_has_read() -> None:
 @pytest.mark.parametrize("name", ["l_3", "l_99", "other", "other_1", "l_x", "_1", "l_10000"])
 def test_who_is_no_reader_ends_nothing(name: str) -> None:
     index = LeaseIndex()
-    index.add("l", Grant("r", [1], 3))
+    index.add("l", Grant("r", [1], num_readers=3))
     assert index.note_read(name) == name
-    assert index.get("l") == Grant("r", [1], 3)
+    assert index.get("l") == Grant("r", [1], num_readers=3)
 
 
 def test_a_lease_of_one_reader_is_over_at_once() -> None:

@@ -22,10 +22,13 @@ from copy import copy
 from typing import TYPE_CHECKING
 
 from baton_serve.workers.engine.blocks.block_audit import PoolStats, audit
+from baton_serve.workers.engine.blocks.lease_index import LeaseIndex
 from baton_serve.workers.engine.errors import LedgerError, OutOfBlocksError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from baton_serve.workers.engine.blocks.lease_index import Grant
 
 
 class BlockPool:
@@ -45,7 +48,8 @@ class BlockPool:
         # First in, first out: freed blocks keep their data as long as possible, for readers whose lease has ended.
         self._free = deque(range(num_blocks))
         self._cached: OrderedDict[int, None] = OrderedDict()
-        self._leases: dict[str, list[int]] = {}
+        #: What holds blocks, by lease and by request.
+        self.leases = LeaseIndex()
         self._num_pinned = 0
         self._num_leased = 0
 
@@ -60,7 +64,7 @@ class BlockPool:
     @property
     def num_leases(self) -> int:
         """The number of leases that hold blocks."""
-        return len(self._leases)
+        return len(self.leases)
 
     def version_of(self, block: int) -> int:
         """The block's version, unsigned 64 bits."""
@@ -159,29 +163,28 @@ class BlockPool:
 
     # --- leases -------------------------------------------------------------------------------------------------
 
-    def lease(self, lease_id: str, blocks: Sequence[int]) -> int:
-        """Turn one use of each block into a hold of the lease; returns the promise, unsigned 64 bits.
+    def lease(self, lease_id: str, grant: Grant) -> int:
+        """Turn one use of each of the grant's blocks into a hold of the lease; returns the promise, unsigned 64 bits.
 
         Raises LedgerError, and changes nothing, if the id is taken or a block has no user.
         """
-        if lease_id in self._leases:
-            raise LedgerError(f"lease {lease_id} granted twice")
+        blocks = grant.blocks
         self._require_users(blocks)
+        self.leases.add(lease_id, grant)
         for block in blocks:
             if self._holds[block] == 0:
                 self._num_pinned -= 1
                 self._num_leased += 1
             self._holds[block] += 1
             self._users[block] -= 1
-        self._leases[lease_id] = list(blocks)
         return self._last_version
 
     def end_lease(self, lease_id: str) -> bool:
         """Release the lease's blocks, which stay cached if they have a hash; False if there is no such lease."""
-        blocks = self._leases.pop(lease_id, None)
-        if blocks is None:
+        grant = self.leases.remove(lease_id)
+        if grant is None:
             return False
-        for block in reversed(blocks):
+        for block in reversed(grant.blocks):
             self._holds[block] -= 1
             if self._holds[block] == 0:
                 self._num_leased -= 1
@@ -199,20 +202,16 @@ class BlockPool:
 
         Raises LedgerError if there is no such lease.
         """
-        blocks = self._leases.pop(lease_id, None)
-        if blocks is None:
+        grant = self.leases.remove(lease_id)
+        if grant is None:
             raise LedgerError(f"lease {lease_id} is not held")
-        for block in blocks:
+        for block in grant.blocks:
             self._users[block] += 1
             self._holds[block] -= 1
             if self._holds[block] == 0:
                 self._num_leased -= 1
                 self._num_pinned += 1
-        return blocks
-
-    def blocks_of(self, lease_id: str) -> list[int] | None:
-        """The blocks that the lease holds, in order; None if there is no such lease."""
-        return self._leases.get(lease_id)
+        return grant.blocks
 
     # --- the ledger ---------------------------------------------------------------------------------------------
 
@@ -224,7 +223,7 @@ class BlockPool:
             cached=len(self._cached),
             pinned=self._num_pinned,
             leased=self._num_leased,
-            leases=len(self._leases),
+            leases=len(self.leases),
         )
 
     def copied(self) -> BlockPool:
@@ -232,18 +231,18 @@ class BlockPool:
         other = copy(self)
         other._users, other._holds, other._block_hashes = self._users[:], self._holds[:], self._block_hashes[:]
         other._by_hash, other._free, other._cached = dict(self._by_hash), self._free.copy(), self._cached.copy()
-        other._leases = {lease_id: blocks[:] for lease_id, blocks in self._leases.items()}
         return other
 
-    def check(self, users: Mapping[int, int] | None = None) -> None:
+    def check(self, users: Mapping[int, int] | None = None, held: Sequence[int] | None = None) -> None:
         """Count everything again, O(total). ``users``: the number of users that each block should have, by default 0.
+        ``held``: the blocks of all leases; None: as they are now.
 
         Raises LedgerError with all counts.
         """
         problems = audit(
             self.stats(), self._users, self._holds, self._block_hashes, self._by_hash, self._free, self._cached
         )
-        held = [block for blocks in self._leases.values() for block in blocks]
+        held = self.leases.blocks() if held is None else held
         if sum(self._holds) != len(held) or any(self._holds[block] == 0 for block in held):
             problems.append("holds differ from the leases' blocks")
         if users is not None and any(self._users[block] != users.get(block, 0) for block in range(self.num_blocks)):

@@ -10,10 +10,11 @@ from baton_serve.workers.engine.errors import LedgerError
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a lease was granted for. ``token_ids``: the tokens in its blocks; ``adapter`` computed them."""
+    """What a lease was granted for. ``token_ids``: the tokens in its ``blocks``; ``adapter`` computed them."""
 
-    request_id: str
-    token_ids: list[int]
+    request_id: str = ""
+    token_ids: list[int] = field(default_factory=list)
+    blocks: list[int] = field(default_factory=list)
     #: How many choices read the blocks, and the numbers of those that have.
     num_readers: int = 1
     have_read: set[int] = field(default_factory=set)
@@ -31,20 +32,30 @@ class LeaseIndex:
     def __contains__(self, lease_id: str) -> bool:
         return lease_id in self._by_lease
 
+    def __len__(self) -> int:
+        return len(self._by_lease)
+
+    def blocks(self) -> list[int]:
+        """The blocks of all leases; one that several leases hold is there several times."""
+        return [block for grant in self._by_lease.values() for block in grant.blocks]
+
     def add(self, lease_id: str, grant: Grant) -> None:
-        """List a lease that holds blocks."""
+        """List a lease that holds blocks. Raises LedgerError if it is listed."""
+        if lease_id in self._by_lease:
+            raise LedgerError(f"lease {lease_id} granted twice")
         self._by_lease[lease_id] = grant
         self._by_request.setdefault(grant.request_id, {})[lease_id] = None
 
-    def remove(self, lease_id: str) -> None:
-        """Forget a lease that has ended; does nothing if it is not listed."""
+    def remove(self, lease_id: str) -> Grant | None:
+        """Forget a lease that has ended; returns what it was granted for, None if it is not listed."""
         grant = self._by_lease.pop(lease_id, None)
         if grant is None:
-            return
+            return None
         same_request = self._by_request[grant.request_id]
         del same_request[lease_id]
         if not same_request:
             del self._by_request[grant.request_id]
+        return grant
 
     def get(self, lease_id: str) -> Grant | None:
         """What the lease was granted for; None if it holds no blocks."""

@@ -56,7 +56,7 @@ class LocalHandoff:
         return (
             grant.token_ids == seq.tokens[: seq.num_prefilled]
             and grant.adapter == seq.request.adapter
-            and remote.remote_block_ids[0] == self._scheduler_state.pool.blocks_of(remote.lease_id)
+            and remote.remote_block_ids[0] == grant.blocks
         )
 
     def _run(self, seq: Sequence) -> None:

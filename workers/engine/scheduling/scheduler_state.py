@@ -10,7 +10,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from baton_serve.workers.engine.api import HandOff
-from baton_serve.workers.engine.blocks.lease_index import Grant, LeaseIndex
+from baton_serve.workers.engine.blocks.lease_index import Grant
 from baton_serve.workers.engine.counters import Counters
 from baton_serve.workers.engine.sequences.sequence_index import SequenceIndex
 from baton_serve.workers.engine.sequences.sequence_state import Event
@@ -31,7 +31,7 @@ class SchedulerState:
         self.pool = pool
         self.sequences = SequenceIndex()
         self.counters = Counters()
-        self.leases = LeaseIndex()
+        self.leases = pool.leases
         #: Ids of sequences that have ended and that the ranks still know; the next step has the ranks drop them.
         self.to_drop: list[int] = []
 
@@ -106,30 +106,25 @@ class SchedulerState:
     def hand_off(self, seq: Sequence, lease_id: str) -> HandOff:
         """End a sequence, and keep its blocks under a lease."""
         blocks, seq.blocks = seq.blocks, []
-        promise = self.pool.lease(lease_id, blocks)
-        request = seq.request
-        tokens = seq.tokens[: seq.num_prefilled]
-        self.leases.add(lease_id, Grant(request.request_id, tokens, request.num_readers, adapter=request.adapter))
+        request, tokens = seq.request, seq.tokens[: seq.num_prefilled]
+        grant = Grant(request.request_id, tokens, blocks, request.num_readers, adapter=request.adapter)
+        promise = self.pool.lease(lease_id, grant)
         self.counters.hand_offs += 1
         self.end_sequence(seq, Event.HAND_OFF)
         return HandOff(lease_id=lease_id, block_ids=blocks, promise=promise)
 
     def end_lease(self, lease_id: str) -> bool:
         """Release the blocks of a hand-off; False if there is no such lease."""
-        ended = self.pool.end_lease(lease_id)
-        self._note_end(lease_id, ended=ended)
-        return ended
+        has_ended = self.pool.end_lease(lease_id)
+        self.counters.leases_ended += has_ended
+        return has_ended
 
     def take_over(self, lease_id: str) -> list[int]:
         """End a lease without freeing its blocks; returns them, for a sequence of this engine that will use them."""
         blocks = self.pool.take_over(lease_id)
-        self._note_end(lease_id, ended=True)
+        self.counters.leases_ended += 1
         self.counters.local_handoffs += 1
         return blocks
-
-    def _note_end(self, lease_id: str, *, ended: bool) -> None:
-        self.leases.remove(lease_id)
-        self.counters.leases_ended += ended
 
     def end_sequence(self, seq: Sequence, event: Event) -> None:
         """End a sequence by ``event`` and free its blocks. No step and no read may still write them."""
@@ -171,4 +166,5 @@ class SchedulerState:
         self.sequences.check()
         self.leases.check()
         pool, used = self.pool.copied(), [seq.blocks[:] for seq in self.sequences.by_id.values()]
-        return lambda: pool.check(Counter(chain.from_iterable(used)))
+        held = self.leases.blocks()
+        return lambda: pool.check(Counter(chain.from_iterable(used)), held)
