@@ -8,8 +8,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-import httpx
-
 from baton_serve.baton.cluster.cluster import DEMO_WORKER, Cluster
 from baton_serve.baton.cluster.process import ROUTER, ProcessSpec
 
@@ -19,8 +17,6 @@ if TYPE_CHECKING:
     from baton_serve.baton.cluster.process import Flags
 
 STOP_TIMEOUT_S = 10.0
-#: Longest wait for an answer, or for the next piece of one, seconds.
-ANSWER_TIMEOUT_S = 120.0
 
 
 @asynccontextmanager
@@ -47,11 +43,6 @@ async def router(cluster: Cluster, **flags: Any) -> AsyncIterator[str]:
     process = await cluster.add("router", spec, num_workers=len(cluster.named("prefill", "decode")))
     yield process.url
     await cluster.remove("router")
-
-
-def client() -> httpx.AsyncClient:
-    """A client for load: any number of connections, which are kept."""
-    return httpx.AsyncClient(timeout=ANSWER_TIMEOUT_S, limits=httpx.Limits(), trust_env=False)
 
 
 async def counters(cluster: Cluster, role: str) -> Mapping[str, float]:

@@ -11,13 +11,13 @@ import random
 from contextlib import suppress
 from pathlib import Path
 
-import httpx
 import numpy as np
 
 from baton_serve.baton.demo import MODEL_NAME
 from baton_serve.baton.demo.training.questions import load_questions
 from bench.browser import browse
-from bench.cluster import client, router, workers
+from bench.client import CHAT, AnswerError, Client, Stream
+from bench.cluster import router, workers
 from bench.picture import png_of
 from bench.report.arguments import above_zero, at_least
 
@@ -28,7 +28,7 @@ USERS = ("search", "support", "batch", "mobile", "docs")
 SHOWN = "%d <= Number(document.querySelector('#flow .%s strong')?.textContent)"
 
 
-async def ask(http: httpx.AsyncClient, url: str, rng: random.Random) -> None:
+async def ask(client: Client, url: str, rng: random.Random) -> None:
     """One client: it asks for one stream after another until it is cancelled."""
     facts = load_questions()
     while True:
@@ -38,21 +38,18 @@ async def ask(http: httpx.AsyncClient, url: str, rng: random.Random) -> None:
             "messages": [{"role": "user", "content": f"{context} {rng.choice(facts).ask[0]}"}],
             "max_tokens": rng.randint(60, 400),
             "ignore_eos": True,
-            "stream": True,
             "user": rng.choice(USERS),
         }
-        with suppress(httpx.HTTPError):
-            async with http.stream("POST", f"{url}/v1/chat/completions", json=body) as answer:
-                async for _ in answer.aiter_raw():
-                    pass
+        with suppress(AnswerError):
+            await client.read(url, body, Stream(), CHAT)
         await asyncio.sleep(rng.expovariate(1.0))
 
 
 async def take(given: argparse.Namespace) -> bytes:
     """The pixels of the page under load: red, green, blue and 255 for each, row by row."""
     rng = random.Random(given.seed)
-    async with workers(PREFILL, DECODE) as cluster, router(cluster) as url, client() as http, browse() as page:
-        clients = [asyncio.create_task(ask(http, url, rng)) for _ in range(given.clients)]
+    async with workers(PREFILL, DECODE) as cluster, router(cluster) as url, Client() as client, browse() as page:
+        clients = [asyncio.create_task(ask(client, url, rng)) for _ in range(given.clients)]
         try:
             await page.open(f"{url}/dashboard")
             await asyncio.sleep(given.seconds)

@@ -21,6 +21,7 @@ from rich.table import Table
 from baton_serve.baton.processes.child import ChildDiedError
 from baton_serve.baton.processes.vllm.connectors import BATON, STOCK, UNFENCED
 from baton_serve.baton.processes.vllm.program import VllmError, find_vllm
+from bench.client import AnswerError
 from bench.connector.cost import Costs, cost_shape, measure, ratios
 from bench.connector.pair import pair
 from bench.connector.stale_reads import NUM_AT_ONCE, StaleReads, shape_with
@@ -92,7 +93,7 @@ def main() -> int:
     run, rounds = (late, 25) if given.what == "late" else (cost, 5)
     try:
         shown, num_wrong = asyncio.run(run(find_vllm(given.vllm), given.rounds or rounds, folder))
-    except (VllmError, ChildDiedError) as error:
+    except (VllmError, ChildDiedError, AnswerError) as error:
         print(f"{error} (logs in {folder})", file=sys.stderr)
         return 1
     Console().print(shown)

@@ -10,9 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import httpx
-
-from baton_serve.baton.cluster.cluster import POLL_S, SHORT_KEPT, Cluster
+from baton_serve.baton.cluster.cluster import POLL_S, Cluster
 from baton_serve.baton.cluster.process import VllmSpec, stopped
 from baton_serve.baton.demo import MODEL_DIR, MODEL_NAME
 from baton_serve.baton.processes.vllm.connectors import BATON, Connector
@@ -20,6 +18,7 @@ from baton_serve.baton.processes.vllm.extra_args import ExtraArgs
 from baton_serve.baton.processes.vllm.held_ports import HeldPorts
 from baton_serve.baton.processes.vllm.server import ServerPlace, ServerShare, VllmModel
 from baton_serve.core.protocol.handoff import ASK_PREFILL
+from bench.client import Client, Stream
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -28,7 +27,8 @@ if TYPE_CHECKING:
     from baton_serve.baton.processes.vllm.program import VllmProgram
 
 BLOCK_SIZE = 32
-PATH = "/v1/completions"
+#: Longest wait for an answer, seconds: D may stand still while it is waited for.
+ANSWER_TIMEOUT_S = 600.0
 USAGE = "vllm:kv_cache_usage_perc"
 CHECKS = "vllm:baton_fence_checks_total"
 _SENTENCE = "Baton keeps the blocks of a prompt until another worker has read them, and then it frees them at once. "
@@ -75,9 +75,9 @@ class Answer:
 class Pair:
     """The two servers, which serve."""
 
-    def __init__(self, cluster: Cluster, http: httpx.AsyncClient, p: ServerPlace, d: ServerPlace) -> None:
+    def __init__(self, cluster: Cluster, client: Client, p: ServerPlace, d: ServerPlace) -> None:
         self.cluster = cluster
-        self._http = http
+        self._client = client
         self.p_place, self.d_place = p, d
         #: The base URLs.
         self.p, self.d = p.url, d.url
@@ -101,11 +101,8 @@ class Pair:
 
     async def first_event(self, prompt: Prompt, params: Mapping[str, Any]) -> None:
         """Ask D for a stream of one token of the hand-off, and wait for its first event."""
-        body = {**_body(prompt, 1), "kv_transfer_params": params, "stream": True}
-        async with self._http.stream("POST", self.d + PATH, json=body) as response:
-            response.raise_for_status()
-            async for _ in response.aiter_lines():
-                return
+        body = {**_body(prompt, 1), "kv_transfer_params": params}
+        await self._client.read(self.d, body, Stream(), stop_after=1)
 
     def d_stopped(self) -> AbstractContextManager[Callable[[], None]]:
         """D's engine stands still inside, or until the function is called; its HTTP port goes on to take requests."""
@@ -128,9 +125,7 @@ class Pair:
         return Counter({one.labels["verdict"]: int(one.value) for one in samples if one.name == CHECKS})
 
     async def _post(self, url: str, prompt: Prompt, *, max_tokens: int = 16, **more: Any) -> dict[str, Any]:
-        response = await self._http.post(url + PATH, json={**_body(prompt, max_tokens), **more})
-        answer: dict[str, Any] = response.raise_for_status().json()
-        return answer
+        return await self._client.ask(url, {**_body(prompt, max_tokens), **more})
 
 
 def _body(prompt: Prompt, max_tokens: int) -> dict[str, Any]:
@@ -181,6 +176,6 @@ async def pair(program: VllmProgram, shape: PairShape, folder: Path) -> AsyncIte
         )
         async with (
             Cluster(folder, {"p": p, "d": d}) as cluster,
-            httpx.AsyncClient(timeout=None, limits=SHORT_KEPT, trust_env=False) as http,
+            Client(ANSWER_TIMEOUT_S) as client,
         ):
-            yield Pair(cluster, http, p.place, d.place)
+            yield Pair(cluster, client, p.place, d.place)

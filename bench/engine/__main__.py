@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from baton_serve.baton.processes.child import ChildDiedError
 from baton_serve.baton.processes.vllm.program import VllmError, VllmProgram, find_vllm
 from baton_serve.core.process.signals import on_signals
+from bench.client import AnswerError
 from bench.engine import contexts, setups
 from bench.engine.result import summary, table
 from bench.engine.rounds import Cell, measure
@@ -51,7 +52,7 @@ def main() -> int:
         cells = asyncio.run(until_terminated(_measure(given, _vllm(given.vllm))))
     except asyncio.CancelledError:
         return 128 + signal.SIGTERM
-    except (VllmError, ChildDiedError, RuntimeError) as error:
+    except (VllmError, ChildDiedError, AnswerError) as error:
         print(f"bench.engine: {error}", file=sys.stderr)
         return 1
     lengths = contexts.measure(given.runs)

@@ -6,8 +6,7 @@ from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-import httpx
-
+from bench.client import Client
 from bench.engine.servers import MODEL, baton_spec, running, vllm_running
 from bench.engine.work import SLACK, Ask, Trace, Work
 from bench.report.spread import spread
@@ -46,7 +45,7 @@ async def measure(
 ) -> list[Cell]:
     """All cells of a setup. Of vLLM compiled and eager the one counts that was faster in a first run.
 
-    Raises ChildDiedError, and RuntimeError for a wrong answer.
+    Raises ChildDiedError, and AnswerError for a wrong answer.
     """
     async with AsyncExitStack() as stack:
         servers: list[Server] = []
@@ -101,9 +100,8 @@ class _Rounds:
             for other in self._servers:
                 if other is not server:
                     others.enter_context(other.stopped())
-            limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
-            async with httpx.AsyncClient(timeout=ANSWER_TIMEOUT_S, limits=limits, trust_env=False) as http:
-                yield Ask(http, server.url, MODEL)
+            async with Client(ANSWER_TIMEOUT_S) as client:
+                yield Ask(client, server.url, MODEL)
 
     async def _run(self, work: Work, server: Server) -> float:
         async with self._alone(server) as ask:

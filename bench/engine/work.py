@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from statistics import mean
 from typing import TYPE_CHECKING, Protocol
 
+from bench.client import AnswerError
 from bench.models.sized import VOCAB_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import httpx
+    from bench.client import Client
 
 #: Streams that decode at once.
 BATCHES = (1, 8, 32)
@@ -42,11 +43,11 @@ class Work(Protocol):
 class Ask:
     """Completions of one server."""
 
-    def __init__(self, http: httpx.AsyncClient, url: str, model: str) -> None:
-        self._http, self._url, self._model = http, url, model
+    def __init__(self, client: Client, url: str, model: str) -> None:
+        self._client, self._url, self._model = client, url, model
 
     async def __call__(self, prompt: Sequence[int], num_tokens: int) -> float:
-        """Seconds that the completion took. Raises RuntimeError if it has not as many tokens."""
+        """Seconds that the completion took. Raises AnswerError, also if it has not as many tokens."""
         body = {
             "model": self._model,
             "prompt": prompt,
@@ -55,10 +56,10 @@ class Ask:
             "ignore_eos": True,
         }
         began_s = time.perf_counter()
-        answer = await self._http.post(f"{self._url}/v1/completions", json=body)
+        answer = await self._client.ask(self._url, body)
         took_s = time.perf_counter() - began_s
-        if answer.status_code != 200 or answer.json()["usage"]["completion_tokens"] != num_tokens:
-            raise RuntimeError(f"{self._url} answers {answer.status_code} {answer.text[:300]}")
+        if answer["usage"]["completion_tokens"] != num_tokens:
+            raise AnswerError(f"{self._url} answers with {answer['usage']} instead of {num_tokens} tokens")
         return took_s
 
 

@@ -2,7 +2,6 @@
 
 The model and the prompts are those of ``bench.models.words``.
 
-``client``   one request and when its tokens came
 ``systems``  Baton and two stock vLLM servers: how each is started, asked for a prefill and for a whole answer
 ``rounds``   what is measured in one round, the systems in turn
 ``result``   what the rounds come to, as tables

@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING
 
 from baton_serve.baton.processes.child import ChildDiedError
 from baton_serve.baton.processes.vllm.program import VllmError, find_vllm
-from baton_serve.core.net.client.errors import CallError
-from baton_serve.core.net.client.http_client import HttpClient
-from bench.handoff.client import AnswerError
+from bench.client import AnswerError, Client
 from bench.handoff.result import report
 from bench.handoff.rounds import NUM_TOKENS, Results, fill, make_cells, run_cell, run_first_tokens
 from bench.handoff.systems import baton, vllm
@@ -31,7 +29,6 @@ if TYPE_CHECKING:
     from bench.report.model import Report
 
 NO_VLLM = "vLLM was not measured: {0}."
-CONNECT_TIMEOUT_S = 5.0
 
 
 def main() -> int:
@@ -42,7 +39,7 @@ def main() -> int:
             find_vllm(given.vllm)  # now, not after minutes
         with TemporaryDirectory(prefix="baton-bench-handoff-") as folder:
             done = asyncio.run(_measure(given, Path(folder)))
-    except (ChildDiedError, AnswerError, CallError, VllmError) as error:
+    except (ChildDiedError, AnswerError, VllmError) as error:
         print(f"bench.handoff: {error}", file=sys.stderr)
         return 1
     print("\n\n".join((*done.about, *map(markdown_table, done.tables))))
@@ -70,9 +67,8 @@ async def _measure(given: argparse.Namespace, folder: Path) -> Report:
     cells = make_cells(given.tokens, given.at_once)
     largest = [max(given.tokens) + NUM_TOKENS] * max(given.at_once)
     remarks: list[str] = []
-    http = HttpClient(CONNECT_TIMEOUT_S)
     async with AsyncExitStack() as stack:
-        stack.push_async_callback(http.close)
+        client = await stack.enter_async_context(Client())
         ours = await stack.enter_async_context(baton(model, folder, largest, given.device))
         systems: list[System] = [ours]
         try:
@@ -80,14 +76,14 @@ async def _measure(given: argparse.Namespace, folder: Path) -> Report:
         except VllmError as error:
             remarks.append(NO_VLLM.format(error))
         _say("the servers serve")
-        await asyncio.gather(*(fill(http, system, cells) for system in systems))
+        await asyncio.gather(*(fill(client, system, cells) for system in systems))
         _say("the prefill workers know the prompts")
         results = Results()
         num_found = await ours.num_found()
         for number in range(given.runs):
-            await _round(http, systems, cells, number, results)
+            await _round(client, systems, cells, number, results)
             for num_tokens in given.tokens:
-                first = await run_first_tokens(http, ours, num_tokens, number)
+                first = await run_first_tokens(client, ours, num_tokens, number)
                 results.ttft.setdefault(num_tokens, []).append(first)
             _say(f"round {number + 1} of {given.runs} is done")
         if await ours.num_found() > num_found:
@@ -101,11 +97,11 @@ def _say(text: str) -> None:
 
 
 async def _round(
-    http: HttpClient, systems: Sequence[System], cells: Sequence[Cell], number: int, results: Results
+    client: Client, systems: Sequence[System], cells: Sequence[Cell], number: int, results: Results
 ) -> None:
     for index, cell in enumerate(cells):
         for system in systems[:: 1 if (number + index) % 2 == 0 else -1]:
-            results.add(cell, system.name, await run_cell(http, system, cell, number))
+            results.add(cell, system.name, await run_cell(client, system, cell, number))
 
 
 if __name__ == "__main__":

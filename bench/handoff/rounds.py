@@ -13,8 +13,7 @@ from bench.models.words import make_prompts
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from baton_serve.core.net.client.http_client import HttpClient
-    from bench.handoff.client import Stream
+    from bench.client import Client
     from bench.handoff.systems import Baton, System
 
 #: Tokens of a whole answer: P's, D's first, and enough others to know what a step of D takes.
@@ -79,26 +78,26 @@ class Results:
         return [run.hand_off_s * 1e3 for run in self.cells.get(cell, {}).get(system, ())]
 
 
-async def fill(http: HttpClient, system: System, cells: Sequence[Cell]) -> None:
+async def fill(client: Client, system: System, cells: Sequence[Cell]) -> None:
     """Have P compute all prompts once, so that it has them in its prefix cache, and D meet P."""
     for cell in cells:
         for number in range(cell.num_sets):
             for prompts in cell.prompts(number):
-                await asyncio.gather(*(system.prefill(http, prompt) for prompt in prompts))
+                await asyncio.gather(*(system.prefill(client, prompt) for prompt in prompts))
     for cell in cells:
-        await run_cell(http, system, cell, 1)
+        await run_cell(client, system, cell, 1)
 
 
-async def run_cell(http: HttpClient, system: System, cell: Cell, number: int) -> CellRun:
+async def run_cell(client: Client, system: System, cell: Cell, number: int) -> CellRun:
     """One round of a cell on a system. P has the prompts in its cache, so its prefill is short, and D has not."""
-    runs = [await _burst(http, system, prompts) for prompts in cell.prompts(number)]
+    runs = [await _burst(client, system, prompts) for prompts in cell.prompts(number)]
     return min(runs, key=lambda run: abs(run.hand_off_s - median(each.hand_off_s for each in runs)))
 
 
-async def _burst(http: HttpClient, system: System, prompts: Sequence[list[int]]) -> CellRun:
+async def _burst(client: Client, system: System, prompts: Sequence[list[int]]) -> CellRun:
     """All prompts at once, first on P alone and then on both."""
-    prefills_s = await asyncio.gather(*(_timed_prefill(http, system, prompt) for prompt in prompts))
-    streams = await asyncio.gather(*(system.answer(http, prompt, NUM_TOKENS) for prompt in prompts))
+    prefills_s = await asyncio.gather(*(_timed_prefill(client, system, prompt) for prompt in prompts))
+    streams = await asyncio.gather(*(system.answer(client, prompt, NUM_TOKENS) for prompt in prompts))
     return CellRun(
         prefill_s=mean(prefills_s),
         first_of_d_s=mean(each.until_s(system.first_of_d) for each in streams),
@@ -106,13 +105,13 @@ async def _burst(http: HttpClient, system: System, prompts: Sequence[list[int]])
     )
 
 
-async def _timed_prefill(http: HttpClient, system: System, prompt: list[int]) -> float:
+async def _timed_prefill(client: Client, system: System, prompt: list[int]) -> float:
     sent_s = time.perf_counter()
-    await system.prefill(http, prompt)
+    await system.prefill(client, prompt)
     return time.perf_counter() - sent_s
 
 
-async def run_first_tokens(http: HttpClient, baton: Baton, num_tokens: int, number: int) -> tuple[float, float]:
+async def run_first_tokens(client: Client, baton: Baton, num_tokens: int, number: int) -> tuple[float, float]:
     """Seconds to the first token of prompts that nobody knows: on P and D, and on one worker. Medians of some."""
     some = 1 if num_tokens > 4000 else 3 if num_tokens > 1000 else 7
     pair: list[float] = []
@@ -120,6 +119,6 @@ async def run_first_tokens(http: HttpClient, baton: Baton, num_tokens: int, numb
     for index, prompt in enumerate(make_prompts(f"first {number}", 2 * some, num_tokens)):
         pairs_turn = (index + number) % 2 == 0
         ask = baton.answer if pairs_turn else baton.answer_alone
-        answered: Stream = await ask(http, prompt, 3)
+        answered = await ask(client, prompt, 3)
         (pair if pairs_turn else alone).append(answered.until_s(0))
     return median(pair), median(alone)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from baton_serve.baton.cluster.cluster import Cluster
@@ -17,15 +16,13 @@ from baton_serve.baton.processes.vllm.extra_args import ExtraArgs
 from baton_serve.baton.processes.vllm.held_ports import HeldPorts
 from baton_serve.baton.processes.vllm.program import find_vllm
 from baton_serve.baton.processes.vllm.server import ServerPlace, ServerShare, VllmModel
-from bench.handoff.client import ask, stream
 from bench.models.words import CONTEXT_TOKENS, NAME
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
     from pathlib import Path
 
-    from baton_serve.core.net.client.http_client import HttpClient
-    from bench.handoff.client import Stream
+    from bench.client import Client, Stream
 
 MAX_NUM_SEQS = 16
 BLOCK_SIZE = 16
@@ -43,10 +40,10 @@ class System(Protocol):
     name: str
     first_of_d: int
 
-    async def prefill(self, http: HttpClient, prompt: list[int]) -> None:
+    async def prefill(self, client: Client, prompt: list[int]) -> None:
         """Have P alone answer with one token."""
 
-    async def answer(self, http: HttpClient, prompt: list[int], num_tokens: int) -> Stream:
+    async def answer(self, client: Client, prompt: list[int], num_tokens: int) -> Stream:
         """A whole answer, of which D makes all tokens or all but the first."""
 
 
@@ -59,21 +56,21 @@ class Baton:
     def __init__(self, pair: Cluster, alone: Cluster) -> None:
         self.pair, self.alone = pair, alone
 
-    async def prefill(self, http: HttpClient, prompt: list[int]) -> None:
+    async def prefill(self, client: Client, prompt: list[int]) -> None:
         """Ask P without the router."""
-        await ask(http, self.pair.processes["p"].url, _body(prompt, 1))
+        await client.ask(self.pair.processes["p"].url, _body(prompt, 1))
 
-    async def answer(self, http: HttpClient, prompt: list[int], num_tokens: int) -> Stream:
+    async def answer(self, client: Client, prompt: list[int], num_tokens: int) -> Stream:
         """Ask the router of P and D."""
-        return await stream(http, self.pair.processes["router"].url, _body(prompt, num_tokens))
+        return await client.stream(self.pair.processes["router"].url, _body(prompt, num_tokens))
 
     async def num_found(self) -> float:
         """Prompt tokens that D has found in its own cache instead of reading them."""
         return sum(each.value for each in await self.pair.metrics("d") if each.name == D_HITS)
 
-    async def answer_alone(self, http: HttpClient, prompt: list[int], num_tokens: int) -> Stream:
+    async def answer_alone(self, client: Client, prompt: list[int], num_tokens: int) -> Stream:
         """Ask the router of the worker that does both."""
-        return await stream(http, self.alone.processes["router"].url, _body(prompt, num_tokens))
+        return await client.stream(self.alone.processes["router"].url, _body(prompt, num_tokens))
 
 
 class Vllm:
@@ -85,18 +82,19 @@ class Vllm:
     def __init__(self, cluster: Cluster, version: str) -> None:
         self.cluster, self.version = cluster, version
 
-    async def prefill(self, http: HttpClient, prompt: list[int]) -> None:
+    async def prefill(self, client: Client, prompt: list[int]) -> None:
         """Ask P, which hands nothing over."""
-        await ask(http, self.cluster.processes["p"].url, _body(prompt, 1))
+        await client.ask(self.cluster.processes["p"].url, _body(prompt, 1))
 
-    async def answer(self, http: HttpClient, prompt: list[int], num_tokens: int) -> Stream:
+    async def answer(self, client: Client, prompt: list[int], num_tokens: int) -> Stream:
         """Ask P for one token, and then D for all."""
         asked_s = time.perf_counter()
         asked = _body(prompt, 1) | {"kv_transfer_params": {"do_remote_decode": True, "do_remote_prefill": False}}
-        params = (await ask(http, self.cluster.processes["p"].url, asked))["kv_transfer_params"]
+        params = (await client.ask(self.cluster.processes["p"].url, asked))["kv_transfer_params"]
         body = _body(prompt, num_tokens) | {"kv_transfer_params": params}
-        from_d = await stream(http, self.cluster.processes["d"].url, body)
-        return replace(from_d, sent_s=asked_s)  # the client has waited since P was asked
+        from_d = await client.stream(self.cluster.processes["d"].url, body)
+        from_d.sent_s = asked_s  # the client has waited since P was asked
+        return from_d
 
 
 def _body(prompt: list[int], num_tokens: int) -> dict[str, Any]:

@@ -10,13 +10,12 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bench.decode_worker import HOST
-
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from baton_serve.core.protocol.handshake import Handshake
 
+HOST = "127.0.0.1"
 #: Processes that the engines share.
 NUM_HELPERS = 2
 

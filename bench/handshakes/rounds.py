@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 import random
 import tempfile
-import time
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from bench.decode_worker import TimedStream, decode_worker, handshake_of, longest_gap_s
-from bench.handshakes.completions import background, request_for
+from bench.client import Client, Stream
 from bench.handshakes.engines import bad_engines, engines
+from bench.handshakes.worker import background, decode_worker, handshake_of, request_for
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,47 +42,52 @@ class Result:
 
 async def run_once(folder: Path, well: Sequence[MetEngine], bad: Sequence[MetEngine], rng: random.Random) -> Result:
     """One worker, from its first handshake to requests for engines that it knows."""
-    async with decode_worker(folder) as worker, AsyncExitStack() as stack:
-        stream = await TimedStream.open(worker, background())
-        stack.callback(stream.close)
-        stream.post()
-        await stream.first_token_s()
-        watching = asyncio.create_task(stream.run())
-        stack.callback(watching.cancel)
-        await asyncio.sleep(LEAD_S)
-        result = Result()
-        firsts_s, begin_s, end_s = await post_all(worker, well, bad, rng)
-        result.first_token_ms = [first_s * 1e3 for first_s in firsts_s]
-        await asyncio.sleep(LEAD_S)
-        result.gap_ms = _longest_gap_ms(stream, watching, begin_s, end_s)
-        firsts_s, begin_s, end_s = await post_all(worker, well, (), rng)
-        result.known_first_token_ms = [first_s * 1e3 for first_s in firsts_s]
-        await asyncio.sleep(LEAD_S)
-        result.known_gap_ms = _longest_gap_ms(stream, watching, begin_s, end_s)
-        return result
+    async with decode_worker(folder) as worker, Client() as client:
+        await client.ask(worker.url, {**background(), "max_tokens": 1})
+        stream = Stream()
+        watching = asyncio.create_task(client.read(worker.url, background(), stream))
+        try:
+            await asyncio.sleep(LEAD_S)
+            met_ms, *met_span = await post_all(client, worker, well, bad, rng)
+            await asyncio.sleep(LEAD_S)
+            known_ms, *known_span = await post_all(client, worker, well, (), rng)
+            await asyncio.sleep(LEAD_S)
+            if watching.done():
+                raise RuntimeError("the stream ended too early")
+        finally:
+            watching.cancel()
+        gaps_ms = (longest_gap_s(stream.events_s, *span) * 1e3 for span in (met_span, known_span))
+        return Result(met_ms, known_ms, *gaps_ms)
 
 
-def _longest_gap_ms(stream: TimedStream, watching: asyncio.Task[None], begin_s: float, end_s: float) -> float:
-    """Raises RuntimeError if the stream is over: there may have been no token since."""
-    if watching.done():
-        raise RuntimeError("the stream ended too early")
-    return longest_gap_s(stream.token_times_s, begin_s, end_s) * 1e3
+def longest_gap_s(times_s: Sequence[float], begin_s: float, end_s: float) -> float:
+    """The longest pause between two neighbouring times, of the pauses that overlap with the span."""
+    return max(b - a for a, b in pairwise(times_s) if b >= begin_s and a <= end_s)
 
 
 async def post_all(
-    worker: Ready, well: Sequence[MetEngine], bad: Sequence[MetEngine], rng: random.Random
+    client: Client, worker: Ready, well: Sequence[MetEngine], bad: Sequence[MetEngine], rng: random.Random
 ) -> tuple[list[float], float, float]:
-    """Post one request for each engine at once: seconds to the first token, for those that are well; begin and end."""
-    async with AsyncExitStack() as stack:
-        # Those that misbehave come first: so they are most in the way.
-        streams = [await TimedStream.open(worker, request_for(peer, rng)) for peer in (*bad, *well)]
-        for stream in streams:
-            stack.callback(stream.close)
-        for stream in streams:
-            stream.post()
+    """Post one request for each engine at once, on connections that are open.
+
+    Returns the milliseconds to the first token, for engines that are well; and when the first request was sent and
+    the last first token came. Raises AnswerError.
+    """
+    # Those that misbehave come first: so they are most in the way.
+    streams = [(Stream(), request_for(peer, rng)) for peer in (*bad, *well)]
+    await client.connect(worker.url, len(streams))
+    reads = [asyncio.create_task(client.read(worker.url, body, stream)) for stream, body in streams]
+    try:
         async with asyncio.timeout(PATIENCE_S):
-            firsts_s = await asyncio.gather(*(stream.first_token_s() for stream in streams[len(bad) :]))
-        return firsts_s, streams[0].posted_s, time.monotonic()
+            await asyncio.gather(*reads[len(bad) :])
+    finally:
+        for read in reads:
+            read.cancel()
+        await asyncio.gather(*reads, return_exceptions=True)
+    firsts_s = [stream.events_s[0] for stream, _ in streams[len(bad) :]]
+    sent_s = [stream.sent_s for stream, _ in streams]
+    firsts_ms = [1e3 * (first_s - at_s) for first_s, at_s in zip(firsts_s, sent_s[len(bad) :], strict=True)]
+    return firsts_ms, sent_s[0], max(firsts_s)
 
 
 @dataclass(frozen=True)
@@ -98,8 +103,8 @@ async def measure(num_engines: int, num_runs: int, seed: int) -> Runs:
     rng, runs = random.Random(seed), Runs()
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        async with decode_worker(folder) as worker:
-            like = await handshake_of(worker)
+        async with decode_worker(folder) as worker, Client() as client:
+            like = await handshake_of(client, worker)
         well = await stack.enter_async_context(engines(like, num_engines))
         bad = await stack.enter_async_context(bad_engines())
         # The same number of requests in both: two more that are well, or the two that are not.

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from dataclasses import dataclass, field
 from statistics import quantiles
 from typing import TYPE_CHECKING
 
-import httpx
-
 from baton_serve.baton.demo import MODEL_NAME
-from bench.cluster import client, counters, router, workers
+from bench.client import CHAT, AnswerError, Client
+from bench.cluster import counters, router, workers
 from bench.policies.workload import conversations
 
 if TYPE_CHECKING:
@@ -56,10 +54,10 @@ class PolicyResult:
 async def run(cluster: Cluster, prefill: str, decode: str, workload: Sequence[Conversation]) -> PolicyResult:
     """Run the conversations with a pair of policies, on a router of its own."""
     policies = {"pick_prefill": prefill, "pick_decode": decode}
-    async with router(cluster, **policies, log_level="warning") as url, client() as http:
+    async with router(cluster, **policies, log_level="warning") as url, Client() as client:
         before = {role: await counters(cluster, role) for role in ("prefill", "decode")}
         tally, began_s = Clients(), time.perf_counter()
-        await asyncio.gather(*(_talk(http, url, one, tally) for one in workload))
+        await asyncio.gather(*(_talk(client, url, one, tally) for one in workload))
         seconds = time.perf_counter() - began_s
         after = {role: await counters(cluster, role) for role in ("prefill", "decode")}
     times = quantiles(tally.ttft_s, n=100, method="inclusive") if len(tally.ttft_s) > 1 else [float("nan")] * 99
@@ -73,37 +71,23 @@ async def run(cluster: Cluster, prefill: str, decode: str, workload: Sequence[Co
     )
 
 
-async def _talk(http: httpx.AsyncClient, url: str, conversation: Conversation, tally: Clients) -> None:
+async def _talk(client: Client, url: str, conversation: Conversation, tally: Clients) -> None:
     await asyncio.sleep(conversation.begin_s)
     messages = [{"role": "system", "content": conversation.system}]
     for turn in conversation.turns:
         messages.append({"role": "user", "content": turn.question})
         try:
-            said = await _ask(http, url, messages, turn.num_new, tally)
-        except (httpx.HTTPError, KeyError, ValueError):
+            answer = await client.stream(url, _body(messages, turn.num_new), CHAT)
+            tally.ttft_s.append(answer.until_s(0))
+        except (AnswerError, IndexError):  # IndexError: an answer without content
             tally.num_failed += 1
             return
-        messages.append({"role": "assistant", "content": said})
+        messages.append({"role": "assistant", "content": answer.text})
         await asyncio.sleep(turn.think_s)
 
 
-async def _ask(http: httpx.AsyncClient, url: str, messages: list[dict[str, str]], num_new: int, tally: Clients) -> str:
-    """The text of the answer. Raises HTTPError, and KeyError or ValueError for what is no answer."""
-    body = {"model": MODEL_NAME, "messages": messages, "max_tokens": num_new, "ignore_eos": True, "stream": True}
-    sent_s, first_s, said = time.perf_counter(), None, ""
-    async with http.stream("POST", f"{url}/v1/chat/completions", json=body) as answer:
-        answer.raise_for_status()
-        async for line in answer.aiter_lines():
-            if not line.startswith("data: {"):
-                continue
-            content = json.loads(line[6:])["choices"][0]["delta"].get("content")
-            if content:
-                first_s = first_s or time.perf_counter() - sent_s
-                said += content
-    if first_s is None:
-        raise ValueError("an answer without content")
-    tally.ttft_s.append(first_s)
-    return said
+def _body(messages: list[dict[str, str]], num_new: int) -> dict[str, object]:
+    return {"model": MODEL_NAME, "messages": messages, "max_tokens": num_new, "ignore_eos": True}
 
 
 def _hits(before: Mapping[str, float], after: Mapping[str, float]) -> float:

@@ -15,14 +15,12 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING
 
-import httpx
-
 from baton_serve.baton.demo import MODEL_NAME
 from baton_serve.baton.processes.child import ChildDiedError
 from baton_serve.baton.processes.vllm.held_ports import HeldPorts
 from baton_serve.baton.processes.vllm.program import VllmError
+from bench.client import AnswerError, Client
 from bench.report.arguments import at_least, new_file
-from bench.vllm.client import PATH
 from bench.vllm.result import RoundResult, as_json, result_of, table
 from bench.vllm.round import Right, run_round
 from bench.vllm.routers import BATON, RouterError, fill, gaps, router
@@ -57,14 +55,13 @@ async def measure(
 
 
 async def right_answers(both: Servers, asked: Sequence[Asked]) -> dict[int, Right]:
-    """What P answers when it is asked for whole answers, one after the other."""
-    async with httpx.AsyncClient(timeout=None, trust_env=False) as http:
-        return {one.number: await _right_answer(http, both.p.url, one) for one in asked}
-
-
-async def _right_answer(http: httpx.AsyncClient, url: str, asked: Asked) -> Right:
-    got = (await http.post(url + PATH, json={"model": MODEL_NAME, **asked.body})).raise_for_status().json()
-    return Right(got["choices"][0]["text"], got["usage"]["prompt_tokens"])
+    """What P answers when it is asked for whole answers, one after the other. Raises AnswerError."""
+    right = {}
+    async with Client() as client:
+        for one in asked:
+            got = await client.ask(both.p.url, {"model": MODEL_NAME, **one.body})
+            right[one.number] = Right(got["choices"][0]["text"], got["usage"]["prompt_tokens"])
+    return right
 
 
 def _show(name: str, number: int, result: RoundResult) -> None:
@@ -106,7 +103,7 @@ def main() -> int:
     print(f"logs are in {folder}", file=sys.stderr)
     try:
         asyncio.run(_report(given, folder))
-    except (VllmError, ChildDiedError, RouterError) as error:
+    except (VllmError, ChildDiedError, RouterError, AnswerError) as error:
         print(f"bench.vllm: {error}", file=sys.stderr)
         return 1
     return 0

@@ -57,8 +57,8 @@ class RoundResult:
 
 def result_of(done: Round, right: Mapping[int, Right]) -> RoundResult:
     """The numbers of a round."""
-    calm = [one for one in done.seen if one.events_s and one.events_s[0] < done.stalled_s]
-    gaps = (gap for one in done.seen for gap in pairwise(one.events_s) if gap[1] < done.stalled_s)
+    calm = [one for one in done.seen if one.pieces_s and one.pieces_s[0] < done.stalled_s]
+    gaps = (gap for one in done.seen for gap in pairwise(one.pieces_s) if gap[1] < done.stalled_s)
     return RoundResult(
         verdicts=dict(Counter(judge(one, right[one.asked.number]).value for one in done.seen)),
         counts=done.counts,
@@ -66,16 +66,11 @@ def result_of(done: Round, right: Mapping[int, Right]) -> RoundResult:
         left_behind=done.left_behind,
         free_after_s=done.free_after_s,
         idle=done.idle,
-        ttft_ms=[ttft_ms(one) for one in calm],
+        ttft_ms=[1e3 * one.until_s(0) for one in calm],
         itl_ms=[(later - sooner) * 1e3 for sooner, later in gaps],
-        ttft_all_ms=[ttft_ms(one) for one in done.seen if one.events_s],
+        ttft_all_ms=[1e3 * one.until_s(0) for one in done.seen if one.pieces_s],
         errors=sorted({one.error for one in done.seen if one.error}),
     )
-
-
-def ttft_ms(seen: Seen) -> float:
-    """Time to the first token of a client that got one."""
-    return (seen.events_s[0] - seen.sent_s) * 1e3
 
 
 def quantile(values: Sequence[float], percent: int) -> float:

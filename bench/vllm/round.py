@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING
 
 import httpx
 
+from bench.client import Client
 from bench.vllm.blocks import Need, Sample, blocks_of, free_after_s, stranded
-from bench.vllm.client import Seen, ask
+from bench.vllm.client import ask
 from bench.vllm.servers import BLOCK_SIZE, LEASE_DURATION_S
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from bench.vllm.client import Seen
     from bench.vllm.servers import Servers
     from bench.vllm.traffic import Asked, Shape
 
@@ -70,12 +72,12 @@ async def run_round(
     samples: list[Sample] = []
     watch = asyncio.create_task(_watch(servers, samples), name="P's blocks")
     try:
-        async with httpx.AsyncClient(timeout=None, limits=httpx.Limits(), trust_env=False) as http:
+        async with Client() as client:
             stalled_s = time.perf_counter() + shape.calm_s
-            seen = await _traffic(servers, http, url, asked, shape)
+            seen = await _traffic(servers, client, url, asked, shape)
             idle = await _until_idle(servers)
             num_samples = len(samples)
-            gone_s = await _leavers(servers, http, url, asked[:NUM_LEAVERS], shape)
+            gone_s = await _leavers(servers, client, url, asked[:NUM_LEAVERS], shape)
         idle = await _until_idle(servers) and idle
         await asyncio.sleep(COUNTERS_S)
     finally:
@@ -94,20 +96,18 @@ async def run_round(
     )
 
 
-async def _traffic(
-    servers: Servers, http: httpx.AsyncClient, url: str, asked: Sequence[Asked], shape: Shape
-) -> list[Seen]:
+async def _traffic(servers: Servers, client: Client, url: str, asked: Sequence[Asked], shape: Shape) -> list[Seen]:
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(_stall(servers, shape), name="stall of D")
-        clients = [tasks.create_task(_come(http, url, one), name=f"client {one.number}") for one in asked]
+        clients = [tasks.create_task(_come(client, url, one), name=f"client {one.number}") for one in asked]
     return [client.result() for client in clients]
 
 
-async def _leavers(servers: Servers, http: httpx.AsyncClient, url: str, asked: Sequence[Asked], shape: Shape) -> float:
+async def _leavers(servers: Servers, client: Client, url: str, asked: Sequence[Asked], shape: Shape) -> float:
     """Returns when they had gone. D stalls on for a while afterwards."""
     leavers = (replace(one, leaves_after_s=LEAVERS_STAY_S, leaves_after_events=None) for one in asked)
     with servers.d_stalled():
-        await asyncio.gather(*(ask(http, url, one) for one in leavers))
+        await asyncio.gather(*(ask(client, url, one) for one in leavers))
         gone_s = time.perf_counter()
         await asyncio.sleep(shape.stall_s)
     return gone_s
@@ -118,13 +118,13 @@ def need_of(seen: Seen, right: Right) -> Need:
 
     The first event may be P's own token, before D has read the blocks.
     """
-    to_s = seen.events_s[1] if len(seen.events_s) > 1 else seen.ended_s
+    to_s = seen.pieces_s[1] if len(seen.pieces_s) > 1 else seen.ended_s
     return Need(seen.sent_s, to_s, blocks_of(right.prompt_tokens + 1, BLOCK_SIZE))
 
 
-async def _come(http: httpx.AsyncClient, url: str, asked: Asked) -> Seen:
+async def _come(client: Client, url: str, asked: Asked) -> Seen:
     await asyncio.sleep(asked.at_s)
-    return await ask(http, url, asked)
+    return await ask(client, url, asked)
 
 
 async def _stall(servers: Servers, shape: Shape) -> None:

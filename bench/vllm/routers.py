@@ -10,12 +10,10 @@ import time
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
-import httpx
-
 from baton_serve.baton.demo import MODEL_NAME
 from baton_serve.baton.processes.child import COMMAND
 from baton_serve.core.process.parent_death import die_with_parent
-from bench.vllm.client import PATH
+from bench.client import AnswerError, Client
 from bench.vllm.servers import D_MAX_NUM_SEQS, LEASE_DURATION_S
 
 if TYPE_CHECKING:
@@ -84,21 +82,22 @@ async def _warm_up(name: str, url: str, process: asyncio.subprocess.Process) -> 
     """Ask until some answers have come: then it knows its servers, and D knows P."""
     body = {"model": MODEL_NAME, "prompt": "What is Baton? " * 40, "max_tokens": 4, "temperature": 0}
     began_s, num_answers = time.monotonic(), 0
-    async with httpx.AsyncClient(timeout=START_TIMEOUT_S, trust_env=False) as http:
+    async with Client(START_TIMEOUT_S) as client:
         while num_answers < NUM_WARM_UPS:
             if process.returncode is not None:
                 raise RouterError(f"{name} ended with code {process.returncode}; see its log")
             if time.monotonic() - began_s > START_TIMEOUT_S:
                 raise RouterError(f"{name} gives no answer; see its log")
-            num_answers += await _answers(http, url, body)
+            num_answers += await _answers(client, url, body)
             await asyncio.sleep(POLL_S)
 
 
-async def _answers(http: httpx.AsyncClient, url: str, body: Mapping[str, object]) -> bool:
+async def _answers(client: Client, url: str, body: Mapping[str, object]) -> bool:
     try:
-        return (await http.post(url + PATH, json=body)).status_code == httpx.codes.OK
-    except httpx.HTTPError:
+        await client.ask(url, body)
+    except AnswerError:
         return False
+    return True
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

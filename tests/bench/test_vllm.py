@@ -7,9 +7,9 @@ import sys
 from argparse import ArgumentTypeError
 from pathlib import Path
 
-import httpx
 import pytest
 
+from bench.client import Client
 from bench.vllm.__main__ import named_command
 from bench.vllm.blocks import Need, Sample, blocks_of, free_after_s, stranded
 from bench.vllm.client import Seen, ask
@@ -44,15 +44,15 @@ def test_clients_leave_after_some_time_or_after_some_events() -> None:
 @pytest.mark.parametrize(
     ("seen", "verdict"),
     [
-        (Seen(ASKED, text="abc", complete=True), Verdict.EXACT),
-        (Seen(ASKED, text="abx", complete=True), Verdict.WRONG),
-        (Seen(ASKED, text="ab", complete=True), Verdict.WRONG),
-        (Seen(ASKED, text="ax", left=True), Verdict.WRONG),
-        (Seen(ASKED, text="ab", left=True), Verdict.LEFT),
-        (Seen(ASKED, text="", left=True), Verdict.LEFT),
-        (Seen(ASKED, text="ab", error="500"), Verdict.FAILED),
-        (Seen(ASKED, text="x", error="500"), Verdict.WRONG),
-        (Seen(ASKED, text="abc"), Verdict.FAILED),
+        (Seen(asked=ASKED, text="abc", complete=True), Verdict.EXACT),
+        (Seen(asked=ASKED, text="abx", complete=True), Verdict.WRONG),
+        (Seen(asked=ASKED, text="ab", complete=True), Verdict.WRONG),
+        (Seen(asked=ASKED, text="ax", left=True), Verdict.WRONG),
+        (Seen(asked=ASKED, text="ab", left=True), Verdict.LEFT),
+        (Seen(asked=ASKED, text="", left=True), Verdict.LEFT),
+        (Seen(asked=ASKED, text="ab", error="500"), Verdict.FAILED),
+        (Seen(asked=ASKED, text="x", error="500"), Verdict.WRONG),
+        (Seen(asked=ASKED, text="abc"), Verdict.FAILED),
     ],
 )
 def test_an_answer_is_judged(seen: Seen, verdict: Verdict) -> None:
@@ -81,13 +81,13 @@ def test_p_is_free_when_nothing_is_in_use_any_more() -> None:
 
 def test_a_client_needs_the_blocks_until_d_has_read_them() -> None:
     right = Right("abc", 64)
-    assert need_of(Seen(ASKED, 1.0, 9.0, [2.0, 7.0, 8.0]), right) == Need(1.0, 7.0, 3)
-    assert need_of(Seen(ASKED, 1.0, 9.0, [2.0]), right) == Need(1.0, 9.0, 3)
+    assert need_of(Seen(1.0, 9.0, [2.0, 7.0, 8.0], asked=ASKED), right) == Need(1.0, 7.0, 3)
+    assert need_of(Seen(1.0, 9.0, [2.0], asked=ASKED), right) == Need(1.0, 9.0, 3)
 
 
 def test_latencies_are_of_events_before_the_stall() -> None:
-    early = Seen(ASKED, 1.0, 9.0, [1.5, 1.75, 9.0], "abc", complete=True)
-    late = Seen(ASKED, 2.0, 9.0, [8.0], "ab", error="500")
+    early = Seen(1.0, 9.0, [1.5, 1.75, 9.0], "abc", complete=True, asked=ASKED)
+    late = Seen(2.0, 9.0, [8.0], "ab", asked=ASKED, error="500")
     result = result_of(Round([early, late], 5.0, {}, 0.0, 0.0, 0.0, idle=True), {0: Right("abc", 10)})
     assert (result.ttft_ms, result.itl_ms, result.ttft_all_ms) == ([500.0], [250.0], [500.0, 6000.0])
     assert result.verdicts == {"exact": 1, "failed": 1}
@@ -95,7 +95,7 @@ def test_latencies_are_of_events_before_the_stall() -> None:
 
 def test_the_table_has_a_column_for_each_router_and_sums_its_rounds() -> None:
     counts = {"expired": 2.0, "notified_late": 0.0, "stale_lines": 0.0, "reads": 5.0}
-    seen = [Seen(ASKED, 0.0, 2.0, [1.0, 1.5], "abc", complete=True)]
+    seen = [Seen(0.0, 2.0, [1.0, 1.5], "abc", complete=True, asked=ASKED)]
     rounds = [Round(seen, 9.0, counts, 3.0, stranded, 0.5, idle=True) for stranded in (1.0, 7.0, 9.0)]
     results = [result_of(one, {0: Right("abc", 10)}) for one in rounds]
     lines = table({"one": results, "other": results[:2]}).splitlines()
@@ -144,8 +144,8 @@ async def _seen(asked: Asked, answer: bytes) -> Seen:
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     async with server:
-        async with httpx.AsyncClient(trust_env=False) as http:
-            seen = await ask(http, f"http://127.0.0.1:{port}", asked)
+        async with Client() as client:
+            seen = await ask(client, f"http://127.0.0.1:{port}", asked)
         await gone.wait()
     return seen
 
@@ -165,14 +165,14 @@ def _event(text: str) -> str:
         (_stream(_event("a"), _event(""), _event("b"), "[DONE]"), ("ab", 2, True, "")),
         (_stream(_event("a")), ("a", 1, False, "without its end mark")),
         (_stream(_event("a"), '{"error": "oh"}', "[DONE]"), ("a", 1, False, "oh")),
-        (_stream("no json"), ("", 0, False, "JSONDecodeError")),
+        (_stream("no json"), ("", 0, False, "no event: JSON is malformed")),
         (b"HTTP/1.1 503 No\r\ncontent-length: 4\r\n\r\nbusy", ("", 0, False, "503 b'busy'")),
     ],
 )
 async def test_what_a_client_sees(answer: bytes, expected: tuple[str, int, bool, str]) -> None:
     seen = await _seen(ASKED, answer)
     text, num_events, complete, error = expected
-    assert (seen.text, len(seen.events_s), seen.complete, seen.left) == (text, num_events, complete, False)
+    assert (seen.text, len(seen.pieces_s), seen.complete, seen.left) == (text, num_events, complete, False)
     assert error in seen.error
     assert bool(error) == bool(seen.error)
 

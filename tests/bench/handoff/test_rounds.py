@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench.handoff.client import Stream
+from bench.client import Stream
 from bench.handoff.result import BATON, VLLM, report
 from bench.handoff.rounds import Cell, CellRun, Results, make_cells
 from bench.models.words import SPECIAL, VOCAB_SIZE, make_prompts
@@ -15,7 +15,7 @@ def test_a_hand_off_is_what_neither_the_prefill_nor_a_step_of_d_takes() -> None:
 
 
 def test_a_stream_is_timed_from_the_piece_that_d_makes_first() -> None:
-    stream = Stream(10.0, [11.0, 14.0, 14.5, 15.5], "text")
+    stream = Stream(10.0, 15.5, [11.0, 14.0, 14.5, 15.5], "text")
     assert stream.until_s(1) == 4.0
     assert stream.gaps_s(1) == [0.5, 1.0]
 

@@ -5,35 +5,33 @@ from __future__ import annotations
 import asyncio
 import time
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import pytest
-
+from bench.client import Stream
 from bench.handoff import systems
-from bench.handoff.client import Stream
-
-if TYPE_CHECKING:
-    from baton_serve.core.net.client.http_client import HttpClient
 
 
-def test_what_p_takes_counts_in_a_whole_answer_of_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked_s: list[float] = []
-    bodies: list[dict[str, Any]] = []
+class Asked:
+    """A client that answers itself, and keeps what it was asked and when."""
 
-    async def ask(_http: HttpClient, _url: str, body: dict[str, Any]) -> dict[str, Any]:
-        asked_s.append(time.perf_counter())
-        bodies.append(body)
+    def __init__(self) -> None:
+        self.asked_s: list[float] = []
+        self.bodies: list[dict[str, Any]] = []
+
+    async def ask(self, _url: str, body: dict[str, Any]) -> dict[str, Any]:
+        self.asked_s.append(time.perf_counter())
+        self.bodies.append(body)
         return {"kv_transfer_params": {"remote_block_ids": [1]}}
 
-    async def stream(_http: HttpClient, _url: str, body: dict[str, Any]) -> Stream:
-        bodies.append(body)
-        return Stream(time.perf_counter(), [time.perf_counter()], "text")
+    async def stream(self, _url: str, body: dict[str, Any]) -> Stream:
+        self.bodies.append(body)
+        return Stream(time.perf_counter(), time.perf_counter(), [time.perf_counter()], "text")
 
-    monkeypatch.setattr(systems, "ask", ask)
-    monkeypatch.setattr(systems, "stream", stream)
+
+def test_what_p_takes_counts_in_a_whole_answer_of_vllm() -> None:
     servers: Any = SimpleNamespace(processes={name: SimpleNamespace(url=name) for name in "pd"})
-    http: Any = None
-    answered = asyncio.run(systems.Vllm(servers, "0").answer(http, [5], 4))
-    assert answered.sent_s <= asked_s[0]
-    assert [body["max_tokens"] for body in bodies] == [1, 4]
-    assert bodies[1]["kv_transfer_params"] == {"remote_block_ids": [1]}
+    client: Any = Asked()
+    answered = asyncio.run(systems.Vllm(servers, "0").answer(client, [5], 4))
+    assert answered.sent_s <= client.asked_s[0]
+    assert [body["max_tokens"] for body in client.bodies] == [1, 4]
+    assert client.bodies[1]["kv_transfer_params"] == {"remote_block_ids": [1]}

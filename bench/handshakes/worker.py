@@ -1,4 +1,4 @@
-"""The completions that are posted to the decode worker."""
+"""The real decode worker with the demo model, and what it is asked."""
 
 from __future__ import annotations
 
@@ -6,17 +6,36 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from baton_serve.baton.cluster.cluster import DEMO_WORKER
+from baton_serve.baton.cluster.process import ProcessSpec, alone
 from baton_serve.baton.demo import MODEL_NAME
 from baton_serve.core.protocol.handoff import KVTransferParams
-from bench.decode_worker import HOST
+from baton_serve.core.protocol.handshake import Handshake
+from bench.handshakes.engines import HOST
 
 if TYPE_CHECKING:
     import random
+    from contextlib import AbstractAsyncContextManager
+    from pathlib import Path
 
+    from baton_serve.core.protocol.status import Ready
+    from bench.client import Client
     from bench.handshakes.engines import MetEngine
 
+STOP_TIMEOUT_S = 5.0
+SPEC = ProcessSpec("decode", {**DEMO_WORKER, "num-blocks": 1024, "max-num-seqs": 64})
 #: Blocks of a prompt.
 NUM_BLOCKS = 4
+
+
+def decode_worker(folder: Path) -> AbstractAsyncContextManager[Ready]:
+    """A decode worker as a process of its own, without Redis, and where it serves. Raises ChildDiedError."""
+    return alone("decode", SPEC, folder, STOP_TIMEOUT_S)
+
+
+async def handshake_of(client: Client, worker: Ready) -> Handshake:
+    """What the worker tells a reader of its blocks: engines that it can read from have to be like it."""
+    return msgspec.msgpack.decode(await client.get(worker.internal_url, "/kv/handshake/0"), type=Handshake)
 
 
 def request_for(peer: MetEngine, rng: random.Random) -> dict[str, object]:
@@ -41,7 +60,6 @@ def request_for(peer: MetEngine, rng: random.Random) -> dict[str, object]:
         "model": MODEL_NAME,
         "prompt": prompt,
         "max_tokens": 3,
-        "stream": True,
         "ignore_eos": True,
         "kv_transfer_params": msgspec.to_builtins(params),
     }
@@ -50,4 +68,4 @@ def request_for(peer: MetEngine, rng: random.Random) -> dict[str, object]:
 def background() -> dict[str, object]:
     """The completion during which everything happens; almost as long as the model's positions reach."""
     prompt = list(range(10, 42))
-    return {"model": MODEL_NAME, "prompt": prompt, "max_tokens": 8000, "stream": True, "ignore_eos": True}
+    return {"model": MODEL_NAME, "prompt": prompt, "max_tokens": 8000, "ignore_eos": True}
