@@ -1,6 +1,6 @@
 /* What the engine answers: whole completions, and streams of one write per token. */
 #define _GNU_SOURCE
-#include "connection.h"
+#include "answers.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -116,6 +116,6 @@ void send_token(Connection *connection) {
     if (!last) return;
     send_bytes(connection, STREAM_END, sizeof STREAM_END - 1);
     send_bytes(connection, LAST_CHUNK, sizeof LAST_CHUNK - 1);
-    clear_timer(connection);
+    clear_timer(&connection->timer);
     connection->state = IDLE;
 }

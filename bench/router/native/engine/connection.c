@@ -11,7 +11,6 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { MAX_EVENTS = 512, BACKLOG = 4096, READ_BYTES = 65536 };
@@ -22,26 +21,6 @@ static struct epoll_event events[MAX_EVENTS];
 static Connection **closed;
 static int num_closed, closed_capacity;
 
-uint64_t now_ns(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * 1000000000ull + now.tv_nsec;
-}
-
-void *must_alloc(void *old, size_t num_bytes) {
-    void *memory = realloc(old, num_bytes);
-    if (!memory) abort();
-    return memory;
-}
-
-/* Makes room for so many bytes behind the end of a buffer. */
-void reserve(Buffer *buffer, size_t num_bytes) {
-    if (buffer->begin == buffer->end) buffer->begin = buffer->end = 0;
-    if (buffer->capacity - buffer->end >= num_bytes) return;
-    buffer->capacity = 2 * (buffer->end + num_bytes);
-    buffer->bytes = must_alloc(buffer->bytes, buffer->capacity);
-}
-
 static void watch(Connection *connection, int operation) {
     struct epoll_event event = {.events = EPOLLIN | (connection->blocked ? EPOLLOUT : 0), .data.ptr = connection};
     epoll_ctl(poll_fd, operation, connection->fd, &event);
@@ -49,7 +28,7 @@ static void watch(Connection *connection, int operation) {
 
 static Connection *add_connection(int fd, char role, int port) {
     Connection *connection = must_alloc(NULL, sizeof *connection);
-    *connection = (Connection){.fd = fd, .role = role, .port = port, .timer = NOT_TIMED};
+    *connection = (Connection){.fd = fd, .role = role, .port = port, .timer.place = NOT_TIMED};
     watch(connection, EPOLL_CTL_ADD);
     return connection;
 }
@@ -96,31 +75,31 @@ static void write_on(Connection *connection) {
     if (out->begin < out->end) return;
     connection->blocked = false;
     watch(connection, EPOLL_CTL_MOD);
-    if (connection->state == STREAMING && !connection->interval_ns) set_timer(connection, now_ns());
+    if (connection->state == STREAMING && !connection->interval_ns) set_timer(&connection->timer, now_ns());
 }
 
-static void read_on(Connection *connection) {
+/* Returns whether there are more bytes now. */
+static bool read_on(Connection *connection) {
     Buffer *in = &connection->in;
     reserve(in, READ_BYTES);
     ssize_t got = recv(connection->fd, in->bytes + in->end, in->capacity - in->end, 0);
-    if (got > 0) {
-        in->end += got;
-        take_requests(connection);
-    } else if (got == 0 || errno != EAGAIN) {
-        close_connection(connection);
-    }
+    if (got > 0) in->end += got;
+    else if (got == 0 || errno != EAGAIN) close_connection(connection);
+    return got > 0;
 }
 
-void take_event(int index) {
+/* Takes one of the events that were waited for; returns the connection that has read bytes of it, else NULL. */
+Connection *take_event(int index) {
     Connection *connection = events[index].data.ptr;
     uint32_t what = events[index].events;
-    if (connection->closed) return;
+    if (connection->closed) return NULL;
     if (connection->listens) {
         take_connections(connection);
-        return;
+        return NULL;
     }
     if (what & EPOLLOUT) write_on(connection);
-    if (!connection->closed && what & (EPOLLIN | EPOLLHUP | EPOLLERR)) read_on(connection);
+    bool may_read = !connection->closed && what & (EPOLLIN | EPOLLHUP | EPOLLERR);
+    return may_read && read_on(connection) ? connection : NULL;
 }
 
 /* Sends at once what the socket takes; the rest follows, in order. */
@@ -149,7 +128,7 @@ void close_connection(Connection *connection) {
     if (connection->closed) return;
     if (connection->state != IDLE) counters.aborted++;
     connection->closed = true;
-    clear_timer(connection);
+    clear_timer(&connection->timer);
     close(connection->fd);
     if (num_closed == closed_capacity)
         closed = must_alloc(closed, (closed_capacity = 2 * closed_capacity + 64) * sizeof *closed);

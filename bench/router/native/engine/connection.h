@@ -1,4 +1,4 @@
-/* One connection of a stub engine. The rules of each file are at its top. */
+/* One connection of a stub engine: what it has read and is to send, and the answer in progress. */
 #ifndef CONNECTION_H
 #define CONNECTION_H
 
@@ -6,14 +6,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { NOT_TIMED = -1 };
+#include "memory.h"
+#include "timers.h"
 
 typedef enum { IDLE, PREFILLING, STREAMING } State;
-
-typedef struct {
-    char *bytes;
-    size_t begin, end, capacity;
-} Buffer;
 
 typedef struct {
     int fd, port;
@@ -26,9 +22,9 @@ typedef struct {
     /* The answer in progress. */
     bool chat, has_begun;
     long tokens_left;
-    uint64_t interval_ns, due_ns;
+    uint64_t interval_ns;
     size_t prompt_bytes;
-    int timer; /* place in the heap of timers, or NOT_TIMED */
+    Timer timer; /* when it has something to send */
 } Connection;
 
 typedef struct {
@@ -37,31 +33,17 @@ typedef struct {
 
 extern Counters counters;
 
-uint64_t now_ns(void);
-void *must_alloc(void *old, size_t num_bytes);
-void reserve(Buffer *buffer, size_t num_bytes);
-
-/* connection.c */
 void open_poll(void);
 int wait_for_events(int timeout_set, uint64_t timeout_ns);
-void take_event(int index);
+Connection *take_event(int index);
 void listen_on(char role, int port);
 void send_bytes(Connection *connection, const char *bytes, size_t num_bytes);
 void close_connection(Connection *connection);
 void free_closed(void);
 
-/* timers.c */
-void set_timer(Connection *connection, uint64_t due_ns);
-void clear_timer(Connection *connection);
-Connection *earliest(void);
-
-/* requests.c */
-void take_requests(Connection *connection);
-
-/* answers.c */
-void prepare_answers(void);
-void send_json(Connection *connection, const char *body, size_t num_bytes);
-void send_completion(Connection *connection, long num_tokens, bool with_kv);
-void send_token(Connection *connection);
+/* The connection of a timer. */
+static inline Connection *connection_of(Timer *timer) {
+    return (Connection *)((char *)timer - offsetof(Connection, timer));
+}
 
 #endif

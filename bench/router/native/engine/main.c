@@ -7,32 +7,33 @@
  *     with bootstrap_room, on a P (SGLang): an answer of one token
  *     else: max_tokens tokens, as one answer or, with stream, in one write for each token
  * GET /stub/counters: what was asked of all of them. Any other GET: a list of models. */
-#include "connection.h"
-
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "answers.h"
+#include "requests.h"
+
 static void go_on(Connection *connection) {
-    uint64_t due_ns = connection->due_ns;
+    uint64_t due_ns = connection->timer.due_ns;
     if (connection->state == PREFILLING) {
-        clear_timer(connection);
+        clear_timer(&connection->timer);
         connection->state = IDLE;
         send_completion(connection, 1, true);
     } else {
         send_token(connection);
         if (connection->state == STREAMING && !connection->closed) {
-            if (connection->interval_ns) set_timer(connection, due_ns + connection->interval_ns);
-            else if (connection->blocked) clear_timer(connection); /* until the peer takes bytes again */
-            else set_timer(connection, now_ns());                  /* one token a round for each */
+            if (connection->interval_ns) set_timer(&connection->timer, due_ns + connection->interval_ns);
+            else if (connection->blocked) clear_timer(&connection->timer); /* until the peer takes bytes again */
+            else set_timer(&connection->timer, now_ns());                  /* one token a round for each */
         }
     }
     if (connection->state == IDLE) take_requests(connection);
 }
 
 static int wait_for_work(void) {
-    const Connection *first = earliest();
+    const Timer *first = earliest();
     if (!first) return wait_for_events(0, 0);
     uint64_t now = now_ns();
     return wait_for_events(1, first->due_ns > now ? first->due_ns - now : 0);
@@ -47,9 +48,12 @@ int main(int argc, char **argv) {
     fflush(stdout);
     for (;;) {
         int num_events = wait_for_work();
-        for (int index = 0; index < num_events; index++) take_event(index);
+        for (int index = 0; index < num_events; index++) {
+            Connection *connection = take_event(index);
+            if (connection) take_requests(connection);
+        }
         uint64_t now = now_ns();
-        for (Connection *first; (first = earliest()) && first->due_ns <= now;) go_on(first);
+        for (Timer *first; (first = earliest()) && first->due_ns <= now;) go_on(connection_of(first));
         free_closed();
     }
 }

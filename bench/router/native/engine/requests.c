@@ -2,12 +2,14 @@
  * begins with what the load generator asks of the engine, because a prompt is the one thing that every router passes on:
  * "interval_us=10000 prefill_us=0". */
 #define _GNU_SOURCE
-#include "connection.h"
+#include "requests.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+
+#include "answers.h"
 
 /* Of a long body only the two ends are searched: the middle is the prompt. */
 enum { SEARCHED_BYTES = 24 << 10, DEFAULT_TOKENS = 16 };
@@ -78,7 +80,7 @@ static void complete(Connection *connection, const char *body, size_t num_bytes)
     if (is_true(body, num_bytes, "\"do_remote_decode\"")) {
         counters.prefills++;
         connection->state = PREFILLING;
-        set_timer(connection, now_ns() + prefill_ns);
+        set_timer(&connection->timer, now_ns() + prefill_ns);
         return;
     }
     bool bootstrap = value_of(body, num_bytes, "\"bootstrap_room\"") != NULL;
@@ -96,7 +98,7 @@ static void complete(Connection *connection, const char *body, size_t num_bytes)
     connection->state = STREAMING;
     connection->tokens_left = num_tokens;
     connection->has_begun = false;
-    set_timer(connection, now_ns() + connection->interval_ns);
+    set_timer(&connection->timer, now_ns() + connection->interval_ns);
 }
 
 static void send_counters(Connection *connection) {

@@ -1,53 +1,65 @@
-/* A binary heap of connections by the time at which each has something to send. */
-#include "connection.h"
+/* The clock, and a binary heap of timers by the time at which each is due. */
+#define _GNU_SOURCE
+#include "timers.h"
 
-static Connection **heap;
+#include <stddef.h>
+#include <time.h>
+
+#include "memory.h"
+
+static Timer **heap;
 static int length, capacity;
 
-static void place(Connection *connection, int at) {
-    heap[at] = connection;
-    connection->timer = at;
+uint64_t now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000000000ull + now.tv_nsec;
+}
+
+static void put(Timer *timer, int at) {
+    heap[at] = timer;
+    timer->place = at;
 }
 
 static void up(int at) {
-    Connection *moved = heap[at];
-    for (; at && heap[(at - 1) / 2]->due_ns > moved->due_ns; at = (at - 1) / 2) place(heap[(at - 1) / 2], at);
-    place(moved, at);
+    Timer *moved = heap[at];
+    for (; at && heap[(at - 1) / 2]->due_ns > moved->due_ns; at = (at - 1) / 2) put(heap[(at - 1) / 2], at);
+    put(moved, at);
 }
 
 static void down(int at) {
-    Connection *moved = heap[at];
+    Timer *moved = heap[at];
     for (;;) {
         int child = 2 * at + 1;
         if (child >= length) break;
         if (child + 1 < length && heap[child + 1]->due_ns < heap[child]->due_ns) child++;
         if (heap[child]->due_ns >= moved->due_ns) break;
-        place(heap[child], at);
+        put(heap[child], at);
         at = child;
     }
-    place(moved, at);
+    put(moved, at);
 }
 
-/* Sets the timer of a connection, which may have one. */
-void set_timer(Connection *connection, uint64_t due_ns) {
-    connection->due_ns = due_ns;
-    if (connection->timer == NOT_TIMED) {
+/* Sets a timer, which may be set already. */
+void set_timer(Timer *timer, uint64_t due_ns) {
+    timer->due_ns = due_ns;
+    if (timer->place == NOT_TIMED) {
         if (length == capacity) heap = must_alloc(heap, (capacity = 2 * capacity + 256) * sizeof *heap);
-        place(connection, length++);
+        put(timer, length++);
     }
-    up(connection->timer);
-    down(connection->timer);
+    up(timer->place);
+    down(timer->place);
 }
 
-void clear_timer(Connection *connection) {
-    int at = connection->timer;
+void clear_timer(Timer *timer) {
+    int at = timer->place;
     if (at == NOT_TIMED) return;
-    connection->timer = NOT_TIMED;
+    timer->place = NOT_TIMED;
     if (at == --length) return;
-    place(heap[length], at);
+    put(heap[length], at);
     up(at);
-    down(heap[at]->timer);
+    down(heap[at]->place);
 }
 
-/* The connection whose timer is due first; NULL if none is set. */
-Connection *earliest(void) { return length ? heap[0] : NULL; }
+/* The timer that is due first; NULL if none is set. */
+Timer *earliest(void) { return length ? heap[0] : NULL; }

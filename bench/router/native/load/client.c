@@ -1,6 +1,6 @@
 /* One client: it connects, sends its request, and reads the answer. Connections are kept. */
 #define _GNU_SOURCE
-#include "load.h"
+#include "client.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -12,12 +12,51 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "load.h"
+#include "request.h"
+#include "samples.h"
+
 enum { MAX_EVENTS = 512, OTHER_LINE = -1 };
+
+typedef enum { FREE, SENDING, HEAD, BODY, CHUNK_SIZE, CHUNK, CHUNK_END, TRAILER, BROKEN } State;
+
+/* A request and what has come of its answer. */
+typedef struct {
+    State state;
+    uint64_t due_ns, first_ns, last_ns;
+    char counter[COUNTER_BYTES + 1];
+    size_t num_sent;
+    long left; /* bytes of the body or of its chunk; -1 is a body that ends with the connection */
+    int status;
+    bool closes, has_choices, is_done;
+    int matched; /* place in "data: " of a line that may begin so, or OTHER_LINE */
+    long num_events, num_chunks;
+} Request;
+
+typedef struct {
+    int fd;
+    bool wants_to_write;
+    Request now;
+    size_t length; /* of what was read and not yet taken */
+    char bytes[16384];
+} Client;
 
 static const char DATA[] = "data: ";
 static int poll_fd;
+static Client **free_clients;
+int num_free;
 
-void open_poll(void) { poll_fd = epoll_create1(0); }
+/* Makes all clients, which have no connection and nothing to do. */
+void make_clients(void) {
+    Client *clients = calloc(options.num_connections, sizeof *clients);
+    free_clients = calloc(options.num_connections, sizeof *free_clients);
+    if (!clients || !free_clients) abort();
+    poll_fd = epoll_create1(0);
+    for (int which = 0; which < options.num_connections; which++) {
+        clients[which].fd = -1;
+        free_clients[num_free++] = &clients[which];
+    }
+}
 
 static void watch(Client *client, bool wants_to_write, int operation) {
     struct epoll_event event = {.events = EPOLLIN | (wants_to_write ? EPOLLOUT : 0), .data.ptr = client};
@@ -73,11 +112,11 @@ static void end_request(Client *client, bool broken) {
         totals.reconnects++;
     }
     client->now.state = FREE;
-    client_is_free(client);
+    free_clients[num_free++] = client;
 }
 
 static void send_more(Client *client) {
-    long sent = send_request(client);
+    long sent = send_request(client->fd, client->now.counter, client->now.num_sent);
     if (sent < 0 && errno != EAGAIN && errno != ENOTCONN) {
         end_request(client, true);
         return;
@@ -88,8 +127,9 @@ static void send_more(Client *client) {
     if (client->wants_to_write == whole) watch(client, !whole, EPOLL_CTL_MOD);
 }
 
-/* Sends the next request of a client that is free. Its time counts from due_ns on. */
-void begin_request(Client *client, uint64_t due_ns) {
+/* Has a client that is free send the next request. Its time counts from due_ns on. */
+void begin_request(uint64_t due_ns) {
+    Client *client = free_clients[--num_free];
     client->now = (Request){.state = SENDING, .due_ns = due_ns, .left = -1};
     client->length = 0;
     snprintf(client->now.counter, sizeof client->now.counter, "%08lu", totals.started++ % 100000000);

@@ -7,31 +7,20 @@
  *
  * It prints "begin" and "end" at both ends of the window in which it counts, and a JSON object when all has ended. */
 #define _GNU_SOURCE
-#include "load.h"
-
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
+
+#include "client.h"
+#include "load.h"
+#include "request.h"
+#include "samples.h"
 
 enum { NUM_ARGUMENTS = 10 };
 static const uint64_t SECOND_NS = 1000000000, LONGEST_WAIT_NS = 50000000, DRAIN_NS = 10 * SECOND_NS;
 
-Options options;
-Totals totals;
-bool in_window;
-static Client **free_clients;
-static int num_free;
 static uint64_t next_due_ns;
-
-uint64_t now_ns(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * SECOND_NS + now.tv_nsec;
-}
-
-void client_is_free(Client *client) { free_clients[num_free++] = client; }
 
 static void read_options(char **argv) {
     options = (Options){.port = atoi(argv[0]),
@@ -46,20 +35,10 @@ static void read_options(char **argv) {
                         .prefill_us = atol(argv[9])};
 }
 
-static void make_clients(void) {
-    Client *clients = calloc(options.num_connections, sizeof *clients);
-    free_clients = calloc(options.num_connections, sizeof *free_clients);
-    if (!clients || !free_clients) abort();
-    for (int which = 0; which < options.num_connections; which++) {
-        clients[which].fd = -1;
-        client_is_free(&clients[which]);
-    }
-}
-
 /* Begins all requests that are due. A client whose connection fails at once is free again, and is not tried twice. */
 static void begin_due(uint64_t now) {
     for (int tries = num_free; tries && num_free && (!options.rate || next_due_ns <= now); tries--) {
-        begin_request(free_clients[--num_free], options.rate ? next_due_ns : now);
+        begin_request(options.rate ? next_due_ns : now);
         if (options.rate) next_due_ns += -log(1 - drand48()) * SECOND_NS / options.rate;
     }
 }
@@ -104,7 +83,6 @@ int main(int argc, char **argv) {
     srand48(1);
     read_options(argv + 1);
     prepare_request();
-    open_poll();
     make_clients();
     next_due_ns = now_ns();
     load_until(now_ns() + options.warm_s * SECOND_NS);

@@ -1,13 +1,15 @@
 /* The request: the same bytes for all, but for a counter at the beginning of the prompt, so that no two prompts are
  * equal. It is sent from three places, so that a long prompt is never copied. */
 #define _GNU_SOURCE
-#include "load.h"
+#include "request.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+
+#include "load.h"
 
 enum { NUM_PARTS = 3 };
 
@@ -42,15 +44,16 @@ void prepare_request(void) {
 
 size_t request_bytes(void) { return before_bytes + COUNTER_BYTES + after_bytes; }
 
-/* Sends what is left of a client's request; returns how many bytes the socket took, or -1 with errno. */
-long send_request(const Client *client) {
+/* Sends what is left of a request with this counter, of which num_sent bytes are sent; returns how many bytes the socket
+ * took, or -1 with errno. */
+long send_request(int fd, const char *counter, size_t num_sent) {
     struct iovec all[NUM_PARTS] = {
-        {before, before_bytes}, {(void *)client->now.counter, COUNTER_BYTES}, {after, after_bytes}};
-    size_t skip = client->now.num_sent;
+        {before, before_bytes}, {(void *)counter, COUNTER_BYTES}, {after, after_bytes}};
+    size_t skip = num_sent;
     int first = 0;
     for (; first < NUM_PARTS && skip >= all[first].iov_len; first++) skip -= all[first].iov_len;
     all[first].iov_base = (char *)all[first].iov_base + skip;
     all[first].iov_len -= skip;
     struct msghdr message = {.msg_iov = all + first, .msg_iovlen = NUM_PARTS - first};
-    return sendmsg(client->fd, &message, MSG_NOSIGNAL);
+    return sendmsg(fd, &message, MSG_NOSIGNAL);
 }

@@ -1,5 +1,5 @@
 /* Times that were measured, and their percentiles. */
-#include "load.h"
+#include "samples.h"
 
 #include <stdio.h>
 #include <stdlib.h>
