@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from baton_serve.core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
 from baton_serve.router.placement.prompt import BYTES_PER_TOKEN
-from bench.placement import Cache
+from bench.scale.cluster.engines.cache import Cache
 from bench.scale.load.job import MODEL
 
 if TYPE_CHECKING:
