@@ -15,7 +15,8 @@ import msgspec
 
 from bench.block_reads.findings import GPU, HOST, Case, Findings
 from bench.block_reads.pages import report, summary
-from bench.report.arguments import at_least, counts, new_file
+from bench.report import command
+from bench.report.arguments import at_least, counts
 from bench.report.lacking import LACKING, lacks_gpu
 
 
@@ -49,13 +50,7 @@ def main() -> int:
             case = case_of(way, kib * 1024, given.runs, given.source_mib * 2**20, given.memory)
             found.setdefault(name, []).append(run(case))
             print(f"{name}, {summary(found[name][-1])}", flush=True)
-    done = report(found, given.runs)
-    if given.report is not None:
-        done.write(given.report)
-    for table in done.tables:
-        print(f"\n{table.title}")
-        for row in (table.columns, *table.rows):
-            print("  ".join(f"{cell:>24}" for cell in row))
+    command.finish(report(found, given.runs), given.report)
     return 0
 
 
@@ -68,16 +63,15 @@ def case_of(way: Way, piece_bytes: int, num_runs: int, source_bytes: int, memory
 
 def run(case: Case) -> Findings:
     """Measure a case in a process of its own, because UCX chooses its transports once. Raises CalledProcessError."""
-    command = [sys.executable, "-m", "bench.block_reads.reader", msgspec.json.encode(case).decode()]
-    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=CASE_TIMEOUT_S)
+    argv = [sys.executable, "-m", "bench.block_reads.reader", msgspec.json.encode(case).decode()]
+    done = subprocess.run(argv, stdout=subprocess.PIPE, check=True, timeout=CASE_TIMEOUT_S)
     return msgspec.json.decode(done.stdout.splitlines()[-1], type=Findings)
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m bench.block_reads", description=__doc__)
-    parser.add_argument("--runs", type=at_least(1), default=7, help="interleaved runs (default %(default)s)")
+    parser = command.parser("bench.block_reads", __doc__)
+    parser.set_defaults(runs=7)
     parser.add_argument("--memory", choices=[HOST, GPU], default=HOST, help="default %(default)s")
-    parser.add_argument("--report", type=new_file, help="write the report here")
     parser.add_argument(
         "--piece-kib", type=counts, default=[16, 64, 256, 1024], metavar="LIST", help="default 16,64,256,1024"
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from statistics import median
 from typing import TYPE_CHECKING
 
 from bench.block_reads.findings import HOST, fenced_ratios, unfenced_ratios
@@ -100,8 +99,8 @@ def _over_sizes(found: Mapping[str, Sequence[Findings]]) -> Plot:
     lines = []
     for name, several in found.items():
         for label, ratios in (("with the fence", fenced_ratios), ("without", unfenced_ratios)):
-            values = [ratios(findings.of(_table_count(findings))) for findings in several]
-            lines.append(_line(f"{name}, {label}", [one.case.piece_bytes / KIB for one in several], values))
+            runs = {one.case.piece_bytes / KIB: ratios(one.of(_table_count(one))) for one in several}
+            lines.append(Line.of_runs(f"{name}, {label}", runs))
     title = f"Reads of up to {TABLE_BLOCKS} blocks"
     return Plot("block-reads-sizes", title, "KiB of a piece", "speed, of the plain copy", lines, log_x=True)
 
@@ -109,14 +108,8 @@ def _over_sizes(found: Mapping[str, Sequence[Findings]]) -> Plot:
 def _over_counts(name: str, several: Sequence[Findings]) -> Plot:
     lines = []
     for findings in several:
-        counts = findings.case.counts
         label = f"pieces of {findings.case.piece_bytes // KIB} KiB"
-        lines.append(_line(label, list(counts), [fenced_ratios(findings.of(count)) for count in counts]))
+        runs = {float(count): fenced_ratios(findings.of(count)) for count in findings.case.counts}
+        lines.append(Line.of_runs(label, runs))
     plot = "block-reads-" + name.lower().replace(" ", "-")
     return Plot(plot, f"Reads over {name}", "blocks in one read", "speed, of the plain copy", lines, log_x=True)
-
-
-def _line(label: str, x: Sequence[float], values: Sequence[Sequence[float]]) -> Line:
-    return Line(
-        label, list(x), [median(one) for one in values], [min(one) for one in values], [max(one) for one in values]
-    )

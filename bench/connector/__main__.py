@@ -26,6 +26,7 @@ from bench.connector.cost import Costs, cost_shape, measure, ratios
 from bench.connector.pair import pair
 from bench.connector.stale_reads import NUM_AT_ONCE, StaleReads, shape_with
 from bench.report.arguments import at_least
+from bench.report.command import VLLM_HELP
 from bench.report.spread import spread
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def main() -> int:
     """The command line; returns the exit code: 0 if no answer with the fence was wrong."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("late", "cost"))
-    parser.add_argument("--vllm", help="a vllm script, a Python, or the folder of an environment; default: PATH")
+    parser.add_argument("--vllm", help=VLLM_HELP)
     parser.add_argument(
         "--rounds",
         type=at_least(1),

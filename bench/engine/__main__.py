@@ -19,8 +19,7 @@ from bench.engine import contexts, setups
 from bench.engine.result import summary, table
 from bench.engine.rounds import Cell, measure
 from bench.models.sized import model_folder
-from bench.performance.page import markdown_table
-from bench.report.arguments import at_least, new_file
+from bench.report import command
 from bench.report.model import Report
 
 if TYPE_CHECKING:
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-RUNS = 5
 TITLE = "The engine beside vLLM"
 HOW = (
     "Llamas with random weights and a vocabulary of 1,536 tokens, served by one worker of Baton and by one server of "
@@ -57,10 +55,8 @@ def main() -> int:
         return 1
     lengths = contexts.measure(given.runs)
     about = summary(cells, len(setups.ALL))
-    print("\n\n".join((markdown_table(table(cells)), about, markdown_table(contexts.table(lengths)))))
-    if given.report is not None:
-        tables, plots = [table(cells), contexts.table(lengths)], [contexts.plot(lengths)]
-        Report(TITLE, _command(given), [HOW, about, ABOUT_CONTEXTS], tables, plots).write(given.report)
+    tables, plots = [table(cells), contexts.table(lengths)], [contexts.plot(lengths)]
+    command.finish(Report(TITLE, _command(given), [HOW, about, ABOUT_CONTEXTS], tables, plots), given.report)
     return 0
 
 
@@ -89,14 +85,12 @@ def _command(given: argparse.Namespace) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="bench.engine", description=__doc__)
-    parser.add_argument("--vllm", help="a vllm script, a Python, or the folder of an environment; default: on PATH")
+    parser = command.parser("bench.engine", __doc__)
+    parser.add_argument("--vllm", help=command.VLLM_HELP)
     parser.add_argument("--few", action="store_true", help="each model, type and number of threads once")
     parser.add_argument(
         "--setup", action="append", type=setups.by_name, metavar="SIZE,DTYPE,THREADS", help="such as 50M,bfloat16,2"
     )
-    parser.add_argument("--runs", type=at_least(1), default=RUNS, help="default %(default)s")
-    parser.add_argument("--report", type=new_file, help="write the report there")
     return parser
 
 

@@ -12,8 +12,9 @@ from collections.abc import Callable
 from statistics import median
 from typing import TYPE_CHECKING
 
-from baton_serve.core.protocol.steps import NewSequence, Row, SamplingParams, Step
+from baton_serve.core.protocol.steps import NewSequence, Row, Step
 from bench.models.sized import FOLDER, SIZES, model_folder
+from bench.steps import GREEDY, blocks_of, decode_ms, load_on_cpu
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,10 +28,8 @@ BATCHES = (1, 8, 32)
 PROMPT_TOKENS = 512
 STEPS = 24
 ROUNDS = 5
-BLOCK_SIZE = 16
-#: Of each sequence.
-NUM_BLOCKS = PROMPT_TOKENS // BLOCK_SIZE + 1
-GREEDY = SamplingParams(temperature=0.0)
+#: Room of each sequence.
+SEQUENCE_TOKENS = PROMPT_TOKENS + 1
 #: By name: for the number of a sequence, that of its adapter, if it has one.
 WAYS: dict[str, Callable[[int], int | None]] = {
     "rows of the model": lambda _: None,
@@ -45,7 +44,7 @@ def main() -> None:
         plain, adapted = load(name, {}), load(name, adapter_folders(name))
         for batch in BATCHES:
             for way in WAYS if batch > 1 else list(WAYS)[:2]:
-                ratios = [decode_ms(adapted, batch, way) / decode_ms(plain, batch) for _ in range(ROUNDS)]
+                ratios = [decode_step_ms(adapted, batch, way) / decode_step_ms(plain, batch) for _ in range(ROUNDS)]
                 print(f"{name}: decode steps of {batch}, {way}: {_spread(ratios)}", flush=True)
         ratios = [prompt_ms(adapted, "one adapter") / prompt_ms(plain) for _ in range(ROUNDS)]
         print(f"{name}: a prompt of {PROMPT_TOKENS} tokens, one adapter: {_spread(ratios)}", flush=True)
@@ -71,43 +70,23 @@ def _make_adapter(model: Path, folder: Path) -> None:
 
 
 def load(name: str, adapters: dict[str, str], parent: Path = FOLDER) -> LoadedRank:
-    """A rank in this process, on one thread in float32."""
-    from baton_serve.workers.rank import main, process
-    from baton_serve.workers.rank_protocol.spec import RankSpec
-
-    process.be_quiet()
-    process.limit_threads(1)
-    spec = RankSpec(
-        model=str(model_folder(SIZES[name], parent)),
-        engine_id="adapters",
-        adapters=adapters,
-        device="cpu",
-        dtype="float32",
-        block_size=BLOCK_SIZE,
-        num_blocks=max(BATCHES) * NUM_BLOCKS,
-        num_threads=1,
-        transfer="none",
-    )
-    return main.load(spec, lambda _: None, lambda _: None)
+    """A rank in this process, with room for all batches."""
+    return load_on_cpu(model_folder(SIZES[name], parent), max(BATCHES) * len(blocks_of(0, SEQUENCE_TOKENS)), adapters)
 
 
-def decode_ms(rank: LoadedRank, batch: int, way: str = "rows of the model") -> float:
+def decode_step_ms(rank: LoadedRank, batch: int, way: str = "rows of the model") -> float:
     """The median of the decode steps of a batch."""
     started = [_sequence(rank, seq, [7], way) for seq in range(batch)]
-    taken_ms = []
-    for number in range(STEPS):
-        rows = [Row(seq, number, 1, [], sample=True) for seq in range(batch)]
-        taken_ms.append(_execute_ms(rank, Step(number, [], [], [] if number else started, rows)))
-    return median(taken_ms[2:])
+    return median(decode_ms(rank, started, STEPS, _cpu_ms)[2:])
 
 
 def prompt_ms(rank: LoadedRank, way: str = "rows of the model") -> float:
     """One step with a whole prompt."""
     step = Step(0, [], [], [_sequence(rank, 0, [7] * PROMPT_TOKENS, way)], [Row(0, 0, PROMPT_TOKENS, [], sample=True)])
-    return _execute_ms(rank, step)
+    return _cpu_ms(rank, step)
 
 
-def _execute_ms(rank: LoadedRank, step: Step) -> float:
+def _cpu_ms(rank: LoadedRank, step: Step) -> float:
     began_s = time.process_time()
     rank.runner.execute(step)
     return (time.process_time() - began_s) * 1e3
@@ -116,8 +95,7 @@ def _execute_ms(rank: LoadedRank, step: Step) -> float:
 def _sequence(rank: LoadedRank, seq: int, prompt: list[int], way: str) -> NewSequence:
     number = WAYS[way](seq)
     adapter = "" if number is None else rank.ready.adapters[f"a{number}"]
-    blocks = list(range(seq * NUM_BLOCKS, (seq + 1) * NUM_BLOCKS))
-    return NewSequence(seq, prompt, [], GREEDY, blocks, adapter=adapter)
+    return NewSequence(seq, prompt, [], GREEDY, blocks_of(seq, SEQUENCE_TOKENS), adapter=adapter)
 
 
 def _spread(ratios: list[float]) -> str:

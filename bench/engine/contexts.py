@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING
 
-from baton_serve.core.protocol.steps import NewSequence, Row, SamplingParams, Step
+from baton_serve.core.protocol.steps import NewSequence
 from bench.models.sized import MAX_POSITIONS, SIZES, model_folder
 from bench.report.model import Line, Plot, Table
 from bench.report.spread import number, spread
+from bench.steps import BLOCK_SIZE, GREEDY, blocks_of, decode_ms, load_on_cpu
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384, 32768)
 SIZE = SIZES["5M"]
-BLOCK_SIZE = 16
 FLOAT32_BYTES = 4
 #: Steps of one run, of which the median counts.
 STEPS = 7
@@ -43,7 +43,7 @@ class Context:
 
 def measure(runs: int, lengths: Sequence[int] = LENGTHS) -> list[Context]:
     """Runs of all lengths, in turns, with one thread."""
-    rank = _load()
+    rank = load_on_cpu(model_folder(SIZE), MAX_POSITIONS // BLOCK_SIZE)
     found = [Context(length) for length in lengths]
     for _ in range(runs):
         for context in found:
@@ -51,35 +51,10 @@ def measure(runs: int, lengths: Sequence[int] = LENGTHS) -> list[Context]:
     return found
 
 
-def _load() -> LoadedRank:
-    from baton_serve.workers.rank import main, process
-    from baton_serve.workers.rank_protocol.spec import RankSpec
-
-    process.be_quiet()
-    process.limit_threads(1)
-    spec = RankSpec(
-        model=str(model_folder(SIZE)),
-        engine_id="contexts",
-        device="cpu",
-        dtype="float32",
-        block_size=BLOCK_SIZE,
-        num_blocks=MAX_POSITIONS // BLOCK_SIZE,
-        num_threads=1,
-        transfer="none",
-    )
-    return main.load(spec, lambda _: None, lambda _: None)
-
-
 def _step_ms(rank: LoadedRank, num_tokens: int) -> float:
-    """The median of a few steps that follow ``num_tokens``. Block 0 has the first tokens, and so on."""
-    blocks = list(range(-(-(num_tokens + STEPS) // BLOCK_SIZE)))
-    start = NewSequence(0, [7] * num_tokens, [], SamplingParams(temperature=0.0), blocks)
-    taken_ms = []
-    for number_of_step in range(STEPS):
-        row = Row(0, num_tokens - 1 + number_of_step, 1, [], sample=True)
-        step = Step(number_of_step, [], [], [] if number_of_step else [start], [row])
-        taken_ms.append(rank.runner.execute(step).seconds * 1e3)
-    return median(taken_ms[1:])
+    """The median of a few steps that follow ``num_tokens``."""
+    start = NewSequence(0, [7] * num_tokens, [], GREEDY, blocks_of(0, num_tokens + STEPS))
+    return median(decode_ms(rank, [start], STEPS)[1:])
 
 
 def table(contexts: Sequence[Context]) -> Table:
@@ -96,12 +71,6 @@ def table(contexts: Sequence[Context]) -> Table:
 
 def plot(contexts: Sequence[Context]) -> Plot:
     """Time against bytes."""
-    line = Line(
-        "a decode step",
-        [context.read_mb for context in contexts],
-        [median(context.steps_ms) for context in contexts],
-        [min(context.steps_ms) for context in contexts],
-        [max(context.steps_ms) for context in contexts],
-    )
+    line = Line.of_runs("a decode step", {context.read_mb: context.steps_ms for context in contexts})
     title = f"Decoding after contexts of {contexts[0].num_tokens:,} to {contexts[-1].num_tokens:,} tokens"
     return Plot("engine-contexts", title, "MB that attention reads for one token", "ms per token", [line])

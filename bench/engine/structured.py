@@ -13,6 +13,7 @@ import orjson
 from baton_serve.core.protocol.steps import CompileGrammar, NewSequence, Row, SamplingParams, Step, Vocabulary
 from baton_serve.workers.grammar.notation import grammar_of
 from bench.models.sized import SIZES, model_folder
+from bench.steps import blocks_of, load_on_cpu
 
 if TYPE_CHECKING:
     from baton_serve.workers.rank.main import LoadedRank
@@ -20,9 +21,8 @@ if TYPE_CHECKING:
 BATCH = 32
 STEPS = 48
 ROUNDS = 5
-BLOCK_SIZE = 16
-#: Of each sequence.
-BLOCKS = -(-(STEPS + 2) // BLOCK_SIZE)
+#: Room of each sequence.
+SEQUENCE_TOKENS = STEPS + 2
 #: Long enough that no answer ends while it is measured.
 SCHEMA = {
     "type": "array",
@@ -52,23 +52,8 @@ def main() -> None:
 
 
 def _load(name: str, grammar: str) -> LoadedRank:
-    from baton_serve.workers.rank import main, process
-    from baton_serve.workers.rank_protocol.spec import RankSpec
-
     folder = model_folder(SIZES[name])
-    process.be_quiet()
-    process.limit_threads(1)
-    spec = RankSpec(
-        model=str(folder),
-        engine_id="structured",
-        device="cpu",
-        dtype="float32",
-        block_size=BLOCK_SIZE,
-        num_blocks=2 * BATCH * (BLOCKS + 1),
-        num_threads=1,
-        transfer="none",
-    )
-    rank = main.load(spec, lambda _: None, lambda _: None)
+    rank = load_on_cpu(folder, 2 * BATCH * (len(blocks_of(0, SEQUENCE_TOKENS)) + 1))
     tokenizer = (folder / "tokenizer.json").read_text(encoding="utf-8")
     rank.grammars.handle(Vocabulary(tokenizer, [1]))
     rank.grammars.handle(CompileGrammar(1, grammar))
@@ -96,8 +81,8 @@ def _round(rank: LoadedRank, grammar: str, seed: int) -> float:
 
 
 def _sequence(seq: int, grammar: str, seed: int) -> NewSequence:
-    blocks = list(range(seq * BLOCKS, (seq + 1) * BLOCKS))
-    return NewSequence(seq, [7], [], SamplingParams(temperature=1.0, seed=seed), blocks, grammar)
+    sampling = SamplingParams(temperature=1.0, seed=seed)
+    return NewSequence(seq, [7], [], sampling, blocks_of(seq, SEQUENCE_TOKENS), grammar)
 
 
 if __name__ == "__main__":

@@ -11,10 +11,9 @@ import sys
 from bench.gpu.limit import copy_bytes_per_s, step_bytes
 from bench.gpu.result import chunks_table, plots, table
 from bench.gpu.steps import Cell, Chunk, measure, measure_chunks
-from bench.gpu.ways import BLOCK_SIZE, WAYS, load_ways
+from bench.gpu.ways import WAYS, load_ways
 from bench.models.sized import SIZES, model_folder
-from bench.performance.page import markdown_table
-from bench.report.arguments import at_least, new_file
+from bench.report import command
 from bench.report.lacking import LACKING, lacks_gpu
 from bench.report.model import Report
 
@@ -42,9 +41,7 @@ def main() -> int:
     import torch
 
     report = _measure(given.model, given.runs, torch.cuda.get_device_name(0))
-    print("\n\n".join(map(markdown_table, report.tables)))
-    if given.report is not None:
-        report.write(given.report)
+    command.finish(report, given.report)
     return 0
 
 
@@ -52,9 +49,9 @@ def _measure(model: str, runs: int, device: str) -> Report:
     bytes_per_s = copy_bytes_per_s()
     ranks = load_ways(model_folder(SIZES[model]), max(BATCHES))
     cells = [Cell(rows, tokens) for tokens in CONTEXTS for rows in BATCHES]
-    measure(ranks, cells, runs, BLOCK_SIZE)
+    measure(ranks, cells, runs)
     chunks = [Chunk(*each) for each in CHUNKS]
-    measure_chunks(ranks, chunks, runs, BLOCK_SIZE)
+    measure_chunks(ranks, chunks, runs)
     limits_ms = [step_bytes(SIZES[model], cell) / bytes_per_s * 1e3 for cell in cells]
     return Report(
         title="Steps on a GPU",
@@ -66,10 +63,8 @@ def _measure(model: str, runs: int, device: str) -> Report:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m bench.gpu", description=__doc__)
+    parser = command.parser("bench.gpu", __doc__)
     parser.add_argument("--model", choices=sorted(SIZES), default="500M", help="default %(default)s")
-    parser.add_argument("--runs", type=at_least(1), default=5, help="interleaved runs (default %(default)s)")
-    parser.add_argument("--report", type=new_file, metavar="FILE", help="write the report as JSON")
     return parser
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from statistics import median
 from typing import TYPE_CHECKING
 
 from bench.report.model import Line, Plot, Table
@@ -61,18 +60,7 @@ def plots(cells: Sequence[Cell], ways: Sequence[str]) -> Iterator[Plot]:
     for num_rows in dict.fromkeys(cell.num_rows for cell in cells):
         found = [cell for cell in cells if cell.num_rows == num_rows and cell.steps_ms]
         if len(found) > 1:
-            lines = [_line(way, found) for way in ways]
+            lines = [Line.of_runs(way, {cell.num_tokens: cell.steps_ms[way] for cell in found}) for way in ways]
             title = f"A decode step of {num_rows} sequences"
             name = f"gpu-steps-{num_rows}"
             yield Plot(name, title, "tokens of context", "ms", lines, log_x=True, log_y=True)
-
-
-def _line(way: str, cells: Sequence[Cell]) -> Line:
-    found = [cell.steps_ms[way] for cell in cells]
-    return Line(
-        way,
-        [cell.num_tokens for cell in cells],
-        [median(one) for one in found],
-        [min(one) for one in found],
-        [max(one) for one in found],
-    )

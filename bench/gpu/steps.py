@@ -7,7 +7,8 @@ from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING
 
-from baton_serve.core.protocol.steps import NewSequence, Row, SamplingParams, Step
+from baton_serve.core.protocol.steps import NewSequence, Row, Step
+from bench.steps import GREEDY, blocks_of, decode_ms, step_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
 #: Steps of one run, of which the first is not counted: it is told the sequences.
 STEPS = 9
-GREEDY = SamplingParams(temperature=0.0)
 
 
 @dataclass
@@ -26,13 +26,6 @@ class Cell:
     num_rows: int
     num_tokens: int
     steps_ms: dict[str, list[float]] = field(default_factory=dict)
-
-    def __str__(self) -> str:
-        return f"{self.num_rows} after {self.num_tokens:,}"
-
-    def blocks_per_row(self, block_size: int) -> int:
-        """Blocks that a row has at the end of a run."""
-        return -(-(self.num_tokens + STEPS) // block_size)
 
 
 @dataclass
@@ -49,28 +42,27 @@ class Chunk:
         return self.num_cached + self.num_tokens
 
 
-def measure_chunks(ranks: Mapping[str, LoadedRank], chunks: Sequence[Chunk], runs: int, block_size: int) -> None:
+def measure_chunks(ranks: Mapping[str, LoadedRank], chunks: Sequence[Chunk], runs: int) -> None:
     """Fill the chunks, in turns. Each rank has room for the longest."""
     for chunk in chunks:
-        _in_turns(ranks, chunk.steps_ms, runs, partial(_chunk_ms, chunk=chunk, block_size=block_size))
+        _in_turns(ranks, chunk.steps_ms, runs, partial(_chunk_ms, chunk=chunk))
 
 
-def _chunk_ms(rank: LoadedRank, chunk: Chunk, block_size: int) -> float:
+def _chunk_ms(rank: LoadedRank, chunk: Chunk) -> float:
     """The median of some steps, each of which samples a token."""
-    blocks = list(range(-(-chunk.end // block_size)))
     taken_ms = []
     for number in range(STEPS):
-        started = [NewSequence(0, [7] * chunk.end, [], GREEDY, blocks)]
+        started = [NewSequence(0, [7] * chunk.end, [], GREEDY, blocks_of(0, chunk.end))]
         rows = [Row(0, chunk.num_cached, chunk.num_tokens, [], sample=True)]
-        taken_ms.append(rank.runner.execute(Step(number, [], [0] if number else [], started, rows)).seconds * 1e3)
+        taken_ms.append(step_ms(rank, Step(number, [], [0] if number else [], started, rows)))
     rank.runner.execute(Step(STEPS, [], [0], [], []))
     return median(taken_ms)
 
 
-def measure(ranks: Mapping[str, LoadedRank], cells: Sequence[Cell], runs: int, block_size: int) -> None:
+def measure(ranks: Mapping[str, LoadedRank], cells: Sequence[Cell], runs: int) -> None:
     """Fill the cells, in turns. A cell for which a way has no blocks stays empty."""
-    for cell in _fitting(ranks, cells, block_size):
-        _in_turns(ranks, cell.steps_ms, runs, partial(_step_ms, cell=cell, block_size=block_size))
+    for cell in _fitting(ranks, cells):
+        _in_turns(ranks, cell.steps_ms, runs, partial(_step_ms, cell=cell))
 
 
 def _in_turns(
@@ -84,25 +76,16 @@ def _in_turns(
             steps_ms.setdefault(name, []).append(time_ms(rank))
 
 
-def _fitting(ranks: Mapping[str, LoadedRank], cells: Sequence[Cell], block_size: int) -> Iterator[Cell]:
+def _fitting(ranks: Mapping[str, LoadedRank], cells: Sequence[Cell]) -> Iterator[Cell]:
     for cell in cells:
-        needed = cell.num_rows * cell.blocks_per_row(block_size)
+        needed = cell.num_rows * len(blocks_of(0, cell.num_tokens + STEPS))
         sizes = [rank.ready for rank in ranks.values()]
         if all(one.num_blocks >= needed and one.max_model_len >= cell.num_tokens + STEPS for one in sizes):
             yield cell
 
 
-def _step_ms(rank: LoadedRank, cell: Cell, block_size: int) -> float:
-    """The median of some steps. What the blocks hold is of no interest; no two sequences share one."""
-    taken_ms = []
-    for number in range(STEPS):
-        rows = [Row(seq, cell.num_tokens - 1 + number, 1, [], sample=True) for seq in range(cell.num_rows)]
-        started = [] if number else _sequences(cell, block_size)
-        taken_ms.append(rank.runner.execute(Step(number, [], [], started, rows)).seconds * 1e3)
-    return median(taken_ms[1:])
-
-
-def _sequences(cell: Cell, block_size: int) -> list[NewSequence]:
-    width = cell.blocks_per_row(block_size)
-    tables = [list(range(seq * width, (seq + 1) * width)) for seq in range(cell.num_rows)]
-    return [NewSequence(seq, [7] * cell.num_tokens, [], GREEDY, table) for seq, table in enumerate(tables)]
+def _step_ms(rank: LoadedRank, cell: Cell) -> float:
+    """The median of some steps. No two sequences share a block."""
+    tables = [blocks_of(seq, cell.num_tokens + STEPS) for seq in range(cell.num_rows)]
+    started = [NewSequence(seq, [7] * cell.num_tokens, [], GREEDY, table) for seq, table in enumerate(tables)]
+    return median(decode_ms(rank, started, STEPS)[1:])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from baton_serve.workers.rank_protocol.spec import RankSpec
+from bench.steps import BLOCK_SIZE, load
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,7 +20,6 @@ WAYS: dict[str, tuple[Attention, Graphs]] = {
     "in place": ("in-place", "off"),
     "in place, graphs": ("in-place", "on"),
 }
-BLOCK_SIZE = 16
 #: Of the memory that is free before anything is loaded, for the caches of all ways together; the rest is for weights
 #: and for what gathering takes.
 CACHE_FRACTION = 0.6
@@ -31,15 +31,11 @@ def load_ways(folder: Path, max_num_seqs: int) -> dict[str, LoadedRank]:
 
     free, _total = torch.cuda.mem_get_info(0)
     cache_bytes = int(free * CACHE_FRACTION / len(WAYS))
-    return {name: load_way(_spec(folder, name, max_num_seqs, cache_bytes)) for name in WAYS}
+    return {name: load(_spec(folder, name, max_num_seqs, cache_bytes), _say) for name in WAYS}
 
 
-def load_way(spec: RankSpec) -> LoadedRank:
-    """A rank in this process, which prints how it loads."""
-    from baton_serve.workers.rank import main, process
-
-    process.be_quiet()
-    return main.load(spec, lambda _: None, lambda text: print(f"  {text}", flush=True))
+def _say(text: str) -> None:
+    print(f"  {text}", flush=True)
 
 
 def _spec(folder: Path, name: str, max_num_seqs: int, cache_bytes: int) -> RankSpec:

@@ -18,8 +18,8 @@ from bench.handoff.result import report
 from bench.handoff.rounds import NUM_TOKENS, Results, fill, make_cells, run_cell, run_first_tokens
 from bench.handoff.systems import baton, vllm
 from bench.models.words import make_model
-from bench.performance.page import markdown_table
-from bench.report.arguments import at_least, counts, new_file
+from bench.report import command
+from bench.report.arguments import counts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,22 +42,18 @@ def main() -> int:
     except (ChildDiedError, AnswerError, VllmError) as error:
         print(f"bench.handoff: {error}", file=sys.stderr)
         return 1
-    print("\n\n".join((*done.about, *map(markdown_table, done.tables))))
-    if given.report is not None:
-        done.write(given.report)
+    command.finish(done, given.report)
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m bench.handoff", description=__doc__)
-    parser.add_argument("--vllm", help="a vllm script, a Python, or the folder of an environment; default: on PATH")
-    parser.add_argument("--runs", type=at_least(1), default=5, help="rounds (default %(default)s)")
+    parser = command.parser("bench.handoff", __doc__, "rounds")
+    parser.add_argument("--vllm", help=command.VLLM_HELP)
     parser.add_argument("--tokens", type=counts, default="100,1500,6000", help="of prompts (default %(default)s)")
     parser.add_argument("--at-once", type=counts, default="1,16", help="requests at a time (default %(default)s)")
     parser.add_argument(
         "--device", default="auto", help="of Baton's workers (default %(default)s: the GPU, if there is one)"
     )
-    parser.add_argument("--report", type=new_file, help="write the tables there, for make bench")
     return parser
 
 
@@ -88,8 +84,8 @@ async def _measure(given: argparse.Namespace, folder: Path) -> Report:
             _say(f"round {number + 1} of {given.runs} is done")
         if await ours.num_found() > num_found:
             raise AnswerError("D had some of the prompts in its own cache, so hand-offs without a read were measured")
-    command = "python -m bench.handoff" + " --vllm FOLDER" * (given.vllm is not None)
-    return report(results, command + f" --device {given.device}" * (given.device != "auto"), remarks)
+    typed = "python -m bench.handoff" + " --vllm FOLDER" * (given.vllm is not None)
+    return report(results, typed + f" --device {given.device}" * (given.device != "auto"), remarks)
 
 
 def _say(text: str) -> None:

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
+from typing import TYPE_CHECKING
 
 from bench.handshakes.rounds import NUM_BAD, measure
 from bench.handshakes.tables import report
-from bench.performance.page import markdown_table
-from bench.report.arguments import at_least, new_file
+from bench.report import command
+from bench.report.arguments import at_least
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
 
 
 def main() -> None:
     """Measure, print and, if asked to, write the report."""
     given = parser().parse_args()
-    found = report(asyncio.run(measure(given.engines, given.runs, given.seed)), given.engines)
-    for table in found.tables:
-        print(f"\n{markdown_table(table)}")
-    if given.report is not None:
-        found.write(given.report)
+    runs = asyncio.run(measure(given.engines, given.runs, given.seed))
+    command.finish(report(runs, given.engines), given.report)
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> ArgumentParser:
     """What the command takes."""
-    made = argparse.ArgumentParser(prog="python -m bench.handshakes", description=__doc__)
-    made.add_argument("--report", type=new_file, help="file to write the report to")
-    made.add_argument("--runs", type=at_least(1), default=5, help="runs of each kind (default %(default)s)")
+    made = command.parser("bench.handshakes", __doc__, "runs of each kind")
     made.add_argument(
         "--engines",
         type=at_least(NUM_BAD + 1),

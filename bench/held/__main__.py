@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 
 from bench.held.scenario import Load, Outcome, measure
 from bench.held.tables import MIB, report
-from bench.report.arguments import at_least, new_file
+from bench.report import command
 
 HELD = Load()
 #: Memory grows evenly, so one run is enough.
@@ -16,16 +15,9 @@ CROWD = Load(levels=(0, 30_000), num_burst=0, num_streams=10_000)
 
 def main() -> None:
     """Measure, print and, if asked to, write the report."""
-    parser = argparse.ArgumentParser(prog="python -m bench.held", description=__doc__)
-    parser.add_argument("--report", type=new_file, help="file to write the report to")
-    parser.add_argument("--runs", type=at_least(1), default=5, help="runs with held requests (default %(default)s)")
-    given = parser.parse_args()
+    given = command.parser("bench.held", __doc__, "runs with held requests").parse_args()
     runs = [_run(HELD) for _ in range(given.runs)]
-    found = report(runs, HELD, [_run(CROWD)], CROWD)
-    for table in found.tables:
-        print(f"\n{table.title}\n" + "\n".join(" | ".join(row) for row in (table.columns, *table.rows)))
-    if given.report is not None:
-        found.write(given.report)
+    command.finish(report(runs, HELD, [_run(CROWD)], CROWD), given.report)
 
 
 def _run(load: Load) -> Outcome:

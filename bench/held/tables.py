@@ -131,12 +131,6 @@ def _plot(runs: Sequence[Outcome]) -> Plot:
         ("Redis", lambda level: 100 * level.redis.total),
     )
     held = [float(level.num_held) for level in runs[0].levels]
-    lines = [_line(label, held, _cells(runs, of)) for label, of in parts]
+    lines = [Line.of_runs(label, dict(zip(held, _cells(runs, of), strict=True))) for label, of in parts]
     lines.append(Line("goal for renewal", [0.0, float(AT_HELD)], [100 * MOST_CORE] * 2))
     return Plot("held-cpu", "CPU of renewing leases", "held requests", "% of one core", lines)
-
-
-def _line(label: str, x: list[float], values: list[list[float]]) -> Line:
-    return Line(
-        label, x, [median(some) for some in values], [min(some) for some in values], [max(some) for some in values]
-    )

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from bench.performance.runs import Outcome, RunRecord
-    from bench.report.model import Report, Table
+    from bench.report.model import Report
 
 #: Plots lie beside the page, in a folder of this name.
 PLOTS = "performance"
@@ -34,14 +34,6 @@ def page(outcomes: Sequence[Outcome]) -> str:
 def anchor(title: str) -> str:
     """What a heading is called in links, as GitHub makes it."""
     return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
-
-
-def markdown_table(table: Table) -> str:
-    """A table, with its title above. All columns but the first are right-aligned."""
-    rule = ["---", *["---:"] * (len(table.columns) - 1)]
-    rows = (table.columns, rule, *table.rows)
-    lines = ("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows)
-    return "\n".join((f"**{table.title}**", "", *lines))
 
 
 def _machines(outcomes: Sequence[Outcome]) -> Iterator[str]:
@@ -69,6 +61,6 @@ def _section(report: Report, record: RunRecord | None) -> Iterator[str]:
     if record is not None:
         yield f"Measured {record.when} at {record.commit}, in {record.seconds:.0f} s."
     for table in report.tables:
-        yield markdown_table(table)
+        yield table.markdown()
     for plot in report.plots:
         yield f"![{plot.title}]({PLOTS}/{plot.name}.svg)"

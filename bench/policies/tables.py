@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import isfinite
-from statistics import median
 from typing import TYPE_CHECKING
 
 from bench.report.model import Line, Plot, Report, Table
@@ -61,11 +60,4 @@ def _plot(rows: Rows) -> Plot:
 def _line(name: str, rows: Rows) -> Line:
     """A figure over the numbers of the pairs, without pairs that have no value."""
     values = {number: _values(some, FIGURES[name]) for number, some in enumerate(rows.values(), 1)}
-    known = {float(number): some for number, some in values.items() if some}
-    return Line(
-        name.removesuffix(" ms"),
-        [*known],
-        [median(some) for some in known.values()],
-        [min(some) for some in known.values()],
-        [max(some) for some in known.values()],
-    )
+    return Line.of_runs(name.removesuffix(" ms"), {float(number): some for number, some in values.items() if some})

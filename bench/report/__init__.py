@@ -1,5 +1,6 @@
 """What a measurement hands to `make bench`: tables and plots, as data and as pages.
 
 ``model`` is the data that a benchmark writes with ``--report FILE``; ``spread`` makes one cell of several runs;
-``arguments`` reads the command line; ``lacking`` is for a benchmark that cannot run here.
+``command`` is what all command lines have in common, and ``arguments`` reads what they are given; ``lacking`` is for a
+benchmark that cannot run here.
 """

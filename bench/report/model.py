@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from statistics import median
 from typing import TYPE_CHECKING
 
 import msgspec
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 
@@ -17,6 +19,13 @@ class Table(msgspec.Struct, frozen=True):
     columns: list[str]
     rows: list[list[str]]
 
+    def markdown(self) -> str:
+        """The table with its title above. All columns but the first are right-aligned."""
+        rule = ["---", *["---:"] * (len(self.columns) - 1)]
+        rows = (self.columns, rule, *self.rows)
+        lines = ("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows)
+        return "\n".join((f"**{self.title}**", "", *lines))
+
 
 class Line(msgspec.Struct, frozen=True):
     """A line of a plot. ``low`` and ``high`` are the smallest and largest run at each x, or empty."""
@@ -26,6 +35,12 @@ class Line(msgspec.Struct, frozen=True):
     y: list[float]
     low: list[float] = []
     high: list[float] = []
+
+    @classmethod
+    def of_runs(cls, label: str, runs: Mapping[float, Sequence[float]]) -> Line:
+        """The medians over x, with the smallest and the largest; ``runs`` has the values of all runs at each x."""
+        low, high = ([least(values) for values in runs.values()] for least in (min, max))
+        return cls(label, [*runs], [median(values) for values in runs.values()], low, high)
 
 
 class Plot(msgspec.Struct, frozen=True):

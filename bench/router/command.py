@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.performance.machine import ROOT
-from bench.performance.page import markdown_table
-from bench.report.arguments import above_zero, at_least, new_file
+from bench.report import command
+from bench.report.arguments import above_zero
 from bench.router.harness.engines import EngineError
 from bench.router.harness.load import LoadError
 from bench.router.harness.processes import two_cores
@@ -51,9 +51,7 @@ def main() -> int:
     except (BuildError, EngineError, LoadError, RouterError) as error:
         print(f"bench.router: {error}", file=sys.stderr)
         return 1
-    _print(found)
-    if given.report:
-        found.write(given.report)
+    command.finish(found, given.report)
     return 0 if found.tables else 1
 
 
@@ -66,9 +64,8 @@ def named_folder(text: str) -> Baton:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m bench.router", description=__doc__)
+    parser = command.parser("bench.router", __doc__)
     add = parser.add_argument
-    add("--runs", type=at_least(1), default=5, help="interleaved runs (default %(default)s)")
     add("--seconds", type=above_zero, help="length of each window (default: 2 to 4, as the workload says)")
     add("--router", action="append", metavar="NAME", help="only this one; may be given several times")
     names = ", ".join(WORKLOADS)
@@ -81,7 +78,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--peers", type=Path, default=peers, metavar="FOLDER", help=help_text)
     add("--install-peers", action="store_true", help="install them, and measure nothing")
     add("--nice", type=int, default=0, help="niceness of all processes that are measured; less than 0 needs root")
-    add("--report", type=new_file, metavar="FILE", help="write the report there, as JSON")
     return parser
 
 
@@ -155,7 +151,3 @@ def _install_all(given: argparse.Namespace) -> int:
 
 def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
-
-
-def _print(found: Report) -> None:
-    print("\n\n".join((*found.about, *map(markdown_table, found.tables))))

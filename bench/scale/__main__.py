@@ -12,7 +12,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.report.arguments import above_zero, at_least, new_file
+from bench.report import command
+from bench.report.arguments import above_zero, at_least
 from bench.report.model import Report
 from bench.scale.costs import Costs
 from bench.scale.load.load import GeneratedLoad, TraceLoad
@@ -56,8 +57,7 @@ def main() -> int:
     for name in given.only or QUESTIONS:
         began_s = time.monotonic()
         more_tables, more_plots = (QUESTIONS | LONG)[name](setting)
-        for table in more_tables:
-            _show(table)
+        print("\n\n".join(table.markdown() for table in more_tables))
         print(f"({name}: {time.monotonic() - began_s:.0f} s)", flush=True)
         tables += more_tables
         plots += more_plots
@@ -68,22 +68,12 @@ def main() -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="bench.scale", description=__doc__)
+    parser = command.parser("bench.scale", __doc__, "seeds, from 1 on")
     parser.add_argument("--trace", type=Path, help="a recorded load: JSON lines, see bench/scale/load/trace.py")
     parser.add_argument("--only", action="append", choices=[*QUESTIONS, *LONG], help="may be given several times")
-    parser.add_argument("--runs", type=at_least(1), default=5, help="seeds, from 1 on (default %(default)s)")
     parser.add_argument("--workers", type=at_least(4), default=48, help="P and D together (default %(default)s)")
     parser.add_argument("--shorten", type=above_zero, default=1.0, help="length of a run, of what it is (default 1)")
-    parser.add_argument("--report", type=new_file, help="write tables and plots there")
     return parser
-
-
-def _show(table: Table) -> None:
-    print(f"\n{table.title}\n")
-    print("| " + " | ".join(table.columns) + " |")
-    print("|" + "---|" * len(table.columns))
-    for row in table.rows:
-        print("| " + " | ".join(row) + " |")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from statistics import median
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from bench.report.model import Line
@@ -107,14 +106,7 @@ class Repeated(Generic[VariantT]):
 
     def line(self, label: str, variants: Mapping[float, VariantT], name: str) -> Line:
         """The same for a plot, over the x of each variant."""
-        values = [self.values(variant, name) for variant in variants.values()]
-        return Line(
-            label,
-            [*variants],
-            [median(some) for some in values],
-            [min(some) for some in values],
-            [max(some) for some in values],
-        )
+        return Line.of_runs(label, {x: self.values(variant, name) for x, variant in variants.items()})
 
 
 def repeat(

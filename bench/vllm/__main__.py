@@ -21,6 +21,7 @@ from baton_serve.baton.processes.vllm.held_ports import HeldPorts
 from baton_serve.baton.processes.vllm.program import VllmError
 from bench.client import AnswerError, Client
 from bench.report.arguments import at_least, new_file
+from bench.report.command import VLLM_HELP
 from bench.vllm.result import RoundResult, as_json, result_of, table
 from bench.vllm.round import Right, run_round
 from bench.vllm.routers import BATON, RouterError, fill, gaps, router
@@ -86,7 +87,7 @@ def named_command(text: str) -> tuple[str, str]:
 def main() -> int:
     """Measure, and print the table of all rounds so far after each round."""
     parser = argparse.ArgumentParser(prog="bench.vllm", description=__doc__)
-    parser.add_argument("--vllm", help="a vllm script, a Python, or the folder of an environment; default: on PATH")
+    parser.add_argument("--vllm", help=VLLM_HELP)
     parser.add_argument(
         "--router",
         type=named_command,

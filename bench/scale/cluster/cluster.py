@@ -15,7 +15,6 @@ from bench.scale.cluster.engines.prefill import PrefillEngine
 from bench.scale.cluster.leases import SimpleLeases, StoredLeases
 from bench.scale.cluster.outcome import Outcome
 from bench.scale.cluster.router.decisions import Decisions
-from bench.scale.cluster.router.parts import Parts
 from bench.scale.cluster.router.router import SimulatedRouter
 from bench.scale.costs import Costs
 
@@ -70,15 +69,13 @@ class Cluster:
         self._gone_at_s: dict[PrefillEngine | DecodeEngine, float] = {}
         self.routers = [
             SimulatedRouter(
-                Parts(
-                    f"r{number}",
-                    loop,
-                    Decisions(loop, settings, seed + number),
-                    self.leases,
-                    self.machines,
-                    costs,
-                    self.outcome,
-                ),
+                f"r{number}",
+                loop,
+                Decisions(loop, settings, seed + number),
+                self.leases,
+                self.machines,
+                costs,
+                self.outcome,
                 chooses_early=plan.chooses_early,
             )
             for number in range(plan.num_routers)
@@ -102,7 +99,7 @@ class Cluster:
             return
         engine_id, lost = machine.engine_id, machine.die()
         if isinstance(machine, PrefillEngine):
-            self.leases.engine_died(machine)
+            self.leases.engine_died(machine.kept)
         for request, leg, router in lost:
             assert isinstance(router, SimulatedRouter)
             self.loop.after(self.costs.notice_s, router.lost, request, leg, engine_id)
@@ -160,11 +157,11 @@ class Cluster:
 
     def _count_leased(self) -> int:
         """Add up the blocks under leases; returns how many there are now."""
-        num_leased = sum(engine.num_leased for engine in self.p)
+        num_leased = sum(engine.kept.num_blocks for engine in self.p)
         self.leased_block_s += num_leased * self.costs.report_interval_s
         if self.stored is not None:
             for engine in self.p:
-                stranded = sum(num for key, num in engine.leased.items() if not self.stored.is_wanted(key))
+                stranded = sum(num for key, num in engine.kept.leased.items() if not self.stored.is_wanted(key))
                 self.stranded_block_s += stranded * self.costs.report_interval_s
         return num_leased
 

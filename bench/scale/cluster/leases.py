@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from bench.scale.clock import SimulatedLoop
-    from bench.scale.cluster.engines.prefill import PrefillEngine
+    from bench.scale.cluster.kept import KeptBlocks
 
 #: Seconds between two looks of a router at what is to be renewed.
 TICK_S = 0.25
@@ -31,22 +31,22 @@ CLEAN_UP_S = 0.01
 class Leases(Protocol):
     """Keeps blocks on P for requests of routers."""
 
-    def grant(self, engine: PrefillEngine, lease_id: str) -> None:
+    def grant(self, engine: KeptBlocks, lease_id: str) -> None:
         """P has kept the blocks; its answer is on its way."""
 
-    def track(self, router: str, engine: PrefillEngine, lease_id: str, on_lost: Callable[[str], None]) -> None:
+    def track(self, router: str, engine: KeptBlocks, lease_id: str, on_lost: Callable[[str], None]) -> None:
         """A router has P's answer, and renews from now on."""
 
-    def read(self, router: str, engine: PrefillEngine, lease_id: str) -> None:
+    def read(self, router: str, engine: KeptBlocks, lease_id: str) -> None:
         """D has read the blocks and told P."""
 
-    def release(self, router: str, engine: PrefillEngine, lease_id: str) -> None:
+    def release(self, router: str, engine: KeptBlocks, lease_id: str) -> None:
         """A router will not have the blocks read."""
 
     def router_died(self, router: str) -> None:
         """Nobody renews the leases of this router any more."""
 
-    def engine_died(self, engine: PrefillEngine) -> None:
+    def engine_died(self, engine: KeptBlocks) -> None:
         """The blocks are gone."""
 
 
@@ -55,16 +55,16 @@ class SimpleLeases:
 
     def __init__(self, loop: SimulatedLoop) -> None:
         self._loop = loop
-        self._of_router: dict[str, dict[str, PrefillEngine]] = {}
+        self._of_router: dict[str, dict[str, KeptBlocks]] = {}
 
-    def grant(self, engine: PrefillEngine, lease_id: str) -> None:
+    def grant(self, engine: KeptBlocks, lease_id: str) -> None:
         """See ``Leases``."""
 
-    def track(self, router: str, engine: PrefillEngine, lease_id: str, on_lost: Callable[[str], None]) -> None:
+    def track(self, router: str, engine: KeptBlocks, lease_id: str, on_lost: Callable[[str], None]) -> None:
         """See ``Leases``."""
         self._of_router.setdefault(router, {})[lease_id] = engine
 
-    def read(self, router: str, engine: PrefillEngine, lease_id: str) -> None:
+    def read(self, router: str, engine: KeptBlocks, lease_id: str) -> None:
         """See ``Leases``."""
         self._of_router.get(router, {}).pop(lease_id, None)
         engine.free(lease_id)
@@ -76,7 +76,7 @@ class SimpleLeases:
         for lease_id, engine in self._of_router.pop(router, {}).items():
             self._loop.after(CLEAN_UP_S, engine.free, lease_id)
 
-    def engine_died(self, engine: PrefillEngine) -> None:
+    def engine_died(self, engine: KeptBlocks) -> None:
         """See ``Leases``."""
 
 
@@ -92,12 +92,11 @@ class StoredLeases:
         self._duration_ms = duration_ms
         self._store = MemoryLeaseStore(loop.now_ms)
         self._holders: dict[str, LeaseHolder] = {}
-        self._engines: dict[str, PrefillEngine] = {}
         #: Engines whose timer runs.
         self._to_tell: set[str] = set()
         self._books: dict[str, TrackedLeases] = {}
         self._on_lost: dict[str, Callable[[str], None]] = {}
-        self._of_router: dict[str, dict[str, PrefillEngine]] = {}
+        self._of_router: dict[str, dict[str, KeptBlocks]] = {}
         self._paused_until_s: dict[str, float] = {}
         self._dead: set[str] = set()
         #: Calls of the store by verb, and the leases in them.
@@ -105,12 +104,12 @@ class StoredLeases:
         self.leases: Counter[str] = Counter()
         self.num_lost = 0
 
-    def grant(self, engine: PrefillEngine, lease_id: str) -> None:
+    def grant(self, engine: KeptBlocks, lease_id: str) -> None:
         """See ``Leases``."""
         self._holder(engine).grant(lease_id, self._loop.now_ms())
         self._tell_later(engine)
 
-    def track(self, router: str, engine: PrefillEngine, lease_id: str, on_lost: Callable[[str], None]) -> None:
+    def track(self, router: str, engine: KeptBlocks, lease_id: str, on_lost: Callable[[str], None]) -> None:
         """See ``Leases``."""
         book = self._books.get(router)
         if book is None:
@@ -124,7 +123,7 @@ class StoredLeases:
         self._on_lost[lease_id] = on_lost
         self._of_router.setdefault(router, {})[lease_id] = engine
 
-    def read(self, router: str, engine: PrefillEngine, lease_id: str) -> None:
+    def read(self, router: str, engine: KeptBlocks, lease_id: str) -> None:
         """See ``Leases``."""
         self._untrack(router, engine, lease_id)
         if lease_id in engine.leased:
@@ -132,7 +131,7 @@ class StoredLeases:
             engine.free(lease_id)
             self._tell_later(engine)
 
-    def release(self, router: str, engine: PrefillEngine, lease_id: str) -> None:
+    def release(self, router: str, engine: KeptBlocks, lease_id: str) -> None:
         """See ``Leases``."""
         self._untrack(router, engine, lease_id)
         if lease_id in engine.leased and engine.engine_id in self._holders:
@@ -157,47 +156,45 @@ class StoredLeases:
         """The router's renewing thread stands still for that time."""
         self._paused_until_s[router] = max(self._paused_until_s.get(router, 0.0), self._loop.now_s + seconds)
 
-    def engine_died(self, engine: PrefillEngine) -> None:
+    def engine_died(self, engine: KeptBlocks) -> None:
         """See ``Leases``."""
         self._holders.pop(engine.engine_id, None)
-        self._engines.pop(engine.engine_id, None)
 
-    def _untrack(self, router: str, engine: PrefillEngine, lease_id: str) -> None:
+    def _untrack(self, router: str, engine: KeptBlocks, lease_id: str) -> None:
         self._on_lost.pop(lease_id, None)
         self._of_router.get(router, {}).pop(lease_id, None)
         if router in self._books:
             self._books[router].untrack(engine.engine_id, lease_id)
 
-    def _holder(self, engine: PrefillEngine) -> LeaseHolder:
+    def _holder(self, engine: KeptBlocks) -> LeaseHolder:
         holder = self._holders.get(engine.engine_id)
         if holder is None:
             now_ms = self._loop.now_ms()
             holder = self._holders[engine.engine_id] = LeaseHolder(
                 duration_ms=self._duration_ms, redis_grace_ms=REDIS_GRACE_MS, now_ms=now_ms
             )
-            self._engines[engine.engine_id] = engine
             self._sync(engine)
         return holder
 
-    def _sync(self, engine: PrefillEngine) -> None:
+    def _sync(self, engine: KeptBlocks) -> None:
         """P's thread: it looks after its leases a few times in the life of a lease."""
         if engine.engine_id in self._holders and not self._loop.is_over:
             self._work(engine)
             self._loop.after(self._duration_ms / 8000, self._sync, engine)
 
-    def _tell_later(self, engine: PrefillEngine) -> None:
+    def _tell_later(self, engine: KeptBlocks) -> None:
         """P's timer: the store is told of many grants and reads at once."""
         if engine.engine_id not in self._to_tell:
             self._to_tell.add(engine.engine_id)
             self._loop.after(self._holders[engine.engine_id].tell_delay_ms / 1000, self._tell, engine)
 
-    def _tell(self, engine: PrefillEngine) -> None:
+    def _tell(self, engine: KeptBlocks) -> None:
         self._to_tell.discard(engine.engine_id)
         if engine.engine_id in self._holders:
             self._holders[engine.engine_id].tell_now()
             self._work(engine)
 
-    def _work(self, engine: PrefillEngine) -> None:
+    def _work(self, engine: KeptBlocks) -> None:
         now_ms = self._loop.now_ms()
         holder = self._holders[engine.engine_id]
         work = holder.take_work(now_ms)

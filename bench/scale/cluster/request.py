@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from baton_serve.router.placement import Prompt
     from baton_serve.router.pool import Reservation
     from baton_serve.router.request.attempts import Attempts
-    from bench.scale.cluster.engines.prefill import PrefillEngine
+    from bench.scale.cluster.kept import KeptBlocks
     from bench.scale.load.job import Job
 
 
@@ -29,49 +30,32 @@ class End(StrEnum):
     ROUTER_DIED = "router died"
 
 
+@dataclass(eq=False, slots=True)
 class Request:
-    """A request and the places it holds.
+    """A request and the places it holds."""
 
-    ``leg`` grows whenever the request is sent or begins to wait: an answer to an earlier leg is then told from one to
-    the present leg, and dropped.
-    """
-
-    __slots__ = (
-        "attempts",
-        "chosen",
-        "computed",
-        "end",
-        "first_s",
-        "job",
-        "lease_id",
-        "leg",
-        "num_sent",
-        "number",
-        "prompt",
-        "reservation",
-        "second_s",
-        "source",
-        "wasted",
-    )
-
-    def __init__(self, number: int, job: Job, attempts: Attempts) -> None:
-        self.number = number
-        self.job = job
-        self.prompt: Prompt = job.prompt()
-        self.attempts = attempts
-        self.leg = 0
-        self.reservation: Reservation | None = None
-        #: The place on D of a request whose D is chosen before prefill.
-        self.chosen: Reservation | None = None
-        self.source: PrefillEngine | None = None
-        self.lease_id = ""
-        #: Tokens that the client has.
-        self.num_sent = 0
-        #: Tokens that the last P computed, and all tokens that were computed in vain.
-        self.computed = self.wasted = 0
-        #: When the client got its first token, and D's first one; negative: not yet.
-        self.first_s = self.second_s = -1.0
-        self.end: End | None = None
+    number: int
+    job: Job
+    prompt: Prompt
+    attempts: Attempts
+    #: Grows whenever the request is sent or begins to wait: an answer to an earlier leg is then told from one to the
+    #: present leg, and dropped.
+    leg: int = 0
+    reservation: Reservation | None = None
+    #: The place on D of a request whose D is chosen before prefill.
+    chosen: Reservation | None = None
+    #: Where its blocks are, and the lease that keeps them.
+    source: KeptBlocks | None = None
+    lease_id: str = ""
+    #: Tokens that the client has.
+    num_sent: int = 0
+    #: Tokens that the last P computed, and all tokens that were computed in vain.
+    computed: int = 0
+    wasted: int = 0
+    #: When the client got its first token, and D's first one; negative: not yet.
+    first_s: float = -1.0
+    second_s: float = -1.0
+    end: End | None = None
 
     def __repr__(self) -> str:
         return f"<Request {self.number} leg {self.leg} {self.num_sent}/{self.job.num_new} tokens, {self.end}>"
@@ -85,3 +69,22 @@ class Request:
     def num_left(self) -> int:
         """Tokens that are still to come."""
         return self.job.num_new - self.num_sent
+
+
+class Asker(Protocol):
+    """What engines tell the router that asked them, about the present leg of a request unless it says otherwise."""
+
+    def prefilled(self, request: Request, kept: KeptBlocks) -> None:
+        """P has computed the prompt, can keep its blocks, and its answer is on its way."""
+
+    def reads(self, request: Request, num_tokens: int) -> None:
+        """D begins to read that many tokens' blocks; the others are in its cache."""
+
+    def has_read(self, request: Request) -> bool:
+        """D has read all. Returns False if it was in vain: P had given up the blocks, or is dead."""
+
+    def first_byte(self, request: Request, leg: int) -> None:
+        """D has sent its first token; ``leg`` may be over."""
+
+    def finished(self, request: Request) -> None:
+        """D has sent the last token."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from statistics import median
 from typing import TYPE_CHECKING
 
 from baton_serve.baton.processes.embedded_redis import EmbeddedRedisError
@@ -72,18 +71,10 @@ def _cells(costs: list[RedisCosts], workers: int, routers: int, rate: float, hel
 def _plot(costs: list[RedisCosts]) -> Plot:
     """For each worker: 1/25 of a router, 4 requests a second, 100 leases held."""
     labels = ("renewals", "grants and ends", "announcements")
-    parts = [[_parts(one, num, max(1, num // 25), 4 * num, 100 * num) for one in costs] for num in NUM_WORKERS]
-    lines = []
-    for place, label in enumerate(labels):
-        values = [[part[place] for part in some] for some in parts]
-        lines.append(
-            Line(
-                label,
-                [*map(float, NUM_WORKERS)],
-                [median(some) for some in values],
-                [min(some) for some in values],
-                [max(some) for some in values],
-            )
-        )
+    parts = {num: [_parts(one, num, max(1, num // 25), 4 * num, 100 * num) for one in costs] for num in NUM_WORKERS}
+    lines = [
+        Line.of_runs(label, {float(num): [part[place] for part in parts[num]] for num in NUM_WORKERS})
+        for place, label in enumerate(labels)
+    ]
     title = "One Redis: 25 workers per router, 4 requests/s and 100 held leases per worker"
     return Plot("scale-redis", title, "workers", "cores", lines, log_x=True, log_y=True)

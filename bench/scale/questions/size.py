@@ -55,11 +55,11 @@ def choice_us(setting: Setting, num_workers: int, seed: int) -> dict[str, float]
             request = router.new_request(job, 0)
             need = Need(job.num_tokens, exact=True)
             begin_s = time.perf_counter()
-            p = router.first_leg.pick(request, need, MODEL, Ahead())
+            p = router.pick_p(request, need, MODEL, Ahead())
             middle_s = time.perf_counter()
             if p is None:
                 continue
-            d = router.second_leg.pick(request, Prefilled(request.prompt, p.worker, job.num_tokens), MODEL, Ahead())
+            d = router.pick_d(request, Prefilled(request.prompt, p.worker, job.num_tokens), MODEL, Ahead())
             times["d"].append(time.perf_counter() - middle_s)
             times["p"].append(middle_s - begin_s)
             for one in (p, d):

@@ -11,9 +11,9 @@ from baton_serve.workers.rank_protocol.spec import RankSpec
 from bench.gpu.limit import step_bytes
 from bench.gpu.result import chunks_table, plots, table
 from bench.gpu.steps import Cell, Chunk, measure, measure_chunks
-from bench.gpu.ways import load_way
 from bench.models.sized import SIZES
 from bench.report.lacking import LACKING
+from bench.steps import load
 from tests.kits import tiny_models
 
 if TYPE_CHECKING:
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 def test_cells_are_measured_in_every_way_or_in_none(tmp_path: Path) -> None:
     folder = tiny_models.build(tmp_path, "llama")
     spec = RankSpec(model=str(folder), engine_id="gpu", device="cpu", num_blocks=40, transfer="none")
-    ranks = {"one": load_way(spec), "two": load_way(spec)}
+    ranks = {"one": load(spec), "two": load(spec)}
     cells = [Cell(1, 40), Cell(3, 100), Cell(9, 100), Cell(1, 5000)]
-    measure(ranks, cells, 2, spec.block_size)
+    measure(ranks, cells, 2)
     assert [len(cell.steps_ms.get("two", [])) for cell in cells] == [2, 2, 0, 0]
     assert all(one > 0 for cell in cells for runs in cell.steps_ms.values() for one in runs)
 
@@ -33,9 +33,9 @@ def test_cells_are_measured_in_every_way_or_in_none(tmp_path: Path) -> None:
 def test_chunks_are_measured_in_every_way(tmp_path: Path) -> None:
     folder = tiny_models.build(tmp_path, "llama")
     spec = RankSpec(model=str(folder), engine_id="gpu", device="cpu", num_blocks=40, transfer="none")
-    ranks = {"one": load_way(spec), "two": load_way(spec)}
+    ranks = {"one": load(spec), "two": load(spec)}
     chunks = [Chunk(40, 0), Chunk(3, 30)]
-    measure_chunks(ranks, chunks, 2, spec.block_size)
+    measure_chunks(ranks, chunks, 2)
     assert all(one > 0 for chunk in chunks for way in ranks for one in chunk.steps_ms[way])
     made = chunks_table([Chunk(1024, 0, {"slow": [8.0, 6.0], "fast": [2.0, 2.0]})], ["slow", "fast"])
     assert made.rows == [["1,024", "0", "7.00 (6.00 to 8.00)", "2.00 (2.00 to 2.00)", "3.50 (3.00 to 4.00)"]]

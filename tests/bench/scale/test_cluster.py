@@ -12,7 +12,7 @@ import pytest
 from bench.scale.cluster.cluster import Cluster, Plan
 from bench.scale.cluster.engines.machine import Size
 from bench.scale.cluster.outcome import Outcome
-from bench.scale.cluster.request import End, Request
+from bench.scale.cluster.request import End
 from bench.scale.costs import Costs
 from bench.scale.faults import kill_routers, kill_workers, pause_renewals
 from bench.scale.load.generated import Shape, generate
@@ -28,7 +28,7 @@ def load(seed: int, rate: float = 80.0, seconds: float = 6.0) -> list[Job]:
 def assert_nothing_is_left(cluster: Cluster, num_jobs: int) -> None:
     outcome = cluster.outcome
     assert sum(outcome.ends.values()) == outcome.num_come == num_jobs
-    assert [engine.num_leased for engine in cluster.p] == [0] * len(cluster.p)
+    assert [engine.kept.num_blocks for engine in cluster.p] == [0] * len(cluster.p)
     assert [engine.num_used for engine in cluster.d] == [0] * len(cluster.d)
     for router in cluster.routers:
         if router.is_alive:
@@ -115,7 +115,7 @@ def test_sequences_of_one_d_share_its_steps() -> None:
 
 def test_a_request_cannot_end_twice() -> None:
     cluster = Cluster(Plan(1, 1), Costs(), 1)
-    request = Request(1, Job(0.0, 1, 1, (1,)), cluster.routers[0].decides.attempts(0.0))
+    request = cluster.routers[0].new_request(Job(0.0, 1, 1, (1,)), 1)
     outcome = Outcome()
     outcome.ended(request, End.DONE, 1.0)
     with pytest.raises(RuntimeError, match="again"):

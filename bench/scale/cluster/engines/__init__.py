@@ -1,5 +1,4 @@
 """Simulated engines.
 
-``prefill``  a P, and ``decode`` a D; ``machine`` is what they share
-``ports``    what they tell the router that asked them
+``prefill``  a P, and ``decode`` a D; ``machine`` and ``cache`` are what they share
 """

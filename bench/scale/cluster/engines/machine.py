@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 from baton_serve.core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
 from baton_serve.router.placement.prompt import BYTES_PER_TOKEN
 from bench.scale.cluster.engines.cache import Cache
+from bench.scale.cluster.kept import BLOCK_SIZE
 from bench.scale.load.job import MODEL
 
 if TYPE_CHECKING:
     from bench.scale.clock import SimulatedLoop
     from bench.scale.costs import Costs
-
-BLOCK_SIZE = 16
 
 
 @dataclass(frozen=True)
@@ -72,8 +71,3 @@ class Machine:
     def status(self) -> WorkerStatus:
         """Its entry in the registry."""
         return WorkerStatus(record=self.record, load=self.load())
-
-
-def blocks_of(num_tokens: int) -> int:
-    """Blocks that so many tokens fill, at least in part."""
-    return -(-num_tokens // BLOCK_SIZE)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from baton_serve.core.protocol.worker import Role, WorkerLoad
 from baton_serve.router.placement.chunks import NUM_BYTES
 from baton_serve.router.placement.prompt import BYTES_PER_TOKEN
-from bench.scale.cluster.engines.machine import Machine, blocks_of
+from bench.scale.cluster.engines.machine import Machine
+from bench.scale.cluster.kept import KeptBlocks, blocks_of
 
 if TYPE_CHECKING:
-    from bench.scale.cluster.engines.ports import Asker
-    from bench.scale.cluster.request import Request
+    from bench.scale.cluster.request import Asker, Request
 
 
 class PrefillEngine(Machine):
@@ -26,33 +26,21 @@ class PrefillEngine(Machine):
         self._waiting: deque[tuple[Request, int, Asker]] = deque()
         self._computing: tuple[Request, int, Asker] | None = None
         self._blocks_computing = 0
-        #: Blocks under each lease.
-        self.leased: dict[str, int] = {}
-        self.num_leased = 0
+        self.kept = KeptBlocks(self.engine_id, self._next)
 
     def load(self) -> WorkerLoad:
         """See ``Machine``."""
         return WorkerLoad(
             running=int(self._computing is not None),
             waiting=len(self._waiting),
-            free_blocks=max(0, self.size.num_blocks - self.num_leased - self._blocks_computing),
-            leased_blocks=self.num_leased,
-            leases=len(self.leased),
+            free_blocks=max(0, self.size.num_blocks - self.kept.num_blocks - self._blocks_computing),
+            leased_blocks=self.kept.num_blocks,
+            leases=len(self.kept.leased),
         )
 
     def submit(self, request: Request, asker: Asker) -> None:
         """Take a prompt; ``asker`` is told when it is computed."""
         self._waiting.append((request, request.leg, asker))
-        self._next()
-
-    def keep(self, lease_id: str, num_tokens: int) -> None:
-        """Keep the blocks of a prompt that was just computed."""
-        self.leased[lease_id] = num_blocks = blocks_of(num_tokens)
-        self.num_leased += num_blocks
-
-    def free(self, lease_id: str) -> None:
-        """End a lease. Does nothing if it has ended."""
-        self.num_leased -= self.leased.pop(lease_id, 0)
         self._next()
 
     def die(self) -> list[tuple[Request, int, Asker]]:
@@ -61,8 +49,8 @@ class PrefillEngine(Machine):
         lost = [*([self._computing] if self._computing else ()), *self._waiting]
         self._waiting.clear()
         self._computing = None
-        self.leased.clear()
-        self.num_leased = self._blocks_computing = 0
+        self.kept.lose()
+        self._blocks_computing = 0
         return lost
 
     def _next(self) -> None:
@@ -72,7 +60,8 @@ class PrefillEngine(Machine):
                 self._waiting.popleft()
                 continue
             num_blocks = blocks_of(request.num_tokens)
-            if self.num_leased and self.num_leased + num_blocks > self.size.num_blocks:
+            num_kept = self.kept.num_blocks
+            if num_kept and num_kept + num_blocks > self.size.num_blocks:
                 return
             self._computing = self._waiting.popleft()
             self._blocks_computing = num_blocks
@@ -88,5 +77,5 @@ class PrefillEngine(Machine):
         self._computing = None
         self._blocks_computing = 0
         if request.leg == leg:
-            asker.prefilled(request, self)
+            asker.prefilled(request, self.kept)
         self._next()

@@ -2,29 +2,71 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
 from baton_serve.core.protocol.errors import UnavailableError
 from baton_serve.router.placement import Ahead
 from bench.scale.cluster.request import End
+from bench.scale.cluster.router.cpu import Cpu
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Hashable
+    from collections.abc import Callable, Hashable, Mapping
 
     from baton_serve.router.placement import Need
     from baton_serve.router.pool import Reservation, Worker
     from baton_serve.router.queue.worker_queue import Pick, WorkerQueue
+    from baton_serve.router.request.failure_table import Failure, Leg
+    from bench.scale.clock import SimulatedLoop
+    from bench.scale.cluster.engines.decode import DecodeEngine
+    from bench.scale.cluster.engines.prefill import PrefillEngine
+    from bench.scale.cluster.kept import KeptBlocks
+    from bench.scale.cluster.leases import Leases
+    from bench.scale.cluster.outcome import Outcome
     from bench.scale.cluster.request import Request
-    from bench.scale.cluster.router.parts import Parts
+    from bench.scale.cluster.router.decisions import Decisions
+    from bench.scale.costs import Costs
 
 
+@dataclass(eq=False, repr=False)
 class Places:
-    """The places of one router's requests."""
+    """The places of one router's requests.
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
+    ``machines`` are all engines, by their ids; ``leases`` and ``outcome`` are the cluster's. ``chooses_early``: D is
+    chosen when P is, and the blocks are made for that D alone.
+    """
+
+    name: str
+    loop: SimulatedLoop
+    decides: Decisions
+    leases: Leases
+    machines: Mapping[str, PrefillEngine | DecodeEngine]
+    costs: Costs
+    outcome: Outcome
+    chooses_early: bool = False
+    cpu: Cpu = field(default_factory=Cpu)
+    is_alive: bool = True
+
+    def __post_init__(self) -> None:
+        self.decides.pool.on_gone.append(self.engine_gone)
+
+    def prefilled(self, request: Request, kept: KeptBlocks) -> None:
+        """See ``Asker``."""
+        raise NotImplementedError
+
+    def failed(self, request: Request, leg: Leg, failure: Failure, worker: Worker) -> None:
+        """A leg failed on a worker: release the place, judge the worker, and do what the table of failures says."""
+        raise NotImplementedError
+
+    def lease_lost(self, request: Request, lease_id: str) -> None:
+        """P has given up the blocks of a request that waits for a D; the request may be further by now."""
+        raise NotImplementedError
+
+    def engine_gone(self, engine_id: str) -> None:
+        """An engine left the registry's list, and all its blocks are lost: none of these is only late."""
+        raise NotImplementedError
 
     def wait(
         self,
@@ -45,7 +87,7 @@ class Places:
         waiter = queue.enter(pick, request.job.priority, request.number, group, request.job.num_tokens * 4, need)
         waiter.may_be_refused = lambda: request.first_s < 0
         error = UnavailableError("No worker had room in time.", code="no_room")
-        timer = self._parts.loop.call_later(self._parts.decides.settings.held_timeout_s, waiter.fail, error)
+        timer = self.loop.call_later(self.decides.settings.held_timeout_s, waiter.fail, error)
         waiter.future.add_done_callback(partial(self._placed, request, request.leg, queue, timer, then))
 
     def _placed(
@@ -74,9 +116,8 @@ class Places:
 
         Half of a request's work is done when it comes, the other half when P has answered.
         """
-        parts = self._parts
-        work_s = parts.costs.router_request_s / 2
-        parts.loop.at(parts.cpu.ends_s(parts.loop.now_s, work_s), self._if_live, request, request.leg, then)
+        work_s = self.costs.router_request_s / 2
+        self.loop.at(self.cpu.ends_s(self.loop.now_s, work_s), self._if_live, request, request.leg, then)
 
     def _if_live(self, request: Request, leg: int, then: Callable[[Request], None]) -> None:
         if request.end is None and request.leg == leg:
@@ -86,22 +127,22 @@ class Places:
         """Release the request's place on a worker, if it has one."""
         reservation, request.reservation = request.reservation, None
         if reservation is not None:
-            self._parts.decides.pool.leave(reservation)
+            self.decides.pool.leave(reservation)
 
     def drop_lease(self, request: Request) -> None:
         """Release the blocks that P keeps for the request, and the place on the D that was to read them."""
         if request.source is not None:
-            self._parts.leases.release(self._parts.name, request.source, request.lease_id)
-            self._parts.decides.lease_limit.end(request.lease_id)
+            self.leases.release(self.name, request.source, request.lease_id)
+            self.decides.lease_limit.end(request.lease_id)
         request.source, request.lease_id = None, ""
         chosen, request.chosen = request.chosen, None
         if chosen is not None:
-            self._parts.decides.pool.leave(chosen)
+            self.decides.pool.leave(chosen)
 
     def end(self, request: Request, end: End) -> None:
         """End the request, and give back what it holds."""
         request.leg += 1
-        del self._parts.decides.active[request.number]
+        del self.decides.active[request.number]
         self.drop_lease(request)
         self.vacate(request)
         self._count(request, end)
@@ -109,10 +150,10 @@ class Places:
     def die_with(self, request: Request) -> None:
         """End a request of a router that died, which gives nothing back."""
         request.leg += 1
-        del self._parts.decides.active[request.number]
+        del self.decides.active[request.number]
         self._count(request, End.ROUTER_DIED)
 
     def _count(self, request: Request, end: End) -> None:
         if end is not End.DONE:
             request.wasted += request.computed
-        self._parts.outcome.ended(request, end, self._parts.loop.now_s)
+        self.outcome.ended(request, end, self.loop.now_s)

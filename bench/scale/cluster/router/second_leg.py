@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from baton_serve.router.placement import Prefilled, choose
 from baton_serve.router.request.failure_table import Failure, Leg
 from bench.scale.cluster.request import End
+from bench.scale.cluster.router.places import Places
 from bench.scale.load.job import MODEL
 
 if TYPE_CHECKING:
@@ -16,33 +17,26 @@ if TYPE_CHECKING:
     from baton_serve.router.placement import Ahead
     from baton_serve.router.pool import Reservation, Worker
     from bench.scale.cluster.request import Request
-    from bench.scale.cluster.router.parts import Owner, Parts
-    from bench.scale.cluster.router.places import Places
 
 
-class SecondLeg:
+class SecondLeg(Places):
     """Of the requests of one router."""
 
-    def __init__(self, parts: Parts, places: Places, owner: Owner) -> None:
-        self._parts = parts
-        self._places = places
-        self._owner = owner
-
-    def find(self, request: Request, source: Worker) -> None:
+    def decode(self, request: Request, source: Worker) -> None:
         """Have the request decoded as soon as a D has room, or by the D that was chosen with P."""
         if request.chosen is not None:
             request.reservation, request.chosen = request.chosen, None
             request.leg += 1
-            self._ask(request, request.reservation.worker)
+            self._ask_d(request, request.reservation.worker)
             return
         about = Prefilled(request.prompt, source, request.num_tokens)
         group = (MODEL, source.layout_of(MODEL), None, request.attempts.tried_decode)
-        pick = partial(self.pick, request, about, group)
-        self._places.wait(request, self._parts.decides.queues.held, pick, group, about.need, self._ask)
+        pick = partial(self.pick_d, request, about, group)
+        self.wait(request, self.decides.queues.held, pick, group, about.need, self._ask_d)
 
-    def pick(self, request: Request, about: Prefilled, group: Hashable, ahead: Ahead) -> Reservation | None:
+    def pick_d(self, request: Request, about: Prefilled, group: Hashable, ahead: Ahead) -> Reservation | None:
         """A place on a D, by the rules and the policy of the real router; see ``router.queue.worker_queue.Pick``."""
-        decides = self._parts.decides
+        decides = self.decides
         route = decides.pool.candidates(MODEL)
         if route is None or about.source is None:
             return None
@@ -51,26 +45,26 @@ class SecondLeg:
         worker = choose(decides.pick_decode, readers, tried, need.fits, ahead, group, about)
         return None if worker is None else decides.pool.enter(worker, need.blocks_on(worker))
 
-    def _ask(self, request: Request, worker: Worker) -> None:
-        engine = self._parts.machines.get(worker.engine_id)
+    def _ask_d(self, request: Request, worker: Worker) -> None:
+        engine = self.machines.get(worker.engine_id)
         if engine is None or not engine.is_alive:
-            self._owner.failed(request, Leg.DECODE, Failure.NOT_TAKEN, worker)
+            self.failed(request, Leg.DECODE, Failure.NOT_TAKEN, worker)
             return
-        engine.submit(request, self._owner)
+        engine.submit(request, self)
 
     def reads(self, request: Request, num_tokens: int) -> None:
         """See ``Asker``."""
-        self._parts.outcome.num_found_by_d += request.num_tokens - num_tokens
+        self.outcome.num_found_by_d += request.num_tokens - num_tokens
 
     def has_read(self, request: Request) -> bool:
         """See ``Asker``."""
         source = request.source
         assert source is not None and request.reservation is not None
         if request.lease_id not in source.leased:
-            self._owner.failed(request, Leg.DECODE, Failure.READ_FAILED, request.reservation.worker)
+            self.failed(request, Leg.DECODE, Failure.READ_FAILED, request.reservation.worker)
             return False
-        self._parts.leases.read(self._parts.name, source, request.lease_id)
-        self._parts.decides.lease_limit.end(request.lease_id)
+        self.leases.read(self.name, source, request.lease_id)
+        self.decides.lease_limit.end(request.lease_id)
         request.lease_id, request.source = "", None
         return True
 
@@ -81,11 +75,11 @@ class SecondLeg:
         request.computed = 0
         request.attempts.continued()
         if request.second_s < 0:
-            request.second_s = self._parts.loop.now_s
+            request.second_s = self.loop.now_s
 
     def finished(self, request: Request) -> None:
         """See ``Asker``."""
         assert request.reservation is not None
         self.first_byte(request, request.leg)
-        self._parts.decides.pool.worked(request.reservation.worker)
-        self._places.end(request, End.DONE)
+        self.decides.pool.worked(request.reservation.worker)
+        self.end(request, End.DONE)

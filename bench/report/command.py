@@ -1,0 +1,30 @@
+"""What the command lines of benchmarks have in common."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from typing import TYPE_CHECKING
+
+from bench.report.arguments import at_least, new_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from bench.report.model import Report
+
+VLLM_HELP = "a vllm script, a Python, or the folder of an environment; default: on PATH"
+
+
+def parser(module: str, about: str | None, runs: str = "interleaved runs") -> ArgumentParser:
+    """With what each benchmark of ``make bench`` takes: ``--runs``, five by default, and ``--report``."""
+    made = ArgumentParser(prog=f"python -m {module}", description=about)
+    made.add_argument("--runs", type=at_least(1), default=5, help=f"{runs} (default %(default)s)")
+    made.add_argument("--report", type=new_file, metavar="FILE", help="write the report there, as JSON")
+    return made
+
+
+def finish(report: Report, path: Path | None) -> None:
+    """Print what was found, and write it where it was asked for."""
+    print("\n\n".join((*report.about, *(table.markdown() for table in report.tables))))
+    if path is not None:
+        report.write(path)
