@@ -31,18 +31,6 @@ _UNTIL = """new Promise((resolve) => {
 })"""
 
 
-#: The pixels of a PNG, four bytes each, as base64.
-_PIXELS = """(async () => {
-  const image = await createImageBitmap(new Blob([Uint8Array.from(atob("%s"), (c) => c.charCodeAt(0))]));
-  const canvas = new OffscreenCanvas(image.width, image.height).getContext("2d");
-  canvas.drawImage(image, 0, 0);
-  const { data } = canvas.getImageData(0, 0, image.width, image.height);
-  let text = "";
-  for (let i = 0; i < data.length; i += 8192) text += String.fromCharCode(...data.subarray(i, i + 8192));
-  return btoa(text);
-})()"""
-
-
 #: True once the dashboard is connected or says why it is not.
 DASHBOARD_SHOWN = "document.getElementById('connection')?.textContent.match(/^live|^not/)"
 
@@ -105,10 +93,6 @@ class Page:
         await self.call("Emulation.setEmulatedMedia", features=[scheme])
         await self.run("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
         return base64.b64decode((await self.call("Page.captureScreenshot", format="png"))["data"])
-
-    async def pixels(self, png: bytes) -> bytes:
-        """The pixels of a PNG, which the browser decodes: red, green, blue and 255 for each, row by row."""
-        return base64.b64decode(await self.run(_PIXELS % base64.b64encode(png).decode()))
 
 
 @contextlib.asynccontextmanager

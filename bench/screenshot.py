@@ -9,20 +9,22 @@ import argparse
 import asyncio
 import random
 from contextlib import suppress
+from io import BytesIO
 from pathlib import Path
 
-import numpy as np
+from PIL import Image
 
 from baton_serve.baton.demo import MODEL_NAME
 from baton_serve.baton.demo.training.questions import load_questions
 from bench.browser import browse
 from bench.client import CHAT, AnswerError, Client, Stream
 from bench.cluster import router, workers
-from bench.picture import png_of
 from bench.report.arguments import above_zero, at_least
 
 PREFILL = [{"num-blocks": 1024, "max-num-seqs": 3}] * 2
 DECODE = [{"num-blocks": 512, "max-num-seqs": 3}] * 3
+WIDTH, HEIGHT = 1400, 1180
+MAX_COLOURS = 256
 USERS = ("search", "support", "batch", "mobile", "docs")
 #: True once the page counts at least so many requests in a state.
 SHOWN = "%d <= Number(document.querySelector('#flow .%s strong')?.textContent)"
@@ -46,15 +48,15 @@ async def ask(client: Client, url: str, rng: random.Random) -> None:
 
 
 async def take(given: argparse.Namespace) -> bytes:
-    """The pixels of the page under load: red, green, blue and 255 for each, row by row."""
-    rng = random.Random(given.seed)
+    """The page under load, as PNG."""
+    rng = random.Random(1)
     async with workers(PREFILL, DECODE) as cluster, router(cluster) as url, Client() as client, browse() as page:
         clients = [asyncio.create_task(ask(client, url, rng)) for _ in range(given.clients)]
         try:
             await page.open(f"{url}/dashboard")
             await asyncio.sleep(given.seconds)
             await page.until(f"{SHOWN % (1, 'held')} && {SHOWN % (4, 'decoding')}")
-            return await page.pixels(await page.look(given.width, given.height, dark=given.dark))
+            return await page.look(WIDTH, HEIGHT)
         finally:
             for one in clients:
                 one.cancel()
@@ -67,14 +69,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("docs/dashboard.png"), help="default %(default)s")
     parser.add_argument("--seconds", type=above_zero, default=60.0, help="of load before it (default %(default)s)")
     parser.add_argument("--clients", type=at_least(1), default=20, help="streams at once (default %(default)s)")
-    parser.add_argument("--width", type=int, default=1400)
-    parser.add_argument("--height", type=int, default=1180)
-    parser.add_argument("--dark", action="store_true", help="as a browser that prefers dark pages shows it")
-    parser.add_argument("--seed", type=int, default=1, help="of the load (default %(default)s)")
     given = parser.parse_args()
-    rows = np.frombuffer(asyncio.run(take(given)), np.uint8).reshape(given.height, given.width, 4)
-    size = given.out.write_bytes(png_of(rows[:, :, :3]))
-    print(f"{given.out}: {size / 1024:.0f} KiB")
+    in_few_colours(asyncio.run(take(given))).save(given.out, optimize=True)
+    print(f"{given.out}: {given.out.stat().st_size / 1024:.0f} KiB")
+
+
+def in_few_colours(png: bytes) -> Image.Image:
+    """The picture with a palette, which makes it small enough for a README."""
+    return Image.open(BytesIO(png)).convert("RGB").quantize(MAX_COLOURS, dither=Image.Dither.NONE)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from bench.report.model import Report
 from bench.scale.costs import Costs
 from bench.scale.load.load import GeneratedLoad, TraceLoad
 from bench.scale.load.trace import BadTrace, read_trace
-from bench.scale.questions import choice, full, leases, policies, redis, routers, size
+from bench.scale.questions import choice, leases, policies, redis, routers, size
 from bench.scale.runs import Setting
 
 if TYPE_CHECKING:
@@ -33,8 +33,6 @@ QUESTIONS = {
     "redis": redis.ask,
     "size": size.ask,
 }
-#: Too long to be asked unless somebody wants to know.
-LONG = {"full": full.ask}
 ABOUT = """\
 A whole cluster on one simulated clock. Which worker is next, who waits, what follows a failure and how long blocks are
 kept is decided by the project's own code; workers, network and the routers' CPU are modelled, with costs that other
@@ -56,7 +54,7 @@ def main() -> int:
     plots: list[Plot] = []
     for name in given.only or QUESTIONS:
         began_s = time.monotonic()
-        more_tables, more_plots = (QUESTIONS | LONG)[name](setting)
+        more_tables, more_plots = QUESTIONS[name](setting)
         print("\n\n".join(table.markdown() for table in more_tables))
         print(f"({name}: {time.monotonic() - began_s:.0f} s)", flush=True)
         tables += more_tables
@@ -70,7 +68,7 @@ def main() -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = command.parser("bench.scale", __doc__, "seeds, from 1 on")
     parser.add_argument("--trace", type=Path, help="a recorded load: JSON lines, see bench/scale/load/trace.py")
-    parser.add_argument("--only", action="append", choices=[*QUESTIONS, *LONG], help="may be given several times")
+    parser.add_argument("--only", action="append", choices=QUESTIONS, help="may be given several times")
     parser.add_argument("--workers", type=at_least(4), default=48, help="P and D together (default %(default)s)")
     parser.add_argument("--shorten", type=above_zero, default=1.0, help="length of a run, of what it is (default 1)")
     return parser

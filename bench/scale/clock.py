@@ -23,8 +23,6 @@ class SimulatedLoop:
     def __init__(self) -> None:
         #: Seconds since the simulation began.
         self.now_s = 0.0
-        #: How many events have happened.
-        self.num_events = 0
         #: Set by whoever knows that nothing more will come: what repeats itself is then not repeated.
         self.is_over = False
         self._number = 0
@@ -59,7 +57,6 @@ class SimulatedLoop:
             when_s, _, callback, args, handle = heapq.heappop(heap)
             if handle is None or not handle.cancelled():
                 self.now_s = when_s
-                self.num_events += 1
                 callback(*args)
         if until_s is not None:
             self.now_s = max(self.now_s, until_s)

@@ -25,11 +25,9 @@ def kill_routers(cluster: Cluster, num: int, seconds: float, seed: int) -> None:
 
 def pause_renewals(cluster: Cluster, mean_s: float, every_s: float, seconds: float, seed: int) -> None:
     """Have each router's renewals stand still now and then: ``every_s`` apart, for ``mean_s``, both on average."""
-    if cluster.stored is None:
-        raise ValueError("leases without a deadline are not renewed")
     rng = random.Random(f"pauses {seed}")
     for router in cluster.routers:
         at_s = rng.expovariate(1 / every_s)
         while at_s < seconds:
-            cluster.loop.at(at_s, cluster.stored.pause, router.name, rng.expovariate(1 / mean_s))
+            cluster.loop.at(at_s, cluster.leases.pause, router.name, rng.expovariate(1 / mean_s))
             at_s += rng.expovariate(1 / every_s)

@@ -60,7 +60,6 @@ class Figures:
     first_p50_ms: float
     first_p99_ms: float
     second_p99_ms: float
-    goodput: float
     kept_share: float
     wasted_share: float
     hits_p: float
@@ -75,14 +74,13 @@ def run(plan: Plan, setting: Setting, rate: float, seed: int, prepare: Callable[
     return cluster
 
 
-def figures(cluster: Cluster, seconds: float) -> Figures:
+def figures(cluster: Cluster) -> Figures:
     """The figures of a cluster that has run."""
     outcome = cluster.outcome
     return Figures(
         percentile(outcome.first_s, 0.5) * 1e3,
         percentile(outcome.first_s, 0.99) * 1e3,
         percentile(outcome.second_s, 0.99) * 1e3,
-        outcome.num_kept / seconds,
         outcome.num_kept / max(1, outcome.num_come),
         outcome.num_wasted / max(1, outcome.num_computed),
         outcome.num_found_by_p / max(1, outcome.num_prompt_tokens),

@@ -1,15 +1,10 @@
-"""What the measurement of policies asks, and how it shows what it found; and the small PNG of the screenshot."""
+"""What the measurement of policies asks, and how it shows what it found."""
 
 from __future__ import annotations
 
-import struct
-import zlib
 from math import nan
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from bench.picture import MAX_COLOURS, png_of
 from bench.policies.__main__ import parser
 from bench.policies.rounds import PAIRS, PolicyResult
 from bench.policies.tables import report
@@ -69,33 +64,3 @@ def test_the_report_of_the_default_runs_has_each_pair(tmp_path: Path) -> None:
     assert [tuple(row[:2]) for row in found.tables[0].rows] == PAIRS
     assert {len(row) for row in found.tables[0].rows} == {len(found.tables[0].columns)}
     assert len(found.plots[0].lines[0].x) == len(PAIRS)
-
-
-def unpacked(png: bytes) -> tuple[bytes, np.ndarray[tuple[int, int], np.dtype[np.uint8]]]:
-    """The palette and the indices."""
-    chunks, at = {}, 8
-    while at < len(png):
-        (length,) = struct.unpack_from(">I", png, at)
-        chunks[png[at + 4 : at + 8]] = png[at + 8 : at + 8 + length]
-        assert struct.unpack_from(">I", png, at + 8 + length) == (zlib.crc32(png[at + 4 : at + 8 + length]),)
-        at += length + 12
-    width, height = struct.unpack_from(">II", chunks[b"IHDR"])
-    rows = np.frombuffer(zlib.decompress(chunks[b"IDAT"]), np.uint8).reshape(height, width + 1)
-    assert not rows[:, 0].any()
-    return chunks[b"PLTE"], rows[:, 1:]
-
-
-def test_a_picture_of_few_colours_stays_as_it_is() -> None:
-    pixels = np.random.default_rng(1).choice(np.array([[0, 0, 0], [255, 128, 1], [7, 8, 9]], np.uint8), (12, 34))
-    palette, indices = unpacked(png_of(pixels))
-    assert (np.frombuffer(palette, np.uint8).reshape(-1, 3)[indices] == pixels).all()
-
-
-def test_of_many_colours_the_commonest_stay_and_others_are_near() -> None:
-    pixels = np.random.default_rng(1).integers(0, 256, (60, 60, 3), np.uint8)
-    pixels[:30] = (10, 20, 30)
-    palette, indices = unpacked(png_of(pixels))
-    colours = np.frombuffer(palette, np.uint8).reshape(-1, 3)
-    assert len(colours) <= MAX_COLOURS
-    assert (colours[indices][:30] == (10, 20, 30)).all()
-    assert abs(colours[indices].astype(int) - pixels).mean() < 32

@@ -12,7 +12,7 @@ from bench.scale.clock import SimulatedLoop
 from bench.scale.cluster.engines.decode import DecodeEngine
 from bench.scale.cluster.engines.machine import Size
 from bench.scale.cluster.engines.prefill import PrefillEngine
-from bench.scale.cluster.leases import SimpleLeases, StoredLeases
+from bench.scale.cluster.leases import Leases
 from bench.scale.cluster.outcome import Outcome
 from bench.scale.cluster.router.decisions import Decisions
 from bench.scale.cluster.router.router import SimulatedRouter
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import Literal
 
-    from bench.scale.cluster.leases import Leases
     from bench.scale.load.job import Job
 
 
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 class Plan:
     """What a cluster is made of.
 
-    ``slow_share`` of all D have ``slow_speed``. ``lease_ms`` None: leases without deadlines. ``cleans_up``: when a
+    ``slow_share`` of all D have ``slow_speed``. ``cleans_up``: when a
     router dies, another one ends its leases.
     """
 
@@ -44,7 +43,7 @@ class Plan:
     pick_prefill: Literal["least_loaded", "round_robin", "two_choices", "prefix"] = "prefix"
     pick_decode: Literal["least_loaded", "round_robin", "two_choices", "affinity"] = "affinity"
     chooses_early: bool = False
-    lease_ms: int | None = None
+    lease_ms: int = 6000
     cleans_up: bool = True
 
 
@@ -58,8 +57,7 @@ class Cluster:
         self.outcome = Outcome()
         self._random = random.Random(seed)
         settings = RouterSettings.model_construct(pick_prefill=plan.pick_prefill, pick_decode=plan.pick_decode)
-        self.stored = None if plan.lease_ms is None else StoredLeases(loop, plan.lease_ms, cleans_up=plan.cleans_up)
-        self.leases: Leases = SimpleLeases(loop) if self.stored is None else self.stored
+        self.leases = Leases(loop, plan.lease_ms, cleans_up=plan.cleans_up)
         self.p = [PrefillEngine(f"p{number}", plan.p, loop, costs) for number in range(plan.num_p)]
         self.d = [DecodeEngine(f"d{number}", self._d_size(number), loop, costs) for number in range(plan.num_d)]
         self._all: list[PrefillEngine | DecodeEngine] = [*self.p, *self.d]
@@ -80,8 +78,8 @@ class Cluster:
             )
             for number in range(plan.num_routers)
         ]
-        #: Blocks under leases that nobody wants any more, times seconds; and the same of all leases.
-        self.stranded_block_s = self.leased_block_s = 0.0
+        #: Blocks under leases that nobody wants any more, times seconds.
+        self.stranded_block_s = 0.0
         self._num_come = 0
         self._has_all_come = False
 
@@ -158,11 +156,9 @@ class Cluster:
     def _count_leased(self) -> int:
         """Add up the blocks under leases; returns how many there are now."""
         num_leased = sum(engine.kept.num_blocks for engine in self.p)
-        self.leased_block_s += num_leased * self.costs.report_interval_s
-        if self.stored is not None:
-            for engine in self.p:
-                stranded = sum(num for key, num in engine.kept.leased.items() if not self.stored.is_wanted(key))
-                self.stranded_block_s += stranded * self.costs.report_interval_s
+        for engine in self.p:
+            stranded = sum(num for key, num in engine.kept.leased.items() if not self.leases.is_wanted(key))
+            self.stranded_block_s += stranded * self.costs.report_interval_s
         return num_leased
 
     def _share_tokens(self) -> None:

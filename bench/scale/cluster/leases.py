@@ -1,15 +1,14 @@
-"""Leases in a simulated cluster: by the project's own store and state machines, or without a deadline.
+"""Leases in a simulated cluster, by the project's own store and state machines.
 
-``StoredLeases`` has the in-memory store with the simulated clock, a ``LeaseHolder`` for each P and a ``TrackedLeases``
-for each router. What drives them is modelled: P and a released lease wait for no thread and no network, and routers
-renew when ``TICK_S`` have passed, not at the very moment when a renewal falls due.
-``SimpleLeases`` keep blocks until a router is done with them, which is what leases come to while nothing stalls.
+They are the in-memory store with the simulated clock, a ``LeaseHolder`` for each P and a ``TrackedLeases`` for each
+router. What drives them is modelled: P and a released lease wait for no thread and no network, and routers renew when
+``TICK_S`` have passed, not at the very moment when a renewal falls due.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from baton_serve.core.leases.holder import LeaseHolder
 from baton_serve.core.leases.memory_store import MemoryLeaseStore
@@ -28,59 +27,7 @@ REDIS_GRACE_MS = 60_000
 CLEAN_UP_S = 0.01
 
 
-class Leases(Protocol):
-    """Keeps blocks on P for requests of routers."""
-
-    def grant(self, engine: KeptBlocks, lease_id: str) -> None:
-        """P has kept the blocks; its answer is on its way."""
-
-    def track(self, router: str, engine: KeptBlocks, lease_id: str, on_lost: Callable[[str], None]) -> None:
-        """A router has P's answer, and renews from now on."""
-
-    def read(self, router: str, engine: KeptBlocks, lease_id: str) -> None:
-        """D has read the blocks and told P."""
-
-    def release(self, router: str, engine: KeptBlocks, lease_id: str) -> None:
-        """A router will not have the blocks read."""
-
-    def router_died(self, router: str) -> None:
-        """Nobody renews the leases of this router any more."""
-
-    def engine_died(self, engine: KeptBlocks) -> None:
-        """The blocks are gone."""
-
-
-class SimpleLeases:
-    """Leases without deadlines. When a router dies, another one ends its leases."""
-
-    def __init__(self, loop: SimulatedLoop) -> None:
-        self._loop = loop
-        self._of_router: dict[str, dict[str, KeptBlocks]] = {}
-
-    def grant(self, engine: KeptBlocks, lease_id: str) -> None:
-        """See ``Leases``."""
-
-    def track(self, router: str, engine: KeptBlocks, lease_id: str, on_lost: Callable[[str], None]) -> None:
-        """See ``Leases``."""
-        self._of_router.setdefault(router, {})[lease_id] = engine
-
-    def read(self, router: str, engine: KeptBlocks, lease_id: str) -> None:
-        """See ``Leases``."""
-        self._of_router.get(router, {}).pop(lease_id, None)
-        engine.free(lease_id)
-
-    release = read
-
-    def router_died(self, router: str) -> None:
-        """See ``Leases``."""
-        for lease_id, engine in self._of_router.pop(router, {}).items():
-            self._loop.after(CLEAN_UP_S, engine.free, lease_id)
-
-    def engine_died(self, engine: KeptBlocks) -> None:
-        """See ``Leases``."""
-
-
-class StoredLeases:
+class Leases:
     """Leases of ``duration_ms`` in the in-memory store, renewed every quarter of that. Counts the calls of the store.
 
     ``cleans_up``: when a router dies, another one ends its leases.
@@ -105,12 +52,12 @@ class StoredLeases:
         self.num_lost = 0
 
     def grant(self, engine: KeptBlocks, lease_id: str) -> None:
-        """See ``Leases``."""
+        """P has kept the blocks; its answer is on its way."""
         self._holder(engine).grant(lease_id, self._loop.now_ms())
         self._tell_later(engine)
 
     def track(self, router: str, engine: KeptBlocks, lease_id: str, on_lost: Callable[[str], None]) -> None:
-        """See ``Leases``."""
+        """A router has P's answer, and renews from now on."""
         book = self._books.get(router)
         if book is None:
             book = self._books[router] = TrackedLeases(
@@ -124,7 +71,7 @@ class StoredLeases:
         self._of_router.setdefault(router, {})[lease_id] = engine
 
     def read(self, router: str, engine: KeptBlocks, lease_id: str) -> None:
-        """See ``Leases``."""
+        """D has read the blocks and told P."""
         self._untrack(router, engine, lease_id)
         if lease_id in engine.leased:
             self._holder(engine).done(lease_id, self._loop.now_ms())
@@ -132,7 +79,7 @@ class StoredLeases:
             self._tell_later(engine)
 
     def release(self, router: str, engine: KeptBlocks, lease_id: str) -> None:
-        """See ``Leases``."""
+        """A router will not have the blocks read."""
         self._untrack(router, engine, lease_id)
         if lease_id in engine.leased and engine.engine_id in self._holders:
             self._count("release", 1)
@@ -141,7 +88,7 @@ class StoredLeases:
             self._work(engine)
 
     def router_died(self, router: str) -> None:
-        """See ``Leases``."""
+        """Nobody renews the leases of this router any more."""
         self._dead.add(router)
         for lease_id, engine in self._of_router.pop(router, {}).items():
             self._on_lost.pop(lease_id, None)
@@ -157,7 +104,7 @@ class StoredLeases:
         self._paused_until_s[router] = max(self._paused_until_s.get(router, 0.0), self._loop.now_s + seconds)
 
     def engine_died(self, engine: KeptBlocks) -> None:
-        """See ``Leases``."""
+        """The blocks are gone."""
         self._holders.pop(engine.engine_id, None)
 
     def _untrack(self, router: str, engine: KeptBlocks, lease_id: str) -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Promise:
-    """What a client was promised, for the goodput: the first token, the pause after it, and the pace of the rest.
+    """What a client was promised, the first token, the pause after it, and the pace of the rest.
 
     The first token may take ``first_s`` and ``prompt_token_s`` for each token of the prompt, twice what P needs.
     """
@@ -44,14 +44,12 @@ class Outcome:
     num_found_by_p: int = 0
     num_found_by_d: int = 0
     num_migrated: int = 0
-    most_in_flight: int = 0
     #: When the last one ended.
     last_end_s: float = 0.0
 
     def came(self) -> None:
         """Count a request."""
         self.num_come += 1
-        self.most_in_flight = max(self.most_in_flight, self.num_come - sum(self.ends.values()))
 
     @property
     def num_live(self) -> int:

@@ -40,7 +40,7 @@ def ask(setting: Setting) -> tuple[list[Table], list[Plot]]:
             seed,
             lambda cluster: kill_workers(cluster, deaths[0], deaths[1], setting.seconds, seed),
         )
-        return asdict(figures(cluster, setting.seconds))
+        return asdict(figures(cluster))
 
     found = repeat(variants, setting.seeds, once)
     plan = setting.plan(P_TO_D)

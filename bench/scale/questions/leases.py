@@ -39,13 +39,11 @@ def ask(setting: Setting) -> tuple[list[Table], list[Plot]]:
 
         plan = replace(base, lease_ms=1000 * variant[0], cleans_up=variant[1])
         cluster = run(plan, setting, rate, seed, prepare)
-        stored = cluster.stored
-        assert stored is not None
         return {
-            **asdict(figures(cluster, setting.seconds)),
+            **asdict(figures(cluster)),
             "stranded": cluster.stranded_block_s / (NUM_ROUTERS // 2),
-            "lapsed": 1000 * stored.num_lost / max(1, stored.leases["grant"]),
-            "renewals": stored.calls["renew"] / setting.seconds,
+            "lapsed": 1000 * cluster.leases.num_lost / max(1, cluster.leases.leases["grant"]),
+            "renewals": cluster.leases.calls["renew"] / setting.seconds,
         }
 
     found = repeat(variants, setting.seeds, once)

@@ -43,7 +43,7 @@ def ask(setting: Setting) -> tuple[list[Table], list[Plot]]:
             lambda cluster: cluster.loop.after(1.0, look, cluster),
         )
         busy = rate * setting.costs.router_request_s / num_routers + max(busiest)
-        return {**asdict(figures(cluster, setting.seconds)), "busy": busy}
+        return {**asdict(figures(cluster)), "busy": busy}
 
     found = repeat(NUMBERS, setting.seeds, once)
     table = Table(
