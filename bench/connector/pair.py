@@ -57,6 +57,8 @@ class PairShape:
     announces: bool = False
     environ: Mapping[str, str] = field(default_factory=dict)
     model: Path = MODEL_DIR
+    name: str = MODEL_NAME
+    cpu_cache_gib: int = 1
 
 
 @dataclass(frozen=True)
@@ -161,13 +163,13 @@ async def pair(program: VllmProgram, shape: PairShape, folder: Path) -> AsyncIte
                 VllmModel(
                     str(shape.model),
                     shape.lease_duration_s,
-                    MODEL_NAME,
+                    shape.name,
                     ExtraArgs(f"{shape.args} {more}"),
                     connector,
                     shape.announces,
                 ),
                 ServerPlace(ports.take(), ports.take(), ports.take()),
-                ServerShare(tp=tp, threads=1, environ=shape.environ),
+                ServerShare(tp=tp, threads=1, cpu_cache_gib=shape.cpu_cache_gib, environ=shape.environ),
             )
             for role, more, tp, connector in (
                 ("prefill", shape.p_args, shape.p_tp, shape.connector),

@@ -11,11 +11,10 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from baton_serve.baton.cluster.cluster import Cluster
-from baton_serve.baton.cluster.process import ROUTER, ProcessSpec, VllmSpec
-from baton_serve.baton.processes.vllm.extra_args import ExtraArgs
-from baton_serve.baton.processes.vllm.held_ports import HeldPorts
+from baton_serve.baton.cluster.process import ROUTER, ProcessSpec
+from baton_serve.baton.processes.vllm.connectors import STOCK
 from baton_serve.baton.processes.vllm.program import find_vllm
-from baton_serve.baton.processes.vllm.server import ServerPlace, ServerShare, VllmModel
+from bench.connector.pair import PairShape, pair
 from bench.models.words import CONTEXT_TOKENS, NAME
 
 if TYPE_CHECKING:
@@ -79,20 +78,21 @@ class Vllm:
     name = "vLLM"
     first_of_d = 0
 
-    def __init__(self, cluster: Cluster, version: str) -> None:
-        self.cluster, self.version = cluster, version
+    def __init__(self, p: str, d: str) -> None:
+        """The URLs of both."""
+        self._p, self._d = p, d
 
     async def prefill(self, client: Client, prompt: list[int]) -> None:
         """Ask P, which hands nothing over."""
-        await client.ask(self.cluster.processes["p"].url, _body(prompt, 1))
+        await client.ask(self._p, _body(prompt, 1))
 
     async def answer(self, client: Client, prompt: list[int], num_tokens: int) -> Stream:
         """Ask P for one token, and then D for all."""
         asked_s = time.perf_counter()
         asked = _body(prompt, 1) | {"kv_transfer_params": {"do_remote_decode": True, "do_remote_prefill": False}}
-        params = (await client.ask(self.cluster.processes["p"].url, asked))["kv_transfer_params"]
+        params = (await client.ask(self._p, asked))["kv_transfer_params"]
         body = _body(prompt, num_tokens) | {"kv_transfer_params": params}
-        from_d = await client.stream(self.cluster.processes["d"].url, body)
+        from_d = await client.stream(self._d, body)
         from_d.sent_s = asked_s  # the client has waited since P was asked
         return from_d
 
@@ -130,18 +130,8 @@ async def baton(model: Path, folder: Path, largest_tokens: Sequence[int], device
 @asynccontextmanager
 async def vllm(given: str | None, model: Path, folder: Path) -> AsyncIterator[Vllm]:
     """Start both servers. Raises VllmError and ChildDiedError."""
-    program = find_vllm(given)
     args = f"--max-model-len {CONTEXT_TOKENS} --max-num-seqs {MAX_NUM_SEQS}"
-    with HeldPorts() as ports:
-        specs = {
-            name: VllmSpec(
-                role,
-                program,
-                VllmModel(str(model), LEASE_DURATION_S, NAME, ExtraArgs(args + more)),
-                ServerPlace(ports.take(), ports.take(), ports.take()),
-                ServerShare(threads=1, cpu_cache_gib=2),
-            )
-            for name, role, more in (("p", "prefill", ""), ("d", "decode", " --no-enable-prefix-caching"))
-        }
-        async with Cluster(folder, specs) as cluster:
-            yield Vllm(cluster, program.version)
+    d_args = "--no-enable-prefix-caching"
+    shape = PairShape(STOCK, LEASE_DURATION_S, args, d_args=d_args, model=model, name=NAME, cpu_cache_gib=2)
+    async with pair(find_vllm(given), shape, folder) as both:
+        yield Vllm(both.p, both.d)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -14,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from bench.performance.machine import ROOT, commit, machine, now
+from bench.processes import start, stop
 from bench.report.lacking import LACKING
 from bench.report.model import Report, read_report
 
@@ -115,16 +113,14 @@ def _fault_of(report: Path) -> str:
 
 def _run(argv: list[str], log: Path, timeout_s: float) -> int | None:
     """Run a program to its end; returns its exit status, or None if it was ended."""
-    with log.open("wb") as file:
-        process = subprocess.Popen(
-            argv, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True
-        )
+    log.unlink(missing_ok=True)
+    process = start(argv, log, folder=ROOT)
     try:
         return process.wait(timeout_s)
     except subprocess.TimeoutExpired:
         return None
     finally:
-        _end(process)
+        stop(process, STOP_TIMEOUT_S)
 
 
 def _failure(status: int | None, log: Path, timeout_s: float) -> str:
@@ -132,15 +128,6 @@ def _failure(status: int | None, log: Path, timeout_s: float) -> str:
     if status is None:
         return f"it was ended after {timeout_s:.0f} s"
     return f"it ended with status {status}: {last_line(log)}" if status else ""
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the program and all of its session that still runs."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(STOP_TIMEOUT_S)
 
 
 def last_line(log: Path) -> str:

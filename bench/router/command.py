@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.performance.machine import ROOT
+from bench.processes import two_cores
 from bench.report import command
 from bench.report.arguments import above_zero
 from bench.router.harness.engines import EngineError
 from bench.router.harness.load import LoadError
-from bench.router.harness.processes import two_cores
 from bench.router.native.build import BuildError
 from bench.router.result.report import report
 from bench.router.rounds import Found, Plan, measure
@@ -31,8 +31,8 @@ from bench.router.workloads import WORKLOADS
 from deploy.compiled_tree import TARGET, NotCompiledError, make_tree
 
 if TYPE_CHECKING:
+    from bench.processes import Cores
     from bench.report.model import Report
-    from bench.router.harness.processes import Cores
     from bench.router.routers.router import Router
     from bench.router.workloads import Workload
 
@@ -77,7 +77,6 @@ def _parser() -> argparse.ArgumentParser:
     help_text = "where peers are installed (default: the variable BENCH_BUILD, else build/bench/peers)"
     add("--peers", type=Path, default=peers, metavar="FOLDER", help=help_text)
     add("--install-peers", action="store_true", help="install them, and measure nothing")
-    add("--nice", type=int, default=0, help="niceness of all processes that are measured; less than 0 needs root")
     return parser
 
 
@@ -101,7 +100,7 @@ def _measured(given: argparse.Namespace) -> Report:
 
 
 def _plan(given: argparse.Namespace, cores: Cores, routers: list[Router], workloads: list[Workload]) -> Plan:
-    return Plan(routers, workloads, given.runs, cores, _folder(), given.seconds, given.nice)
+    return Plan(routers, workloads, given.runs, cores, _folder(), given.seconds)
 
 
 def _folder() -> Path:

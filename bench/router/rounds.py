@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from bench.processes import Cores
     from bench.router.harness.engines import Engines
     from bench.router.harness.load import Target
-    from bench.router.harness.processes import Cores
     from bench.router.harness.sample import Sample
     from bench.router.routers.router import Router
     from bench.router.workloads import Workload
@@ -34,7 +34,6 @@ class Plan:
     cores: Cores
     folder: Path
     seconds: float | None = None
-    nice: int = 0
 
 
 @dataclass
@@ -51,9 +50,9 @@ def measure(plan: Plan, show: Callable[[str], None]) -> Found:
     Raises BuildError, EngineError and LoadError.
     """
     found = Found()
-    load = Load(build("load", plan.folder), plan.folder / "load.log", plan.cores.others, plan.nice)
+    load = Load(build("load", plan.folder), plan.folder / "load.log", plan.cores.others)
     program = build("engine", plan.folder)
-    with engines(program, plan.folder / "engine.log", plan.cores.others, plan.nice) as stubs:
+    with engines(program, plan.folder / "engine.log", plan.cores.others) as stubs:
         for number in range(plan.num_runs):
             found.runs.append(_run(plan, number, load, stubs, found.missing, show))
     return found
@@ -83,7 +82,7 @@ def _run(
 
 def _start(plan: Plan, router: Router, stubs: Engines, stack: ExitStack, missing: dict[str, str]) -> Target | None:
     try:
-        target = stack.enter_context(running(router, stubs, plan.folder, plan.cores, plan.nice))
+        target = stack.enter_context(running(router, stubs, plan.folder, plan.cores))
     except RouterError as error:
         missing[router.name] = str(error)
         return None

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shlex
-import signal
 import time
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from baton_serve.baton.demo import MODEL_NAME
 from baton_serve.baton.processes.child import COMMAND
-from baton_serve.core.process.parent_death import die_with_parent
 from bench.client import AnswerError, Client
+from bench.processes import start, stop
 from bench.vllm.servers import D_MAX_NUM_SEQS, LEASE_DURATION_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
+    from subprocess import Popen
 
     from bench.vllm.servers import Servers
 
@@ -32,7 +31,6 @@ BATON = (
 )
 #: A router that gives no right answer after this many seconds never will.
 START_TIMEOUT_S = 90.0
-STOP_TIMEOUT_S = 5.0
 POLL_S = 0.2
 NUM_WARM_UPS = 3
 
@@ -61,30 +59,22 @@ def fill(command: str, values: Mapping[str, str]) -> list[str]:
 @asynccontextmanager
 async def router(name: str, argv: list[str], port: int, folder: Path) -> AsyncIterator[str]:
     """Run a router while inside; yields its URL once it has answered. Raises RouterError."""
-    with (folder / f"{name}.log").open("ab") as log:
-        process = await asyncio.create_subprocess_exec(
-            *argv,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-            preexec_fn=die_with_parent(),
-        )
+    process = start(argv, folder / f"{name}.log")
     url = f"http://127.0.0.1:{port}"
     try:
         await _warm_up(name, url, process)
         yield url
     finally:
-        await _end(process)
+        await asyncio.to_thread(stop, process)
 
 
-async def _warm_up(name: str, url: str, process: asyncio.subprocess.Process) -> None:
+async def _warm_up(name: str, url: str, process: Popen[str]) -> None:
     """Ask until some answers have come: then it knows its servers, and D knows P."""
     body = {"model": MODEL_NAME, "prompt": "What is Baton? " * 40, "max_tokens": 4, "temperature": 0}
     began_s, num_answers = time.monotonic(), 0
     async with Client(START_TIMEOUT_S) as client:
         while num_answers < NUM_WARM_UPS:
-            if process.returncode is not None:
+            if process.poll() is not None:
                 raise RouterError(f"{name} ended with code {process.returncode}; see its log")
             if time.monotonic() - began_s > START_TIMEOUT_S:
                 raise RouterError(f"{name} gives no answer; see its log")
@@ -98,14 +88,3 @@ async def _answers(client: Client, url: str, body: Mapping[str, object]) -> bool
     except AnswerError:
         return False
     return True
-
-
-async def _end(process: asyncio.subprocess.Process) -> None:
-    """End the router and what it has started."""
-    with suppress(ProcessLookupError):
-        process.terminate()
-    with suppress(TimeoutError):
-        await asyncio.wait_for(process.wait(), STOP_TIMEOUT_S)
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    await process.wait()

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from baton_serve.baton.cluster.cluster import Cluster
-from baton_serve.baton.cluster.process import VllmSpec, stopped
-from baton_serve.baton.demo import MODEL_DIR, MODEL_NAME
-from baton_serve.baton.processes.vllm.extra_args import ExtraArgs
-from baton_serve.baton.processes.vllm.held_ports import HeldPorts
+from baton_serve.baton.processes.vllm.connectors import STOCK
 from baton_serve.baton.processes.vllm.program import find_vllm
-from baton_serve.baton.processes.vllm.server import ServerPlace, ServerShare, VllmModel
+from bench.connector.pair import PairShape, pair
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
+
+    from bench.connector.pair import Pair
 
 #: Seconds for which P keeps blocks that nobody has read or renewed.
 LEASE_DURATION_S = 6
@@ -25,8 +23,8 @@ NUM_BLOCKS = 256
 D_MAX_NUM_SEQS = 2
 #: Routers get the same prompts one after the other: what one leaves in the caches must not help the next.
 ARGS = f"--max-model-len 4096 --block-size {BLOCK_SIZE} --no-enable-prefix-caching"
-P_ARGS = f"{ARGS} --max-num-seqs 16 --num-gpu-blocks-override {NUM_BLOCKS}"
-D_ARGS = f"{ARGS} --max-num-seqs {D_MAX_NUM_SEQS}"
+P_ARGS = f"--max-num-seqs 16 --num-gpu-blocks-override {NUM_BLOCKS}"
+D_ARGS = f"--max-num-seqs {D_MAX_NUM_SEQS}"
 
 EXPIRED = "vllm:nixl_num_kv_expired_reqs_total"
 NOTIFIED_LATE = "vllm:nixl_num_notifications_after_expiry_total"
@@ -39,9 +37,11 @@ STALE = b"Potentially invalid KV blocks"
 class Servers:
     """The two servers, which serve."""
 
-    def __init__(self, cluster: Cluster, p: ServerPlace, d: ServerPlace) -> None:
-        self._cluster = cluster
-        self.p, self.d = p, d
+    def __init__(self, both: Pair) -> None:
+        self._cluster = both.cluster
+        self.p, self.d = both.p_place, both.d_place
+        #: D's engine stands still inside; its HTTP port goes on to take requests.
+        self.d_stalled = both.d_stopped
 
     async def metrics(self, name: str) -> dict[str, float]:
         """The sums of a server's metrics, by name; ``name`` is ``p`` or ``d``."""
@@ -69,24 +69,10 @@ class Servers:
             "reads": d.get(READS, 0.0),
         }
 
-    def d_stalled(self) -> AbstractContextManager[object]:
-        """Stop D's engine while inside; its HTTP port goes on to take requests."""
-        return stopped(*self._cluster.ranks("d"))
-
 
 @asynccontextmanager
 async def servers(vllm: str | None, folder: Path) -> AsyncIterator[Servers]:
     """Start both. Their logs are in ``folder``. Raises VllmError and ChildDiedError."""
-    program = find_vllm(vllm)
-    with HeldPorts() as ports:
-        p, d = (ServerPlace(ports.take(), ports.take(), ports.take()) for _ in range(2))
-        share = ServerShare(threads=1)
-        specs = {
-            name: VllmSpec(role, program, VllmModel(str(MODEL_DIR), LEASE_DURATION_S, MODEL_NAME, extra), place, share)
-            for name, role, extra, place in (
-                ("p", "prefill", ExtraArgs(P_ARGS), p),
-                ("d", "decode", ExtraArgs(D_ARGS), d),
-            )
-        }
-        async with Cluster(folder, specs) as cluster:
-            yield Servers(cluster, p, d)
+    shape = PairShape(STOCK, LEASE_DURATION_S, ARGS, P_ARGS, D_ARGS)
+    async with pair(find_vllm(vllm), shape, folder) as both:
+        yield Servers(both)

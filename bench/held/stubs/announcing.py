@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from itertools import cycle
 from typing import TYPE_CHECKING
 
-from baton_serve.core.protocol.worker import WorkerRecord, WorkerStatus
+from baton_serve.core.protocol.worker import WorkerRecord
 from baton_serve.core.registry.announcement import WORKERS
 from baton_serve.core.registry.redis_registry import RedisRegistry
+from baton_serve.workers.server.presence import presence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from baton_serve.core.protocol.worker import Role, WorkerLoad
+    from baton_serve.core.protocol.worker import Role, WorkerLoad, WorkerStatus
+    from baton_serve.core.registry.announcer import Announcer
 
 MODEL = "stub"
 BLOCK_SIZE = 16
 NUM_BLOCKS = 1 << 20
 #: As often as workers announce themselves, and as long as they are believed.
-ANNOUNCE_S = 0.25
+ANNOUNCE_MS = 250
 TTL_MS = 3000
 
 
@@ -42,25 +45,25 @@ def record(role: Role, engine_id: str, url: str, max_num_seqs: int) -> WorkerRec
 
 
 async def announce(
-    redis_url: str, records: Sequence[WorkerRecord], loads: Callable[[int], Sequence[WorkerLoad]]
-) -> None:
-    """Announce each engine as often as a worker does, spread over the interval, until this is cancelled.
+    redis_url: str, engines: Sequence[tuple[WorkerRecord, Callable[[int], WorkerLoad]]]
+) -> list[Announcer[WorkerStatus]]:
+    """Announce each engine from now on, as a worker does, but spread over the interval.
 
-    A busy process announces together what has become due meanwhile, so that each engine is as late as a worker would be
-    whose loop is as busy, and not later by all those before it.
-
-    ``loads`` gives the load of each engine, with the number of cached blocks that it is called with: 0 or 1 in turn, as
-    the load of a busy worker changes each time.
+    The load of each is asked for with a number of cached blocks: 0 or 1 in turn, as the load of a busy worker changes
+    each time.
     """
-    registry, num_cached = RedisRegistry(redis_url, WORKERS), 0
-    clock, each_s = asyncio.get_running_loop().time, ANNOUNCE_S / len(records)
-    turn_s = clock()
-    while True:
-        entries = [WorkerStatus(record=one, load=load) for one, load in zip(records, loads(num_cached), strict=True)]
-        num_cached = 1 - num_cached
-        while entries:
-            num = 1 + max(0, int((clock() - turn_s) / each_s))
-            due, entries = entries[:num], entries[num:]
-            await asyncio.gather(*(registry.announce(entry, TTL_MS) for entry in due))
-            turn_s += len(due) * each_s
-            await asyncio.sleep(max(0.0, turn_s - clock()))
+    registry, announcers = RedisRegistry(redis_url, WORKERS), []
+    for one, load in engines:
+        cached = cycle((0, 1))
+        announcers.append(
+            presence(
+                registry,
+                one,
+                lambda load=load, cached=cached: load(next(cached)),  # type: ignore[misc]
+                interval_ms=ANNOUNCE_MS,
+                ttl_ms=TTL_MS,
+            )
+        )
+        await announcers[-1].start()
+        await asyncio.sleep(ANNOUNCE_MS / 1000 / len(engines))
+    return announcers

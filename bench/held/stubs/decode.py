@@ -68,15 +68,6 @@ class Decoders:
         self.num_decodes = 0
         self.engines = [Decoder(self) for _ in range(spec.num_engines)]
 
-    def loads(self, num_cached: int) -> list[WorkerLoad]:
-        """Each engine's load."""
-        least = self.spec.max_num_seqs if self.is_full else 0
-        free = NUM_BLOCKS - num_cached
-        return [
-            WorkerLoad(running=max(least, len(one.streams)), free_blocks=free, cached_blocks=num_cached)
-            for one in self.engines
-        ]
-
     def command(self, line: str) -> DecodeStats:
         """Do what a line says."""
         if line in ("open", "full"):
@@ -93,6 +84,12 @@ class Decoder:
     def __init__(self, decoders: Decoders) -> None:
         self._decoders = decoders
         self.streams: set[EnginePort] = set()
+
+    def load(self, num_cached: int) -> WorkerLoad:
+        """With so many cached blocks."""
+        spec = self._decoders.spec
+        running = max(spec.max_num_seqs if self._decoders.is_full else 0, len(self.streams))
+        return WorkerLoad(running=running, free_blocks=NUM_BLOCKS - num_cached, cached_blocks=num_cached)
 
     def post(self, request: EnginePort, body: bytes) -> None:
         """Read, which ends the lease, and stream."""
@@ -121,15 +118,17 @@ async def main(spec: DecodeSpec) -> None:
     """Serve until the lines end."""
     _, reads = await asyncio.open_connection("127.0.0.1", spec.reads_port)
     decoders = Decoders(spec, reads)
-    servers, records = [], []
-    for engine in decoders.engines:
-        server, url = await listen(engine)
-        servers.append(server)
-        records.append(record(Role.DECODE, new_id(), url, spec.max_num_seqs))
-    announcing = asyncio.create_task(announce(spec.redis_url, records, decoders.loads))
+    ports = [await listen(engine) for engine in decoders.engines]
+    announcing = await announce(
+        spec.redis_url,
+        [
+            (record(Role.DECODE, new_id(), url, spec.max_num_seqs), engine.load)
+            for engine, (_, url) in zip(decoders.engines, ports, strict=True)
+        ],
+    )
     async for line in commands():
         say(decoders.command(line))
-    announcing.cancel()
+    del announcing, ports  # they have lived as long as the process
 
 
 if __name__ == "__main__":

@@ -7,23 +7,23 @@ engines tell it what they have read by lines of an engine's id and a lease's id,
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import sys
 from typing import TYPE_CHECKING
 
 import msgspec
 import uvloop
 
-from baton_serve.core.leases.holder_state import NotHeldError
 from baton_serve.core.leases.ids import new_id
 from baton_serve.core.leases.in_redis.store import RedisLeaseStore
 from baton_serve.core.protocol.worker import Role, WorkerLoad
+from baton_serve.workers.leases.keeper import LeaseKeeper
 from bench.held.stubs.announcing import BLOCK_SIZE, NUM_BLOCKS, announce, record
 from bench.held.stubs.engine_port import listen
-from bench.held.stubs.granter import Granter
 from bench.held.stubs.lines import commands, say
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from bench.held.stubs.engine_port import EnginePort
 
 #: Tokens of the prompt that every answer speaks of: 1 KB of text.
@@ -70,75 +70,76 @@ _PREFILLED = (
 )
 
 
-class Prefillers:
-    """All engines of the process."""
-
-    def __init__(self, spec: PrefillSpec, engine_ids: list[str]) -> None:
-        self.granter = Granter(RedisLeaseStore(spec.redis_url), engine_ids, spec.lease_duration_ms)
-        self.num_prefills = 0
-        self.reads_port = 0
-
-    def stats(self) -> PrefillStats:
-        """What has happened so far."""
-        leases = self.granter.num_leases()
-        num_lapsed = self.granter.ended["expired"]
-        return PrefillStats(num_lapsed, sum(leases.values()), self.num_prefills, self.reads_port, list(leases))
-
-    def loads(self, num_cached: int) -> list[WorkerLoad]:
-        """Each engine's load."""
-        found = []
-        for num in self.granter.num_leases().values():
-            leased = num * _BLOCKS
-            free = NUM_BLOCKS - leased - num_cached
-            found.append(WorkerLoad(free_blocks=free, cached_blocks=num_cached, leased_blocks=leased, leases=num))
-        return found
-
-    async def listen_for_reads(self) -> asyncio.Server:
-        """Serve the port on which decode engines tell what they have read."""
-        server = await asyncio.start_server(self._reads, "127.0.0.1", 0)
-        self.reads_port = server.sockets[0].getsockname()[1]
-        return server
-
-    async def _reads(self, reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
-        while line := await reader.readline():
-            engine_id, lease_id = line.decode().split()
-            with contextlib.suppress(NotHeldError):  # it is counted as lapsed
-                self.granter.done(engine_id, lease_id)
-
-
 class Prefiller:
-    """A prefill engine."""
+    """A prefill engine, whose leases are kept as a worker keeps them."""
 
-    def __init__(self, engines: Prefillers, engine_id: str) -> None:
-        self._engines = engines
-        self._engine_id = engine_id
+    def __init__(self, spec: PrefillSpec) -> None:
+        self.engine_id = new_id()
+        self.num_prefills = 0
+        self.leases = LeaseKeeper(
+            RedisLeaseStore(spec.redis_url),
+            self.engine_id,
+            on_end=lambda *_: None,
+            on_failed=_fail,
+            duration_ms=spec.lease_duration_ms,
+        )
+        self.leases.start()
+
+    def load(self, num_cached: int) -> WorkerLoad:
+        """With so many cached blocks."""
+        num = len(self.leases)
+        free = NUM_BLOCKS - num * _BLOCKS - num_cached
+        return WorkerLoad(free_blocks=free, cached_blocks=num_cached, leased_blocks=num * _BLOCKS, leases=num)
 
     def post(self, request: EnginePort, body: bytes) -> None:
         """Grant a lease, and answer."""
-        self._engines.num_prefills += 1
+        self.num_prefills += 1
         lease_id = new_id()
-        answer = _PREFILLED % (self._engine_id.encode(), lease_id.encode())
-        self._engines.granter.grant(self._engine_id, lease_id)
-        request.answer(answer)
+        self.leases.grant(lease_id)
+        request.answer(_PREFILLED % (self.engine_id.encode(), lease_id.encode()))
 
     def left(self, request: EnginePort) -> None:
         """Nothing is open."""
 
 
+def _fail(error: Exception) -> None:
+    """End the process: leases would not end any more."""
+    sys.exit(f"a lease keeper failed: {error}")
+
+
+def _stats(engines: Iterable[Prefiller], reads_port: int) -> PrefillStats:
+    """What has happened so far."""
+    return PrefillStats(
+        sum(one.leases.stats.expired for one in engines),
+        sum(len(one.leases) for one in engines),
+        sum(one.num_prefills for one in engines),
+        reads_port,
+        [one.engine_id for one in engines],
+    )
+
+
 async def main(spec: PrefillSpec) -> None:
     """Serve until the lines end."""
-    engine_ids = [new_id() for _ in range(spec.num_engines)]
-    engines = Prefillers(spec, engine_ids)
-    servers, records = [await engines.listen_for_reads()], []
-    for engine_id in engine_ids:
-        server, url = await listen(Prefiller(engines, engine_id))
-        servers.append(server)
-        records.append(record(Role.PREFILL, engine_id, url, spec.max_num_seqs))
-    announcing = asyncio.create_task(announce(spec.redis_url, records, engines.loads))
+    engines = {one.engine_id: one for one in (Prefiller(spec) for _ in range(spec.num_engines))}
+
+    async def reads(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+        while line := await reader.readline():
+            engine_id, lease_id = line.decode().split()
+            engines[engine_id].leases.done(lease_id)  # one that has ended is counted as lapsed
+
+    reads_server = await asyncio.start_server(reads, "127.0.0.1", 0)
+    reads_port = reads_server.sockets[0].getsockname()[1]
+    ports = [await listen(engine) for engine in engines.values()]
+    announcing = await announce(
+        spec.redis_url,
+        [
+            (record(Role.PREFILL, engine.engine_id, url, spec.max_num_seqs), engine.load)
+            for engine, (_, url) in zip(engines.values(), ports, strict=True)
+        ],
+    )
     async for _ in commands():
-        say(engines.stats())
-    announcing.cancel()
-    engines.granter.close()
+        say(_stats(engines.values(), reads_port))
+    del announcing, ports  # they have lived as long as the process
 
 
 if __name__ == "__main__":

@@ -1,3 +1,3 @@
-"""What is around a router that is measured: ``processes`` on their cores, their ``cpu`` time, the stub ``engines``, the
+"""What is around a router that is measured: its ``cpu`` time, the stub ``engines``, the
 ``load`` of one window and the ``sample`` that comes of it, and the check that a router has taken the right ``flow``.
 """

@@ -10,7 +10,7 @@ import httpx
 import msgspec
 
 from baton_serve.baton.processes.vllm.held_ports import HeldPorts
-from bench.router.harness.processes import start, stop
+from bench.processes import start, stop
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,12 +56,12 @@ class Engines:
 
 
 @contextmanager
-def engines(program: Path, log: Path, core: int, nice: int) -> Iterator[Engines]:
+def engines(program: Path, log: Path, core: int) -> Iterator[Engines]:
     """Run them while inside. Raises EngineError."""
     with HeldPorts() as ports:
         prefill, decode = (tuple(ports.take() for _ in range(NUM_EACH)) for _ in range(2))
         places = [f"{role}:{port}" for role, each in (("P", prefill), ("D", decode)) for port in each]
-        process = start([str(program), *places], log, frozenset({core}), nice=nice, pipe=True)
+        process = start([str(program), *places], log, frozenset({core}), pipe=True)
         try:
             assert process.stdout is not None
             if process.stdout.readline() != "ready\n":

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from bench.processes import start, stop
 from bench.router.harness.cpu import usage_of
-from bench.router.harness.processes import start, stop
 from bench.router.harness.sample import LoadResult, Sample
 
 if TYPE_CHECKING:
@@ -47,13 +47,12 @@ class Load:
     program: Path
     log: Path
     core: int
-    nice: int = 0
 
     def measure(self, workload: Workload, target: Target, engines: Engines, seconds: float | None = None) -> Sample:
         """Load a router for a window, of the workload's own length if ``seconds`` is None. Raises LoadError."""
         before = engines.counters()
         argv = arguments(workload, target.port, workload.seconds if seconds is None else seconds)
-        process = start([str(self.program), *argv], self.log, frozenset({self.core}), nice=self.nice, pipe=True)
+        process = start([str(self.program), *argv], self.log, frozenset({self.core}), pipe=True)
         try:
             begin, end = (self._usages(process, word, (target.pid, engines.pid, process.pid)) for word in WORDS)
             result = self._result(process)

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Protocol
 import httpx
 
 from baton_serve.baton.processes.vllm.held_ports import HeldPorts
+from bench.processes import start, stop
 from bench.router.harness.flow import PATHS, Flow, question
 from bench.router.harness.load import Target
-from bench.router.harness.processes import start, stop
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from contextlib import AbstractContextManager
     from pathlib import Path
 
+    from bench.processes import Cores
     from bench.router.harness.engines import Engines
-    from bench.router.harness.processes import Cores
 
 #: A router that gives no answer after this many seconds never will.
 START_TIMEOUT_S = 60.0
@@ -72,7 +72,7 @@ class Router(Protocol):
 
 
 @contextmanager
-def running(router: Router, engines: Engines, folder: Path, cores: Cores, nice: int) -> Iterator[Target]:
+def running(router: Router, engines: Engines, folder: Path, cores: Cores) -> Iterator[Target]:
     """Run a router while inside; it has answered once. Raises RouterError."""
     log = folder / f"{router.name}.log"
     with HeldPorts() as ports:
@@ -80,7 +80,7 @@ def running(router: Router, engines: Engines, folder: Path, cores: Cores, nice: 
         with router.command(place) as command:
             own = frozenset({cores.router}) if router.num_cores == 1 else cores.both
             try:
-                process = start(command.argv, log, own, nice=nice, environ=command.environ, folder=command.folder)
+                process = start(command.argv, log, own, environ=command.environ, folder=command.folder)
             except OSError as error:
                 raise RouterError(f"{router.name}: {error}") from None
             try:

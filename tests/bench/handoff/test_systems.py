@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from types import SimpleNamespace
 from typing import Any
 
 from bench.client import Stream
@@ -29,9 +28,8 @@ class Asked:
 
 
 def test_what_p_takes_counts_in_a_whole_answer_of_vllm() -> None:
-    servers: Any = SimpleNamespace(processes={name: SimpleNamespace(url=name) for name in "pd"})
     client: Any = Asked()
-    answered = asyncio.run(systems.Vllm(servers, "0").answer(client, [5], 4))
+    answered = asyncio.run(systems.Vllm("p", "d").answer(client, [5], 4))
     assert answered.sent_s <= client.asked_s[0]
     assert [body["max_tokens"] for body in client.bodies] == [1, 4]
     assert client.bodies[1]["kv_transfer_params"] == {"remote_block_ids": [1]}

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from bench.performance.machine import ROOT
+from bench.processes import two_cores
 from bench.router.command import named_folder
 from bench.router.harness.load import arguments
-from bench.router.harness.processes import two_cores
 from bench.router.native import build
 from bench.router.native.build import BuildError
 from bench.router.rounds import Plan, measure

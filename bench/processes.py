@@ -40,14 +40,14 @@ def two_cores() -> Cores | None:
 def start(
     argv: Sequence[str],
     log: Path,
-    cores: frozenset[int],
+    cores: frozenset[int] | None = None,
     *,
-    nice: int = 0,
     environ: Mapping[str, str] | None = None,
     folder: Path | None = None,
     pipe: bool = False,
 ) -> subprocess.Popen[str]:
     """Start a program in a session of its own. Its output goes to ``log``; with ``pipe`` stdout is to be read here.
+    Without ``cores`` it may use all of them.
 
     Raises OSError if there is no such program.
     """
@@ -61,30 +61,27 @@ def start(
             env=None if environ is None else dict(environ),
             cwd=folder,
             start_new_session=True,
-            preexec_fn=_placed(cores, nice),
+            preexec_fn=_placed(cores),
         )
 
 
-def stop(process: subprocess.Popen[str]) -> None:
-    """End the process and all of its session."""
+def stop(process: subprocess.Popen[str], timeout_s: float = STOP_TIMEOUT_S) -> None:
+    """End the process and all of its session, by force after ``timeout_s``."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(STOP_TIMEOUT_S)
+            process.wait(timeout_s)
     if process.stdout is not None:
         process.stdout.close()
 
 
-def _placed(cores: frozenset[int], nice: int) -> Callable[[], None]:
+def _placed(cores: frozenset[int] | None) -> Callable[[], None]:
     end_with_parent = die_with_parent()
 
     def place() -> None:
         end_with_parent()
-        os.sched_setaffinity(0, cores)
-        if nice:
-            os.setpriority(os.PRIO_PROCESS, 0, nice)
-            with contextlib.suppress(OSError):  # only some kernels group sessions, by a niceness of their own
-                Path("/proc/self/autogroup").write_text(str(nice))
+        if cores is not None:
+            os.sched_setaffinity(0, cores)
 
     return place
