@@ -17,7 +17,7 @@ from bench.block_reads.findings import GPU, HOST, Case, Findings
 from bench.block_reads.pages import report, summary
 from bench.report import command
 from bench.report.arguments import at_least, counts
-from bench.report.lacking import LACKING, lacks_gpu
+from bench.report.command import LACKING, lacks_gpu
 
 
 class Way(NamedTuple):

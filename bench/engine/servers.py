@@ -8,7 +8,7 @@ import os
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -101,20 +101,8 @@ def baton_spec(setup: Setup) -> ProcessSpec:
     return ProcessSpec("both", flags)
 
 
-class Server(Protocol):
-    """A server that runs."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def url(self) -> str: ...
-
-    def stopped(self) -> AbstractContextManager[object]: ...
-
-
 @dataclass(frozen=True)
-class RunningServer:
+class Server:
     """A started server."""
 
     name: str
@@ -127,22 +115,20 @@ class RunningServer:
 
 
 @asynccontextmanager
-async def running(name: str, spec: Startable, folder: Path) -> AsyncIterator[RunningServer]:
+async def running(name: str, spec: Startable, folder: Path) -> AsyncIterator[Server]:
     """The server runs inside. Raises ChildDiedError."""
     child = make_child(name, spec, folder)
     await child.start()
     try:
         ready = await in_time(name, spec, child.ready())
         assert child.pid is not None, "it is ready"
-        yield RunningServer(name, ready.url, child.pid)
+        yield Server(name, ready.url, child.pid)
     finally:
         await child.stop(STOP_TIMEOUT_S)
 
 
 @asynccontextmanager
-async def vllm_running(
-    program: VllmProgram, setup: Setup, folder: Path, *, is_compiled: bool
-) -> AsyncIterator[RunningServer]:
+async def vllm_running(program: VllmProgram, setup: Setup, folder: Path, *, is_compiled: bool) -> AsyncIterator[Server]:
     """vLLM runs inside. Raises ChildDiedError."""
     name = "vllm-compiled" if is_compiled else "vllm-eager"
     with HeldPorts() as ports:

@@ -14,7 +14,7 @@ from bench.gpu.steps import Cell, Chunk, measure, measure_chunks
 from bench.gpu.ways import WAYS, load_ways
 from bench.models.sized import SIZES, model_folder
 from bench.report import command
-from bench.report.lacking import LACKING, lacks_gpu
+from bench.report.command import LACKING, lacks_gpu
 from bench.report.model import Report
 
 BATCHES = (1, 8, 32, 128)

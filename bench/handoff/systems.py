@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from baton_serve.baton.cluster.cluster import Cluster
 from baton_serve.baton.cluster.process import ROUTER, ProcessSpec
@@ -33,58 +33,57 @@ LEASE_DURATION_S = 6
 D_HITS = "baton_worker_prefix_cache_hits_total"
 
 
-class System(Protocol):
+class System:
     """A P and a D. ``first_of_d`` is the number of the first piece of text that D makes."""
 
     name: str
     first_of_d: int
 
+    def __init__(self, p: str) -> None:
+        """The URL of P."""
+        self._p = p
+
     async def prefill(self, client: Client, prompt: list[int]) -> None:
-        """Have P alone answer with one token."""
+        """Have P alone answer with one token. Raises AnswerError, as all do."""
+        await client.ask(self._p, _body(prompt, 1))
 
     async def answer(self, client: Client, prompt: list[int], num_tokens: int) -> Stream:
         """A whole answer, of which D makes all tokens or all but the first."""
+        raise NotImplementedError
 
 
-class Baton:
+class Baton(System):
     """P, D, router and Redis; and, behind another router, one worker that does both."""
 
     name = "Baton"
     first_of_d = 1
 
     def __init__(self, pair: Cluster, alone: Cluster) -> None:
-        self.pair, self.alone = pair, alone
-
-    async def prefill(self, client: Client, prompt: list[int]) -> None:
-        """Ask P without the router."""
-        await client.ask(self.pair.processes["p"].url, _body(prompt, 1))
+        super().__init__(pair.processes["p"].url)
+        self._pair, self._alone = pair, alone
 
     async def answer(self, client: Client, prompt: list[int], num_tokens: int) -> Stream:
         """Ask the router of P and D."""
-        return await client.stream(self.pair.processes["router"].url, _body(prompt, num_tokens))
+        return await client.stream(self._pair.processes["router"].url, _body(prompt, num_tokens))
 
     async def num_found(self) -> float:
         """Prompt tokens that D has found in its own cache instead of reading them."""
-        return sum(each.value for each in await self.pair.metrics("d") if each.name == D_HITS)
+        return sum(each.value for each in await self._pair.metrics("d") if each.name == D_HITS)
 
     async def answer_alone(self, client: Client, prompt: list[int], num_tokens: int) -> Stream:
         """Ask the router of the worker that does both."""
-        return await client.stream(self.alone.processes["router"].url, _body(prompt, num_tokens))
+        return await client.stream(self._alone.processes["router"].url, _body(prompt, num_tokens))
 
 
-class Vllm:
+class Vllm(System):
     """Two servers with NixlConnector."""
 
     name = "vLLM"
     first_of_d = 0
 
     def __init__(self, p: str, d: str) -> None:
-        """The URLs of both."""
-        self._p, self._d = p, d
-
-    async def prefill(self, client: Client, prompt: list[int]) -> None:
-        """Ask P, which hands nothing over."""
-        await client.ask(self._p, _body(prompt, 1))
+        super().__init__(p)
+        self._d = d
 
     async def answer(self, client: Client, prompt: list[int], num_tokens: int) -> Stream:
         """Ask P for one token, and then D for all."""

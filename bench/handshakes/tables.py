@@ -16,27 +16,13 @@ if TYPE_CHECKING:
     Figure = Callable[[Result], float]
 
 
-def first_p50_ms(result: Result) -> float:
-    """The median of the first tokens while the worker meets the engines."""
-    return median(result.first_token_ms)
-
-
-def first_max_ms(result: Result) -> float:
-    """The slowest of the same."""
-    return max(result.first_token_ms)
-
-
-def known_p50_ms(result: Result) -> float:
-    """The median of the first tokens when the worker knows the engines."""
-    return median(result.known_first_token_ms)
-
-
+FIRST_P50, FIRST_MAX, GAP, KNOWN_GAP = "first token p50", "first token max", "longest gap", "longest gap, known"
 FIGURES: dict[str, Figure] = {
-    "first token p50": first_p50_ms,
-    "first token max": first_max_ms,
-    "first token p50, known": known_p50_ms,
-    "longest gap": lambda result: result.gap_ms,
-    "longest gap, known": lambda result: result.known_gap_ms,
+    FIRST_P50: lambda result: median(result.first_token_ms),
+    FIRST_MAX: lambda result: max(result.first_token_ms),
+    "first token p50, known": lambda result: median(result.known_first_token_ms),
+    GAP: lambda result: result.gap_ms,
+    KNOWN_GAP: lambda result: result.known_gap_ms,
 }
 
 ABOUT = """\
@@ -62,19 +48,16 @@ def _times(runs: Runs) -> Table:
 def _ratios(runs: Runs) -> Table:
     well, bad = runs.all_well, runs.two_bad
     rows = [
-        ["first token p50 of the others, two bad to all well", *_ratio(bad, first_p50_ms, well, first_p50_ms)],
-        ["first token max of the others, two bad to all well", *_ratio(bad, first_max_ms, well, first_max_ms)],
-        ["longest gap, meeting to known, all well", *_gap_ratio(well)],
-        ["longest gap, meeting to known, two bad", *_gap_ratio(bad)],
+        ["first token p50 of the others, two bad to all well", *_ratio(bad, FIRST_P50, well, FIRST_P50)],
+        ["first token max of the others, two bad to all well", *_ratio(bad, FIRST_MAX, well, FIRST_MAX)],
+        ["longest gap, meeting to known, all well", *_ratio(well, GAP, well, KNOWN_GAP)],
+        ["longest gap, meeting to known, two bad", *_ratio(bad, GAP, bad, KNOWN_GAP)],
     ]
     return Table("What it costs: ratios", ["", "of medians", "run by run"], rows)
 
 
-def _gap_ratio(results: Sequence[Result]) -> tuple[str, str]:
-    return _ratio(results, FIGURES["longest gap"], results, FIGURES["longest gap, known"])
-
-
-def _ratio(above: Sequence[Result], of: Figure, below: Sequence[Result], to: Figure) -> tuple[str, str]:
+def _ratio(above: Sequence[Result], upper: str, below: Sequence[Result], lower: str) -> tuple[str, str]:
     """The ratio of the medians, and the spread of the ratios of runs that are neighbours."""
-    ratios = [of(one) / to(other) for one, other in zip(above, below, strict=True)]
-    return number(median(map(of, above)) / median(map(to, below))), spread(ratios)
+    upper_ms, lower_ms = [FIGURES[upper](one) for one in above], [FIGURES[lower](one) for one in below]
+    ratios = [one / other for one, other in zip(upper_ms, lower_ms, strict=True)]
+    return number(median(upper_ms) / median(lower_ms)), spread(ratios)

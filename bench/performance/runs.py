@@ -12,7 +12,7 @@ import msgspec
 
 from bench.performance.machine import ROOT, commit, machine, now
 from bench.processes import start, stop
-from bench.report.lacking import LACKING
+from bench.report.command import LACKING
 from bench.report.model import Report, read_report
 
 if TYPE_CHECKING:

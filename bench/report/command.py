@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from argparse import ArgumentParser
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,9 @@ if TYPE_CHECKING:
 
     from bench.report.model import Report
 
+#: The exit status where this machine lacks what a benchmark needs, which is no failure. The last line that is printed
+#: says what there is not: ``there is no CUDA device here``.
+LACKING = os.EX_UNAVAILABLE
 VLLM_HELP = "a vllm script, a Python, or the folder of an environment; default: on PATH"
 
 
@@ -28,3 +32,13 @@ def finish(report: Report, path: Path | None) -> None:
     print("\n\n".join((*report.about, *(table.markdown() for table in report.tables))))
     if path is not None:
         report.write(path)
+
+
+def lacks_gpu() -> bool:
+    """Whether torch sees no CUDA device here; says so."""
+    import torch
+
+    if torch.cuda.is_available():
+        return False
+    print("there is no CUDA device here")
+    return True

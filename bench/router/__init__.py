@@ -1,7 +1,6 @@
 """Baton's router beside other routers, on stub engines: ``python -m bench.router``.
 
 ``workloads``  what the clients of one window do
-``command``    the command line
 ``rounds``     the interleaved runs
 ``native/``    stub engines and load generator, in C, and their compilation
 ``harness/``   processes on their cores, their CPU time, the check of the flow, one window of load

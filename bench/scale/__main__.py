@@ -16,14 +16,13 @@ from bench.report import command
 from bench.report.arguments import above_zero, at_least
 from bench.report.model import Report
 from bench.scale.costs import Costs
-from bench.scale.load.load import GeneratedLoad, TraceLoad
+from bench.scale.load.load import generated, recorded
 from bench.scale.load.trace import BadTrace, read_trace
 from bench.scale.questions import choice, leases, policies, redis, routers, size
 from bench.scale.runs import Setting
 
 if TYPE_CHECKING:
     from bench.report.model import Plot, Table
-    from bench.scale.load.load import Load
 
 QUESTIONS = {
     "choice": choice.ask,
@@ -43,7 +42,7 @@ def main() -> int:
     """Ask what was asked for, print it and write the report; 2 for a trace that cannot be read."""
     given = _parser().parse_args()
     try:
-        load: Load = GeneratedLoad() if given.trace is None else TraceLoad(read_trace(given.trace))
+        load = generated() if given.trace is None else recorded(read_trace(given.trace))
     except (BadTrace, OSError) as error:
         print(f"bench.scale: {error}", file=sys.stderr)
         return 2

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 from baton_serve.baton.processes.embedded_redis import EmbeddedRedis
 from baton_serve.core.leases.ids import new_id
 from baton_serve.core.leases.in_redis.store import RedisLeaseStore
-from baton_serve.core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
+from baton_serve.core.protocol.worker import Role, WorkerLoad, WorkerStatus
 from baton_serve.core.registry.announcement import WORKERS
 from baton_serve.core.registry.redis_registry import RedisRegistry
+from bench.worker_record import worker_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 FEW, MANY = 1, 64
 NUM_CALLS = 300
 DURATION_MS = 60_000
+MODEL, NUM_BLOCKS = "a-model-of-some-name", 16_384
 
 
 @dataclass(frozen=True)
@@ -110,21 +112,8 @@ def _listener(redis: EmbeddedRedis) -> Iterator[socket.socket]:
 
 
 def _status(number: int) -> WorkerStatus:
-    record = WorkerRecord(
-        worker_id="w0123456789ab",
-        engine_id=new_id(),
-        role=Role.PREFILL,
-        model="a-model-of-some-name",
-        url="http://10.11.12.13:8000",
-        internal_url="http://10.11.12.13:8001",
-        compatibility_hash=new_id(),
-        weights_fingerprint=new_id(),
-        max_model_len=131_072,
-        block_size=16,
-        num_blocks=16_384,
-        max_num_seqs=256,
-    )
-    return WorkerStatus(record=record, load=WorkerLoad(running=number, free_blocks=16_384 - number))
+    record = worker_record(Role.PREFILL, MODEL, "http://10.11.12.13:8000", num_blocks=NUM_BLOCKS, max_num_seqs=256)
+    return WorkerStatus(record=record, load=WorkerLoad(running=number, free_blocks=NUM_BLOCKS - number))
 
 
 def _us_each(redis: EmbeddedRedis, call: Callable[[int], object]) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 from itertools import cycle
 from typing import TYPE_CHECKING
 
@@ -15,33 +14,14 @@ from baton_serve.workers.server.presence import presence
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from baton_serve.core.protocol.worker import Role, WorkerLoad, WorkerStatus
+    from baton_serve.core.protocol.worker import WorkerLoad, WorkerStatus
     from baton_serve.core.registry.announcer import Announcer
 
 MODEL = "stub"
-BLOCK_SIZE = 16
 NUM_BLOCKS = 1 << 20
 #: As often as workers announce themselves, and as long as they are believed.
 ANNOUNCE_MS = 250
 TTL_MS = 3000
-
-
-def record(role: Role, engine_id: str, url: str, max_num_seqs: int) -> WorkerRecord:
-    """What does not change of an engine."""
-    return WorkerRecord(
-        worker_id=secrets.token_hex(6),
-        engine_id=engine_id,
-        role=role,
-        model=MODEL,
-        url=url,
-        internal_url=url,
-        compatibility_hash="stub",
-        max_model_len=131_072,
-        block_size=BLOCK_SIZE,
-        num_blocks=NUM_BLOCKS,
-        max_num_seqs=max_num_seqs,
-        weights_fingerprint="stub",
-    )
 
 
 async def announce(

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 import msgspec
 import uvloop
 
-from baton_serve.core.leases.ids import new_id
 from baton_serve.core.protocol.worker import Role, WorkerLoad
-from bench.held.stubs.announcing import NUM_BLOCKS, announce, record
+from bench.held.stubs.announcing import MODEL, NUM_BLOCKS, announce
 from bench.held.stubs.engine_port import listen
 from bench.held.stubs.lines import commands, say
+from bench.worker_record import worker_record
 
 if TYPE_CHECKING:
     from bench.held.stubs.engine_port import EnginePort
@@ -122,7 +122,7 @@ async def main(spec: DecodeSpec) -> None:
     announcing = await announce(
         spec.redis_url,
         [
-            (record(Role.DECODE, new_id(), url, spec.max_num_seqs), engine.load)
+            (worker_record(Role.DECODE, MODEL, url, num_blocks=NUM_BLOCKS, max_num_seqs=spec.max_num_seqs), engine.load)
             for engine, (_, url) in zip(decoders.engines, ports, strict=True)
         ],
     )

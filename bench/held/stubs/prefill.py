@@ -17,13 +17,15 @@ from baton_serve.core.leases.ids import new_id
 from baton_serve.core.leases.in_redis.store import RedisLeaseStore
 from baton_serve.core.protocol.worker import Role, WorkerLoad
 from baton_serve.workers.leases.keeper import LeaseKeeper
-from bench.held.stubs.announcing import BLOCK_SIZE, NUM_BLOCKS, announce, record
+from bench.held.stubs.announcing import MODEL, NUM_BLOCKS, announce
 from bench.held.stubs.engine_port import listen
 from bench.held.stubs.lines import commands, say
+from bench.worker_record import BLOCK_SIZE, worker_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from baton_serve.core.protocol.worker import WorkerRecord
     from bench.held.stubs.engine_port import EnginePort
 
 #: Tokens of the prompt that every answer speaks of: 1 KB of text.
@@ -76,6 +78,7 @@ class Prefiller:
     def __init__(self, spec: PrefillSpec) -> None:
         self.engine_id = new_id()
         self.num_prefills = 0
+        self._max_num_seqs = spec.max_num_seqs
         self.leases = LeaseKeeper(
             RedisLeaseStore(spec.redis_url),
             self.engine_id,
@@ -84,6 +87,11 @@ class Prefiller:
             duration_ms=spec.lease_duration_ms,
         )
         self.leases.start()
+
+    def record(self, url: str) -> WorkerRecord:
+        """What does not change of it."""
+        sizes = {"num_blocks": NUM_BLOCKS, "max_num_seqs": self._max_num_seqs}
+        return worker_record(Role.PREFILL, MODEL, url, **sizes, engine_id=self.engine_id)
 
     def load(self, num_cached: int) -> WorkerLoad:
         """With so many cached blocks."""
@@ -132,10 +140,7 @@ async def main(spec: PrefillSpec) -> None:
     ports = [await listen(engine) for engine in engines.values()]
     announcing = await announce(
         spec.redis_url,
-        [
-            (record(Role.PREFILL, engine.engine_id, url, spec.max_num_seqs), engine.load)
-            for engine, (_, url) in zip(engines.values(), ports, strict=True)
-        ],
+        [(engine.record(url), engine.load) for engine, (_, url) in zip(engines.values(), ports, strict=True)],
     )
     async for _ in commands():
         say(_stats(engines.values(), reads_port))

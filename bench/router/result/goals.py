@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass
+from operator import attrgetter
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,6 @@ from bench.router.result.numbers import best, compared, values
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bench.router.harness.sample import Sample
     from bench.router.result.numbers import Of, Runs
 
 #: Routers that do what Baton's does: nginx makes one hop only.
@@ -65,33 +65,17 @@ PER_REQUEST = "CPU per request"
 PER_TOKEN = "CPU per token"
 
 
-def _request(sample: Sample) -> float:
-    return sample.cpu_us_per_request
-
-
-def _token(sample: Sample) -> float:
-    return sample.cpu_us_per_token
-
-
-def _itl(sample: Sample) -> float:
-    return sample.itl_p99_ms
-
-
-def _ttft(sample: Sample) -> float:
-    return sample.ttft_p99_ms
-
-
 GOALS = (
-    Goal("A", PER_REQUEST, _request, 0.5, VLLM_ROUTER),
-    Goal("D", PER_REQUEST, _request, 0.5, PEERS),
-    Goal("B", PER_TOKEN, _token, 1.0, PEERS),
-    Goal("B", "tokens in a chunk", lambda sample: sample.tokens_per_chunk, 4.0),
-    Goal("C", PER_TOKEN, _token, 0.8, PEERS),
-    Goal("C512", PER_TOKEN, _token, 0.8, PEERS),
-    Goal("C", "ITL p99", _itl, 1.3, NGINX),
-    Goal("C512", "ITL p99", _itl, 1.3, NGINX),
-    Goal("C", "TTFT p99", _ttft, 2.0, NGINX),
-    Goal("C512", "TTFT p99", _ttft, 2.0, NGINX),
-    Goal("O", "added TTFT p50, ms", lambda sample: sample.added_p50_ms, 0.0, PEERS, operator.sub),
-    Goal("O", "added TTFT p99, ms", lambda sample: sample.added_p99_ms, 0.0, PEERS, operator.sub),
+    Goal("A", PER_REQUEST, attrgetter("cpu_us_per_request"), 0.5, VLLM_ROUTER),
+    Goal("D", PER_REQUEST, attrgetter("cpu_us_per_request"), 0.5, PEERS),
+    Goal("B", PER_TOKEN, attrgetter("cpu_us_per_token"), 1.0, PEERS),
+    Goal("B", "tokens in a chunk", attrgetter("tokens_per_chunk"), 4.0),
+    Goal("C", PER_TOKEN, attrgetter("cpu_us_per_token"), 0.8, PEERS),
+    Goal("C512", PER_TOKEN, attrgetter("cpu_us_per_token"), 0.8, PEERS),
+    Goal("C", "ITL p99", attrgetter("itl_p99_ms"), 1.3, NGINX),
+    Goal("C512", "ITL p99", attrgetter("itl_p99_ms"), 1.3, NGINX),
+    Goal("C", "TTFT p99", attrgetter("ttft_p99_ms"), 2.0, NGINX),
+    Goal("C512", "TTFT p99", attrgetter("ttft_p99_ms"), 2.0, NGINX),
+    Goal("O", "added TTFT p50, ms", attrgetter("added_p50_ms"), 0.0, PEERS, operator.sub),
+    Goal("O", "added TTFT p99, ms", attrgetter("added_p99_ms"), 0.0, PEERS, operator.sub),
 )

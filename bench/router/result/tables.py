@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from bench.report.model import Table
@@ -15,7 +16,6 @@ from bench.router.workloads import WORKLOADS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bench.router.harness.sample import Sample
     from bench.router.result.numbers import Of, Runs
 
 
@@ -30,14 +30,7 @@ class Row:
 
 def cpu_of(workload: str) -> Of:
     """CPU time for what the workload is counted by."""
-    if WORKLOADS[workload].per == "token":
-        return lambda sample: sample.cpu_us_per_token
-    return lambda sample: sample.cpu_us_per_request
-
-
-def tokens_per_chunk(sample: Sample) -> float:
-    """How many tokens come together."""
-    return sample.tokens_per_chunk
+    return attrgetter(f"cpu_us_per_{WORKLOADS[workload].per}")
 
 
 CPU = tuple(
@@ -45,7 +38,7 @@ CPU = tuple(
     for name, workload in WORKLOADS.items()
     for row in (
         Row(name, f"us per {workload.per}", cpu_of(name)),
-        *((Row(name, "tokens in a chunk", tokens_per_chunk),) if workload.stream else ()),
+        *((Row(name, "tokens in a chunk", attrgetter("tokens_per_chunk")),) if workload.stream else ()),
     )
     if name != "O"
 )
@@ -54,22 +47,22 @@ LATENCY = (
         row
         for name in ("C", "C512")
         for row in (
-            Row(name, "TTFT p50", lambda sample: sample.ttft_p50_ms),
-            Row(name, "TTFT p99", lambda sample: sample.ttft_p99_ms),
-            Row(name, "ITL p99", lambda sample: sample.itl_p99_ms),
+            Row(name, "TTFT p50", attrgetter("ttft_p50_ms")),
+            Row(name, "TTFT p99", attrgetter("ttft_p99_ms")),
+            Row(name, "ITL p99", attrgetter("itl_p99_ms")),
         )
     ),
-    Row("O", "added TTFT p50", lambda sample: sample.added_p50_ms),
-    Row("O", "added TTFT p99", lambda sample: sample.added_p99_ms),
-    Row("O", "ITL p99", lambda sample: sample.itl_p99_ms),
+    Row("O", "added TTFT p50", attrgetter("added_p50_ms")),
+    Row("O", "added TTFT p99", attrgetter("added_p99_ms")),
+    Row("O", "ITL p99", attrgetter("itl_p99_ms")),
 )
 RATE = (
-    Row("A", "requests/s", lambda sample: sample.requests_per_s),
-    Row("D", "requests/s", lambda sample: sample.requests_per_s),
-    Row("B", "tokens/s", lambda sample: sample.tokens_per_s),
+    Row("A", "requests/s", attrgetter("requests_per_s")),
+    Row("D", "requests/s", attrgetter("requests_per_s")),
+    Row("B", "tokens/s", attrgetter("tokens_per_s")),
 )
 SHARE = tuple(
-    Row(name, "part of the core of load and engines", lambda sample: sample.harness_share) for name in ("A", "B", "D")
+    Row(name, "part of the core of load and engines", attrgetter("harness_share")) for name in ("A", "B", "D")
 )
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from bench.worker_record import BLOCK_SIZE
+
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-BLOCK_SIZE = 16
 
 
 def blocks_of(num_tokens: int) -> int:

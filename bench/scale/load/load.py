@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass
 from statistics import mean
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from bench.scale.load.generated import Shape, generate
 from bench.scale.load.trace import stretched
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from bench.scale.costs import Costs
     from bench.scale.load.job import Job
@@ -21,50 +22,39 @@ _SAMPLE_RATE, _SAMPLE_S = 50.0, 60.0
 FOUND_SHARE = 0.3
 
 
-class Load(Protocol):
+@dataclass(frozen=True)
+class Load:
     """Where requests come from. The means are of tokens; about ``cached_share`` of prompts' tokens are in caches of P.
 
-    ``run_s``: for how many seconds a run offers it, if nothing else is said.
+    ``run_s``: for how many seconds a run offers it, if nothing else is said. ``jobs(rate, seconds, seed)`` are the
+    requests of so many seconds at that average rate, in order of time.
     """
 
     name: str
+    run_s: float
+    jobs: Callable[[float, float, int], Iterator[Job]]
     mean_tokens: float
     mean_new: float
     cached_share: float
-    run_s: float
-
-    def jobs(self, rate: float, seconds: float, seed: int) -> Iterator[Job]:
-        """The requests of so many seconds at that average rate, in order of time."""
 
 
-class GeneratedLoad:
+def generated() -> Load:
     """Conversations in bursts."""
 
-    name = "generated"
-    run_s = 20.0
-
-    def __init__(self) -> None:
-        self.mean_tokens, self.mean_new, self.cached_share = _means([*self.jobs(_SAMPLE_RATE, _SAMPLE_S, 0)])
-
-    def jobs(self, rate: float, seconds: float, seed: int) -> Iterator[Job]:
-        """See ``Load``."""
+    def jobs(rate: float, seconds: float, seed: int) -> Iterator[Job]:
         return generate(Shape(rate, seconds), random.Random(seed))
 
+    return Load("generated", 20.0, jobs, *_means([*jobs(_SAMPLE_RATE, _SAMPLE_S, 0)]))
 
-class TraceLoad:
+
+def recorded(trace: Sequence[Job]) -> Load:
     """Copies of a recorded load, as many as the rate asks for."""
 
-    name = "trace"
-    run_s = 200.0
+    def jobs(rate: float, seconds: float, seed: int) -> Iterator[Job]:
+        return stretched(trace, rate, seconds, random.Random(seed))
 
-    def __init__(self, trace: Sequence[Job]) -> None:
-        self._trace = trace
-        self.mean_tokens, self.mean_new, cached_share = _means(trace)
-        self.cached_share = cached_share * FOUND_SHARE
-
-    def jobs(self, rate: float, seconds: float, seed: int) -> Iterator[Job]:
-        """See ``Load``."""
-        return stretched(self._trace, rate, seconds, random.Random(seed))
+    mean_tokens, mean_new, cached_share = _means(trace)
+    return Load("trace", 200.0, jobs, mean_tokens, mean_new, cached_share * FOUND_SHARE)
 
 
 def _means(jobs: Sequence[Job]) -> tuple[float, float, float]:

@@ -10,7 +10,7 @@ import torch
 
 from bench.block_reads import __main__ as command
 from bench.block_reads.findings import GPU, HOST
-from bench.report.lacking import LACKING
+from bench.report.command import LACKING
 from bench.report.model import read_report
 
 if TYPE_CHECKING:

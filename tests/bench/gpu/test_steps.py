@@ -12,7 +12,7 @@ from bench.gpu.limit import step_bytes
 from bench.gpu.result import chunks_table, plots, table
 from bench.gpu.steps import Cell, Chunk, measure, measure_chunks
 from bench.models.sized import SIZES
-from bench.report.lacking import LACKING
+from bench.report.command import LACKING
 from bench.steps import load
 from tests.kits import tiny_models
 

@@ -8,7 +8,7 @@ import signal
 import sys
 from pathlib import Path
 
-from bench.report.lacking import LACKING
+from bench.report.command import LACKING
 from bench.report.model import Report
 
 

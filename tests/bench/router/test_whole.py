@@ -10,7 +10,7 @@ import pytest
 
 from bench.performance.machine import ROOT
 from bench.processes import two_cores
-from bench.router.command import named_folder
+from bench.router.__main__ import named_folder
 from bench.router.harness.load import arguments
 from bench.router.native import build
 from bench.router.native.build import BuildError

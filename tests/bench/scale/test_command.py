@@ -9,7 +9,7 @@ import pytest
 from bench.report.model import read_report
 from bench.scale import __main__ as command
 from bench.scale.costs import Costs
-from bench.scale.load.load import GeneratedLoad
+from bench.scale.load.load import generated
 from bench.scale.questions import choice, routers, size
 from bench.scale.runs import Setting
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def setting() -> Setting:
-    return Setting(GeneratedLoad(), Costs(), seeds=[1])
+    return Setting(generated(), Costs(), seeds=[1])
 
 
 def test_it_writes_a_report_with_a_table_and_a_plot(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from baton_serve.core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
+from baton_serve.core.protocol.worker import Role, WorkerLoad, WorkerStatus
 from baton_serve.router.placement.prompt import BYTES_PER_TOKEN
 from bench.scale.cluster.engines.cache import Cache
-from bench.scale.cluster.kept import BLOCK_SIZE
 from bench.scale.load.job import MODEL
+from bench.worker_record import BLOCK_SIZE, worker_record
 
 if TYPE_CHECKING:
     from bench.scale.clock import SimulatedLoop
@@ -49,20 +49,8 @@ class Machine:
         self.number += 1
         self.engine_id = f"{self.name}-{self.number}"
         self.cache = Cache(self.size.num_blocks * BLOCK_SIZE * BYTES_PER_TOKEN)
-        self.record = WorkerRecord(
-            worker_id=self.engine_id,
-            engine_id=self.engine_id,
-            role=self.role,
-            model=MODEL,
-            url=f"http://{self.name}",
-            internal_url="",
-            compatibility_hash="simulated",
-            weights_fingerprint="simulated",
-            max_model_len=1 << 20,
-            block_size=BLOCK_SIZE,
-            num_blocks=self.size.num_blocks,
-            max_num_seqs=self.size.max_num_seqs,
-        )
+        url, sizes = f"http://{self.name}", {"num_blocks": self.size.num_blocks, "max_num_seqs": self.size.max_num_seqs}
+        self.record = worker_record(self.role, MODEL, url, **sizes, engine_id=self.engine_id)
 
     def load(self) -> WorkerLoad:
         """What it would report now."""

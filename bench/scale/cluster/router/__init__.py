@@ -4,5 +4,5 @@
 ``first_leg``   a request on its P
 ``second_leg``  a request on its D
 ``places``      the request's places in queues and on workers, its lease, and its end
-``decisions``   the parts of the real router; ``cpu`` is the router's core
+``decisions``   the parts of the real router
 """

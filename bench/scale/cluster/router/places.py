@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from baton_serve.core.protocol.errors import UnavailableError
 from baton_serve.router.placement import Ahead
 from bench.scale.cluster.request import End
-from bench.scale.cluster.router.cpu import Cpu
 
 if TYPE_CHECKING:
     import asyncio
@@ -28,6 +27,23 @@ if TYPE_CHECKING:
     from bench.scale.cluster.request import Request
     from bench.scale.cluster.router.decisions import Decisions
     from bench.scale.costs import Costs
+
+
+#: The largest share of a core that counts: with more, the line would never end, and the router is too small anyhow.
+MAX_SHARE = 0.98
+
+
+class Cpu:
+    """One core, with work in order. ``share``: the part of it that tokens of streams and reports of workers take."""
+
+    def __init__(self) -> None:
+        self.share = 0.0
+        self._free_at_s = 0.0
+
+    def ends_s(self, now_s: float, work_s: float) -> float:
+        """When work that comes now is done."""
+        self._free_at_s = max(now_s, self._free_at_s) + work_s / (1 - min(self.share, MAX_SHARE))
+        return self._free_at_s
 
 
 @dataclass(eq=False, repr=False)
