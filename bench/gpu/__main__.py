@@ -8,10 +8,9 @@ from __future__ import annotations
 import argparse
 import sys
 
-from bench.gpu.limit import copy_bytes_per_s, step_bytes
 from bench.gpu.result import chunks_table, plots, table
 from bench.gpu.steps import Cell, Chunk, measure, measure_chunks
-from bench.gpu.ways import WAYS, load_ways
+from bench.gpu.ways import WAYS, copy_bytes_per_s, load_ways, step_bytes
 from bench.models.sized import SIZES, model_folder
 from bench.report import command
 from bench.report.command import LACKING, lacks_gpu

@@ -23,10 +23,9 @@ from bench.router.result.report import report
 from bench.router.rounds import Found, Plan, measure
 from bench.router.routers.bare import Bare
 from bench.router.routers.baton import COMPILED, Baton
-from bench.router.routers.install import install
 from bench.router.routers.nginx import Nginx
-from bench.router.routers.router import RouterError
-from bench.router.routers.wheels import Wheel, sglang_router, vllm_router
+from bench.router.routers.router import Peer, RouterError
+from bench.router.routers.wheels import sglang_router, vllm_router
 from bench.router.workloads import WORKLOADS
 from deploy.compiled_tree import TARGET, NotCompiledError, make_tree
 
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from bench.processes import Cores
     from bench.report.model import Report
     from bench.router.routers.router import Router
+    from bench.router.routers.wheels import Wheel
     from bench.router.workloads import Workload
 
 BUILD = ROOT / "build" / "bench"
@@ -119,7 +119,7 @@ def _chosen(given: argparse.Namespace, batons: list[Router]) -> list[Router]:
     return [one for one in everyone if one.name in given.router]
 
 
-def _peers(given: argparse.Namespace) -> tuple[Nginx | Wheel, ...]:
+def _peers(given: argparse.Namespace) -> tuple[Nginx, Wheel, Wheel]:
     folder = given.peers.absolute()
     return (Nginx(folder), sglang_router(folder), vllm_router(folder))
 
@@ -129,8 +129,8 @@ def _is_there(router: Router, found: Found) -> bool:
     try:
         if isinstance(router, Baton) and router.folder == TARGET:
             make_tree()
-        elif isinstance(router, Nginx | Wheel):
-            install(router)
+        elif isinstance(router, Peer):
+            router.install()
     except NotCompiledError as error:
         found.missing[router.name] = f"its modules could not be compiled: {str(error).splitlines()[-1]}"
         return False

@@ -53,19 +53,6 @@ class Setting:
         return min(plan.num_p / on_p, num_d / on_d)
 
 
-@dataclass(frozen=True)
-class Figures:
-    """What one run came to."""
-
-    first_p50_ms: float
-    first_p99_ms: float
-    second_p99_ms: float
-    kept_share: float
-    wasted_share: float
-    hits_p: float
-    hits_d: float
-
-
 def run(plan: Plan, setting: Setting, rate: float, seed: int, prepare: Callable[[Cluster], None]) -> Cluster:
     """Offer a load to a cluster that ``prepare`` was called with."""
     cluster = Cluster(plan, setting.costs, seed)
@@ -74,18 +61,18 @@ def run(plan: Plan, setting: Setting, rate: float, seed: int, prepare: Callable[
     return cluster
 
 
-def figures(cluster: Cluster) -> Figures:
-    """The figures of a cluster that has run."""
+def figures(cluster: Cluster) -> dict[str, float]:
+    """What a cluster that has run came to."""
     outcome = cluster.outcome
-    return Figures(
-        percentile(outcome.first_s, 0.5) * 1e3,
-        percentile(outcome.first_s, 0.99) * 1e3,
-        percentile(outcome.second_s, 0.99) * 1e3,
-        outcome.num_kept / max(1, outcome.num_come),
-        outcome.num_wasted / max(1, outcome.num_computed),
-        outcome.num_found_by_p / max(1, outcome.num_prompt_tokens),
-        outcome.num_found_by_d / max(1, outcome.num_prompt_tokens),
-    )
+    return {
+        "first_p50_ms": percentile(outcome.first_s, 0.5) * 1e3,
+        "first_p99_ms": percentile(outcome.first_s, 0.99) * 1e3,
+        "second_p99_ms": percentile(outcome.second_s, 0.99) * 1e3,
+        "kept_share": outcome.num_kept / max(1, outcome.num_come),
+        "wasted_share": outcome.num_wasted / max(1, outcome.num_computed),
+        "hits_p": outcome.num_found_by_p / max(1, outcome.num_prompt_tokens),
+        "hits_d": outcome.num_found_by_d / max(1, outcome.num_prompt_tokens),
+    }
 
 
 @dataclass(frozen=True)

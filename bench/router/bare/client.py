@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import TYPE_CHECKING, Any, Final
-
-from bench.router.bare.message import END_OF_HEAD, split
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from bench.router.bare.engine import Engine, Leg
 
+END_OF_HEAD: Final = b"\r\n\r\n"
+_LENGTH: Final = re.compile(rb"\ncontent-length: *(\d+)", re.IGNORECASE)
 _ASK: Final = b'{"kv_transfer_params":{"do_remote_decode":true},'
 _PARAMS: Final = b'"kv_transfer_params":'
 _LAST_CHUNK: Final = b"0\r\n\r\n"
@@ -108,3 +109,12 @@ class Client(asyncio.Protocol):
         line = b"%b\r\nhost: engine\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
         head, rest = line % (self._line, num_bytes), memoryview(self._body)[1:]
         return (b"".join((head, start, rest)),) if num_bytes < _JOINED_BYTES else (head, start, rest)
+
+
+def split(data: bytes) -> tuple[bytes, int] | None:
+    """The head, and how many bytes the whole message has: 0, if the head does not say. None: the head is not whole."""
+    end = data.find(END_OF_HEAD)
+    if end < 0:
+        return None
+    head, length = data[:end], _LENGTH.search(data, 0, end)
+    return head, 0 if length is None else end + len(END_OF_HEAD) + int(length[1])

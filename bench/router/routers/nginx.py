@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from bench.router.harness.flow import Flow
-from bench.router.routers.router import Command, RouterError
+from bench.router.routers.router import Command, Peer, RouterError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,18 +48,25 @@ http {{
 
 
 @dataclass(frozen=True)
-class Nginx:
+class Nginx(Peer):
     """The nginx of PATH, else the one that was fetched into ``peers``."""
 
     peers: Path
-    name: ClassVar[str] = "nginx"
+    name: str = "nginx"
     flow: ClassVar[Flow] = Flow.ONE_HOP
     num_cores: ClassVar[int] = 1
 
     @property
     def installed(self) -> bool:
-        """Whether it is there."""
+        """See ``Peer``."""
         return self.program is not None
+
+    def fetch(self) -> None:
+        """Unpack Debian's package, which runs from anywhere."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._run(["apt-get", "download", "-qq", "nginx"], self.folder)
+        for package in self.folder.glob("*.deb"):
+            self._run(["dpkg-deb", "-x", package.name, "."], self.folder)
 
     @property
     def program(self) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import time
+from abc import ABC, abstractmethod
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -16,7 +17,7 @@ from bench.router.harness.flow import PATHS, Flow, question
 from bench.router.harness.load import Target
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 #: A router that gives no answer after this many seconds never will.
 START_TIMEOUT_S = 60.0
+INSTALL_TIMEOUT_S = 600.0
 POLL_S = 0.2
 
 
@@ -107,3 +109,34 @@ def _answers(port: int) -> bool:
     except httpx.HTTPError:
         return False
     return answer.status_code == httpx.codes.OK and "choices" in answer.text
+
+
+class Peer(ABC):
+    """A router of somebody else, which is installed in a folder of its own: nothing of the system changes."""
+
+    name: str
+
+    @property
+    @abstractmethod
+    def installed(self) -> bool:
+        """Whether it is there."""
+
+    @abstractmethod
+    def fetch(self) -> None:
+        """Fetch it. Raises RouterError."""
+
+    def install(self) -> None:
+        """Fetch it if it is not there. Raises RouterError."""
+        if not self.installed:
+            self.fetch()
+            if not self.installed:
+                raise RouterError(f"{self.name}: was installed, and is not there")
+
+    def _run(self, argv: Sequence[str], folder: Path) -> None:
+        try:
+            done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, timeout=INSTALL_TIMEOUT_S)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise RouterError(f"{self.name}: cannot be installed: {error}") from None
+        if done.returncode:
+            lines = (done.stderr or done.stdout).strip().splitlines() or ["no reason is given"]
+            raise RouterError(f"{self.name}: cannot be installed: {lines[-1]}")

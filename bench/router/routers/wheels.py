@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from bench.router.harness.flow import Flow
-from bench.router.routers.router import Command
+from bench.router.routers.router import Command, Peer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Wheel:
+class Wheel(Peer):
     """A router in the environment ``environment`` under ``peers``, where pip installs ``requirement``.
 
     Its ``bin`` has a script with the router's name. ``start`` is what is run there; ``prefill`` is behind the URL of
@@ -35,8 +36,15 @@ class Wheel:
 
     @property
     def installed(self) -> bool:
-        """Whether it is there."""
+        """See ``Peer``."""
         return (self.bin / self.name).exists()
+
+    def fetch(self) -> None:
+        """Install the wheel into an environment that is made for it."""
+        self.peers.mkdir(parents=True, exist_ok=True)
+        self._run([sys.executable, "-m", "venv", str(self.peers / self.environment)], self.peers)
+        pip = [str(self.bin / "python"), "-m", "pip", "install", "-q", "--disable-pip-version-check", self.requirement]
+        self._run(pip, self.peers)
 
     @property
     def bin(self) -> Path:

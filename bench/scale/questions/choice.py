@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from bench.report.model import Plot, Table
@@ -40,7 +40,7 @@ def ask(setting: Setting) -> tuple[list[Table], list[Plot]]:
             seed,
             lambda cluster: kill_workers(cluster, deaths[0], deaths[1], setting.seconds, seed),
         )
-        return asdict(figures(cluster))
+        return figures(cluster)
 
     found = repeat(variants, setting.seeds, once)
     plan = setting.plan(P_TO_D)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from bench.report.model import Plot, Table
@@ -40,7 +40,7 @@ def ask(setting: Setting) -> tuple[list[Table], list[Plot]]:
         plan = replace(base, lease_ms=1000 * variant[0], cleans_up=variant[1])
         cluster = run(plan, setting, rate, seed, prepare)
         return {
-            **asdict(figures(cluster)),
+            **figures(cluster),
             "stranded": cluster.stranded_block_s / (NUM_ROUTERS // 2),
             "lapsed": 1000 * cluster.leases.num_lost / max(1, cluster.leases.leases["grant"]),
             "renewals": cluster.leases.calls["renew"] / setting.seconds,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from bench.report.model import Plot, Table
@@ -38,7 +38,7 @@ def ask(setting: Setting) -> tuple[list[Table], list[Plot]]:
         pair, share = variant
         chosen = replace(plan, pick_prefill=pair[0], pick_decode=pair[1])
         cluster = run(chosen, setting, share * setting.full_rate(plan), seed, lambda _: None)
-        return asdict(figures(cluster))
+        return figures(cluster)
 
     found = repeat([(pair, share) for share in SHARES for pair in PAIRS], setting.seeds, once)
     names = ("first_p50_ms", "first_p99_ms", "second_p99_ms", "kept_share", "hits_p", "hits_d")

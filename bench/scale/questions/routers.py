@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from math import ceil
 from typing import TYPE_CHECKING
 
@@ -43,7 +43,7 @@ def ask(setting: Setting) -> tuple[list[Table], list[Plot]]:
             lambda cluster: cluster.loop.after(1.0, look, cluster),
         )
         busy = rate * setting.costs.router_request_s / num_routers + max(busiest)
-        return {**asdict(figures(cluster)), "busy": busy}
+        return {**figures(cluster), "busy": busy}
 
     found = repeat(NUMBERS, setting.seeds, once)
     table = Table(

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from baton_serve.workers.rank_protocol.spec import RankSpec
-from bench.gpu.limit import step_bytes
 from bench.gpu.result import chunks_table, plots, table
 from bench.gpu.steps import Cell, Chunk, measure, measure_chunks
+from bench.gpu.ways import step_bytes
 from bench.models.sized import SIZES
 from bench.report.command import LACKING
 from bench.steps import load

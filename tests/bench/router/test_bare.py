@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from bench.router.bare.client import Client
-from bench.router.bare.message import split
+from bench.router.bare.client import Client, split
 
 HEAD = b"POST /v1/x HTTP/1.1\r\nhost: a"
 REQUEST = HEAD + b'\r\ncontent-length: 9\r\n\r\n{"n": 12}'
