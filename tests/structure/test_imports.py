@@ -6,12 +6,16 @@ import re
 import subprocess
 import sys
 import tomllib
+from typing import TYPE_CHECKING
 
 import pytest
 from packaging.requirements import Requirement
 
-from tests.structure.imports import ROOT, imported, module_name, sources
+from tests.structure.imports import ROOT, bench_sources, imported, module_name, sources
 from tests.structure.layers import LAYERS, picture
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 HEAVY = {"torch", "transformers", "tokenizers", "safetensors", "nixl", "nixl_cu12", "nixl_cu13", "zmq", "vllm"}
 #: Where heavy libraries may be imported, as prefixes of paths. The demo is trained with them, not served.
@@ -97,13 +101,17 @@ def test_the_docs_show_the_rows() -> None:
     assert picture() in (ROOT / "docs" / "structure.md").read_text()
 
 
-def test_no_module_knows_itself_in_a_circle() -> None:
-    """What only typing needs counts as well."""
-    names = {module_name(path): path for path in sources()}
-    graph = {
+def graph_of(paths: list[Path]) -> dict[str, set[str]]:
+    """Which of these modules each of them imports, for typing as well."""
+    names = {module_name(path): path for path in paths}
+    return {
         name: {target for target in imported(path) if target in names and target != name}
         for name, path in names.items()
     }
+
+
+def check_circles(graph: dict[str, set[str]]) -> None:
+    """Raises AssertionError with the first circle that is found."""
     done: set[str] = set()
 
     def visit(name: str, trail: tuple[str, ...]) -> None:
@@ -116,6 +124,26 @@ def test_no_module_knows_itself_in_a_circle() -> None:
 
     for name in sorted(graph):
         visit(name, ())
+
+
+def test_no_module_knows_itself_in_a_circle() -> None:
+    """What only typing needs counts as well."""
+    check_circles(graph_of(sources()))
+
+
+def test_no_benchmark_knows_itself_in_a_circle() -> None:
+    check_circles(graph_of(bench_sources()))
+
+
+@pytest.mark.parametrize("program", ["engine", "load"])
+def test_no_c_file_of_the_benchmarks_knows_itself_in_a_circle(program: str) -> None:
+    """A source and its header are one: a file may use what its own header declares."""
+    graph: dict[str, set[str]] = {}
+    for path in sorted((ROOT / "bench" / "router" / "native" / program).glob("*.[ch]")):
+        includes = set(re.findall(r'^#include "(\w+)\.h"', path.read_text(), re.MULTILINE))
+        graph[path.stem] = graph.get(path.stem, set()) | includes - {path.stem}
+    assert len(graph) > 4
+    check_circles(graph)
 
 
 def test_heavy_libraries_are_imported_in_leaves_only() -> None:
