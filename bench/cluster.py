@@ -12,7 +12,7 @@ from baton_serve.baton.cluster.cluster import DEMO_WORKER, Cluster
 from baton_serve.baton.cluster.process import ROUTER, ProcessSpec
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Sequence
 
     from baton_serve.baton.cluster.process import Flags
 
@@ -45,11 +45,10 @@ async def router(cluster: Cluster, **flags: Any) -> AsyncIterator[str]:
     await cluster.remove("router")
 
 
-async def counters(cluster: Cluster, role: str) -> Mapping[str, float]:
-    """The counters and gauges without labels of all workers of a role, added up, by name."""
+async def totals(cluster: Cluster, *names: str) -> dict[str, float]:
+    """The metrics of these processes, by name: the sums of all samples. Raises httpx.HTTPError."""
     total: defaultdict[str, float] = defaultdict(float)
-    for name in cluster.named(role):
+    for name in names:
         for sample in await cluster.metrics(name):
-            if not sample.labels:
-                total[sample.name] += sample.value
-    return total
+            total[sample.name] += sample.value
+    return dict(total)

@@ -19,6 +19,7 @@ from baton_serve.baton.processes.vllm.held_ports import HeldPorts
 from baton_serve.baton.processes.vllm.server import ServerPlace, ServerShare, VllmModel
 from baton_serve.core.protocol.handoff import ASK_PREFILL
 from bench.client import Client, Stream
+from bench.cluster import totals
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -119,7 +120,7 @@ class Pair:
 
     async def metric(self, name: str, metric: str) -> float:
         """The sum of a metric's samples at ``p`` or ``d``; 0 where there is none."""
-        return sum(one.value for one in await self.cluster.metrics(name) if one.name == metric)
+        return (await totals(self.cluster, name)).get(metric, 0.0)
 
     async def checks(self) -> Counter[str]:
         """How many checks of D's fence had which verdict; each rank checks for itself."""

@@ -14,6 +14,7 @@ from baton_serve.baton.cluster.cluster import Cluster
 from baton_serve.baton.cluster.process import ROUTER, ProcessSpec
 from baton_serve.baton.processes.vllm.connectors import STOCK
 from baton_serve.baton.processes.vllm.program import find_vllm
+from bench.cluster import totals
 from bench.connector.pair import PairShape, pair
 from bench.models.words import CONTEXT_TOKENS, NAME
 
@@ -68,7 +69,7 @@ class Baton(System):
 
     async def num_found(self) -> float:
         """Prompt tokens that D has found in its own cache instead of reading them."""
-        return sum(each.value for each in await self._pair.metrics("d") if each.name == D_HITS)
+        return (await totals(self._pair, "d"))[D_HITS]
 
     async def answer_alone(self, client: Client, prompt: list[int], num_tokens: int) -> Stream:
         """Ask the router of the worker that does both."""

@@ -53,7 +53,7 @@ async def run_once(folder: Path, well: Sequence[MetEngine], bad: Sequence[MetEng
             known_ms, *known_span = await post_all(client, worker, well, (), rng)
             await asyncio.sleep(LEAD_S)
             if watching.done():
-                raise RuntimeError("the stream ended too early")
+                raise RuntimeError("the stream ended too early") from watching.exception()
         finally:
             watching.cancel()
         gaps_ms = (longest_gap_s(stream.events_s, *span) * 1e3 for span in (met_span, known_span))

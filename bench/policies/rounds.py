@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass, field
-from statistics import quantiles
 from typing import TYPE_CHECKING
 
 from baton_serve.baton.demo import MODEL_NAME
 from bench.client import CHAT, AnswerError, Client
-from bench.cluster import counters, router, workers
+from bench.cluster import router, totals, workers
 from bench.policies.workload import conversations
+from bench.report.spread import quantile
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -55,15 +55,14 @@ async def run(cluster: Cluster, prefill: str, decode: str, workload: Sequence[Co
     """Run the conversations with a pair of policies, on a router of its own."""
     policies = {"pick_prefill": prefill, "pick_decode": decode}
     async with router(cluster, **policies, log_level="warning") as url, Client() as client:
-        before = {role: await counters(cluster, role) for role in ("prefill", "decode")}
+        before = {role: await totals(cluster, *cluster.named(role)) for role in ("prefill", "decode")}
         tally, began_s = Clients(), time.perf_counter()
         await asyncio.gather(*(_talk(client, url, one, tally) for one in workload))
         seconds = time.perf_counter() - began_s
-        after = {role: await counters(cluster, role) for role in ("prefill", "decode")}
-    times = quantiles(tally.ttft_s, n=100, method="inclusive") if len(tally.ttft_s) > 1 else [float("nan")] * 99
+        after = {role: await totals(cluster, *cluster.named(role)) for role in ("prefill", "decode")}
     return PolicyResult(
-        ttft_p50_ms=times[49] * 1e3,
-        ttft_p99_ms=times[98] * 1e3,
+        ttft_p50_ms=quantile(tally.ttft_s, 50) * 1e3,
+        ttft_p99_ms=quantile(tally.ttft_s, 99) * 1e3,
         hits_prefill=_hits(before["prefill"], after["prefill"]),
         hits_decode=_hits(before["decode"], after["decode"]),
         requests_per_s=len(tally.ttft_s) / seconds,

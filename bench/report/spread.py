@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import floor, log10
-from statistics import median
+from statistics import median, quantiles
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -24,3 +24,8 @@ def number(value: float, digits: int = 3) -> str:
     if value == 0:
         return "0"
     return f"{value:.{max(0, digits - 1 - floor(log10(abs(value))))}f}"
+
+
+def quantile(values: Sequence[float], percent: int) -> float:
+    """That many percent of the values are not above it; NaN for fewer than two values."""
+    return quantiles(values, n=100, method="inclusive")[percent - 1] if len(values) > 1 else float("nan")

@@ -6,8 +6,10 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from itertools import pairwise
-from statistics import median, quantiles
+from statistics import median
 from typing import TYPE_CHECKING
+
+from bench.report.spread import quantile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -71,11 +73,6 @@ def result_of(done: Round, right: Mapping[int, Right]) -> RoundResult:
         ttft_all_ms=[1e3 * one.until_s(0) for one in done.seen if one.pieces_s],
         errors=sorted({one.error for one in done.seen if one.error}),
     )
-
-
-def quantile(values: Sequence[float], percent: int) -> float:
-    """NaN for fewer than two values."""
-    return quantiles(values, n=100, method="inclusive")[percent - 1] if len(values) > 1 else float("nan")
 
 
 def _count(name: str) -> Callable[[Sequence[RoundResult]], str]:

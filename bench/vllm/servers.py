@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from baton_serve.baton.processes.vllm.connectors import STOCK
 from baton_serve.baton.processes.vllm.program import find_vllm
+from bench.cluster import totals
 from bench.connector.pair import PairShape, pair
 
 if TYPE_CHECKING:
@@ -45,10 +46,7 @@ class Servers:
 
     async def metrics(self, name: str) -> dict[str, float]:
         """The sums of a server's metrics, by name; ``name`` is ``p`` or ``d``."""
-        total: dict[str, float] = {}
-        for sample in await self._cluster.metrics(name):
-            total[sample.name] = total.get(sample.name, 0.0) + sample.value
-        return total
+        return await totals(self._cluster, name)
 
     async def used_blocks(self) -> float:
         """How many of P's blocks requests and leases hold. One block is vLLM's own, and is never free."""
