@@ -15,6 +15,7 @@ import uvloop
 
 from baton_serve.core.leases.ids import new_id
 from baton_serve.core.leases.in_redis.store import RedisLeaseStore
+from baton_serve.core.leases.store import LeaseState
 from baton_serve.core.protocol.worker import Role, WorkerLoad
 from baton_serve.workers.leases.keeper import LeaseKeeper
 from bench.held.stubs.announcing import MODEL, NUM_BLOCKS, announce
@@ -133,7 +134,7 @@ async def main(spec: PrefillSpec) -> None:
     async def reads(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
         while line := await reader.readline():
             engine_id, lease_id = line.decode().split()
-            engines[engine_id].leases.done(lease_id)  # one that has ended is counted as lapsed
+            engines[engine_id].leases.tell(lease_id, LeaseState.DONE)  # one that has ended is counted as lapsed
 
     reads_server = await asyncio.start_server(reads, "127.0.0.1", 0)
     reads_port = reads_server.sockets[0].getsockname()[1]
