@@ -22,7 +22,7 @@ NUM_TOKENS = 10
 
 @dataclass(frozen=True)
 class Cell:
-    """Prompts of one length, so many at a time. Rounds take turns with ``num_sets`` sets of prompts."""
+    """Prompts of one length, ``at_once`` of them sent together. Rounds take turns with ``num_sets`` sets of prompts."""
 
     num_tokens: int
     at_once: int
@@ -30,7 +30,7 @@ class Cell:
 
     @property
     def bursts(self) -> int:
-        """Bursts in a round: a single request more often, since it takes less time."""
+        """How often a round sends ``at_once`` prompts. Single ones take less time, so it sends three of them."""
         return 3 if self.at_once == 1 else 1
 
     def prompts(self, number: int) -> list[list[list[int]]]:

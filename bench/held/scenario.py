@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from bench.held.costs import Memory
     from bench.held.processes import Stage
 
-#: As by default.
+#: The router's settings, as they are by default.
 LEASE_DURATION_MS = 6000
 RENEW_INTERVAL_MS = 1500
 PROMPT_BYTES = 1024

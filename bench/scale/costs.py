@@ -17,11 +17,11 @@ class Costs:
     #: A prompt's tokens on P: 6617 tokens/s (engine benchmark, 4.5 M, prefill).
     prefill_token_s: float = 1 / 6617
     #: One step of D with n sequences: ``step_s + n * step_sequence_s``, fitted to 218, 921 and 1787 tokens/s at 1, 8
-    #: and 32 sequences (engine benchmark, 4.5 M, decode): 4.7, 7.7 and 18.1 ms for 4.6, 8.7 and 17.9 ms.
+    #: and 32 sequences (engine benchmark, 4.5 M, decode). It gives 4.7, 7.7 and 18.1 ms; measured: 4.6, 8.7, 17.9.
     step_s: float = 0.0043
     step_sequence_s: float = 0.00043
     #: From P's last step to D's first token, less a step of D, fitted to 5.5, 13 and 39 ms at 100, 1,500 and 6,000
-    #: tokens (hand-off benchmark, 4.5 M, float32): 5.6, 13.4 and 38.6 ms.
+    #: tokens (hand-off benchmark, 4.5 M, float32). It gives 5.6, 13.4 and 38.6 ms.
     hand_off_s: float = 0.005
     hand_off_token_s: float = 5.6e-6
     #: CPU of a router for a request without its tokens: 308 us (router benchmark, workload A, 1 KB). It does not grow

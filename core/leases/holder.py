@@ -40,7 +40,8 @@ RETRY_MS = 500
 #: Most milliseconds until a store that answers is told of a grant or a read. A router asks about a lease a sixteenth of
 #: its interval after P's answer at the earliest: 93 ms, unless it is set otherwise.
 TELL_DELAY_MS = 50
-#: The delay is at most the duration of a lease divided by this: no more than a router waits that renews it four times.
+#: The delay is at most the duration of a lease divided by this. A router that renews a lease four times in its duration
+#: asks about it after this time at the earliest, so P has told the store by then.
 DURATION_PER_DELAY = 64
 
 

@@ -3,9 +3,9 @@
 All times are this machine's monotonic clock in ms, passed in. A tracked lease is *over* when D has read the blocks,
 or when it is *lost*: then a request that still needs it is prefilled again at once.
 
-A lease is renewed for the first time a quarter of an interval after P's answer: most requests have been read by then,
-and need no renewal, and leases that were granted meanwhile are renewed together. One whose P has answered just now
-waits for the next time: P has not yet told the store of it.
+A lease is renewed for the first time a quarter of an interval after P's answer. By then D has read the blocks of most
+leases, and the router renews all others together. A lease whose P has answered just now is left for the next time,
+because P has not yet told the store of it.
 
 - The store answers done: D has read the blocks and P has freed them. The lease is over but not lost.
 - The store answers released or expired: the lease is lost at once, because P has freed the blocks or is about to.
@@ -14,8 +14,8 @@ waits for the next time: P has not yet told the store of it.
 - The store does not answer: P cannot reach it either, and keeps all blocks for ``redis_grace_ms``. So the lease is lost
   only after that time, counted from the first missing answer, and after its own deadline.
 
-Either mistake is safe: if a lost lease is believed alive, D's read fails at the fence, and if a lease is given up too
-early, the request is prefilled once more than necessary.
+The router can be wrong in two ways, and both are safe. If it believes a lost lease alive, D's read fails at the fence.
+If it gives up a lease too early, the request is prefilled once more than necessary.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class AlreadyTrackedError(Exception):
 class _TrackedLease:
     deadline_ms: int
     renew_at_ms: int
-    #: The store may not know it before.
+    #: Until then the store may not know the lease, because P tells of grants a little later.
     new_until_ms: int
     unknown_since_ms: int | None = None
 
@@ -50,7 +50,7 @@ class _TrackedLease:
 @dataclass(slots=True)
 class _Engine:
     leases: dict[str, _TrackedLease] = field(default_factory=dict)
-    #: When the first of the leases is due, or earlier: that one may have been untracked since.
+    #: No lease is due before this. The one that was due first may have been untracked since.
     due_ms: int = 0
     #: Releases to send, by lease id; the value is the time to stop trying.
     releases: dict[str, int] = field(default_factory=dict)

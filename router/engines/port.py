@@ -24,7 +24,7 @@ class Engine(Protocol):
     """One kind of engine. Stateless but for the leases, so one object serves all workers of the kind."""
 
     def sent_tokens(self, body: ClientBody, max_event_bytes: int) -> SentTokens:
-        """What notes the tokens that a client is sent, as streams of these workers name them."""
+        """A record of the ids of the tokens that a client is sent, which it reads as these workers write them."""
 
     def hands_off(self, asked: ClientRequest) -> bool:
         """Whether P is asked to keep the blocks for a D."""
@@ -48,7 +48,7 @@ class Engine(Protocol):
         """
 
     def still_held(self, lease: HeldLease, worker: Worker) -> bool:
-        """Whether what the D ``worker`` reads until now is what P promised: P keeps the blocks, or a fence tells D."""
+        """Whether what the D ``worker`` has read can be trusted: P keeps the blocks, or D has a fence."""
 
     def decode_leg(self, request: Exchange, prefilled: PrefillAnswer | None) -> DecodeLeg:
         """What D is sent. ``prefilled`` None: the worker prefills by itself."""

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from baton_serve.router.upstream.port import Answer
 
 
-#: For requests about their prompts, which no cache helps: hundreds of them may share a beginning.
+#: Places requests about their prompts. No cache helps them, and a policy that looks at prefixes would send hundreds of
+#: them that begin alike to one worker.
 _LEAST_LOADED: Final = LeastLoaded()
 
 

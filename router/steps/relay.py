@@ -1,4 +1,4 @@
-"""Passes on D's stream to the client. If D dies in the middle, another worker continues the stream (migration).
+"""Passes on D's stream to the client. If D dies in the middle, ``run`` has another worker continue it (migration).
 
 Bytes are passed on as they arrive, but only as whole events: after any event an error, or another worker's events,
 may follow.
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from baton_serve.router.steps.judge import Judge
     from baton_serve.router.telemetry.metrics.buckets import Buckets
 
-#: Most events in a chunk of the client's answer, not counting those without content that open it: some clients show
-#: what a chunk has in one piece.
+#: A chunk of the client's answer has at most this many events, and before them the opening ones without content. Some
+#: clients show all text of a chunk at once.
 EVENTS_IN_A_CHUNK: Final = 4
 #: The content type of an answer that is no JSON, such as embeddings as bytes; vLLM's header ``metadata`` describes it.
 _BYTES: Final = b"application/octet-stream"

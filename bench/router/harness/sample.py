@@ -1,4 +1,4 @@
-"""What one window has shown. Pure."""
+"""The results of one window, the time in which a workload is measured. Pure."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ US = 1e6
 
 
 class LoadResult(msgspec.Struct, frozen=True):
-    """What the load generator says of its window, but for ``started``, which counts from the beginning to the end."""
+    """What the load generator counted in its window; ``started`` alone counts from its start to its end."""
 
     seconds: float
     started: int
     answered: int
     failed: int
     last_bad_status: int
-    #: Events with content, role among them, that came in the window.
+    #: Events that came in the window and have content or a role.
     tokens: int
     #: All events, and the chunks that they came in, of streams that ended in the window.
     events: int
@@ -31,9 +31,9 @@ class LoadResult(msgspec.Struct, frozen=True):
 class Sample(msgspec.Struct, frozen=True):
     """One window of a workload on a router.
 
-    ``harness_cpu_s`` is of stub engines and load generator together, which share a core. ``legs`` are questions to
-    engines for each request: to P, to D with P's blocks, to D without, and of SGLang's kind. ``floor_ms`` is what the
-    engines need for the first token.
+    ``harness_cpu_s`` is of stub engines and load generator together, which share a core. ``legs`` are the
+    calls to engines for each request: to P, to D with P's blocks, to D without them, and those in SGLang's way.
+    ``floor_ms`` is what the engines need for the first token.
     """
 
     router: str

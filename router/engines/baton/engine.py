@@ -91,7 +91,7 @@ class BatonEngine:
         return 2 if request.asked.chat and not request.sent_tokens.begun else 1
 
     def may_have_read(self, request: Exchange) -> bool:
-        """As the lease in the store tells."""
+        """The lease in the store tells."""
         return may_have_read(request)
 
     def keeps_blocks(self, request: Exchange, _error: CallError | ApiError) -> bool:

@@ -123,7 +123,7 @@ class VllmEngine:
         return 2 if request.asked.chat else 1
 
     def may_have_read(self, request: Exchange) -> bool:
-        """That is known of leases in the store only."""
+        """Only a lease in the store can tell; without one the answer is yes."""
         return not isinstance(request.held.lease, StoredLease) or may_have_read(request)
 
     def keeps_blocks(self, request: Exchange, error: CallError | ApiError) -> bool:

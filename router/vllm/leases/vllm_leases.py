@@ -46,10 +46,10 @@ logger = logging.getLogger(__name__)
 
 #: Most engines for which the log says that they cannot be connected.
 MAX_COMPLAINTS = 100
-#: ms until an agent hangs that has not become ready since its process ended or was first started: libraries are loaded,
-#: and there may be a pause before.
+#: An agent that is not ready this many ms after its process ended or was first started is taken to hang: there may be a
+#: pause before the start, and libraries are loaded.
 START_LIMIT_MS = 120_000
-#: ms until an agent hangs that has answered neither with a connection nor with a failure.
+#: An agent that has answered neither with a connection nor with a failure after this many ms is taken to hang.
 ANSWER_LIMIT_MS = round(1.5 * CONNECT_S * 1000)
 _HOW_TO = "install it with: pip install 'baton-serve[vllm]'"
 

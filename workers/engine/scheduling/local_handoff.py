@@ -25,9 +25,9 @@ class LocalHandoff:
     def admit(self) -> bool:
         """Run the waiting sequences, most urgent first, while there are slots; True if at least one was started.
 
-        If a sequence's lease has ended, or holds something else than its parameters say, the sequence is queued to
-        compute its prompt, most of which may still be in the prefix cache. The lease ends, as it has no other reader.
-        So is a sequence whose lease has other readers, since each of them writes into the last block.
+        A sequence is queued to compute its prompt, most of which may still be in the prefix cache, if its lease has
+        ended, holds something else than the parameters say, or has several readers: each of them would write into the
+        last block. A lease with one reader ends then.
         """
         sequences = self._scheduler_state.sequences
         admitted = False
@@ -42,7 +42,7 @@ class LocalHandoff:
         return admitted
 
     def drain(self) -> list[str]:
-        """The leases that have ended here since the last call because they were read, for the lease keeper."""
+        """The leases that sequences here took over, or do not need, since the last call: for the lease keeper."""
         leases, self._read = self._read, []
         return leases
 

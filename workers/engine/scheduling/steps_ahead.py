@@ -1,8 +1,8 @@
 """Whether the next step is sent before the result of the one under way, so that the ranks need not wait for it.
 
-Only a step goes ahead that decodes one more token of each sequence of a step that decodes as well: the ranks have
-sampled the tokens to begin with themselves. All else waits until no step is under way: prompts to compute, as a request
-that comes next would wait for them longer, and the lack of blocks, as blocks that a step may write cannot be freed.
+The engine sends a step ahead only if that step and the one under way both do nothing but decode: the ranks have sampled
+the tokens that it begins with. The engine computes prompts only when no step is under way, because a request that comes
+next would wait longer for two steps. It frees blocks for others only then too, because a step may be writing them.
 
 A sequence may turn out to have ended with the step under way. Its surplus token is dropped, and its blocks are freed
 when the step ahead has ended.
@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 
 def can_go_ahead(scheduler_state: SchedulerState, under_way: StepPlan) -> bool:
-    """Whether a step of all running sequences that do not end with ``under_way``, the only step, may be sent now."""
+    """Whether the step after ``under_way`` may be sent now: one token of each sequence that ``under_way`` does not end.
+
+    The ranks must have no other step.
+    """
     if not under_way.only_decodes or _could_start(scheduler_state):
         return False
     going_on = [seq for seq in scheduler_state.sequences.running if not seq.ends_under_way]
@@ -31,7 +34,10 @@ def can_go_ahead(scheduler_state: SchedulerState, under_way: StepPlan) -> bool:
 
 
 def _could_start(scheduler_state: SchedulerState) -> bool:
-    """Whether a sequence in the queue could start if no step were under way. One that reads would have begun to."""
+    """Whether a sequence in the queue could start if no step were under way.
+
+    One that is to read blocks does not count: reads begin while steps are under way.
+    """
     sequences = scheduler_state.sequences
     head = sequences.queue.peek()
     if head is None or head.state is State.CONNECTED:

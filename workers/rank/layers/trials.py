@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
     from transformers import PreTrainedModel
 
-#: Tokens at the beginning of the positions that a model has, and as many at the end: some models scale their queries by
-#: the position.
+#: A trial computes this many tokens at a model's first positions, and as many at its last: some models scale their
+#: queries by the position.
 _NUM_PER_END = 4
 _FIRST_POSITION = 5
-#: What the inputs of these tokens are multiplied by. Some models clip numbers, which only large ones show, and
-#: activations may differ for numbers of a certain size only.
+#: A trial multiplies the inputs of these tokens by each of these. Clipping shows with large inputs only, and two
+#: activations may differ for inputs of a certain size only.
 _SCALES = (0.1, 1.0, 10.0, 100.0)
 #: Allowed relative error of a replacement's outputs, for each token by itself.
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.03, torch.float16: 0.005}
