@@ -86,8 +86,9 @@ class WorkerSettings(ProcessSettings):
     )
     attention: Literal["auto", "in-place", "gather"] = Field(
         "auto",
-        description="How attention reads the KV cache: in-place (needs a GPU) or by gather, which copies it together "
-        "for every layer of every step. auto: in place on a GPU, and on a CPU where Numba has programs for the type.",
+        description="How attention reads the KV cache: in-place, or by gather, which copies it together for every "
+        "layer of every step. auto: in place on a GPU, and on a CPU where Numba has programs for the type. in-place is "
+        "refused where there is no GPU.",
     )
     decode_graphs: Literal["auto", "on", "off"] = Field(
         "auto",

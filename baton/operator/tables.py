@@ -163,8 +163,8 @@ def _problem(worker: Item) -> str:
     if not _is_lost(worker):
         return str(worker.get("problem") or "")
     since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(worker["gone_at"]))
-    had = f"{text(worker.get('in_flight'))} requests and {text(worker.get('leased_blocks'))} leased blocks"
-    return f"It left without draining at {since}, with {had}."
+    had = f"{text(worker.get('running'))} running requests and {text(worker.get('leased_blocks'))} leased blocks"
+    return f"It left without draining at {since}. Last announced: {had}."
 
 
 def _is_lost(worker: Item) -> bool:

@@ -136,9 +136,9 @@ def test_a_lost_worker_is_a_row_with_what_it_had(router: ScriptedRouter, capsys:
     assert main(["workers"]) == 0
     *_, row, line = capsys.readouterr().out.splitlines()
     assert row.split()[:4] == ["ffff0000", "decode-1", "decode", "lost"]
-    what, had = line.split(", ")
+    what, had = line.split(". ")
     assert re.fullmatch(r"decode-1 ffff0000: It left without draining at 2001-09-[\d :-]+", what)
-    assert had == "with 2 requests and 7 leased blocks."
+    assert had == "Last announced: 3 running requests and 7 leased blocks."
 
 
 @pytest.mark.parametrize("arguments", [["requests"], ["requests", "--json"], ["abort", "--all"]])
