@@ -699,6 +699,7 @@ def test_a_failed_handshake_ends_the_request() -> None:
 def test_what_this_engine_handed_off_is_taken_over_not_read() -> None:
     bench = Bench(engine_id="us")
     hand_off = bench.hand_off("p", PROMPT)
+    promised = list(hand_off.block_ids)
     seq = bench.add_own("d", PROMPT, hand_off)
     assert bench.scheduler.load().waiting == 1
     step = bench.step()
@@ -709,6 +710,7 @@ def test_what_this_engine_handed_off_is_taken_over_not_read() -> None:
     assert not bench.scheduler.end_lease(hand_off.lease_id)
     bench.run()
     assert bench.tokens(seq) == expected(PROMPT, 4)[1:]
+    assert hand_off.block_ids == promised, "the blocks that the sequence got later are not in the promise"
     assert bench.outputs[seq][0].num_cached_tokens == 0
     assert bench.scheduler.is_quiet
     counters = bench.scheduler.counters

@@ -198,7 +198,7 @@ class BlockPool:
             self._retire(block)
 
     def take_over(self, lease_id: str) -> list[int]:
-        """The opposite of ``lease``: turn each hold into a use, and end the lease; returns its blocks, in order.
+        """The opposite of ``lease``: turn each hold into a use, and end the lease; returns its blocks as a new list.
 
         Raises LedgerError if there is no such lease.
         """
@@ -211,7 +211,7 @@ class BlockPool:
             if self._holds[block] == 0:
                 self._num_leased -= 1
                 self._num_pinned += 1
-        return grant.blocks
+        return list(grant.blocks)
 
     # --- the ledger ---------------------------------------------------------------------------------------------
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from baton_serve.core.protocol.handoff import lease_of_reader
 from baton_serve.workers.engine.errors import LedgerError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +18,7 @@ class Grant:
 
     request_id: str = ""
     token_ids: list[int] = field(default_factory=list)
-    blocks: list[int] = field(default_factory=list)
+    blocks: Sequence[int] = ()
     #: How many choices read the blocks, and the numbers of those that have.
     num_readers: int = 1
     have_read: set[int] = field(default_factory=set)
