@@ -60,15 +60,14 @@ class Goal:
 
 
 NGINX = ("nginx",)
-VLLM_ROUTER = ("vllm-router",)
 PER_REQUEST = "CPU per request"
 PER_TOKEN = "CPU per token"
 
-
+#: Those of CPU time are for the router whose modules are compiled.
 GOALS = (
-    Goal("A", PER_REQUEST, attrgetter("cpu_us_per_request"), 0.5, VLLM_ROUTER),
-    Goal("D", PER_REQUEST, attrgetter("cpu_us_per_request"), 0.5, PEERS),
-    Goal("B", PER_TOKEN, attrgetter("cpu_us_per_token"), 1.0, PEERS),
+    Goal("A", PER_REQUEST, attrgetter("cpu_us_per_request"), 0.65, PEERS),
+    Goal("D", PER_REQUEST, attrgetter("cpu_us_per_request"), 0.7, PEERS),
+    Goal("B", PER_TOKEN, attrgetter("cpu_us_per_token"), 1.1, PEERS),
     Goal("B", "tokens in a chunk", attrgetter("tokens_per_chunk"), 4.0),
     Goal("C", PER_TOKEN, attrgetter("cpu_us_per_token"), 0.8, PEERS),
     Goal("C512", PER_TOKEN, attrgetter("cpu_us_per_token"), 0.8, PEERS),
