@@ -46,8 +46,8 @@ class CpuKernel:
             mine = slice(number * rows.num_tokens, (number + 1) * rows.num_tokens)
             first = max(0, end - rows.num_tokens - window + 1) // block_size if window else 0
             key, value = gathered(blocks, rows.tables[number, first : -(-end // block_size)])
-            seen = slice(0, end - first * block_size)
-            attend_causally(query[:, mine], key[:, seen], value[:, seen], scaling, window, out[mine])
+            context = slice(0, end - first * block_size)  # the last block has more slots
+            attend_causally(query[:, mine], key[:, context], value[:, context], scaling, window, out[mine])
 
 
 def _attend_one_token(

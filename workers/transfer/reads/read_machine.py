@@ -8,7 +8,7 @@ ranks are read at once and compared.
     READING     BROKE       FAILING     a piece ended with an error, or could not be posted
     READING     CANCEL      CANCELLING
     CHECKING    KEPT        DONE        all tables are as promised
-    CHECKING    OVERWRITTEN STALE       all tables were compared, and at least one has a version above the promise
+    CHECKING    OVERWRITTEN STALE       all tables were compared, and at least one is not as promised
     CHECKING    BROKE       FAILING
     CHECKING    CANCEL      CANCELLING
     FAILING     DRAINED     FAILED      nothing is in flight any more
