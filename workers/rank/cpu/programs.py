@@ -19,6 +19,9 @@ from numba.extending import overload
 #: Sums in another order, and products and sums rounded once, as vectors of the processor compute them. What is computed
 #: of a NaN is not defined.
 _FAST = {"nnan", "nsz", "reassoc", "contract", "arcp"}
+#: LLVM puts these functions into their callers. A function that it left outside would be, in the process that compiles
+#: it, code of its own and, in one that loads a program from the cache, the code beside the program: other last bits.
+_PART = {"fastmath": _FAST, "forceinline": True}
 #: Numbers of a head. ``compiled`` has the value: a loop of a known length is compiled for it.
 HEAD_DIM = 0
 #: Taylor's terms of 2 to the power of a number, from the highest order on.
@@ -60,7 +63,7 @@ def _write(numbers, index, number):
     return nearest
 
 
-@njit(fastmath=_FAST)
+@njit(**_PART)
 def _exponential(number):
     """The exponential function, with a relative error below 4e-6; about 0 below -87.
 
@@ -74,7 +77,7 @@ def _exponential(number):
     return np.int32(np.float32(result).view(np.int32) + (np.int32(whole) << np.int32(23))).view(np.float32)
 
 
-@njit
+@njit(**_PART)
 def _flipped(bits):
     """The bits of a float32 as an int32 that is larger for a larger number, and back. Compilers find the largest of
     these faster than of floats.
@@ -82,7 +85,7 @@ def _flipped(bits):
     return np.int32(bits ^ np.int32(np.int32(bits >> np.int32(31)) & np.int32(0x7FFFFFFF)))
 
 
-@njit(fastmath=_FAST)
+@njit(**_PART)
 def _weigh(scores, scale):
     """Make weights of scores, in place: the exponentials of what each is more than the largest,
     times ``scale``. Returns their sum, of before they are rounded.
@@ -99,7 +102,7 @@ def _weigh(scores, scale):
     return total
 
 
-@njit(fastmath=_FAST)
+@njit(**_PART)
 def _score(query, keys, scores, head_dim):
     """``scores`` ``[head, key]``: the products of ``query`` ``[head, head_dim]`` and ``keys`` ``[key, head_dim]``."""
     heads, num_keys = len(query), len(keys)
@@ -123,7 +126,7 @@ def _score(query, keys, scores, head_dim):
             scores[head, at] = dot
 
 
-@njit(fastmath=_FAST)
+@njit(**_PART)
 def _add(weights, values, sums, head_dim):
     """Add ``values`` ``[key, head_dim]`` times ``weights`` ``[head, key]`` to ``sums`` ``[head, head_dim]``."""
     heads, num_keys = len(sums), len(values)

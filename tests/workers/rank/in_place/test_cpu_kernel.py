@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from itertools import product
 from typing import TYPE_CHECKING
@@ -171,6 +173,31 @@ def test_a_numba_that_does_not_compile_is_one_that_is_missing(monkeypatch: pytes
     assert support.missing() == "Numba does not compile (ModuleNotFoundError)"
     assert kernel_of_cpu("auto", CPU, torch.float32) is None
     support.missing.cache_clear()
+
+
+#: Prints whether the programs were loaded, and what they compute.
+RUN = """
+import numpy as np
+from numba import types
+from baton_serve.workers.rank.cpu.programs import compiled
+numbers = np.random.default_rng(0)
+softmax = compiled("causal_softmax", types.float32, 0, parallel=False)
+scores, sums = numbers.standard_normal((200, 200), np.float32), np.zeros(200, np.float32)
+softmax(scores, sums, 0, 200, 1000, np.float32(0.3))
+attend = compiled("attend_one_token", types.float32, 64, parallel=False)
+query, cache = (numbers.standard_normal(sizes, np.float32) for sizes in ((1, 4, 64), (12 * 64, 64)))
+tables, ends, out = np.arange(12, dtype=np.int32)[None], np.array([190], np.int32), np.zeros((1, 4, 64), np.float32)
+attend(query, cache, tables, ends, np.array([0, 32]), 64, 16, 1000, out)
+print(all(each.stats.cache_hits for each in (softmax, attend)), [each.tobytes().hex() for each in (scores, sums, out)])
+"""
+
+
+def test_whoever_loads_a_program_computes_the_bits_of_whoever_compiled_it(tmp_path: Path) -> None:
+    """Workers that share a cache of programs give one answer, logprobs included."""
+    environ = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    outputs = [subprocess.check_output([sys.executable, "-c", RUN], env=environ, text=True).split() for _ in range(2)]
+    assert [loaded for loaded, *_ in outputs] == ["False", "True"]
+    assert outputs[0][1:] == outputs[1][1:]
 
 
 def test_programs_are_compiled_where_nothing_can_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
