@@ -16,7 +16,7 @@ from baton_serve.baton.processes.vllm.program import VllmError, find_vllm
 from bench.client import AnswerError, Client
 from bench.handoff.result import report
 from bench.handoff.rounds import NUM_TOKENS, Results, fill, make_cells, run_cell, run_first_tokens
-from bench.handoff.systems import baton, vllm
+from bench.handoff.systems import baton, others_resting, vllm
 from bench.models.words import make_model
 from bench.report import command
 from bench.report.arguments import counts
@@ -72,15 +72,18 @@ async def _measure(given: argparse.Namespace, folder: Path) -> Report:
         except VllmError as error:
             remarks.append(NO_VLLM.format(error))
         _say("the servers serve")
-        await asyncio.gather(*(fill(client, system, cells) for system in systems))
+        for system in systems:
+            with others_resting(systems, system):
+                await fill(client, system, cells)
         _say("the prefill workers know the prompts")
         results = Results()
         num_found = await ours.num_found()
         for number in range(given.runs):
             await _round(client, systems, cells, number, results)
-            for num_tokens in given.tokens:
-                first = await run_first_tokens(client, ours, num_tokens, number)
-                results.ttft.setdefault(num_tokens, []).append(first)
+            with others_resting(systems, ours):
+                for num_tokens in given.tokens:
+                    first = await run_first_tokens(client, ours, num_tokens, number)
+                    results.ttft.setdefault(num_tokens, []).append(first)
             _say(f"round {number + 1} of {given.runs} is done")
         if await ours.num_found() > num_found:
             raise AnswerError("D had some of the prompts in its own cache, so hand-offs without a read were measured")
@@ -97,7 +100,8 @@ async def _round(
 ) -> None:
     for index, cell in enumerate(cells):
         for system in systems[:: 1 if (number + index) % 2 == 0 else -1]:
-            results.add(cell, system.name, await run_cell(client, system, cell, number))
+            with others_resting(systems, system):
+                results.add(cell, system.name, await run_cell(client, system, cell, number))
 
 
 if __name__ == "__main__":

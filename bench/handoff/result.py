@@ -16,7 +16,7 @@ BATON, VLLM = "Baton", "vLLM"
 ABOUT = (
     "From the last prefill step of P to the first token that D makes, less one step of D: the time that a client "
     "waits for its second token because two workers and not one compute the answer. A random model of 4.5 million "
-    "parameters, whose cache has 4 KiB for a token in float32; P, D and all else on one machine, with one thread each.",
+    "parameters, whose cache has 4 KiB for a token in float32; one thread each.",
     "It is measured by clients: the time to D's first token, less the time to P's answer when P is asked alone for one "
     "token, less the mean time between D's tokens. P has the prompts in its prefix cache both times, so that "
     "what a prefill takes, which varies by more than a hand-off, does not come into it; D has not. Of several at a "
@@ -26,8 +26,9 @@ ABOUT = (
     "router on the way. Prompts are token ids, so neither D tokenizes. "
     "Where many long prompts are handed over at a time, the steps of those that are done already and the hand-offs of "
     "the others fall together, so the difference can come out far too small there, even below nothing. "
-    "All of vLLM's processes sleep for a millisecond where they would otherwise spin, because they are more than the "
-    "cores of a small machine: with cores to spare vLLM is faster than this.",
+    "Of each system P has one half of the cores and D the other, as if each had a machine; the client and Baton's "
+    "router take what is free. vLLM's processes spin while they wait, as they do where people run them, and are "
+    "stopped while Baton is measured.",
 )
 
 

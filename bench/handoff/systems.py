@@ -6,21 +6,23 @@ and then D the same body with P's ``kv_transfer_params``. Prompts are token ids,
 
 from __future__ import annotations
 
+import os
 import time
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from baton_serve.baton.cluster.cluster import Cluster
-from baton_serve.baton.cluster.process import ROUTER, ProcessSpec
+from baton_serve.baton.cluster.process import ROUTER, ProcessSpec, stopped
 from baton_serve.baton.processes.vllm.connectors import STOCK
 from baton_serve.baton.processes.vllm.program import find_vllm
+from baton_serve.core.process.descendants import descendants_of
 from bench.cluster import totals
 from bench.connector.pair import PairShape, pair
 from bench.models.words import CONTEXT_TOKENS, NAME
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
-    from pathlib import Path
+    from collections.abc import AsyncIterator, Iterator, Sequence
 
     from bench.client import Client, Stream
 
@@ -31,6 +33,9 @@ P_BLOCKS = 16384
 #: Blocks of D beyond those of the largest burst, so few that a burst overwrites what D has read before.
 SPARE_BLOCKS = 32
 LEASE_DURATION_S = 6
+#: vLLM spins while it waits, as it does where people run it; elsewhere its servers are made to sleep for a moment
+#: (``baton/cluster/spinning.py``), which would be part of what is measured.
+AWAKE = {"LD_PRELOAD": os.environ.get("LD_PRELOAD", "")}
 D_HITS = "baton_worker_prefix_cache_hits_total"
 
 
@@ -40,9 +45,16 @@ class System:
     name: str
     first_of_d: int
 
-    def __init__(self, p: str) -> None:
-        """The URL of P."""
+    def __init__(self, p: str, pids: Sequence[int] = ()) -> None:
+        """The URL of P. ``pids``: processes that compute, or spin, when nobody asks."""
         self._p = p
+        self._pids = pids
+
+    @contextmanager
+    def resting(self) -> Iterator[None]:
+        """It takes no core from the others."""
+        with stopped(*self._pids):
+            yield
 
     async def prefill(self, client: Client, prompt: list[int]) -> None:
         """Have P alone answer with one token. Raises AnswerError, as all do."""
@@ -82,8 +94,8 @@ class Vllm(System):
     name = "vLLM"
     first_of_d = 0
 
-    def __init__(self, p: str, d: str) -> None:
-        super().__init__(p)
+    def __init__(self, p: str, d: str, pids: Sequence[int] = ()) -> None:
+        super().__init__(p, pids)
         self._d = d
 
     async def answer(self, client: Client, prompt: list[int], num_tokens: int) -> Stream:
@@ -95,6 +107,16 @@ class Vllm(System):
         from_d = await client.stream(self._d, body)
         from_d.sent_s = asked_s  # the client has waited since P was asked
         return from_d
+
+
+@contextmanager
+def others_resting(systems: Sequence[System], one: System) -> Iterator[None]:
+    """Only ``one`` of the systems runs."""
+    with ExitStack() as stack:
+        for each in systems:
+            if each is not one:
+                stack.enter_context(each.resting())
+        yield
 
 
 def _body(prompt: list[int], num_tokens: int) -> dict[str, Any]:
@@ -124,6 +146,8 @@ async def baton(model: Path, folder: Path, largest_tokens: Sequence[int], device
     for each in ("pair", "alone"):
         (folder / each).mkdir()
     async with Cluster(folder / "pair", pair) as first, Cluster(folder / "alone", alone) as second:
+        _place(first, "p", "d")
+        _place(second, "both")
         yield Baton(first, second)
 
 
@@ -132,6 +156,25 @@ async def vllm(given: str | None, model: Path, folder: Path) -> AsyncIterator[Vl
     """Start both servers. Raises VllmError and ChildDiedError."""
     args = f"--max-model-len {CONTEXT_TOKENS} --max-num-seqs {MAX_NUM_SEQS}"
     d_args = "--no-enable-prefix-caching"
-    shape = PairShape(STOCK, LEASE_DURATION_S, args, d_args=d_args, model=model, name=NAME, cpu_cache_gib=2)
+    shape = PairShape(
+        STOCK, LEASE_DURATION_S, args, d_args=d_args, environ=AWAKE, model=model, name=NAME, cpu_cache_gib=2
+    )
     async with pair(find_vllm(given), shape, folder) as both:
-        yield Vllm(both.p, both.d)
+        yield Vllm(both.p, both.d, _place(both.cluster, "p", "d"))
+
+
+def _place(cluster: Cluster, *names: str) -> list[int]:
+    """Give the first of these workers half of the cores, and the second the others, as if each had a machine. Returns
+    the ids of their processes.
+    """
+    cores = sorted(os.sched_getaffinity(0))
+    half = len(cores) // 2
+    halves = [cores[:half] or cores, cores[half:]]
+    found = []
+    for name, mine in zip(names, halves, strict=False):
+        pid = cluster.processes[name].pid
+        for each in (pid, *descendants_of(pid)):
+            found.append(each)
+            for thread in Path(f"/proc/{each}/task").iterdir():
+                os.sched_setaffinity(int(thread.name), mine)
+    return found
