@@ -1,8 +1,7 @@
-"""Which device a rank computes on, and which backend of torch.distributed the ranks of one engine use."""
+"""Which device a rank computes on."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -13,40 +12,25 @@ if TYPE_CHECKING:
     from baton_serve.workers.rank_protocol.spec import RankSpec
 
 
-@dataclass(frozen=True)
-class RankDevice:
-    """A rank's device."""
-
-    device: torch.device
-
-    @property
-    def backend(self) -> str:
-        """The backend of torch.distributed: gloo ends processes that gather tensors of a GPU.
-
-        https://github.com/pytorch/pytorch/issues/152645, seen with torch 2.11 on an H100.
-        """
-        return "nccl" if self.device.type == "cuda" else "gloo"
-
-
-def assign_device(spec: RankSpec) -> RankDevice:
+def assign_device(spec: RankSpec) -> torch.device:
     """The device that a rank computes on. Raises ModelLoadError."""
     device = choose_device(spec.device)
     if device.type == "cpu":
-        return RankDevice(device)
+        return device
     if spec.device in {"auto", "cuda"}:
         return gpu_of(spec.rank, spec.num_ranks, torch.cuda.device_count())
     if spec.num_ranks > 1:
         raise ModelLoadError(f"{spec.num_ranks} ranks need a GPU each, and device {spec.device} is one; cuda is all")
-    return RankDevice(device)
+    return device
 
 
-def gpu_of(rank: int, num_ranks: int, num_gpus: int) -> RankDevice:
+def gpu_of(rank: int, num_ranks: int, num_gpus: int) -> torch.device:
     """The GPU of a rank, which is its own, as NCCL wants. Raises ModelLoadError if there are too few, or no NCCL."""
     if num_ranks > num_gpus:
         raise ModelLoadError(f"{num_ranks} ranks need a GPU each, and there are {num_gpus}")
     if num_ranks > 1 and not torch.distributed.is_nccl_available():
         raise ModelLoadError(f"{num_ranks} ranks on GPUs need a torch with NCCL, and this one has none")
-    return RankDevice(torch.device("cuda", rank))
+    return torch.device("cuda", rank)
 
 
 def use_on_this_thread(device_index: int) -> None:

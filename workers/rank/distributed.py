@@ -21,7 +21,6 @@ from baton_serve.workers.rank_protocol.errors import ModelLoadError, SiblingLost
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from baton_serve.workers.rank.device import RankDevice
     from baton_serve.workers.rank_protocol.spec import RankSpec
 
 #: Defaults, which the user may override: the ranks share a machine, and no other machine should reach their sockets.
@@ -33,15 +32,15 @@ _NO_DUMPS = {"TORCH_NCCL_DUMP_ON_TIMEOUT": "0"}
 _LOST = ("/tcp/pair.cc", "/tcp/unbound_buffer.cc", "Wait timeout", "remote process exited")
 
 
-def join(spec: RankSpec, rank_device: RankDevice) -> None:
+def join(spec: RankSpec, device: torch.device) -> None:
     """Wait for the other ranks and connect to them. Call it before CUDA is initialised.
 
     Raises SiblingLostError if they do not start in time, ModelLoadError if the ranks cannot be connected.
     """
-    _prepare_environment(spec, rank_device)
+    _prepare_environment(spec, device)
     try:
         dist.init_process_group(
-            rank_device.backend,
+            backend_for(device),
             store=FileStore(spec.rendezvous, spec.num_ranks),
             rank=spec.rank,
             world_size=spec.num_ranks,
@@ -53,10 +52,17 @@ def join(spec: RankSpec, rank_device: RankDevice) -> None:
         raise ModelLoadError(f"the ranks cannot be connected: {one_line(error)}") from error
 
 
-def _prepare_environment(spec: RankSpec, rank_device: RankDevice) -> None:
+def backend_for(device: torch.device) -> str:
+    """The backend of torch.distributed: gloo ends processes that gather tensors of a GPU.
+
+    https://github.com/pytorch/pytorch/issues/152645, seen with torch 2.11 on an H100.
+    """
+    return "nccl" if device.type == "cuda" else "gloo"
+
+
+def _prepare_environment(spec: RankSpec, device: torch.device) -> None:
     for name, value in (_LOOPBACK_ONLY | _NO_DUMPS).items():
         os.environ.setdefault(name, value)
-    device = rank_device.device
     # Transformers loads a split model to torch's preferred accelerator, with the index in LOCAL_RANK.
     os.environ["LOCAL_RANK"] = str(spec.rank if device.index is None else device.index)
     if device.type == "cpu":

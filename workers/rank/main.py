@@ -132,7 +132,7 @@ def load(
     """Load the model, build the cache, start block transfer. Raises RankError, and the errors of torch and NIXL."""
     model = load_model(spec, progress)
     shape = model.cache_shape
-    with_graphs = wants_graphs(spec, model.rank_device, model.kernel)
+    with_graphs = wants_graphs(spec, model.device, model.kernel)
     cache = KVCache(
         shape, _agree_on_blocks(spec, model), model.device, with_spare=with_graphs, shares=spec.transfer != "none"
     )

@@ -7,9 +7,10 @@ the forward pass. No mask function is registered under ``NAME``, so models build
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention
@@ -26,24 +27,39 @@ if TYPE_CHECKING:
 NAME = "baton_paged"
 
 
-class Attend(Protocol):
-    """The attention of every layer during one forward pass.
+class AttentionCall(NamedTuple):
+    """What an attention module passes to the attention function.
 
-    ``query`` is ``[1, head, token, head_dim]``, ``key`` and ``value`` are ``[1, kv_head, token, head_dim]``; returns
-    ``[1, token, head, head_dim]``. ``extras`` are the other arguments that the model has passed.
+    ``query`` is ``[1, head, token, head_dim]``, ``key`` and ``value`` are ``[1, kv_head, token, head_dim]``. ``extras``
+    are the other arguments that the model has passed.
     """
 
-    def __call__(
-        self,
-        module: torch.nn.Module,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        scaling: float | None,
-        window: int | None,
-        extras: dict[str, Any],
-    ) -> torch.Tensor: ...
+    module: torch.nn.Module
+    query: torch.Tensor
+    key: torch.Tensor
+    value: torch.Tensor
+    scaling: float | None
+    window: int | None
+    extras: dict[str, Any]
 
+    @property
+    def heads(self) -> int:
+        """Heads of the queries."""
+        return self.query.shape[1]
+
+    @property
+    def kv_heads(self) -> int:
+        """Heads of keys and values."""
+        return self.key.shape[1]
+
+    @property
+    def head_dim(self) -> int:
+        """Numbers in a head."""
+        return self.query.shape[3]
+
+
+#: The attention of every layer during one forward pass; returns ``[1, token, head, head_dim]``.
+Attend = Callable[[AttentionCall], torch.Tensor]
 
 _active: ContextVar[Attend] = ContextVar("attend")
 
@@ -58,17 +74,9 @@ def attending(attend: Attend) -> Iterator[None]:
         _active.reset(token)
 
 
-def call_active(
-    module: torch.nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    scaling: float | None,
-    window: int | None,
-    extras: dict[str, Any],
-) -> torch.Tensor:
-    """Call the attention of the forward pass that runs. See ``Attend``."""
-    return _active.get()(module, query, key, value, scaling, window, extras)
+def call_active(call: AttentionCall) -> torch.Tensor:
+    """Call the attention of the forward pass that runs."""
+    return _active.get()(call)
 
 
 def _entry(
@@ -83,7 +91,7 @@ def _entry(
 ) -> tuple[torch.Tensor, None]:
     """The function that transformers calls."""
     extras["attention_mask"] = attention_mask
-    return call_active(module, query, key, value, scaling, sliding_window, extras), None
+    return call_active(AttentionCall(module, query, key, value, scaling, sliding_window, extras)), None
 
 
 def register() -> None:
@@ -103,16 +111,8 @@ class PagedAttention:
         #: The blocks that a row reads, and its mask, by its first token on the token axis and the window.
         self._plans: dict[tuple[int, int | None], tuple[torch.Tensor, torch.Tensor]] = {}
 
-    def __call__(
-        self,
-        module: torch.nn.Module,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        scaling: float | None,
-        window: int | None,
-        extras: dict[str, Any],
-    ) -> torch.Tensor:
+    def __call__(self, call: AttentionCall) -> torch.Tensor:
+        module, query, key, value, scaling, window, _ = call
         layer = layer_index(module)
         self._cache.write(layer, self._batch.slots, key[0], value[0])
         _, heads, num_tokens, head_dim = query.shape
@@ -162,7 +162,7 @@ def attend_to_itself(
 ) -> None:
     """Attention of the first chunk of a prompt, which needs nothing from the cache.
 
-    ``query``, ``key`` and ``value`` are those of ``Attend``; ``tokens`` are the chunk's. ``out`` is
+    ``query``, ``key`` and ``value`` are those of ``AttentionCall``; ``tokens`` are the chunk's. ``out`` is
     ``[token, head, head_dim]`` of the chunk.
     """
     attended = scaled_dot_product_attention(

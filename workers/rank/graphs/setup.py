@@ -15,17 +15,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from baton_serve.workers.rank.cache.kv_cache import KVCache
-    from baton_serve.workers.rank.device import RankDevice
     from baton_serve.workers.rank.graphs.port import Recorder
     from baton_serve.workers.rank.in_place.port import Kernel
     from baton_serve.workers.rank.loading.model import ModelShard
     from baton_serve.workers.rank_protocol.spec import RankSpec
 
 
-def wants_graphs(spec: RankSpec, rank_device: RankDevice, kernel: Kernel | None) -> bool:
+def wants_graphs(spec: RankSpec, device: torch.device, kernel: Kernel | None) -> bool:
     """Whether to record graphs. Raises ModelLoadError if they are set to ``on`` and not possible."""
     obstacle = ""
-    if rank_device.device.type == "cpu":
+    if device.type == "cpu":
         obstacle = "they need a GPU"
     elif kernel is None:
         obstacle = "they need attention in-place"
@@ -47,7 +46,7 @@ def record_graphs(
     record it refuses on all ranks of an engine, which run the same code. Anything else may have happened to one of
     them, memory that has run out for one, and the others would wait for it. Raises ModelLoadError.
     """
-    if model.kernel is None or not wants_graphs(spec, model.rank_device, model.kernel):
+    if model.kernel is None or not wants_graphs(spec, model.device, model.kernel):
         return None
     began_s = time.monotonic()
     sizes = graph_sizes(spec.max_num_seqs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -11,6 +11,7 @@ from baton_serve.workers.rank.cache.attention import attend_to_itself, layer_ind
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from baton_serve.workers.rank.cache.attention import AttentionCall
     from baton_serve.workers.rank.cache.kv_cache import KVCache
     from baton_serve.workers.rank.in_place.port import Kernel, PagedRows
 
@@ -27,17 +28,9 @@ class InPlaceAttention:
         self._kernel = kernel
         self._parts = parts
 
-    def __call__(
-        self,
-        module: torch.nn.Module,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        scaling: float | None,
-        window: int | None,
-        extras: dict[str, Any],
-    ) -> torch.Tensor:
+    def __call__(self, call: AttentionCall) -> torch.Tensor:
         """See ``Attend``."""
+        module, query, key, value, scaling, window, _ = call
         number = layer_index(module)
         self._cache.write(number, self._slots, key[0], value[0])
         _, heads, tokens, head_dim = query.shape

@@ -17,8 +17,9 @@ from baton_serve.workers.rank.layers.trials import inputs_of, is_close
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+    from baton_serve.workers.rank.cache.attention import AttentionCall
     from baton_serve.workers.rank.layers.port import RowPrograms
-    from baton_serve.workers.rank.layers.trials import AttentionCall, Inputs
+    from baton_serve.workers.rank.layers.trials import Inputs
 
 #: Names under which models have layers that are called with the same input, in the order of the calls. A layer that is
 #: called with another input computes the products of all of them and keeps its own, so a wrong name costs time, not

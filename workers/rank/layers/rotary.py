@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from baton_serve.workers.rank.cache.attention import call_active
+from baton_serve.workers.rank.cache.attention import AttentionCall, call_active
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from baton_serve.workers.rank.layers.linear import PackedLinear
     from baton_serve.workers.rank.layers.port import RowPrograms
-    from baton_serve.workers.rank.layers.trials import AttentionCall
 
 #: The layers of such a module, by their names.
 NAMES = ("q_proj", "k_proj", "v_proj", "o_proj")
@@ -45,14 +44,16 @@ class RotaryAttention(torch.nn.Module):
         super().__init__()
         self.layer_idx = layer_idx
         self.product, self.outputs = product, outputs
-        self._call = call
+        # Not the call, which has the module whose weights are to go.
+        self._sizes = call.heads, call.kv_heads, call.head_dim
+        self._scaling, self._window = call.scaling, call.window
         self._programs = programs
 
     def forward(
         self, hidden_states: torch.Tensor, position_embeddings: tuple[torch.Tensor, torch.Tensor], **_: Any
     ) -> tuple[torch.Tensor, None]:
         """The outputs ``[1, token, hidden]``; no weights. ``position_embeddings``: cosines and sines, of each token."""
-        heads, kv_heads, head_dim = self._call.heads, self._call.kv_heads, self._call.head_dim
+        heads, kv_heads, head_dim = self._sizes
         # Calling a module takes longer than a small operation.
         product = self.product.forward(hidden_states).contiguous()
         tokens = product.shape[1]
@@ -61,13 +62,6 @@ class RotaryAttention(torch.nn.Module):
             raise ValueError(f"rotations {tuple(cos.shape)} do not fit {tokens} tokens and heads of {head_dim}")
         self._programs.rotate(product, cos, sin, heads + kv_heads, head_dim)
         parts = product.view(1, tokens, -1, head_dim).transpose(1, 2)
-        attended = call_active(
-            self,
-            parts[:, :heads],
-            parts[:, heads : heads + kv_heads],
-            parts[:, heads + kv_heads :],
-            self._call.scaling,
-            self._call.window,
-            {},
-        )
-        return self.outputs.forward(attended.reshape(1, tokens, -1)), None
+        query, key, value = parts.split((heads, kv_heads, kv_heads), dim=1)
+        call = AttentionCall(self, query, key, value, self._scaling, self._window, {})
+        return self.outputs.forward(call_active(call).reshape(1, tokens, -1)), None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from baton_serve.workers.rank.cache.attention import attending
+from baton_serve.workers.rank.cache.attention import AttentionCall, attending
 from baton_serve.workers.rank.layers.positions import max_positions
 
 if TYPE_CHECKING:
@@ -26,32 +26,6 @@ _SCALES = (0.1, 1.0, 10.0, 100.0)
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.03, torch.float16: 0.005}
 
 
-@dataclass(frozen=True)
-class AttentionCall:
-    """What an attention module passes to the attention function: ``query`` is ``[1, head, token, head_dim]``."""
-
-    query: torch.Tensor
-    key: torch.Tensor
-    value: torch.Tensor
-    scaling: float | None
-    window: int | None
-
-    @property
-    def heads(self) -> int:
-        """Heads of the queries."""
-        return self.query.shape[1]
-
-    @property
-    def kv_heads(self) -> int:
-        """Heads of keys and values."""
-        return self.key.shape[1]
-
-    @property
-    def head_dim(self) -> int:
-        """Numbers in a head."""
-        return self.query.shape[3]
-
-
 class CallRecorder:
     """An ``Attend`` that keeps its last call. Each token attends to itself alone, so that the outputs of a module show
     its values, whatever the size of its scores.
@@ -59,19 +33,10 @@ class CallRecorder:
 
     last: AttentionCall | None = None
 
-    def __call__(
-        self,
-        module: torch.nn.Module,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        scaling: float | None,
-        window: int | None,
-        extras: dict[str, Any],
-    ) -> torch.Tensor:
+    def __call__(self, call: AttentionCall) -> torch.Tensor:
         """See ``Attend``."""
-        self.last = AttentionCall(query.clone(), key.clone(), value.clone(), scaling, window)
-        return value.repeat_interleave(query.shape[1] // value.shape[1], 1).transpose(1, 2)
+        self.last = call._replace(query=call.query.clone(), key=call.key.clone(), value=call.value.clone())
+        return call.value.repeat_interleave(call.heads // call.kv_heads, 1).transpose(1, 2)
 
 
 @dataclass(frozen=True)

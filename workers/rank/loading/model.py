@@ -15,7 +15,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
 from baton_serve.workers.rank import distributed
 from baton_serve.workers.rank.cache.attention import NAME, attending, register
-from baton_serve.workers.rank.device import RankDevice, assign_device
+from baton_serve.workers.rank.device import assign_device
 from baton_serve.workers.rank.in_place.choice import attention_of, choose_kernel, kernel_of_cpu
 from baton_serve.workers.rank.layers.choice import programs_for
 from baton_serve.workers.rank.layers.packing import pack
@@ -46,7 +46,7 @@ class ModelShard:
     """A loaded model, or this rank's shard of it, with its sizes and fingerprint."""
 
     module: PreTrainedModel
-    rank_device: RankDevice
+    device: torch.device
     cache_shape: CacheShape
     max_model_len: int
     vocab_size: int
@@ -58,11 +58,6 @@ class ModelShard:
     #: Seconds for reading the weights, and for hashing them afterwards.
     load_s: float
     fingerprint_s: float
-
-    @property
-    def device(self) -> torch.device:
-        """The device for inputs."""
-        return self.rank_device.device
 
     def attention(self, cache: KVCache, batch: Batch) -> Attend:
         """The attention of a forward pass, which writes K and V into the cache."""
@@ -97,20 +92,20 @@ def load_model(spec: RankSpec, progress: Callable[[str], None]) -> ModelShard:
     if spec.num_ranks > 1:
         check_split(config, spec.num_ranks)
     max_model_len = _max_model_len(spec, config)
-    rank_device = assign_device(spec)
-    if spec.decode_graphs == "on" and rank_device.device.type == "cpu":  # said before minutes of loading
+    device = assign_device(spec)
+    if spec.decode_graphs == "on" and device.type == "cpu":  # said before minutes of loading
         raise ModelLoadError("decode graphs are wanted, but they need a GPU")
     if spec.num_ranks > 1:
-        distributed.join(spec, rank_device)
-    if rank_device.device.type == "cuda":
+        distributed.join(spec, device)
+    if device.type == "cuda":
         # Triton starts programs on the current device, whichever one their tensors are on.
-        torch.cuda.set_device(rank_device.device)
-    kernel = choose_kernel(spec.attention, rank_device.device, progress)
+        torch.cuda.set_device(device)
+    kernel = choose_kernel(spec.attention, device, progress)
     register()
     progress(f"loading {spec.model}")
-    module, load_s = _timed(lambda: _load_weights(spec, rank_device.device).eval())
+    module, load_s = _timed(lambda: _load_weights(spec, device).eval())
     shape = probe_layers(module, spec.block_size, spec.num_ranks)
-    kernel = kernel or kernel_of_cpu(spec.attention, rank_device.device, shape.dtype)
+    kernel = kernel or kernel_of_cpu(spec.attention, device, shape.dtype)
     num_bytes = sum(distributed.local_part(tensor).nbytes for tensor in module.state_dict().values())
     dtype = str(module.dtype).removeprefix("torch.")
     weights_fingerprint, fingerprint_s = _timed(lambda: fingerprint(module))
@@ -121,16 +116,16 @@ def load_model(spec: RankSpec, progress: Callable[[str], None]) -> ModelShard:
     loaded = load_adapters(module, spec.adapters, weights_fingerprint, progress)
     if spec.num_ranks == 1:
         progress("laying out weights")
-        pack(module, programs_for(rank_device.device))
+        pack(module, programs_for(device))
     prove_equal(module, shape, own, kernel)
     prove_adapters(module, shape, loaded, own, kernel)
     progress(
-        f"loaded {num_bytes / 1e6:.0f} MB of weights on {rank_device.device} as {dtype} in {load_s:.2f} s, "
+        f"loaded {num_bytes / 1e6:.0f} MB of weights on {device} as {dtype} in {load_s:.2f} s, "
         f"fingerprint of every byte in {fingerprint_s:.2f} s"
     )
     return ModelShard(
         module=module,
-        rank_device=rank_device,
+        device=device,
         cache_shape=shape,
         max_model_len=max_model_len,
         vocab_size=config.vocab_size,

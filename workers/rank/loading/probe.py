@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import logging
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from baton_serve.workers.rank.cache.attention import NAME, attending
+from baton_serve.workers.rank.cache.attention import NAME, AttentionCall, attending
 from baton_serve.workers.rank.cache.batch import NO_ADAPTER, Batch, BatchRow
 from baton_serve.workers.rank.cache.kv_cache import CacheShape, KVCache
 from baton_serve.workers.rank.in_place.choice import attention_of
@@ -52,35 +52,16 @@ _TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-3}
 _HALF_TOLERANCE = 0.2
 
 
-@dataclass(frozen=True)
-class LayerCall:
-    """What one layer has passed to the attention function."""
-
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    dtype: torch.dtype
-    window: int | None
-
-
 class AttentionRecorder:
     """An ``Attend`` that records its arguments. Raises UnsupportedModelError for an unsupported feature."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         self._config = model.config
-        self.layers: dict[int, LayerCall] = {}
+        self.layers: dict[int, AttentionCall] = {}
 
-    def __call__(
-        self,
-        module: torch.nn.Module,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        scaling: float | None,
-        window: int | None,
-        extras: dict[str, Any],
-    ) -> torch.Tensor:
-        self._check_extras(module, extras)
+    def __call__(self, call: AttentionCall) -> torch.Tensor:
+        module, query, key, value, scaling, *_ = call
+        self._check_extras(call)
         if key.shape[-2] != query.shape[-2]:
             refuse(self._config, "cross attention or layers that share their KV cache")
         if not key.shape[-1] == value.shape[-1] == query.shape[-1]:
@@ -91,16 +72,16 @@ class AttentionRecorder:
         if not isinstance(index, int) or index in self.layers:
             refuse(self._config, "attention layers that cannot be told apart")
         else:
-            self.layers[index] = LayerCall(query.shape[1], key.shape[1], key.shape[3], key.dtype, window)
-        shared = query.shape[1] // key.shape[1]
+            self.layers[index] = call
+        shared = call.heads // call.kv_heads
         key, value = key.repeat_interleave(shared, 1), value.repeat_interleave(shared, 1)
         return scaled_dot_product_attention(query, key, value, is_causal=True, scale=scaling).transpose(1, 2)
 
-    def _check_extras(self, module: torch.nn.Module, extras: dict[str, Any]) -> None:
-        causal = extras.get("is_causal")
-        if causal is False or (causal is None and getattr(module, "is_causal", True) is False):
+    def _check_extras(self, call: AttentionCall) -> None:
+        causal = call.extras.get("is_causal")
+        if causal is False or (causal is None and getattr(call.module, "is_causal", True) is False):
             refuse(self._config, "bidirectional attention")
-        for name, value in extras.items():
+        for name, value in call.extras.items():
             if value is not None and value is not False and name not in _HARMLESS | {"is_causal"}:
                 refuse(self._config, _NAMES.get(name, f"the attention argument '{name}'"))
 
@@ -123,14 +104,14 @@ def probe_layers(model: PreTrainedModel, block_size: int, num_ranks: int = 1) ->
     first = recorder.layers[0]
     if num_ranks > 1:
         _check_split(model, first, num_ranks)
-    return CacheShape(first.num_kv_heads, len(recorder.layers), block_size, first.head_dim, first.dtype)
+    return CacheShape(first.kv_heads, len(recorder.layers), block_size, first.head_dim, first.key.dtype)
 
 
-def _check_layers(model: PreTrainedModel, layers: dict[int, LayerCall]) -> None:
+def _check_layers(model: PreTrainedModel, layers: dict[int, AttentionCall]) -> None:
     config = model.config
     if sorted(layers) != list(range(config.num_hidden_layers)):
         refuse(config, f"{len(layers)} of its {config.num_hidden_layers} layers use replaceable attention")
-    if len({(call.num_heads, call.num_kv_heads, call.head_dim, call.dtype) for call in layers.values()}) > 1:
+    if len({(call.heads, call.kv_heads, call.head_dim, call.key.dtype) for call in layers.values()}) > 1:
         refuse(config, "layers with different attention heads")
     kinds = getattr(config, "layer_types", None) or ()
     # Some models apply the sliding window in the mask only, but the paged attention gets no mask.
@@ -140,11 +121,11 @@ def _check_layers(model: PreTrainedModel, layers: dict[int, LayerCall]) -> None:
         refuse(config, "a sliding window that does not reach the attention function")
 
 
-def _check_split(model: PreTrainedModel, call: LayerCall, num_ranks: int) -> None:
+def _check_split(model: PreTrainedModel, call: AttentionCall, num_ranks: int) -> None:
     """Refuse a model that was not split as its tensor-parallel plan says."""
     config = model.config
     total = (config.num_attention_heads, getattr(config, "num_key_value_heads", None) or config.num_attention_heads)
-    mine = (call.num_heads, call.num_kv_heads)
+    mine = (call.heads, call.kv_heads)
     if (mine[0] * num_ranks, mine[1] * num_ranks) != total:
         refuse(config, f"one of {num_ranks} ranks has {mine[0]} of {total[0]} heads, {mine[1]} of {total[1]} KV heads")
 

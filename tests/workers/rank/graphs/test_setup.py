@@ -10,7 +10,6 @@ import torch
 from msgspec.structs import replace as with_fields
 
 from baton_serve.workers.rank.cache.kv_cache import KVCache
-from baton_serve.workers.rank.device import RankDevice
 from baton_serve.workers.rank.graphs.setup import record_graphs
 from baton_serve.workers.rank_protocol.errors import ModelLoadError
 from baton_serve.workers.rank_protocol.spec import RankSpec
@@ -53,8 +52,7 @@ class FullRecorder(FailingRecorder):
 @pytest.fixture
 def model(model_of: Callable[..., ModelShard]) -> ModelShard:
     """A model that says it is on a GPU; its tensors are not."""
-    on_gpu = RankDevice(torch.device("cuda", 0))
-    return replace(model_of("llama"), kernel=PlainKernel(), rank_device=on_gpu)
+    return replace(model_of("llama"), kernel=PlainKernel(), device=torch.device("cuda", 0))
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import pytest
 import torch
 from msgspec.structs import replace as with_fields
 
-from baton_serve.workers.rank.device import RankDevice
 from baton_serve.workers.rank.gpu import support
 from baton_serve.workers.rank.graphs.setup import wants_graphs
 from baton_serve.workers.rank.in_place.choice import choose_kernel
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 CPU = torch.device("cpu")
 SPEC = RankSpec(model="m", engine_id="e")
-GPU = RankDevice(torch.device("cuda", 0))
+GPU = torch.device("cuda", 0)
 
 
 @pytest.mark.parametrize("wanted", ["auto", "gather"])
@@ -59,13 +58,13 @@ def test_a_gpu_without_a_compiler(wanted: str, tmp_path: Path, monkeypatch: pyte
     monkeypatch.delenv("CC", raising=False)
     said: list[str] = []
     if wanted == "auto":
-        assert choose_kernel(wanted, GPU.device, said.append) is None
+        assert choose_kernel(wanted, GPU, said.append) is None
         assert said == [
             "attention gathers keys and values, because Triton needs a C compiler, and there is neither gcc nor clang"
         ]
     else:
         with pytest.raises(ModelLoadError, match="Triton needs a C compiler"):
-            choose_kernel(wanted, GPU.device, said.append)
+            choose_kernel(wanted, GPU, said.append)
 
 
 @pytest.mark.usefixtures("asked_again")
@@ -77,14 +76,14 @@ def test_a_triton_that_does_not_compile_is_one_that_is_missing(monkeypatch: pyte
 
     monkeypatch.setattr(support, "_try", fail)
     monkeypatch.setenv("CC", "cc")
-    assert support.missing(GPU.device) == "Triton does not compile (RuntimeError: no Python.h)"
-    assert programs_for(GPU.device) is None
+    assert support.missing(GPU) == "Triton does not compile (RuntimeError: no Python.h)"
+    assert programs_for(GPU) is None
 
 
 def test_graphs_need_a_gpu_and_attention_in_place() -> None:
     assert wants_graphs(SPEC, GPU, PlainKernel())
     assert not wants_graphs(with_fields(SPEC, decode_graphs="off"), GPU, PlainKernel())
-    for device, kernel, why in ((GPU, None, "attention in-place"), (RankDevice(CPU), PlainKernel(), "a GPU")):
+    for device, kernel, why in ((GPU, None, "attention in-place"), (CPU, PlainKernel(), "a GPU")):
         assert not wants_graphs(SPEC, device, kernel)
         with pytest.raises(ModelLoadError, match=f"^decode graphs are wanted, but they need {why}"):
             wants_graphs(with_fields(SPEC, decode_graphs="on"), device, kernel)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
-from baton_serve.workers.rank.cache.attention import NAME, register
+from baton_serve.workers.rank.cache.attention import NAME, AttentionCall, register
 from baton_serve.workers.rank.cpu.row_programs import CpuRows
 from baton_serve.workers.rank.cpu.support import takes
 from baton_serve.workers.rank.layers import packing
@@ -169,7 +169,7 @@ def test_no_weights_are_kept_of_what_was_replaced(monkeypatch: pytest.MonkeyPatc
 def test_the_recorder_keeps_what_it_was_called_with() -> None:
     recorder = CallRecorder()
     query = torch.randn(1, 4, 3, 8)
-    recorder(torch.nn.Identity(), query, query[:, :2], query[:, 2:], 0.5, 7, {})
+    recorder(AttentionCall(torch.nn.Identity(), query, query[:, :2], query[:, 2:], 0.5, 7, {}))
     assert recorder.last is not None
     assert (recorder.last.heads, recorder.last.kv_heads, recorder.last.head_dim) == (4, 2, 8)
     assert (recorder.last.scaling, recorder.last.window) == (0.5, 7)
