@@ -29,8 +29,7 @@ from baton_serve.workers.rank.device import use_on_this_thread
 from baton_serve.workers.rank.grammar.library import GrammarLibrary
 from baton_serve.workers.rank.graphs.setup import record_graphs, wants_graphs
 from baton_serve.workers.rank.loading.model import ModelShard, load_model
-from baton_serve.workers.rank.outbox import Outbox
-from baton_serve.workers.rank.receiver import Receiver
+from baton_serve.workers.rank.receiver import Outbox, Receiver
 from baton_serve.workers.rank.runner import Runner
 from baton_serve.workers.rank_protocol.errors import SIBLING_LOST_STATUS, ModelLoadError, RankError, one_line
 from baton_serve.workers.rank_protocol.spec import RankSpec

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import socket
 
     from baton_serve.workers.rank.grammar.library import GrammarLibrary
-    from baton_serve.workers.rank.outbox import Outbox
+    from baton_serve.workers.rank.receiver import Outbox
     from baton_serve.workers.transfer.port import Transfer
 
 

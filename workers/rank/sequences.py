@@ -6,7 +6,7 @@ from array import array
 from typing import TYPE_CHECKING
 
 from baton_serve.workers.rank.cache.batch import NO_ADAPTER
-from baton_serve.workers.rank.edits.row_edits import row_edits
+from baton_serve.workers.rank.row_edits import row_edits
 from baton_serve.workers.rank_protocol.errors import StepError
 
 if TYPE_CHECKING:

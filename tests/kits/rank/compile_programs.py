@@ -13,7 +13,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from baton_serve.workers.rank.gpu.piece_copies import NUM_WARPS, NUMBERS
+from baton_serve.workers.rank.gpu.launches import NUM_WARPS, NUMBERS
 from baton_serve.workers.rank.gpu.programs import (
     copy_program,
     gate_program,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from baton_serve.workers.rank.graphs.port import Recorder
+    from baton_serve.workers.rank.graphs.cuda_recorder import Recorder
 
 GREEDY = SamplingParams(temperature=0.0)
 NUM_BLOCKS = 256

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 if TYPE_CHECKING:
-    from baton_serve.workers.rank.in_place.port import Kernel, PagedRows
+    from baton_serve.workers.rank.in_place.rows import Kernel, PagedRows
 
 
 class PlainKernel:

@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_leaves
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from baton_serve.workers.rank.graphs.port import Recorder, Replay
+    from baton_serve.workers.rank.graphs.cuda_recorder import Recorder, Replay
 
 
 class PlainRecorder:

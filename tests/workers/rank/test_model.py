@@ -16,6 +16,7 @@ from transformers.models.llama import modeling_llama
 from baton_serve.workers.rank.cache.attention import NAME
 from baton_serve.workers.rank.cache.kv_cache import CacheShape, KVCache, count_blocks, gathered
 from baton_serve.workers.rank.device import assign_device, choose_device, gpu_of
+from baton_serve.workers.rank.distributed import backend_for
 from baton_serve.workers.rank.layers.linear import PackedLinear, is_available
 from baton_serve.workers.rank.layers.positions import max_positions
 from baton_serve.workers.rank.loading.config_checks import check_config, check_split
@@ -231,13 +232,13 @@ def test_devices_that_are_none(name: str) -> None:
 
 def test_each_rank_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: True)
-    placements = [gpu_of(rank, 2, 4) for rank in range(2)]
-    assert [placement.device for placement in placements] == [torch.device("cuda", index) for index in range(2)]
-    assert {placement.backend for placement in placements} == {"nccl"}
+    devices = [gpu_of(rank, 2, 4) for rank in range(2)]
+    assert devices == [torch.device("cuda", index) for index in range(2)]
+    assert {backend_for(device) for device in devices} == {"nccl"}
     with pytest.raises(ModelLoadError, match=r"^4 ranks need a GPU each, and there are 3$"):
         gpu_of(0, 4, 3)
     monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: False)
-    assert gpu_of(0, 1, 1).device == torch.device("cuda", 0)
+    assert gpu_of(0, 1, 1) == torch.device("cuda", 0)
     with pytest.raises(ModelLoadError, match=r"^2 ranks on GPUs need a torch with NCCL"):
         gpu_of(0, 2, 2)
 

@@ -15,7 +15,7 @@ NUM_PIECES = 9
 @pytest.mark.parametrize("num_copied", [1, 5])
 def test_pieces_arrive_and_nothing_else_changes(piece_bytes: int, num_copied: int, device: str) -> None:
     needs_triton(device)
-    from baton_serve.workers.rank.gpu.piece_copies import copy_pieces
+    from baton_serve.workers.rank.gpu.launches import copy_pieces
 
     sizes = (NUM_PIECES, piece_bytes + 16)  # pieces with a gap between them
     here, there = (torch.randint(256, sizes, dtype=torch.uint8, device=device) for _ in range(2))

@@ -13,8 +13,7 @@ import torch
 from baton_serve.workers.rank.cache import kv_cache
 from baton_serve.workers.rank.cache.attention import register
 from baton_serve.workers.rank.cache.kv_cache import CacheShape, KVCache
-from baton_serve.workers.rank.cpu.row_programs import CpuRows
-from baton_serve.workers.rank.cpu.support import missing
+from baton_serve.workers.rank.cpu.support import CpuRows, missing
 from baton_serve.workers.rank.layers.gated import GatedMLP
 from baton_serve.workers.rank.layers.linear import is_available
 from baton_serve.workers.rank.layers.norm import FastRMSNorm
@@ -25,7 +24,7 @@ from tests.kits.rank.kernels import needs_triton
 from tests.kits.rank.small_llama import llama
 
 if TYPE_CHECKING:
-    from baton_serve.workers.rank.layers.port import RowPrograms
+    from baton_serve.workers.rank.layers.row_programs import RowPrograms
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 #: Roundings of a type by which results may differ.
@@ -44,7 +43,7 @@ def programs(request: pytest.FixtureRequest, device: str) -> RowPrograms:
             pytest.skip("needs a CPU and Numba")
         return CpuRows()
     needs_triton(device)
-    from baton_serve.workers.rank.gpu.row_programs import TritonRows
+    from baton_serve.workers.rank.gpu.launches import TritonRows
 
     return TritonRows()
 
@@ -100,7 +99,7 @@ def test_gate(programs: RowPrograms, size: int, dtype: torch.dtype, device: str)
 def test_store_writes_keys_and_values_and_nothing_else(head_dim: int, dtype: torch.dtype, device: str) -> None:
     """Key and value are views of one product, as an attention module makes them."""
     needs_triton(device)
-    from baton_serve.workers.rank.gpu.cache_writes import store
+    from baton_serve.workers.rank.gpu.launches import store
 
     kv_heads, tokens, slots = 3, 5, 40
     product = torch.randn(tokens, 2 * kv_heads + 1, head_dim).to(dtype).transpose(0, 1).to(device)

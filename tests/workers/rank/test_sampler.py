@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from baton_serve.core.protocol.steps import SamplingParams
-from baton_serve.workers.rank.edits.row_edits import RowEdits, row_edits
+from baton_serve.workers.rank.row_edits import RowEdits, row_edits
 from baton_serve.workers.rank.sampling.sampler import sample, truncate
 
 VOCAB = 50

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from baton_serve.workers.rank.adapters.factors import Factors
+    from baton_serve.workers.rank.adapters.low_rank import Factors
 
 
 class AdapterSet:

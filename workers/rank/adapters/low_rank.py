@@ -7,12 +7,12 @@ part to its own tokens, so all others keep every bit of what the layer gave.
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 
 from baton_serve.workers.rank import distributed
-from baton_serve.workers.rank.adapters.factors import Factors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -20,6 +20,18 @@ if TYPE_CHECKING:
     from baton_serve.workers.rank.cache.batch import AdapterRun, Batch
 
 _ATTRIBUTE = "low_rank"
+
+
+@dataclass(frozen=True)
+class Factors:
+    """One adapter's part of a layer, or of several whose outputs are side by side: ``inputs @ down @ up``. ``down`` is ``[in, rank]``, ``up`` is ``[rank, out]``.
+
+    ``is_partial``: the layer's inputs are split over the ranks of the engine, so ``inputs @ down`` has to be summed.
+    """
+
+    down: torch.Tensor
+    up: torch.Tensor
+    is_partial: bool = False
 
 
 class Selection:

@@ -24,7 +24,7 @@ from torch.distributed.tensor import DTensor
 
 from baton_serve.workers.rank import distributed
 from baton_serve.workers.rank.adapters.config_checks import read_config, refuse
-from baton_serve.workers.rank.adapters.factors import Factors
+from baton_serve.workers.rank.adapters.low_rank import Factors
 from baton_serve.workers.rank_protocol.errors import ModelLoadError, RankError, one_line
 
 if TYPE_CHECKING:

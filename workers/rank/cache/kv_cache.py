@@ -151,10 +151,10 @@ def _zeros(sizes: tuple[int, ...], dtype: torch.dtype, device: torch.device, fil
 
 
 def _program(device: torch.device) -> Callable[..., None] | None:
-    """The program that writes to a cache, see ``workers.rank.gpu.cache_writes``; None: torch writes."""
+    """The program that writes to a cache, see ``workers.rank.gpu.launches``; None: torch writes."""
     if gpu.missing(device):
         return None
-    from baton_serve.workers.rank.gpu.cache_writes import store
+    from baton_serve.workers.rank.gpu.launches import store
 
     return store
 

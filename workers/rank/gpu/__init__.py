@@ -2,7 +2,7 @@
 
 ``support``   whether they can be compiled here
 ``programs``  norms, rotations, gates, writing to the paged cache, and copies of pieces, in Triton's subset of Python
-``row_programs``, ``cache_writes`` and ``piece_copies``  what starts them
+``launches``  what starts them
 
 And what lets ranks on one GPU read each other's blocks:
 

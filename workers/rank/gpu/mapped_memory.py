@@ -13,7 +13,7 @@ import torch
 
 from baton_serve.core.protocol.handshake import SharedMemory
 from baton_serve.workers.rank.gpu import cuda_ipc
-from baton_serve.workers.rank.gpu.piece_copies import copy_pieces
+from baton_serve.workers.rank.gpu.launches import copy_pieces
 from baton_serve.workers.transfer.mapped.host_memory import boot_id
 from baton_serve.workers.transfer.mapped.port import ALIGNMENT
 

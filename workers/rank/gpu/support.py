@@ -39,7 +39,7 @@ def missing_triton(device: torch.device) -> str:
 def _try(device: torch.device) -> None:
     import torch
 
-    from baton_serve.workers.rank.gpu.row_programs import TritonRows
+    from baton_serve.workers.rank.gpu.launches import TritonRows
 
     numbers = torch.ones((1, 16), device=device)
     TritonRows().rms_norm(numbers, numbers[0], torch.empty_like(numbers), 1e-6)

@@ -5,6 +5,6 @@ CUDA graph starts them all at once, but only with the same tensors. So the input
 never move, and the step is filled up to a size for which there is a graph. All other steps run as ever.
 
 ``decode_graphs``  computes steps of rows of one token; their inputs are ``decode_inputs``
-``port``           what records work; ``cuda_recorder`` does
+``cuda_recorder``  records work
 ``setup``          whether a rank has graphs, and records them
 """

@@ -1,15 +1,16 @@
-"""Records work as CUDA graphs."""
+"""Records the work of a step, as CUDA graphs, to replay it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import torch
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from baton_serve.workers.rank.graphs.port import Replay
+#: Does on the device what it did when it was recorded, with what is in the same tensors now.
+Replay = Callable[[], None]
+#: Records work, which reads and writes tensors that outlive it. It may run the work any number of times. Recordings are
+#: replayed one at a time, as they share memory.
+Recorder = Callable[[Callable[[], None]], Replay]
 
 #: Before the recording: the first time libraries allocate, and Triton compiles, which a recording does not allow.
 NUM_WARM_UPS = 2

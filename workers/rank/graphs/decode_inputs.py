@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from baton_serve.workers.rank.in_place.port import PagedRows
-from baton_serve.workers.rank.in_place.rows import fill_tables
+from baton_serve.workers.rank.in_place.rows import PagedRows, fill_tables
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from baton_serve.workers.rank.cache.kv_cache import KVCache
-    from baton_serve.workers.rank.graphs.port import Recorder
-    from baton_serve.workers.rank.in_place.port import Kernel
+    from baton_serve.workers.rank.graphs.cuda_recorder import Recorder
+    from baton_serve.workers.rank.in_place.rows import Kernel
     from baton_serve.workers.rank.loading.model import ModelShard
     from baton_serve.workers.rank_protocol.spec import RankSpec
 

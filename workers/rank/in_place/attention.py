@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from baton_serve.workers.rank.cache.attention import AttentionCall
     from baton_serve.workers.rank.cache.kv_cache import KVCache
-    from baton_serve.workers.rank.in_place.port import Kernel, PagedRows
+    from baton_serve.workers.rank.in_place.rows import Kernel, PagedRows
 
 
 class InPlaceAttention:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from baton_serve.workers.rank.cache.attention import Attend
     from baton_serve.workers.rank.cache.batch import Batch
     from baton_serve.workers.rank.cache.kv_cache import KVCache
-    from baton_serve.workers.rank.in_place.port import Kernel
+    from baton_serve.workers.rank.in_place.rows import Kernel
 
 
 def choose_kernel(wanted: str, device: torch.device, progress: Callable[[str], None]) -> Kernel | None:

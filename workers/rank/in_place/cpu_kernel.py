@@ -16,7 +16,7 @@ from baton_serve.workers.rank.cache.kv_cache import gathered
 from baton_serve.workers.rank.cpu.support import program, seen
 
 if TYPE_CHECKING:
-    from baton_serve.workers.rank.in_place.port import PagedRows
+    from baton_serve.workers.rank.in_place.rows import PagedRows
 
 #: Queries whose scores are computed together.
 BLOCK = 128

@@ -15,7 +15,7 @@ from baton_serve.workers.rank.in_place.programs import attend_program, merge_pro
 from baton_serve.workers.rank.in_place.splits import num_splits
 
 if TYPE_CHECKING:
-    from baton_serve.workers.rank.in_place.port import PagedRows
+    from baton_serve.workers.rank.in_place.rows import PagedRows
 
 #: The sizes of Triton's products are no less.
 MIN_SIDE = 16

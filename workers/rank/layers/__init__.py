@@ -6,6 +6,6 @@
 ``gated``    gated layers: two products, and one program between them
 ``positions``  how many positions a model was made for
 ``rotary``   attention modules: one product, a rotation in place, the paged attention, one product
-``port``     the programs for tokens by themselves that a device may have; ``choice`` finds them
+``row_programs``  the programs for tokens by themselves that a device may have
 ``trials``   what modules are called with, and whether a replacement gives the same
 """

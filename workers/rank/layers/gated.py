@@ -8,7 +8,7 @@ import torch
 
 if TYPE_CHECKING:
     from baton_serve.workers.rank.layers.linear import PackedLinear
-    from baton_serve.workers.rank.layers.port import RowPrograms
+    from baton_serve.workers.rank.layers.row_programs import RowPrograms
 
 #: The layers of such a module, by their names.
 NAMES = ("gate_proj", "up_proj", "down_proj")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from baton_serve.workers.rank.cache.attention import AttentionCall
-    from baton_serve.workers.rank.layers.port import RowPrograms
+    from baton_serve.workers.rank.layers.row_programs import RowPrograms
     from baton_serve.workers.rank.layers.trials import Inputs
 
 #: Names under which models have layers that are called with the same input, in the order of the calls. A layer that is

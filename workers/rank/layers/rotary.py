@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from baton_serve.workers.rank.layers.linear import PackedLinear
-    from baton_serve.workers.rank.layers.port import RowPrograms
+    from baton_serve.workers.rank.layers.row_programs import RowPrograms
 
 #: The layers of such a module, by their names.
 NAMES = ("q_proj", "k_proj", "v_proj", "o_proj")

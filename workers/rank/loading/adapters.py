@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from baton_serve.workers.rank.cache.kv_cache import CacheShape
-    from baton_serve.workers.rank.in_place.port import Kernel
+    from baton_serve.workers.rank.in_place.rows import Kernel
 
 
 @dataclass(frozen=True)

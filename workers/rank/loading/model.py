@@ -17,9 +17,9 @@ from baton_serve.workers.rank import distributed
 from baton_serve.workers.rank.cache.attention import NAME, attending, register
 from baton_serve.workers.rank.device import assign_device
 from baton_serve.workers.rank.in_place.choice import attention_of, choose_kernel, kernel_of_cpu
-from baton_serve.workers.rank.layers.choice import programs_for
 from baton_serve.workers.rank.layers.packing import pack
 from baton_serve.workers.rank.layers.positions import max_positions
+from baton_serve.workers.rank.layers.row_programs import programs_for
 from baton_serve.workers.rank.loading.adapters import load_adapters, prove_adapters
 from baton_serve.workers.rank.loading.config_checks import check_config, check_split
 from baton_serve.workers.rank.loading.fingerprint import fingerprint
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from baton_serve.workers.rank.cache.attention import Attend
     from baton_serve.workers.rank.cache.batch import Batch
     from baton_serve.workers.rank.cache.kv_cache import CacheShape, KVCache
-    from baton_serve.workers.rank.in_place.port import Kernel
+    from baton_serve.workers.rank.in_place.rows import Kernel
     from baton_serve.workers.rank_protocol.spec import RankSpec
 
 T = TypeVar("T")

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from baton_serve.workers.rank.adapters.low_rank import Selection
-    from baton_serve.workers.rank.in_place.port import Kernel
+    from baton_serve.workers.rank.in_place.rows import Kernel
 
 logger = logging.getLogger(__name__)
 

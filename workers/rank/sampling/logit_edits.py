@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from baton_serve.core.protocol.steps import SamplingParams
-    from baton_serve.workers.rank.edits.row_edits import RowEdits
+    from baton_serve.workers.rank.row_edits import RowEdits
 
 
 class SamplingRow(Protocol):

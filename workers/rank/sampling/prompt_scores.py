@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 
 from baton_serve.core.protocol.steps import PromptScores
-from baton_serve.workers.rank.sampling.logprobs import logprobs_of
+from baton_serve.workers.rank.sampling.sampler import logprobs_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
 from baton_serve.workers.rank.sampling.logit_edits import SamplingRow, edit
-from baton_serve.workers.rank.sampling.logprobs import logprobs_of
 from baton_serve.workers.rank.sampling.noise import add_gumbel, stream_key
 
 if TYPE_CHECKING:
@@ -97,6 +96,23 @@ def _least_kept(scores: torch.Tensor, limits: list[int], top_p: list[float]) -> 
     kept &= masses.cumsum(dim=-1) - masses < wanted
     kept[:, 0] = True
     return ordered.masked_fill(~kept, float("inf")).amin(dim=-1, keepdim=True)
+
+
+class RowLogprobs(NamedTuple):
+    """From raw logits, before any parameter changes them, for each row: the logprobs of all tokens, that of one token, and the most likely tokens, most likely first."""
+
+    all: torch.Tensor
+    own: torch.Tensor
+    top_values: list[list[float]]
+    top_tokens: list[list[int]]
+
+
+def logprobs_of(logits: torch.Tensor, tokens: Sequence[int], num_top: int) -> RowLogprobs:
+    """The logprobs of float32 ``logits`` ``[row, vocabulary]``, with one of ``tokens`` for each row."""
+    every = logits.log_softmax(dim=-1)
+    own = every.gather(1, torch.tensor(tokens, device=logits.device)[:, None])
+    best = every.topk(min(num_top, every.shape[1]), dim=-1)
+    return RowLogprobs(every, own, best.values.tolist(), best.indices.tolist())
 
 
 def _add_logprobs(draws: list[Draw], logits: torch.Tensor, rows: Sequence[SamplingRow]) -> None:

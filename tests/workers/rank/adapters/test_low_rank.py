@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from baton_serve.workers.rank.adapters.factors import Factors
-from baton_serve.workers.rank.adapters.low_rank import LowRank, Selection, attach, joined, part_of
+from baton_serve.workers.rank.adapters.low_rank import Factors, LowRank, Selection, attach, joined, part_of
 from baton_serve.workers.rank.cache.batch import NO_ADAPTER, AdapterRun, Batch, BatchRow
 from baton_serve.workers.rank.cache.kv_cache import CacheShape
 from baton_serve.workers.rank.layers.linear import PackedLinear, is_available

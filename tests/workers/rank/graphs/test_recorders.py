@@ -11,7 +11,7 @@ import torch
 from tests.kits.rank.recorders import recorder_for
 
 if TYPE_CHECKING:
-    from baton_serve.workers.rank.graphs.port import Recorder
+    from baton_serve.workers.rank.graphs.cuda_recorder import Recorder
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from tests.kits.rank.recorders import PlainRecorder
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from baton_serve.workers.rank.graphs.port import Replay
+    from baton_serve.workers.rank.graphs.cuda_recorder import Replay
     from baton_serve.workers.rank.loading.model import ModelShard
 
 SPEC = RankSpec(model="m", engine_id="e", max_num_seqs=3)

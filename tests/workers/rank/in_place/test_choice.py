@@ -11,7 +11,7 @@ from msgspec.structs import replace as with_fields
 from baton_serve.workers.rank.gpu import support
 from baton_serve.workers.rank.graphs.setup import wants_graphs
 from baton_serve.workers.rank.in_place.choice import choose_kernel
-from baton_serve.workers.rank.layers.choice import programs_for
+from baton_serve.workers.rank.layers.row_programs import programs_for
 from baton_serve.workers.rank_protocol.errors import ModelLoadError
 from baton_serve.workers.rank_protocol.spec import RankSpec
 from tests.kits.rank.kernels import PlainKernel

@@ -14,7 +14,7 @@ import torch
 from baton_serve.workers.rank.cpu import support
 from baton_serve.workers.rank.in_place.choice import kernel_of_cpu
 from baton_serve.workers.rank.in_place.cpu_kernel import CpuKernel
-from baton_serve.workers.rank.in_place.port import PagedRows
+from baton_serve.workers.rank.in_place.rows import PagedRows
 from tests.kits.rank.driver import Driver, Job, load, prompt
 from tests.kits.rank.kernels import PlainKernel
 from tests.kits.repetition import some_now

@@ -18,8 +18,8 @@ from tests.kits.rank.recorders import PlainRecorder, recorder_for
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from baton_serve.workers.rank.graphs.port import Recorder
-    from baton_serve.workers.rank.in_place.port import Kernel
+    from baton_serve.workers.rank.graphs.cuda_recorder import Recorder
+    from baton_serve.workers.rank.in_place.rows import Kernel
     from baton_serve.workers.rank.loading.model import ModelShard
     from tests.kits.rank.driver import Reference
 

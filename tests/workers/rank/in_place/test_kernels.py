@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from baton_serve.workers.rank.in_place.port import PagedRows
+from baton_serve.workers.rank.in_place.rows import PagedRows
 from tests.kits.rank.kernels import PlainKernel, triton_kernel
 
 NUM_BLOCKS, LAYER, NUM_LAYERS = 60, 1, 3

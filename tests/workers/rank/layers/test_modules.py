@@ -10,8 +10,7 @@ import torch
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
 from baton_serve.workers.rank.cache.attention import NAME, AttentionCall, register
-from baton_serve.workers.rank.cpu.row_programs import CpuRows
-from baton_serve.workers.rank.cpu.support import takes
+from baton_serve.workers.rank.cpu.support import CpuRows, takes
 from baton_serve.workers.rank.layers import packing
 from baton_serve.workers.rank.layers.gated import GatedMLP
 from baton_serve.workers.rank.layers.linear import is_available

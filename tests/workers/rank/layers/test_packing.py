@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM
 from transformers.models.gemma.modeling_gemma import GemmaRMSNorm
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
-from baton_serve.workers.rank.cpu.row_programs import CpuRows
+from baton_serve.workers.rank.cpu.support import CpuRows
 from baton_serve.workers.rank.layers.linear import LinearPart, PackedLinear, SharedProduct, is_available
 from baton_serve.workers.rank.layers.norm import FastRMSNorm, replace_norms
 from baton_serve.workers.rank.layers.packing import pack
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from baton_serve.workers.rank.layers.port import RowPrograms
+    from baton_serve.workers.rank.layers.row_programs import RowPrograms
 
 #: The programs that a device may have: none on a CPU.
 PROGRAMS = pytest.mark.parametrize("programs", [None, CpuRows()], ids=["torch", "programs"])

@@ -1,8 +1,11 @@
-"""What layers need of a device: programs for each token by itself."""
+"""What layers need of a device, programs for each token by itself, and which there are."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
+
+from baton_serve.workers.rank.cpu import support as cpu
+from baton_serve.workers.rank.gpu import support as gpu
 
 if TYPE_CHECKING:
     import torch
@@ -28,3 +31,14 @@ class RowPrograms(Protocol):
 
     def gate(self, product: torch.Tensor, outputs: torch.Tensor) -> None:
         """Of ``product`` ``[..., 2 * size]``, SiLU of the first half times the second, to ``outputs``."""
+
+
+def programs_for(device: torch.device) -> RowPrograms | None:
+    """The programs for tensors of this device, whose compiler is imported now; None: nothing compiles them here."""
+    if device.type == "cpu" and not cpu.missing():
+        return cpu.CpuRows()
+    if device.type == "cuda" and not gpu.missing(device):
+        from baton_serve.workers.rank.gpu.launches import TritonRows
+
+        return TritonRows()
+    return None
