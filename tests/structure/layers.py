@@ -66,7 +66,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("loading",),
         ("in_place", "layers"),
         ("adapters", "sampling", "sequences"),
-        ("cache", "edits", "grammar", "outbox"),
+        ("cache", "grammar", "row_edits"),
         ("cpu", "distributed", "gpu"),
         ("device", "huge_pages"),
     ),

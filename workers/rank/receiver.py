@@ -1,6 +1,6 @@
-"""The rank's receiver thread: passes steps to the main thread, all others to block transfer or the grammars.
+"""The rank's end of the socket to the main process: what sends messages, and the thread that receives them.
 
-Thanks to this thread a connect, a read or a new grammar does not wait for a running forward pass.
+The thread passes steps to the main thread, all others to block transfer or the grammars. Thanks to it a connect, a read or a new grammar does not wait for a running forward pass.
 """
 
 from __future__ import annotations
@@ -12,14 +12,31 @@ from typing import TYPE_CHECKING
 
 from baton_serve.core.protocol.steps import CompileGrammar, ForgetGrammar, RankFailed, Shutdown, Step, Vocabulary
 from baton_serve.workers.rank_protocol.errors import FrameError, one_line
-from baton_serve.workers.rank_protocol.frames import receive
+from baton_serve.workers.rank_protocol.frames import encode, receive
 
 if TYPE_CHECKING:
     import socket
 
+    from baton_serve.core.protocol.steps import FromRank
     from baton_serve.workers.rank.grammar.library import GrammarLibrary
-    from baton_serve.workers.rank.receiver import Outbox
     from baton_serve.workers.transfer.port import Transfer
+
+
+class Outbox:
+    """Writes whole frames to the rank's socket. Messages are dropped once the main process has ended."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._lock = threading.Lock()
+
+    def send(self, message: FromRank) -> None:
+        """Send a message; blocks while the main process does not read."""
+        frame = encode(message)
+        try:
+            with self._lock:
+                self._sock.sendall(frame)
+        except (BrokenPipeError, ConnectionResetError):
+            return
 
 
 class Receiver:

@@ -24,7 +24,7 @@ _ATTRIBUTE = "low_rank"
 
 @dataclass(frozen=True)
 class Factors:
-    """One adapter's part of a layer, or of several whose outputs are side by side: ``inputs @ down @ up``. ``down`` is ``[in, rank]``, ``up`` is ``[rank, out]``.
+    """One adapter's part of a layer: ``inputs @ down @ up``. ``down`` is ``[in, rank]``, ``up`` is ``[rank, out]``.
 
     ``is_partial``: the layer's inputs are split over the ranks of the engine, so ``inputs @ down`` has to be summed.
     """

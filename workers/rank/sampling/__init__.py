@@ -1,7 +1,7 @@
 """From logits to tokens, and to logprobs. Begin with ``sampler``.
 
-``sampler``      samples the next token of each row
-``logit_edits``  applies the biases, bans and penalties of all rows
-``noise``        is the random noise, which depends on seed and position only
-``logprobs``     of tokens, from raw logits; ``prompt_scores`` has those of prompts, some tokens at a time
+``sampler``        samples the next token of each row
+``logit_edits``    applies the biases, bans and penalties of all rows
+``noise``          is the random noise, which depends on seed and position only
+``prompt_scores``  has the logprobs of prompts, some tokens at a time
 """
