@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from baton_serve.core.protocol.handshake import Shard
+from baton_serve.core.protocol.handshake import RankMetadata, Shard
 from baton_serve.workers.transfer.port import RankMemory
 from baton_serve.workers.transfer.versions import VersionTable
 
@@ -14,15 +14,19 @@ def rank_memory(
 
     What lies there has to live as long as the result. ``memory_type``: see ``RankMemory``.
     """
-    return RankMemory(
+    versions = VersionTable(num_blocks)
+    metadata = RankMetadata(
         engine_id=engine_id,
         rank=0,
         num_ranks=1,
+        agent_metadata=b"",
+        agent_name="",
         cache_address=address,
         cache_memory_type=memory_type,
         cache_device_id=0,
         num_blocks=num_blocks,
         block_bytes=block_bytes,
         shard=shard,
-        versions=VersionTable(num_blocks),
+        version_address=versions.address,
     )
+    return RankMemory(metadata, versions)

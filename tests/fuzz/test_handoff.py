@@ -30,8 +30,7 @@ from baton_serve.workers.server.answers.transfer_params import parse
 from baton_serve.workers.sharding.plan import check_pair, plan
 from baton_serve.workers.transfer.memory.local_memory import blocks_of
 from baton_serve.workers.transfer.memory.version_tables import versions_of
-from baton_serve.workers.transfer.notices.notice_codec import ReadNotice, encode_read, parse_read
-from baton_serve.workers.transfer.notices.read_notices import MAX_OPEN, ReadNotices
+from baton_serve.workers.transfer.read_notices import MAX_OPEN, ReadNotice, ReadNotices, encode_read, parse_read
 from baton_serve.workers.transfer.reads.read_checks import ReadRefusedError, check_read
 from tests.kits.fuzz.profile import JSON, Stage, fuzz, mutated, tried
 from tests.kits.transfer.shards import engine, shards

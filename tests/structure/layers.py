@@ -79,7 +79,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     "workers.transfer": (
         ("rank_transfer",),
         ("agent_loop",),
-        ("notices", "null_transfer", "reads"),
+        ("read_notices", "reads"),
         ("memory", "port"),
         ("mapped",),
         ("nixl", "versions"),

@@ -20,7 +20,7 @@ import torch
 from baton_serve.core.process import failpoints
 from baton_serve.core.process.allocator import MAX_PIECE_BYTES, keep_memory
 from baton_serve.core.process.parent_death import end_with
-from baton_serve.core.protocol.handshake import Compatibility, Shard
+from baton_serve.core.protocol.handshake import Compatibility, RankMetadata, Shard
 from baton_serve.core.protocol.steps import ForgetGrammar, Progress, RankFailed, RankReady
 from baton_serve.workers.rank import distributed, process
 from baton_serve.workers.rank.cache.kv_cache import LAYOUT, KVCache, count_blocks
@@ -33,8 +33,7 @@ from baton_serve.workers.rank.receiver import Outbox, Receiver
 from baton_serve.workers.rank.runner import Runner
 from baton_serve.workers.rank_protocol.errors import SIBLING_LOST_STATUS, ModelLoadError, RankError, one_line
 from baton_serve.workers.rank_protocol.spec import RankSpec
-from baton_serve.workers.transfer.null_transfer import NullTransfer
-from baton_serve.workers.transfer.port import RankMemory, Transfer
+from baton_serve.workers.transfer.port import NullTransfer, RankMemory, Transfer
 from baton_serve.workers.transfer.versions import VersionTable
 
 if TYPE_CHECKING:
@@ -165,14 +164,15 @@ def _memory(spec: RankSpec, cache: KVCache, versions: VersionTable) -> RankMemor
     on_gpu = cache.device.type == "cuda"
     shape = cache.shape
     first_head = spec.rank * shape.num_kv_heads
-    return RankMemory(
+    metadata = RankMetadata(
         engine_id=spec.engine_id,
         rank=spec.rank,
         num_ranks=spec.num_ranks,
+        agent_metadata=b"",
+        agent_name="",
         cache_address=cache.address,
         cache_memory_type="VRAM" if on_gpu else "DRAM",
         cache_device_id=(cache.device.index or 0) if on_gpu else 0,
-        cache_file=cache.file,
         num_blocks=cache.num_blocks,
         block_bytes=shape.block_bytes,
         shard=Shard(
@@ -181,8 +181,9 @@ def _memory(spec: RankSpec, cache: KVCache, versions: VersionTable) -> RankMemor
             first_head=first_head,
             last_head=first_head + shape.num_kv_heads,
         ),
-        versions=versions,
+        version_address=versions.address,
     )
+    return RankMemory(metadata, versions, cache.file)
 
 
 def _compatibility(spec: RankSpec, model: ModelShard) -> Compatibility:
@@ -208,11 +209,11 @@ def _start_transfer(spec: RankSpec, memory: RankMemory, emit: Emit) -> Transfer:
     apply_ucx_environment(spec.internal_host)
     from baton_serve.workers.transfer.rank_transfer import RankTransfer
 
-    if memory.cache_memory_type != "VRAM":
+    if memory.metadata.cache_memory_type != "VRAM":
         return RankTransfer(memory, emit, spec.transfer_options)
     from baton_serve.workers.rank.gpu.agent import new_agent
 
-    gpu = memory.cache_device_id
+    gpu = memory.metadata.cache_device_id
     return RankTransfer(
         memory,
         emit,

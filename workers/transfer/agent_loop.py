@@ -17,8 +17,7 @@ from baton_serve.workers.transfer.memory.local_memory import LocalMemory, cache_
 from baton_serve.workers.transfer.memory.remote_engines import RemoteEngine, RemoteEngines
 from baton_serve.workers.transfer.memory.version_tables import version_table_of
 from baton_serve.workers.transfer.nixl.port import TransferAgent
-from baton_serve.workers.transfer.notices.notice_codec import ReadNotice, reader_of
-from baton_serve.workers.transfer.notices.read_notices import ReadNotices
+from baton_serve.workers.transfer.read_notices import ReadNotice, ReadNotices, reader_of
 from baton_serve.workers.transfer.reads.block_read import BlockRead
 from baton_serve.workers.transfer.reads.read_checks import ReadRefusedError, check_fresh, check_read
 
@@ -36,10 +35,10 @@ class AgentLoop:
 
     def __init__(self, agent: TransferAgent, memory: RankMemory, emit: Emit, options: TransferOptions) -> None:
         self._agent = agent
-        self._memory = memory
+        self._versions = memory.versions
         self._emit = emit
         self._options = options
-        self.metadata = _register(agent, memory)
+        self.metadata = _register(agent, memory.metadata)
         self._local = LocalMemory(agent, self.metadata)
         self._peers = RemoteEngines(agent, self.metadata, self._local)
         self._notices = ReadNotices(agent)
@@ -103,9 +102,9 @@ class AgentLoop:
     def _start_read(self, read: Read) -> None:
         now = time.monotonic()
         try:
-            check_fresh(read.fresh, self._memory.num_blocks)
+            check_fresh(read.fresh, self.metadata.num_blocks)
             # Store the versions first, because from now on the former content of these blocks may be overwritten.
-            self._memory.versions.store(read.fresh)
+            self._versions.store(read.fresh)
             peer = self._peer_for(read)
         except ReadRefusedError as error:
             self._received.append(ReadResult(read.read_id, "failed", 0, 0.0, str(error)))
@@ -121,7 +120,7 @@ class AgentLoop:
         peer = self._peers.usable(read.engine_id)
         if peer is None:
             raise ReadRefusedError(f"not connected to engine {read.engine_id}")
-        check_read(read, self._memory.num_blocks, peer.num_blocks, self._busy_blocks)
+        check_read(read, self.metadata.num_blocks, peer.num_blocks, self._busy_blocks)
         return peer
 
     def _cancel_read(self, command: CancelRead) -> None:
@@ -215,26 +214,15 @@ class AgentLoop:
         return max(0.0, self._next_poll - time.monotonic())
 
 
-def _register(agent: TransferAgent, memory: RankMemory) -> RankMetadata:
+def _register(agent: TransferAgent, metadata: RankMetadata) -> RankMetadata:
     """Register the rank's memory with NIXL; returns its description for peers."""
-    metadata = RankMetadata(
-        engine_id=memory.engine_id,
-        rank=memory.rank,
-        num_ranks=memory.num_ranks,
-        agent_metadata=b"",
-        agent_name=agent.name,
-        cache_address=memory.cache_address,
-        cache_memory_type=memory.cache_memory_type,
-        cache_device_id=memory.cache_device_id,
-        num_blocks=memory.num_blocks,
-        block_bytes=memory.block_bytes,
-        version_address=memory.versions.address,
-        shard=memory.shard,
-    )
     for region in (cache_of(metadata), version_table_of(metadata)):
         agent.register(region)
     return msgspec.structs.replace(
-        metadata, agent_metadata=agent.metadata(), shared_memory=agent.share(cache_of(metadata))
+        metadata,
+        agent_name=agent.name,
+        agent_metadata=agent.metadata(),
+        shared_memory=agent.share(cache_of(metadata)),
     )
 
 

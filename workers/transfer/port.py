@@ -1,4 +1,4 @@
-"""What the rank calls of block transfer. No torch and no NIXL here."""
+"""What the rank calls of block transfer, and what refuses all reads. No torch and no NIXL here."""
 
 from __future__ import annotations
 
@@ -6,10 +6,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from baton_serve.core.protocol.steps import CancelRead, Connect, Connected, Disconnect, RankFailed, Read, TransferReport
+from baton_serve.core.protocol.steps import (
+    CancelRead,
+    Connect,
+    Connected,
+    Disconnect,
+    RankFailed,
+    Read,
+    ReadResult,
+    TransferReport,
+)
 
 if TYPE_CHECKING:
-    from baton_serve.core.protocol.handshake import RankMetadata, Shard
+    from baton_serve.core.protocol.handshake import RankMetadata
     from baton_serve.workers.transfer.mapped.shared_file import SharedFile
     from baton_serve.workers.transfer.versions import VersionTable
 
@@ -19,24 +28,18 @@ TransferCommand = Connect | Disconnect | Read | CancelRead
 TransferEvent = Connected | TransferReport | RankFailed
 Emit = Callable[[TransferEvent], None]
 
+REASON = "this engine was started without block transfer"
 
-@dataclass(frozen=True, kw_only=True)
+
+@dataclass(frozen=True)
 class RankMemory:
     """The memory of one rank that other engines may read. It lives as long as the process.
 
-    Block ``i`` begins at ``cache_address + i * block_bytes``. ``cache_memory_type`` is ``DRAM`` or ``VRAM``;
-    ``cache_device_id`` is 0 for DRAM. ``cache_file``: the file that begins with block 0, if the cache is in one.
+    ``metadata`` is without an agent. Its ``cache_memory_type`` is ``DRAM`` or ``VRAM``; its ``cache_device_id`` is 0
+    for DRAM. ``cache_file``: the file that begins with block 0, if the cache is in one.
     """
 
-    engine_id: str
-    rank: int
-    num_ranks: int
-    cache_address: int
-    cache_memory_type: str
-    cache_device_id: int
-    num_blocks: int
-    block_bytes: int
-    shard: Shard
+    metadata: RankMetadata
     versions: VersionTable
     cache_file: SharedFile | None = None
 
@@ -58,3 +61,29 @@ class Transfer(Protocol):
 
     def close(self) -> None:
         """End the reads in flight and forget every remote engine. Idempotent; nothing is emitted afterwards."""
+
+
+class NullTransfer:
+    """A ``Transfer`` for engines that neither read blocks nor are read from.
+
+    Answers every connect with an error and every read with ``failed``, in the thread that calls ``submit``.
+    """
+
+    def __init__(self, memory: RankMemory, emit: Emit) -> None:
+        self._memory = memory
+        self._emit = emit
+
+    def metadata(self) -> RankMetadata:
+        """The metadata of the rank, without an agent."""
+        return self._memory.metadata
+
+    def submit(self, command: TransferCommand) -> None:
+        """Answer ``Connect`` and ``Read`` with an error."""
+        if isinstance(command, Connect):
+            self._emit(Connected(command.engine_id, REASON))
+        elif isinstance(command, Read):
+            self._memory.versions.store(command.fresh)
+            self._emit(TransferReport([], [ReadResult(command.read_id, "failed", 0, 0.0, REASON)]))
+
+    def close(self) -> None:
+        """Do nothing: there are no reads to end."""

@@ -97,10 +97,10 @@ class RankTransfer:
     def _start(self) -> AgentLoop:
         if self._on_thread_start is not None:
             self._on_thread_start()
-        memory = self._memory
+        ours = self._memory.metadata
         # The name is unique for each start of a rank, as NIXL requires, because engine ids are random.
-        agent = self._make_agent(f"{memory.engine_id}-{memory.rank}")
-        return AgentLoop(agent, memory, self._send, self._options)
+        agent = self._make_agent(f"{ours.engine_id}-{ours.rank}")
+        return AgentLoop(agent, self._memory, self._send, self._options)
 
     def _new_agent(self, name: str) -> TransferAgent:
         return MappedAgent(NixlAgent(name), HostMemory(self._memory.cache_file))

@@ -52,11 +52,11 @@ FENCE = (
         "version-after-read",
         "D changes the versions of blocks that a read fills only once the read has begun",
         (
-            Change("workers/transfer/agent_loop.py", "            self._memory.versions.store(read.fresh)\n", ""),
+            Change("workers/transfer/agent_loop.py", "            self._versions.store(read.fresh)\n", ""),
             Change(
                 "workers/transfer/agent_loop.py",
                 "        if ended.machine.tells_peer:\n",
-                "        self._memory.versions.store(read.fresh)\n        if ended.machine.tells_peer:\n",
+                "        self._versions.store(read.fresh)\n        if ended.machine.tells_peer:\n",
             ),
         ),
         ("tests/workers/transfer/test_versions_first.py",),

@@ -13,6 +13,8 @@ from baton_serve.workers.transfer.nixl.nixl_agent import NixlAgent
 from baton_serve.workers.transfer.nixl.port import PieceList, Pieces, Region, TransferHandle
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -52,24 +54,17 @@ class HostAsGpu:
     def unmap(self, address: int) -> None:
         self.mapped.remove(address)
 
-    def copy(self, sources: NDArray[np.int64], targets: NDArray[np.int64], num_bytes: int) -> HostCopy:
+    def copy(self, sources: NDArray[np.int64], targets: NDArray[np.int64], num_bytes: int) -> Callable[[], bool]:
         if not self.has_room:
             raise MemoryError("no room for addresses")
         self.num_pieces += len(sources)
         for source, target in zip(sources.tolist(), targets.tolist(), strict=True):
             ctypes.memmove(target, source, num_bytes)
-        return HostCopy(self)
+        return self._has_ended
 
-
-class HostCopy:
-    """``Copy`` of ``HostAsGpu``."""
-
-    def __init__(self, memory: HostAsGpu) -> None:
-        self._memory = memory
-
-    def has_ended(self) -> bool:
-        self._memory.num_looks += 1
-        return self._memory.ends
+    def _has_ended(self) -> bool:
+        self.num_looks += 1
+        return self.ends
 
 
 class HostNixl(NixlAgent):

@@ -165,18 +165,21 @@ class DecodeRank:
         self._sent: list[Sent] = []
         self._lost: list[Connected] = []
         self._num_reads = 0
-        memory = RankMemory(
+        metadata = RankMetadata(
             engine_id=self.engine_id,
             rank=rank,
             num_ranks=num_ranks,
+            agent_metadata=b"",
+            agent_name="",
             cache_address=self.cache.ctypes.data,
             cache_memory_type=memory_type,
             cache_device_id=0,
             num_blocks=num_blocks,
             block_bytes=block_bytes,
             shard=shard,
-            versions=self.versions,
+            version_address=self.versions.address,
         )
+        memory = RankMemory(metadata, self.versions)
         self.transfer = RankTransfer(memory, self.events.put, options, make_agent=make_agent)
 
     def __enter__(self) -> DecodeRank:

@@ -12,10 +12,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from baton_serve.core.protocol.handshake import Shard
+from baton_serve.core.protocol.handshake import RankMetadata, Shard
 from baton_serve.core.protocol.steps import TransferReport
-from baton_serve.workers.transfer.mapped.addresses import bytes_at
-from baton_serve.workers.transfer.mapped.shared_file import SharedFile
+from baton_serve.workers.transfer.mapped.shared_file import SharedFile, bytes_at
 from baton_serve.workers.transfer.port import RankMemory, TransferEvent
 from baton_serve.workers.transfer.rank_transfer import RankTransfer
 from baton_serve.workers.transfer.versions import VersionTable
@@ -67,20 +66,21 @@ class Prefill:
         self.cache[:] = (np.arange(num_blocks) % 251)[:, None]
         self.versions = VersionTable(num_blocks)
         self.versions.store([(i, base + i) for i in range(num_blocks)])
-        memory = RankMemory(
+        metadata = RankMetadata(
             engine_id=engine_id,
             rank=rank,
             num_ranks=num_ranks,
+            agent_metadata=b"",
+            agent_name="",
             cache_address=self.cache.ctypes.data,
             cache_memory_type="DRAM",
             cache_device_id=0,
             num_blocks=num_blocks,
             block_bytes=block_bytes,
             shard=Shard(first_layer=0, last_layer=2, first_head=rank * num_heads, last_head=(rank + 1) * num_heads),
-            versions=self.versions,
-            cache_file=file,
+            version_address=self.versions.address,
         )
-        self.transfer = RankTransfer(memory, heard)
+        self.transfer = RankTransfer(RankMemory(metadata, self.versions, file), heard)
         self.lock = threading.Lock()
         self.churning = threading.Event()
 

@@ -51,9 +51,9 @@ def copy_all(memory: GpuMemory, address: int) -> torch.Tensor:
     order = np.random.default_rng().permutation(NUM_PIECES)
     target = torch.zeros((NUM_PIECES, PIECE_BYTES), dtype=torch.uint8, device="cuda:0")
     torch.cuda.synchronize()
-    copy = memory.copy(address + order * PIECE_BYTES, target.data_ptr() + order * PIECE_BYTES, PIECE_BYTES)
+    has_ended = memory.copy(address + order * PIECE_BYTES, target.data_ptr() + order * PIECE_BYTES, PIECE_BYTES)
     deadline = time.monotonic() + PATIENCE_S
-    while not copy.has_ended():
+    while not has_ended():
         assert time.monotonic() < deadline
     return target.cpu()
 

@@ -92,7 +92,7 @@ def test_memory_of_another_process_is_copied_to_the_byte(order: str, part: int, 
         sources, targets = random.permutation(NUM_PIECES)[:num], random.permutation(NUM_PIECES)[:num]
     at = target.ctypes.data
     assert not memory.should_unmap(address, 60)
-    assert memory.copy(address + sources * PIECE_BYTES, at + targets * PIECE_BYTES, part).has_ended()
+    assert memory.copy(address + sources * PIECE_BYTES, at + targets * PIECE_BYTES, part)()
     expected = np.zeros_like(target)
     expected[targets, :part] = content()[sources, :part]
     assert np.array_equal(target, expected)
@@ -101,7 +101,7 @@ def test_memory_of_another_process_is_copied_to_the_byte(order: str, part: int, 
 
 def test_nothing_is_a_copy_too() -> None:
     nothing = np.zeros(0, dtype=np.int64)
-    assert HostMemory(None).copy(nothing, nothing, 4096).has_ended()
+    assert HostMemory(None).copy(nothing, nothing, 4096)()
 
 
 def test_what_its_owner_writes_later_is_seen_and_its_death_takes_nothing(

@@ -11,8 +11,7 @@ import pytest
 from baton_serve.core.protocol.steps import Sent
 from baton_serve.workers.rank_protocol.transfer_errors import BackendFailedError
 from baton_serve.workers.transfer.nixl.nixl_agent import ERRORS, NixlAgent
-from baton_serve.workers.transfer.notices.notice_codec import ReadNotice
-from baton_serve.workers.transfer.notices.read_notices import MAX_OPEN, ReadNotices
+from baton_serve.workers.transfer.read_notices import MAX_OPEN, ReadNotice, ReadNotices
 from tests.kits.patience import PATIENCE_S
 
 

@@ -21,7 +21,7 @@ from baton_serve.workers.rank_protocol.transfer_errors import BackendFailedError
 from baton_serve.workers.transfer.nixl import nixl_agent
 from baton_serve.workers.transfer.nixl.nixl_agent import ERRORS
 from baton_serve.workers.transfer.nixl.port import TransferState
-from baton_serve.workers.transfer.notices.notice_codec import (
+from baton_serve.workers.transfer.read_notices import (
     MAX_NOTIFICATION_BYTES,
     ReadNotice,
     encode_read,

@@ -16,8 +16,7 @@ import torch
 from baton_serve.workers.rank.gpu import support as gpu
 from baton_serve.workers.rank.huge_pages import zeros_in_huge_pages
 from baton_serve.workers.rank_protocol.errors import CacheError
-from baton_serve.workers.transfer.mapped.addresses import bytes_at
-from baton_serve.workers.transfer.mapped.shared_file import SharedFile
+from baton_serve.workers.transfer.mapped.shared_file import SharedFile, bytes_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable

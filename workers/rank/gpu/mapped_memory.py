@@ -6,6 +6,7 @@ Importing this needs the package ``triton``.
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +20,8 @@ from baton_serve.workers.transfer.mapped.port import ALIGNMENT
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from baton_serve.workers.transfer.mapped.port import HasEnded
 
 logger = logging.getLogger(__name__)
 
@@ -81,13 +84,13 @@ class GpuMemory:
         except cuda_ipc.CudaError as error:
             logger.warning("GPU memory of another process stays mapped: %s", error)
 
-    def copy(self, sources: NDArray[np.int64], targets: NDArray[np.int64], num_bytes: int) -> GpuCopy:
+    def copy(self, sources: NDArray[np.int64], targets: NDArray[np.int64], num_bytes: int) -> HasEnded:
         """See ``MappedMemory``."""
         try:
             read = copy_pieces(sources, targets, num_bytes, self._device)
         except torch.OutOfMemoryError as error:  # for the addresses, before the program is started
             raise MemoryError(str(error)) from error
-        return GpuCopy(self._stream.record_event(), read)
+        return partial(_has_ended, self._stream.record_event(), read)
 
     def _open(self, shared: SharedMemory, num_bytes: int) -> int | None:
         base = cuda_ipc.open_handle(shared.handle)
@@ -114,13 +117,6 @@ class GpuMemory:
             raise RuntimeError("the program that copies pieces does not copy them")
 
 
-class GpuCopy:
-    """A copy that was started: ``read`` lives until it has ended."""
-
-    def __init__(self, event: torch.cuda.Event, read: torch.Tensor) -> None:
-        self._event = event
-        self._read = read
-
-    def has_ended(self) -> bool:
-        """See ``Copy``."""
-        return bool(self._event.query())  # type: ignore[no-untyped-call]
+def _has_ended(event: torch.cuda.Event, _read: torch.Tensor) -> bool:
+    """Whether a copy has ended; what its program reads lives until then."""
+    return bool(event.query())  # type: ignore[no-untyped-call]

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from baton_serve.core.protocol.handshake import SharedMemory
-from baton_serve.workers.transfer.mapped.addresses import bytes_at
-from baton_serve.workers.transfer.mapped.shared_file import OtherFile, SharedFile, SharedFileError
+from baton_serve.workers.transfer.mapped.shared_file import OtherFile, SharedFile, SharedFileError, bytes_at
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from baton_serve.workers.transfer.mapped.port import HasEnded
 
 logger = logging.getLogger(__name__)
 
@@ -78,21 +79,13 @@ class HostMemory:
         """See ``MappedMemory``."""
         self._mapped.pop(address).close()
 
-    def copy(self, sources: NDArray[np.int64], targets: NDArray[np.int64], num_bytes: int) -> HostCopy:
+    def copy(self, sources: NDArray[np.int64], targets: NDArray[np.int64], num_bytes: int) -> HasEnded:
         """See ``MappedMemory``."""
         if len(sources) <= FEW_PIECES:
             _copy_one_by_one(sources, targets, num_bytes)
         else:
             _copy(sources, targets, num_bytes)
-        return HostCopy()
-
-
-class HostCopy:
-    """A copy that has ended."""
-
-    def has_ended(self) -> bool:
-        """See ``Copy``."""
-        return True
+        return lambda: True
 
 
 def _copy_one_by_one(sources: NDArray[np.int64], targets: NDArray[np.int64], num_bytes: int) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from baton_serve.workers.transfer.mapped.port import ALIGNMENT, Copy, MappedMemory
+from baton_serve.workers.transfer.mapped.port import ALIGNMENT, HasEnded, MappedMemory
 from baton_serve.workers.transfer.nixl.port import (
     PieceList,
     Pieces,
@@ -80,19 +80,19 @@ class MappedAgent:
             return self._inner.post_read(local.inner, local_ids, remote.inner, remote_ids)
         sources, targets = remote.mapped + remote.offsets[remote_ids], local.offsets[local_ids]
         try:
-            copy = self._memory.copy(sources, targets, remote.piece_bytes)
+            has_ended = self._memory.copy(sources, targets, remote.piece_bytes)
         except MemoryError as error:
             logger.warning("NIXL reads %d pieces: %s", len(sources), error)
             return self._inner.post_read(local.inner, local_ids, remote.inner, remote_ids)
         remote.num_copies += 1
-        return _Copying(copy, remote)
+        return _Copying(has_ended, remote)
 
     def copies_in_call(self, local: PieceList, remote: PieceList) -> bool:
         return not self._is_mapped(local, remote) or self._memory.copies_in_call
 
     def state(self, transfer: TransferHandle) -> TransferState:
         if isinstance(transfer, _Copying):
-            return TransferState.DONE if transfer.copy.has_ended() else TransferState.IN_PROGRESS
+            return TransferState.DONE if transfer.has_ended() else TransferState.IN_PROGRESS
         return self._inner.state(transfer)
 
     def release(self, transfer: TransferHandle) -> None:
@@ -167,12 +167,11 @@ class _List:
         self.num_bytes = int(self.offsets.max()) + self.piece_bytes
 
 
-class _Copying:
+class _Copying(NamedTuple):
     """A transfer of ``MappedAgent``, from a list of a peer."""
 
-    def __init__(self, copy: Copy, source: _List) -> None:
-        self.copy = copy
-        self.source = source
+    has_ended: HasEnded
+    source: _List
 
 
 def _is_regular(pieces: Pieces) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -14,11 +15,9 @@ if TYPE_CHECKING:
 ALIGNMENT = 16
 
 
-class Copy(Protocol):
-    """A copy that was started."""
-
-    def has_ended(self) -> bool:
-        """Whether all bytes are where they belong. An error of the GPU is raised: then nothing is known any more."""
+#: Of a copy that was started: whether all bytes are where they belong. An error of the GPU is raised: then nothing is
+#: known any more.
+HasEnded = Callable[[], bool]
 
 
 class MappedMemory(Protocol):
@@ -47,7 +46,7 @@ class MappedMemory(Protocol):
     def unmap(self, address: int) -> None:
         """Give back what ``map`` has returned. No copy from it may be under way."""
 
-    def copy(self, sources: NDArray[np.int64], targets: NDArray[np.int64], num_bytes: int) -> Copy:
+    def copy(self, sources: NDArray[np.int64], targets: NDArray[np.int64], num_bytes: int) -> HasEnded:
         """Start to copy ``num_bytes`` from each of ``sources`` to the target of the same index; all are addresses.
 
         Raises MemoryError if there is no room for what the copy needs itself; nothing was begun then.

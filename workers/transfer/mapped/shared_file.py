@@ -17,6 +17,12 @@ import secrets
 import select
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 #: The size of a huge page on x86-64, and of the alignment that makes the most of them elsewhere.
 HUGE_PAGE_BYTES = 2 << 20
@@ -195,3 +201,15 @@ def _libc() -> ctypes.CDLL:
 def _os_error() -> OSError:
     number = ctypes.get_errno()
     return OSError(number, os.strerror(number))
+
+
+def bytes_at(address: int, *shape: int) -> NDArray[np.uint8]:
+    """Memory of this process, which has to live as long as the array."""
+    return np.asarray(_Memory(address, shape))
+
+
+class _Memory:
+    """As numpy wants to be told. A type of ctypes would be made anew for each size."""
+
+    def __init__(self, address: int, shape: tuple[int, ...]) -> None:
+        self.__array_interface__ = {"data": (address, False), "shape": shape, "typestr": "|u1", "version": 3}
