@@ -244,7 +244,7 @@ class WorkerProcess:
             on_step=self._metrics.on_step,
             on_read=self._metrics.on_read,
         )
-        self._ranks = facade = RankFacade(ranks, pool, ranks.num_ranks)
+        self._ranks = facade = RankFacade(ranks.send, pool, ranks.num_ranks)
         self._engine = AsyncEngine(engine_config(settings, ready), facade, pool, hooks)
         facade.on_event = self._engine.on_rank_event
         self._leases = EngineLeases(keeper, self._engine)

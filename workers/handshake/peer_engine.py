@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from baton_serve.workers.handshake.peer_view import PeerEngineState
 from baton_serve.workers.rank_protocol.transfer_errors import HandshakeError, HandshakeReason
 
@@ -16,21 +14,13 @@ if TYPE_CHECKING:
 _MAX_DOUBLINGS = 30
 
 
-class Backoff(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds after a failure in which requests for the same engine fail at once; doubles up to the maximum."""
-
-    min_s: float
-    max_s: float
-
-    def seconds(self, num_failures: int) -> float:
-        """The backoff after ``num_failures`` failures in a row."""
-        return min(self.max_s, self.min_s * 2.0 ** min(num_failures - 1, _MAX_DOUBLINGS))
-
-
 class PeerEngine:
     """``CONNECTING`` while ``task`` runs, then ``CONNECTED`` or ``FAILED``."""
 
-    def __init__(self) -> None:
+    def __init__(self, min_backoff_s: float, max_backoff_s: float) -> None:
+        """Requests fail at once for so many seconds after a failure: twice as many after the next one in a row."""
+        self._min_backoff_s = min_backoff_s
+        self._max_backoff_s = max_backoff_s
         self.state = PeerEngineState.CONNECTING
         #: The running attempt.
         self.task: asyncio.Task[None] | None = None
@@ -57,12 +47,13 @@ class PeerEngine:
         self.state, self.task = PeerEngineState.CONNECTED, None
         self._num_failures = 0
 
-    def failed(self, error: HandshakeError, now: float, backoff: Backoff) -> None:
+    def failed(self, error: HandshakeError, now: float) -> None:
         """Note that the attempt has failed, and start the backoff."""
         self.state, self.task = PeerEngineState.FAILED, None
         self._num_failures += 1
         self._note(error, now)
-        self._retry_at = now + backoff.seconds(self._num_failures)
+        backoff_s = self._min_backoff_s * 2.0 ** min(self._num_failures - 1, _MAX_DOUBLINGS)
+        self._retry_at = now + min(self._max_backoff_s, backoff_s)
 
     def lost(self, why: str, now: float) -> HandshakeError:
         """Note that a connected engine was lost; returns the error. The next request connects again without backoff."""

@@ -39,11 +39,6 @@ class PeerView(msgspec.Struct, frozen=True, kw_only=True):
     reads: int = 0
     stuck: int = 0
 
-    @property
-    def refuses(self) -> bool:
-        """Whether the next request may fail at once."""
-        return self.state is PeerEngineState.FAILED or self.stuck > 0
-
 
 class PeerSummary(msgspec.Struct, frozen=True, kw_only=True):
     """The fields of ``core.protocol.worker.WorkerLoad`` that are about remote engines, for ``msgspec.structs.replace``.
@@ -58,7 +53,9 @@ class PeerSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HandshakeStats(msgspec.Struct, frozen=True, kw_only=True):
-    """Numbers for ``/metrics``. ``failures`` (by reason), ``num_done`` and ``done_seconds`` only grow."""
+    """Numbers for ``/metrics``. ``states`` has each state. ``failures`` (by reason), ``num_done`` and ``done_seconds``
+    only grow.
+    """
 
     states: dict[str, int] = {}
     failures: dict[str, int] = {}
@@ -69,7 +66,7 @@ class HandshakeStats(msgspec.Struct, frozen=True, kw_only=True):
 
 def summarize(views: Mapping[str, PeerView]) -> PeerSummary:
     """Count the engines by state, and list the newest errors, each in a short line."""
-    failed = {engine_id: view for engine_id, view in views.items() if view.refuses}
+    failed = {name: view for name, view in views.items() if view.state is PeerEngineState.FAILED or view.stuck}
     well = [view.state for engine_id, view in views.items() if engine_id not in failed]
     newest = sorted(failed.items(), key=lambda item: item[1].failure_age_s or 0.0)[:MAX_TOLD_ERRORS]
     return PeerSummary(
@@ -78,12 +75,6 @@ def summarize(views: Mapping[str, PeerView]) -> PeerSummary:
         peers_failed=len(failed),
         peer_errors={engine_id: _line(view) for engine_id, view in newest},
     )
-
-
-def count_states(views: Mapping[str, PeerView]) -> dict[str, int]:
-    """The number of engines in each state; states without engines are included."""
-    states = [view.state for view in views.values()]
-    return {state.value: states.count(state) for state in PeerEngineState}
 
 
 def _line(view: PeerView) -> str:

@@ -26,14 +26,13 @@ from baton_serve.core.protocol.handshake import RankMetadata
 from baton_serve.core.protocol.steps import Connect, Connected, Disconnect
 from baton_serve.workers.handshake.fetch import HandshakeFetcher, Target, target_of
 from baton_serve.workers.handshake.local_ranks import LocalRanks
-from baton_serve.workers.handshake.peer_engine import Backoff, PeerEngine
+from baton_serve.workers.handshake.peer_engine import PeerEngine
 from baton_serve.workers.handshake.peer_reads import PeerReads
 from baton_serve.workers.handshake.peer_view import (
     HandshakeStats,
     PeerEngineState,
     PeerSummary,
     PeerView,
-    count_states,
     summarize,
 )
 from baton_serve.workers.handshake.resolver import MAX_ADDRESSES, Lookup, Resolver, look_up
@@ -80,7 +79,6 @@ class HandshakePool:
         self._send = send
         self._local = tuple(local)
         self._options = options or HandshakeOptions()
-        self._backoff = Backoff(min_s=self._options.min_backoff_s, max_s=self._options.max_backoff_s)
         self._fetcher = HandshakeFetcher(
             token,
             compatibility_hash,
@@ -181,8 +179,9 @@ class HandshakePool:
 
     def stats(self) -> HandshakeStats:
         """The numbers for ``/metrics``."""
+        states = [peer.state for peer in self._peers.values()]
         return HandshakeStats(
-            states=count_states(self.states()),
+            states={state.value: states.count(state) for state in PeerEngineState},
             failures=dict(self._failures),
             num_done=self._num_done,
             done_seconds=self._done_seconds,
@@ -202,7 +201,7 @@ class HandshakePool:
         peer = self._peers.pop(engine_id, None)
         if peer is None:
             self._make_room()
-            peer = PeerEngine()
+            peer = PeerEngine(self._options.min_backoff_s, self._options.max_backoff_s)
         self._peers[engine_id] = peer
         return peer
 
@@ -228,7 +227,7 @@ class HandshakePool:
         try:
             await self._try(target)
         except HandshakeError as error:
-            peer.failed(error, self._clock(), self._backoff)
+            peer.failed(error, self._clock())
             self._failures[error.reason.value] += 1
             logger.warning("no handshake with engine %s: %s", target.engine_id, error)
             raise

@@ -10,9 +10,19 @@ import queue
 import threading
 from typing import TYPE_CHECKING
 
-from baton_serve.core.protocol.steps import CompileGrammar, ForgetGrammar, RankFailed, Shutdown, Step, Vocabulary
-from baton_serve.workers.rank_protocol.errors import FrameError, one_line
-from baton_serve.workers.rank_protocol.frames import encode, receive
+import msgspec
+
+from baton_serve.core.process.frames import encode, receive
+from baton_serve.core.protocol.steps import (
+    CompileGrammar,
+    ForgetGrammar,
+    RankFailed,
+    Shutdown,
+    Step,
+    ToRank,
+    Vocabulary,
+)
+from baton_serve.workers.rank_protocol.errors import one_line
 
 if TYPE_CHECKING:
     import socket
@@ -20,6 +30,8 @@ if TYPE_CHECKING:
     from baton_serve.core.protocol.steps import FromRank
     from baton_serve.workers.rank.grammar.library import GrammarLibrary
     from baton_serve.workers.transfer.port import Transfer
+
+_TO_RANK: msgspec.msgpack.Decoder[ToRank] = msgspec.msgpack.Decoder(ToRank)
 
 
 class Outbox:
@@ -46,7 +58,7 @@ class Receiver:
 
     def __init__(self, sock: socket.socket, outbox: Outbox) -> None:
         self.steps: queue.SimpleQueue[Step | ForgetGrammar | None] = queue.SimpleQueue()
-        self._sock = sock
+        self._stream = sock.makefile("rb")
         self._outbox = outbox
         self._transfer: Transfer | None = None
         self._grammars: GrammarLibrary | None = None
@@ -67,7 +79,7 @@ class Receiver:
 
     def _run(self) -> None:
         try:
-            while (message := receive(self._sock)) is not None and not isinstance(message, Shutdown):
+            while (message := receive(self._stream, _TO_RANK)) is not None and not isinstance(message, Shutdown):
                 if isinstance(message, Step | ForgetGrammar):
                     self.steps.put(message)
                 elif isinstance(message, Vocabulary | CompileGrammar):
@@ -75,7 +87,7 @@ class Receiver:
                         self._grammars.submit(message)
                 elif self._transfer is not None:
                     self._transfer.submit(message)
-        except (OSError, FrameError) as error:
+        except (OSError, msgspec.DecodeError) as error:
             self._outbox.send(RankFailed(one_line(error)))
         if self._transfer is None:
             # The main thread is loading the model, and there is nothing to clean up.

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from baton_serve.core.process.frames import encode
 from baton_serve.core.protocol.steps import Progress
 from baton_serve.workers.rank_group.first_failure import FirstFailure
 from baton_serve.workers.rank_group.launch import run_to_completion
 from baton_serve.workers.rank_group.link import RankLink
 from baton_serve.workers.rank_protocol.errors import RankDeadError, RankStartError
-from baton_serve.workers.rank_protocol.frames import encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

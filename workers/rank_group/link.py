@@ -8,23 +8,18 @@ import signal
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from baton_serve.core.protocol.steps import Progress, RankFailed, RankReady, Shutdown
+import msgspec
+
+from baton_serve.core.process.frames import encode, read
+from baton_serve.core.protocol.steps import FromRank, Progress, RankFailed, RankReady, Shutdown
 from baton_serve.workers.rank_group.launch import launch, run_to_completion
-from baton_serve.workers.rank_protocol.errors import (
-    SIBLING_LOST_STATUS,
-    FrameError,
-    RankDeadError,
-    RankStartError,
-    one_line,
-)
-from baton_serve.workers.rank_protocol.frames import encode, read
+from baton_serve.workers.rank_protocol.errors import SIBLING_LOST_STATUS, RankDeadError, RankStartError, one_line
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
     from collections.abc import Callable
 
-    from baton_serve.core.protocol.handshake import RankMetadata
-    from baton_serve.core.protocol.steps import FromRank, ToRank
+    from baton_serve.core.protocol.steps import ToRank
     from baton_serve.workers.rank_protocol.spec import RankSpec
 
     OnEvent = Callable[[FromRank], None]
@@ -32,6 +27,7 @@ if TYPE_CHECKING:
 
 #: Seconds that a rank has to exit after ``Shutdown``, and again after SIGTERM.
 STOP_GRACE_S = 10.0
+_FROM_RANK: msgspec.msgpack.Decoder[FromRank] = msgspec.msgpack.Decoder(FromRank)
 
 
 class RankLink:
@@ -102,11 +98,6 @@ class RankLink:
         """The ``RankReady`` message of the rank."""
         assert self._ready is not None, "start() returns ready links only"
         return self._ready
-
-    @property
-    def metadata(self) -> RankMetadata:
-        """What other engines need to read this rank."""
-        return self.ready.metadata
 
     def send(self, message: ToRank) -> None:
         """Queue a message; never blocks. A message to a rank that has just died is lost."""
@@ -185,8 +176,8 @@ class RankLink:
 
     async def _read(self) -> FromRank | None:
         try:
-            return await read(self._reader)
-        except FrameError as error:
+            return await read(self._reader, _FROM_RANK)
+        except msgspec.DecodeError as error:
             return RankFailed(one_line(error))
 
     async def _describe_exit(self) -> str:

@@ -23,7 +23,8 @@ from baton_serve.core.protocol.steps import (
 )
 from baton_serve.workers.engine.errors import RankProtocolError
 from baton_serve.workers.engine.ports import LeaseRead, ReadFailing
-from baton_serve.workers.rank_group.rank_merge import ReadMerge, SentMerge, StepMerge
+from baton_serve.workers.rank_group.rank_merge import ReadMerge, StepMerge
+from baton_serve.workers.sharding.gather import Gather, GatherEvent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,12 +32,8 @@ if TYPE_CHECKING:
     from baton_serve.core.protocol.steps import FromRank, ReadResult, ToRank
     from baton_serve.workers.engine.ports import EngineEvent
 
-
-class RankSender(Protocol):
-    """Sends messages to the ranks; ``RankGroup`` implements it."""
-
-    def send(self, message: ToRank) -> None:
-        """Queue a message for every rank; does not raise if a connection is closed."""
+#: Most reads by other engines that only some local ranks have reported; bounded because peers choose the lease ids.
+_MAX_SENT = 4096
 
 
 class PeerTracker(Protocol):
@@ -58,12 +55,15 @@ class PeerTracker(Protocol):
 class RankFacade:
     """The engine's ``Ranks`` for ``num_ranks`` ranks, numbered from 0. All calls come from the engine's loop."""
 
-    def __init__(self, link: RankSender, peers: PeerTracker, num_ranks: int = 1) -> None:
-        self._link = link
+    def __init__(self, send: Callable[[ToRank], None], peers: PeerTracker, num_ranks: int = 1) -> None:
+        """``send`` queues a message for every rank; it does not raise if a connection is closed."""
+        self._send = send
+        self._num_ranks = num_ranks
         self._peers = peers
         self._steps = StepMerge(num_ranks)
         self._reads = ReadMerge(num_ranks)
-        self._sent = SentMerge(num_ranks)
+        #: Reads by other engines that some local ranks have reported as finished.
+        self._sent: Gather[tuple[str, str]] = Gather(_MAX_SENT)
         #: Gets every rank's answer to ``CompileGrammar``; set once there is a compiler.
         self.on_compiled: Callable[[int, GrammarCompiled], None] = lambda rank, message: None
         #: The engine's callback; set once there is an engine.
@@ -84,14 +84,14 @@ class RankFacade:
         elif isinstance(message, CancelRead):
             self._cancel(message)
             return
-        self._link.send(message)
+        self._send(message)
 
     def _cancel(self, message: CancelRead) -> None:
         """Send ``CancelRead`` once per read, and only while the read has not ended."""
         read = self._reads.get(message.read_id)
         if read is not None and not read.is_cancelled:
             read.is_cancelled = True
-            self._link.send(message)
+            self._send(message)
 
     def give_up_read(self, read_id: int) -> None:
         """Cancel a read that takes too long. No new read from its engine begins until it has ended."""
@@ -130,7 +130,9 @@ class RankFacade:
 
     def _handle_report(self, rank: int, report: TransferReport) -> None:
         for sent in report.sent:
-            if self._sent.handle(rank, sent):
+            key = (sent.lease_id, sent.reader)
+            self._sent.open(key, self._num_ranks)
+            if self._sent.report(key, rank) is GatherEvent.DONE:
                 self.on_event(LeaseRead(sent.lease_id))
         for part in report.received:
             self._handle_part(rank, part)

@@ -1,4 +1,4 @@
-"""Merges the ranks' answers to a step, and their reports of a read or of a read by another engine, into one. Pure.
+"""Merges the ranks' answers to a step, and their reports of a read, into one. Pure.
 
 A step is over when every rank has answered. Rank 0 samples and scores, and its answer alone says what came of that.
 ``Gather`` counts the parts of a read, whose outcome is that of its worst part.
@@ -14,12 +14,10 @@ from baton_serve.workers.engine.ports import ReadFailing
 from baton_serve.workers.sharding.gather import Gather, GatherEvent
 
 if TYPE_CHECKING:
-    from baton_serve.core.protocol.steps import Read, Sent
+    from baton_serve.core.protocol.steps import Read
 
 #: Outcomes of the parts of a read, best first. The read has the worst one.
 _OUTCOMES = ("done", "stale", "cancelled", "failed")
-#: Most reads by other engines that only some local ranks have reported; bounded because peers choose the lease ids.
-_MAX_SENT = 4096
 
 
 class StepMerge:
@@ -149,20 +147,3 @@ def _stale_blocks(parts: dict[int, ReadResult]) -> list[int]:
     """The blocks that are stale on any rank; empty if a stale rank names none, because any block may be stale then."""
     stale = [part.stale_blocks for part in parts.values() if part.outcome == "stale"]
     return sorted(set().union(*stale)) if all(stale) else []
-
-
-class SentMerge:
-    """Reads by other engines that some local ranks have reported as finished."""
-
-    def __init__(self, num_ranks: int, max_open: int = _MAX_SENT) -> None:
-        self._num_ranks = num_ranks
-        self._gather: Gather[tuple[str, str]] = Gather(max_open)
-
-    def __len__(self) -> int:
-        return len(self._gather)
-
-    def handle(self, rank: int, sent: Sent) -> bool:
-        """Take the report of one rank; True if the reader has now read from every rank."""
-        key = (sent.lease_id, sent.reader)
-        self._gather.open(key, self._num_ranks)
-        return self._gather.report(key, rank) is GatherEvent.DONE

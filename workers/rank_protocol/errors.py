@@ -5,7 +5,6 @@ RankError
 │   └── UnsupportedModelError   it can be loaded, but Baton's attention would compute something else
 ├── CacheError             the cache does not fit into memory
 ├── StepError              the scheduler asks for something impossible
-├── FrameError             a frame is too long, cut off or malformed
 ├── SiblingLostError       another rank of the engine has ended, or never started; raised in the rank
 └── RankEndedError         a rank process has ended; raised in the main process
     ├── RankStartError         before it was ready
@@ -39,10 +38,6 @@ class CacheError(RankError):
 
 class StepError(RankError):
     """A step contradicts earlier messages. This is a bug of the scheduler; no request can cause it."""
-
-
-class FrameError(RankError):
-    """A frame is too long, cut off or malformed."""
 
 
 class SiblingLostError(RankError):

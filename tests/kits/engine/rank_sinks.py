@@ -46,11 +46,8 @@ class Desk:
         self.sent: list[ToRank] = []
         self.heard: list[EngineEvent] = []
         self.peers = KeptPeers()
-        self.traffic = RankFacade(self, self.peers, num_ranks)
+        self.traffic = RankFacade(self.sent.append, self.peers, num_ranks)
         self.traffic.on_event = self.heard.append
-
-    def send(self, message: ToRank) -> None:
-        self.sent.append(message)
 
     def take(self) -> list[EngineEvent]:
         """What the engine has heard since."""

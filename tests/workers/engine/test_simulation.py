@@ -173,7 +173,7 @@ class Simulation(RuleBasedStateMachine):
         #: Sequences whose handshake is under way.
         self.connecting: set[int] = set()
         self.group = FakeGroup([FakeRank(self.scheduler.pool, VOCAB) for _ in range(num_ranks)])
-        self.traffic = RankFacade(self.group, self.peers, num_ranks)
+        self.traffic = RankFacade(self.group.send, self.peers, num_ranks)
         self.traffic.on_event = self.hear
         self.said: list[tuple[int, TransferReport]] = []
         self.timed_out: set[int] = set()

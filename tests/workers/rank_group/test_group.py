@@ -14,13 +14,13 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from baton_serve.core.process.frames import encode
 from baton_serve.core.protocol.steps import NewSequence, Row, SamplingParams, Step, ToRank
 from baton_serve.workers.rank_group import group as group_module
 from baton_serve.workers.rank_group.first_failure import FirstFailure
 from baton_serve.workers.rank_group.group import RankGroup
 from baton_serve.workers.rank_group.link import STOP_GRACE_S, RankLink
 from baton_serve.workers.rank_protocol.errors import RankStartError
-from baton_serve.workers.rank_protocol.frames import encode
 from tests.kits import tiny_adapters, tiny_models
 from tests.kits.rank.driver import Driver, Job, load, prompt
 from tests.kits.rank.group_driver import ENVIRON, GroupDriver, children, gone, spec_of
