@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 
-from baton_serve.workers.rank.huge_pages import zeros_in_huge_pages
+from baton_serve.workers.rank.cache.kv_cache import zeros_in_huge_pages
 from baton_serve.workers.transfer.mapped.host_memory import HostMemory
 from baton_serve.workers.transfer.mapped.shared_file import SharedFile, bytes_at
 from bench.block_reads.findings import GPU

@@ -68,7 +68,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("adapters", "sampling", "sequences"),
         ("cache", "grammar", "row_edits"),
         ("cpu", "distributed", "gpu"),
-        ("device", "huge_pages"),
+        ("device",),
     ),
     "workers.server": (
         ("answers", "pages"),

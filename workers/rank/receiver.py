@@ -1,6 +1,7 @@
 """The rank's end of the socket to the main process: what sends messages, and the thread that receives them.
 
-The thread passes steps to the main thread, all others to block transfer or the grammars. Thanks to it a connect, a read or a new grammar does not wait for a running forward pass.
+The thread passes steps to the main thread, all others to block transfer or the grammars. Thanks to it a connect, a read
+or a new grammar does not wait for a running forward pass.
 """
 
 from __future__ import annotations

@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from baton_serve.core.protocol.steps import NewSequence, Row
-    from baton_serve.workers.rank.grammar.constraint import Constraint
-    from baton_serve.workers.rank.grammar.library import GrammarLibrary
+    from baton_serve.workers.rank.grammar.library import Constraint, GrammarLibrary
 
 
 class RankSequence:

@@ -1,8 +1,8 @@
 """Notifications of reads: D's rank sends them over NIXL, and P's rank counts them until all readers have notified it.
 
 A notification is ``<lease id>:<n>:<reader>:<rank>``. vLLM's is ``<id>:<n>``, where ``n`` is the number of ranks of the
-reading engine that notify this rank of P. The other two fields distinguish several reads of one lease, by two engines or
-by one engine twice: ``reader`` is ``<engine id>-<read id>``, and ``rank`` is the number of the rank in that engine.
+reading engine that notify this rank of P. The other two fields distinguish several reads of one lease, by two engines
+or by one engine twice: ``reader`` is ``<engine id>-<read id>``, ``rank`` the number of the rank in that engine.
 
 NIXL accepts notifications from any process that can connect, so they are checked here before they are used.
 """

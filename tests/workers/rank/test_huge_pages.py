@@ -7,7 +7,7 @@ import mmap
 
 import pytest
 
-from baton_serve.workers.rank.huge_pages import zeros_in_huge_pages
+from baton_serve.workers.rank.cache.kv_cache import zeros_in_huge_pages
 from baton_serve.workers.transfer.mapped.shared_file import HUGE_PAGE_BYTES
 
 

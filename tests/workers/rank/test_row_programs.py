@@ -14,11 +14,10 @@ from baton_serve.workers.rank.cache import kv_cache
 from baton_serve.workers.rank.cache.attention import register
 from baton_serve.workers.rank.cache.kv_cache import CacheShape, KVCache
 from baton_serve.workers.rank.cpu.support import CpuRows, missing
-from baton_serve.workers.rank.layers.gated import GatedMLP
 from baton_serve.workers.rank.layers.linear import is_available
+from baton_serve.workers.rank.layers.modules import GatedMLP, RotaryAttention
 from baton_serve.workers.rank.layers.norm import FastRMSNorm
 from baton_serve.workers.rank.layers.packing import pack
-from baton_serve.workers.rank.layers.rotary import RotaryAttention
 from baton_serve.workers.rank.layers.trials import Inputs, is_close
 from tests.kits.rank.kernels import needs_triton
 from tests.kits.rank.small_llama import llama

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import logging
 import math
+import mmap
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 
 from baton_serve.workers.rank.gpu import support as gpu
-from baton_serve.workers.rank.huge_pages import zeros_in_huge_pages
 from baton_serve.workers.rank_protocol.errors import CacheError
-from baton_serve.workers.transfer.mapped.shared_file import SharedFile, bytes_at
+from baton_serve.workers.transfer.mapped.shared_file import HUGE_PAGE_BYTES, SharedFile, bytes_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -147,6 +148,25 @@ def _zeros(sizes: tuple[int, ...], dtype: torch.dtype, device: torch.device, fil
     if file is None:
         return zeros_in_huge_pages(num_bytes).zero_().view(dtype).view(sizes)
     return torch.from_numpy(bytes_at(file.address, num_bytes)).view(dtype).view(sizes)
+
+
+def zeros_in_huge_pages(num_bytes: int) -> torch.Tensor:
+    """So many bytes of zeros, from the start of a huge page on. Raises RuntimeError without memory.
+
+    NIXL reads a cache that is in no file through the kernel, which looks up each page: with pages of 4 KiB that takes
+    as long as the copy (``docs/block-reads.md``).
+    The memory comes from the system and has not been written yet: what an allocator had before has small pages already.
+    A kernel without huge pages, or one where they are switched off, gives small ones.
+    """
+    try:
+        pages = mmap.mmap(-1, num_bytes + HUGE_PAGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError as error:
+        raise RuntimeError(f"no memory for {num_bytes} bytes: {error}") from error
+    with suppress(OSError, AttributeError):  # a kernel, or a system, that does not know the advice
+        pages.madvise(mmap.MADV_HUGEPAGE)
+    whole = torch.frombuffer(pages, dtype=torch.uint8)  # keeps the pages
+    start = -whole.data_ptr() % HUGE_PAGE_BYTES
+    return whole[start : start + num_bytes]
 
 
 def _program(device: torch.device) -> Callable[..., None] | None:

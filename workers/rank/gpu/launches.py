@@ -32,11 +32,9 @@ class TritonRows:
     """``RowPrograms`` on a GPU."""
 
     def takes(self, dtype: torch.dtype) -> bool:
-        """See ``RowPrograms``."""
         return dtype in DTYPES
 
     def rms_norm(self, inputs: torch.Tensor, weight: torch.Tensor, outputs: torch.Tensor, eps: float) -> None:
-        """See ``RowPrograms``."""
         size = weight.numel()
         if inputs.numel():
             grid = (inputs.numel() // size,)
@@ -45,7 +43,6 @@ class TritonRows:
     def rotate(
         self, product: torch.Tensor, cosines: torch.Tensor, sines: torch.Tensor, heads: int, head_dim: int
     ) -> None:
-        """See ``RowPrograms``."""
         size = product.shape[-1]
         tokens = product.numel() // size
         if tokens:
@@ -53,7 +50,6 @@ class TritonRows:
             rotate_program[(tokens, heads)](product, cosines, sines, size, HEAD_DIM=head_dim, BLOCK=block)
 
     def gate(self, product: torch.Tensor, outputs: torch.Tensor) -> None:
-        """See ``RowPrograms``."""
         size = outputs.shape[-1]
         if tokens := outputs.numel() // size:
             gate_program[(tokens, triton.cdiv(size, PIECE))](product, outputs, size, BLOCK=PIECE)

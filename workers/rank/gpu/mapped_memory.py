@@ -49,7 +49,6 @@ class GpuMemory:
         self._try()
 
     def share(self, address: int) -> SharedMemory | None:
-        """See ``MappedMemory``."""
         if not self._boot_id:
             return None
         try:
@@ -62,7 +61,6 @@ class GpuMemory:
         return SharedMemory(boot_id=self._boot_id, gpu=self._gpu, handle=handle, offset=address - base)
 
     def map(self, shared: SharedMemory, num_bytes: int) -> int | None:
-        """See ``MappedMemory``."""
         here = shared.boot_id == self._boot_id and shared.gpu == self._gpu
         if not self._boot_id or not here or len(shared.handle) != cuda_ipc.HANDLE_BYTES:
             return None
@@ -77,7 +75,6 @@ class GpuMemory:
         return idle_s > UNMAP_AFTER_S
 
     def unmap(self, address: int) -> None:
-        """See ``MappedMemory``."""
         try:
             base, _ = cuda_ipc.allocation_of(address)
             cuda_ipc.close_handle(base)
@@ -85,7 +82,6 @@ class GpuMemory:
             logger.warning("GPU memory of another process stays mapped: %s", error)
 
     def copy(self, sources: NDArray[np.int64], targets: NDArray[np.int64], num_bytes: int) -> HasEnded:
-        """See ``MappedMemory``."""
         try:
             read = copy_pieces(sources, targets, num_bytes, self._device)
         except torch.OutOfMemoryError as error:  # for the addresses, before the program is started

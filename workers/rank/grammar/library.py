@@ -1,5 +1,7 @@
 """Compiles grammars, in a thread, so that no step waits, and keeps them until the main process says that they may go.
 
+A grammar is followed along one sequence: which tokens may come next.
+
 Only the grammar's text and the sequence's tokens travel between workers: a sequence that comes from elsewhere, or comes
 back after a preemption, replays its output.
 """
@@ -14,7 +16,6 @@ from typing import TYPE_CHECKING
 
 from baton_serve.core.protocol.steps import CompileGrammar, ForgetGrammar, GrammarCompiled, Vocabulary
 from baton_serve.workers.grammar.matchers import error_at_start, matcher_of, tokenizer_of
-from baton_serve.workers.rank.grammar.constraint import Constraint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,6 +31,46 @@ class _Kept:
 
     compile_id: int
     matcher: LLMatcher
+
+
+class Constraint:
+    """The state of a grammar after a sequence's output. It depends on the grammar and the output's tokens only.
+
+    Once ``error`` is set, every token may come next: who runs the sequence has to end it.
+    """
+
+    def __init__(self, matcher: LLMatcher | None, error: str = "") -> None:
+        self._matcher = matcher
+        #: Why the grammar cannot be followed; "": it can.
+        self.error = error
+
+    def __repr__(self) -> str:
+        return f"<Constraint {self.error or self._matcher!r}>"
+
+    def replay(self, outputs: Sequence[int]) -> None:
+        """Go on to after the tokens, which are an output so far."""
+        if self._matcher is None or self.error or not outputs:
+            return
+        taken = self._matcher.try_consume_tokens(list(outputs))
+        if taken < len(outputs):
+            self.error = f"the output does not follow it at token {taken}"
+
+    def append(self, token: int) -> None:
+        """Go on to after a sampled token."""
+        if self._matcher is None or self.error:
+            return
+        if not self._matcher.consume_token(token):
+            self.error = self._matcher.get_error() or "no token can come next"
+
+    @property
+    def matcher(self) -> LLMatcher | None:
+        """What computes the mask of the tokens that may come next; None: all may, see ``error``."""
+        return None if self.error else self._matcher
+
+    def fail(self) -> None:
+        """The computation of a mask has failed: from now on every token may come next, see ``error``."""
+        assert self._matcher is not None
+        self.error = self._matcher.get_error() or "its mask cannot be computed"
 
 
 class GrammarLibrary:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from llguidance import LLMatcher
 
-    from baton_serve.workers.rank.grammar.constraint import Constraint
+    from baton_serve.workers.rank.grammar.library import Constraint
 
 #: A word of a mask in which every token may come next.
 _ALL = -1

@@ -29,7 +29,6 @@ class InPlaceAttention:
         self._parts = parts
 
     def __call__(self, call: AttentionCall) -> torch.Tensor:
-        """See ``Attend``."""
         module, query, key, value, scaling, window, _ = call
         number = layer_index(module)
         self._cache.write(number, self._slots, key[0], value[0])

@@ -37,7 +37,6 @@ class CpuKernel:
         window: int | None,
         out: torch.Tensor,
     ) -> None:
-        """See ``Kernel``."""
         if rows.num_tokens == 1:
             _attend_one_token(query, blocks, rows, scaling, window, out)
             return

@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from baton_serve.workers.rank.adapters.low_rank import part_of
-from baton_serve.workers.rank.layers import gated, rotary
-from baton_serve.workers.rank.layers.gated import GatedMLP
 from baton_serve.workers.rank.layers.linear import LinearPart, PackedLinear, SharedProduct, is_available, joined
+from baton_serve.workers.rank.layers.modules import ATTENTION_NAMES, GATED_NAMES, GatedMLP, RotaryAttention, can_take
 from baton_serve.workers.rank.layers.norm import replace_norms
-from baton_serve.workers.rank.layers.rotary import RotaryAttention
 from baton_serve.workers.rank.layers.trials import inputs_of, is_close
 
 if TYPE_CHECKING:
@@ -51,7 +49,7 @@ def _replace_modules(model: PreTrainedModel, programs: RowPrograms) -> None:
         (parent, name, child)
         for parent in model.modules()
         for name, child in parent.named_children()
-        if _can_try(child, gated.NAMES, programs) or _can_try(child, rotary.NAMES, programs)
+        if _can_try(child, GATED_NAMES, programs) or _can_try(child, ATTENTION_NAMES, programs)
     ]
     if not places:
         return
@@ -90,9 +88,9 @@ def _faster(module: torch.nn.Module, inputs: Inputs, programs: RowPrograms) -> t
 
 def _faster_gated(module: torch.nn.Module, inputs: Inputs, own: object, programs: RowPrograms) -> GatedMLP | None:
     layers = _linear_layers(module)
-    if set(layers) != set(gated.NAMES) or not isinstance(own, torch.Tensor) or inputs.only is None:
+    if set(layers) != set(GATED_NAMES) or not isinstance(own, torch.Tensor) or inputs.only is None:
         return None
-    gate, up, down = (layers[name] for name in gated.NAMES)
+    gate, up, down = (layers[name] for name in GATED_NAMES)
     faster = GatedMLP(joined([gate, up]), joined([down]), programs)
     return faster if is_close(inputs.give(faster)[0], own) else None
 
@@ -102,10 +100,10 @@ def _faster_attention(
 ) -> RotaryAttention | None:
     layers = _linear_layers(module)
     index = getattr(module, "layer_idx", None)
-    is_alike = set(layers) == set(rotary.NAMES) and isinstance(own, tuple) and len(own) == 2
-    if not is_alike or not isinstance(index, int) or not rotary.can_take(inputs.kwargs, call):
+    is_alike = set(layers) == set(ATTENTION_NAMES) and isinstance(own, tuple) and len(own) == 2
+    if not is_alike or not isinstance(index, int) or not can_take(inputs.kwargs, call):
         return None
-    queries, keys, values, outputs = (layers[name] for name in rotary.NAMES)
+    queries, keys, values, outputs = (layers[name] for name in ATTENTION_NAMES)
     faster = RotaryAttention(index, joined([queries, keys, values]), joined([outputs]), call, programs)
     ours, our_call = inputs.give(faster)
     assert our_call is not None and isinstance(own, tuple), "it calls the attention, and this was asked before"

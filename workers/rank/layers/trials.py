@@ -34,7 +34,6 @@ class CallRecorder:
     last: AttentionCall | None = None
 
     def __call__(self, call: AttentionCall) -> torch.Tensor:
-        """See ``Attend``."""
         self.last = call._replace(query=call.query.clone(), key=call.key.clone(), value=call.value.clone())
         return call.value.repeat_interleave(call.heads // call.kv_heads, 1).transpose(1, 2)
 

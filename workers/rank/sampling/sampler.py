@@ -99,7 +99,10 @@ def _least_kept(scores: torch.Tensor, limits: list[int], top_p: list[float]) -> 
 
 
 class RowLogprobs(NamedTuple):
-    """From raw logits, before any parameter changes them, for each row: the logprobs of all tokens, that of one token, and the most likely tokens, most likely first."""
+    """For each row: the logprobs of all tokens, that of one token, and the most likely tokens, most likely first.
+
+    They are from raw logits, before any parameter changes them.
+    """
 
     all: torch.Tensor
     own: torch.Tensor

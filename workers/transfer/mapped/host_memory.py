@@ -52,13 +52,11 @@ class HostMemory:
         self._mapped: dict[int, OtherFile] = {}
 
     def share(self, address: int) -> SharedMemory | None:
-        """See ``MappedMemory``."""
         if self._cache is None or not self._boot_id:
             return None
         return SharedMemory(boot_id=self._boot_id, handle=self._cache.handle)
 
     def map(self, shared: SharedMemory, num_bytes: int) -> int | None:
-        """See ``MappedMemory``."""
         here = self._boot_id and shared.boot_id == self._boot_id and not shared.gpu
         if not here or shared.offset < 0:
             return None
@@ -76,11 +74,9 @@ class HostMemory:
         return idle_s > LOOK_AFTER_S and self._mapped[address].has_owner_ended()
 
     def unmap(self, address: int) -> None:
-        """See ``MappedMemory``."""
         self._mapped.pop(address).close()
 
     def copy(self, sources: NDArray[np.int64], targets: NDArray[np.int64], num_bytes: int) -> HasEnded:
-        """See ``MappedMemory``."""
         if len(sources) <= FEW_PIECES:
             _copy_one_by_one(sources, targets, num_bytes)
         else:

@@ -12,8 +12,7 @@ from llguidance import LLExecutor, LLMatcher, LLParserLimits, LLTokenizer
 from baton_serve.core.protocol.steps import CompileGrammar, ForgetGrammar, GrammarCompiled, SamplingParams, Vocabulary
 from baton_serve.workers.grammar.matchers import matcher_of
 from baton_serve.workers.grammar.notation import grammar_of
-from baton_serve.workers.rank.grammar.constraint import Constraint
-from baton_serve.workers.rank.grammar.library import GrammarLibrary
+from baton_serve.workers.rank.grammar.library import Constraint, GrammarLibrary
 from baton_serve.workers.rank.grammar.masks import MaskWriter, banned
 from baton_serve.workers.rank.row_edits import RowEdits, row_edits
 from baton_serve.workers.rank.sampling.sampler import sample

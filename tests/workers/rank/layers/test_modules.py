@@ -12,10 +12,9 @@ from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 from baton_serve.workers.rank.cache.attention import NAME, AttentionCall, register
 from baton_serve.workers.rank.cpu.support import CpuRows, takes
 from baton_serve.workers.rank.layers import packing
-from baton_serve.workers.rank.layers.gated import GatedMLP
 from baton_serve.workers.rank.layers.linear import is_available
+from baton_serve.workers.rank.layers.modules import GatedMLP, RotaryAttention
 from baton_serve.workers.rank.layers.packing import pack
-from baton_serve.workers.rank.layers.rotary import RotaryAttention
 from baton_serve.workers.rank.layers.trials import CallRecorder, Inputs, is_close
 from tests.kits.rank.small_llama import llama
 

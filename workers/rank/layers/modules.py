@@ -1,4 +1,8 @@
-"""Attention modules with rotary positions as one product, one rotation in place, the paged attention, one product."""
+"""Modules that take the place of a model's own: attention with rotary positions, and gated layers (SwiGLU).
+
+Attention is one product, one rotation in place, the paged attention, one product. A gated layer is two products, with
+the activation and the gate in one pass between them.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +18,9 @@ if TYPE_CHECKING:
     from baton_serve.workers.rank.layers.linear import PackedLinear
     from baton_serve.workers.rank.layers.row_programs import RowPrograms
 
-#: The layers of such a module, by their names.
-NAMES = ("q_proj", "k_proj", "v_proj", "o_proj")
+#: The layers of such modules, by their names.
+ATTENTION_NAMES = ("q_proj", "k_proj", "v_proj", "o_proj")
+GATED_NAMES = ("gate_proj", "up_proj", "down_proj")
 
 
 def can_take(arguments: Mapping[str, Any], call: AttentionCall) -> bool:
@@ -65,3 +70,21 @@ class RotaryAttention(torch.nn.Module):
         query, key, value = parts.split((heads, kv_heads, kv_heads), dim=1)
         call = AttentionCall(self, query, key, value, self._scaling, self._window, {})
         return self.outputs.forward(call_active(call).reshape(1, tokens, -1)), None
+
+
+class GatedMLP(torch.nn.Module):
+    """``down(silu(gate(x)) * up(x))`` for inputs ``[..., hidden]``; ``both`` is the product of gate and up."""
+
+    def __init__(self, both: PackedLinear, down: PackedLinear, programs: RowPrograms) -> None:
+        super().__init__()
+        self.both, self.down = both, down
+        self._programs = programs
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        """The outputs, ``[..., hidden]``."""
+        # Calling a module takes longer than a small operation.
+        product = self.both.forward(inputs).contiguous()
+        *sizes, size = product.shape
+        gated = product.new_empty((*sizes, size // 2))
+        self._programs.gate(product, gated)
+        return self.down.forward(gated)
