@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import torch
 from msgspec import convert
@@ -13,17 +14,12 @@ from transformers import AutoModelForCausalLM
 
 from baton_serve.core.protocol.steps import NewSequence, PromptScores, Row, Sampled, SamplingParams, Step, StepResult
 from baton_serve.workers.rank.cache.kv_cache import KVCache
+from baton_serve.workers.rank.graphs.cuda_recorder import Recorder
 from baton_serve.workers.rank.graphs.decode_graphs import DecodeGraphs
 from baton_serve.workers.rank.loading.model import ModelShard, load_model
 from baton_serve.workers.rank.runner import Runner
 from baton_serve.workers.rank_protocol.spec import RankSpec
 from baton_serve.workers.transfer.versions import VersionTable
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from baton_serve.workers.rank.graphs.cuda_recorder import Recorder
 
 GREEDY = SamplingParams(temperature=0.0)
 NUM_BLOCKS = 256

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from baton_serve.core.protocol.steps import FromRank, Progress, StepResult
+from baton_serve.core.protocol.steps import FromRank, Progress, Step, StepResult
 from baton_serve.workers.rank_group.group import RankGroup
+from baton_serve.workers.rank_protocol.errors import RankDeadError
 from baton_serve.workers.rank_protocol.spec import RankSpec
 from tests.kits.rank.driver import NUM_BLOCKS, Job, Planner
-
-if TYPE_CHECKING:
-    from baton_serve.core.protocol.steps import Step
-    from baton_serve.workers.rank_protocol.errors import RankDeadError
 
 ENVIRON = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 import pytest
 import torch
 
-if TYPE_CHECKING:
-    from baton_serve.workers.rank.in_place.rows import Kernel, PagedRows
+from baton_serve.workers.rank.in_place.rows import Kernel, PagedRows
 
 
 class PlainKernel:

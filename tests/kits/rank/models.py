@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
+from baton_serve.workers.rank.loading.model import ModelShard
 from tests.kits import tiny_models
 from tests.kits.rank.driver import Reference, load
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from baton_serve.workers.rank.loading.model import ModelShard
+Folders = Callable[[str], Path]
+Models = Callable[..., ModelShard]
+References = Callable[[str], Reference]
 
 
 @pytest.fixture(scope="session")
-def folder_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+def folder_of(tmp_path_factory: pytest.TempPathFactory) -> Folders:
     root = tmp_path_factory.mktemp("models")
     return lru_cache(lambda architecture: tiny_models.build(root / architecture, architecture))
 
 
 @pytest.fixture(scope="session")
-def model_of(folder_of: Callable[[str], Path]) -> Callable[..., ModelShard]:
+def model_of(folder_of: Folders) -> Models:
     return lru_cache(
         lambda architecture, device="cpu", block_size=16, dtype="float32": load(
             folder_of(architecture), device, block_size, dtype
@@ -33,7 +33,7 @@ def model_of(folder_of: Callable[[str], Path]) -> Callable[..., ModelShard]:
 
 
 @pytest.fixture(scope="session")
-def reference_of(folder_of: Callable[[str], Path]) -> Callable[[str], Reference]:
+def reference_of(folder_of: Folders) -> References:
     return lru_cache(lambda architecture: Reference(folder_of(architecture)))
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from baton_serve.workers.rank.graphs.cuda_recorder import Recorder, Replay
+from baton_serve.workers.rank.graphs.cuda_recorder import Recorder, Replay
 
 
 class PlainRecorder:

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import secrets
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from types import TracebackType
 
 import numpy as np
 from numpy.typing import NDArray
 
-from baton_serve.core.protocol.steps import Disconnect
+from baton_serve.core.protocol.handshake import RankMetadata, Shard
+from baton_serve.core.protocol.steps import Disconnect, ReadResult, Sent
+from baton_serve.workers.rank_protocol.transfer_options import TransferOptions
 from baton_serve.workers.transfer.nixl.nixl_agent import NixlAgent
-from baton_serve.workers.transfer.nixl.port import PieceList, Pieces, Region
+from baton_serve.workers.transfer.nixl.port import PieceList, Pieces, Region, TransferAgent
 from tests.kits.transfer.pair import DecodeRank
 from tests.kits.transfer.shards import shards
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import TracebackType
-
-    from baton_serve.core.protocol.handshake import RankMetadata, Shard
-    from baton_serve.core.protocol.steps import ReadResult, Sent
-    from baton_serve.workers.rank_protocol.transfer_options import TransferOptions
-    from baton_serve.workers.transfer.nixl.port import TransferAgent
 
 #: The model of every group.
 NUM_HEADS, NUM_LAYERS, CELL_BYTES = 12, 4, 48

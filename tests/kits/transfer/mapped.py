@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from baton_serve.core.protocol.handshake import SharedMemory
 from baton_serve.workers.transfer.mapped.mapped_agent import MappedAgent
 from baton_serve.workers.transfer.nixl.nixl_agent import NixlAgent
 from baton_serve.workers.transfer.nixl.port import PieceList, Pieces, Region, TransferHandle
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import numpy as np
-    from numpy.typing import NDArray
 
 HOST = "DRAM"
 

@@ -13,8 +13,10 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -30,10 +32,6 @@ from baton_serve.workers.transfer.port import RankMemory, TransferEvent
 from baton_serve.workers.transfer.rank_transfer import RankTransfer
 from baton_serve.workers.transfer.versions import VersionTable
 from tests.kits.patience import PATIENCE_S
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import TracebackType
 
 ROOT = Path(__file__).parents[3]
 NUM_BLOCKS = 64

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,12 +12,8 @@ from baton_serve.core.net.tls import Files, InternalTls
 from baton_serve.workers.handshake.fetch import HandshakeFetcher
 from baton_serve.workers.handshake.resolver import Resolver, look_up
 from baton_serve.workers.rank_protocol.transfer_errors import HandshakeError
+from tests.kits.certificates import Authority
 from tests.kits.transfer.handshake_server import HASH, Server, target
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from tests.kits.certificates import Authority
 
 
 def tls_of(authority: Authority, host: str, name: str | None = None) -> InternalTls:

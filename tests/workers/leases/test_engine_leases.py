@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 from baton_serve.core.leases.memory_store import MemoryLeaseStore
 from baton_serve.core.leases.store import LeaseState
 from baton_serve.workers.leases.engine_leases import EngineLeases
 from baton_serve.workers.leases.keeper import LeaseKeeper
 from tests.kits.worker.front import ScriptedEngine
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 ENGINE = "e0"
 

@@ -6,24 +6,19 @@ import asyncio
 import logging
 import os
 import signal
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 import pytest
 import redis
 
+from baton_serve.baton.processes.embedded_redis import EmbeddedRedis
 from baton_serve.core.leases.holder_state import DuplicateLeaseError
 from baton_serve.core.leases.in_redis.store import RedisLeaseStore
 from baton_serve.core.leases.memory_store import MemoryLeaseStore
-from baton_serve.core.leases.store import LeaseState, LeaseStoreError
+from baton_serve.core.leases.store import LeaseState, LeaseStatus, LeaseStoreError, Wakeups
 from baton_serve.workers.leases.keeper import LeaseKeeper
 from tests.kits.patience import PATIENCE_S
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-
-    from baton_serve.baton.processes.embedded_redis import EmbeddedRedis
-    from baton_serve.core.leases.store import LeaseStatus, Wakeups
 
 ENGINE = "e0"
 #: For leases that no test waits to expire; a quarter of it, the time between two syncs, is longer than any wait here.

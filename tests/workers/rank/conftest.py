@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 import torch
 
 from tests.kits.rank.models import device, folder_of, model_of, reference_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 __all__ = ["device", "folder_of", "model_of", "reference_of"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import torch
@@ -17,12 +17,7 @@ from baton_serve.workers.rank.loading.model import load_model
 from baton_serve.workers.rank_protocol.spec import RankSpec
 from tests.kits import tiny_models
 from tests.kits.rank.driver import load
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    Folders = Callable[[str], Path]
+from tests.kits.rank.models import Folders
 
 
 def test_seven_rows_of_an_embedding_are_seen(tmp_path: Path) -> None:

@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 import torch
 
 from baton_serve.core.protocol.steps import NewSequence, Row, SamplingParams, Step
 from tests.kits.rank.driver import Driver, Job, prompt
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from baton_serve.workers.rank.loading.model import ModelShard
-    from tests.kits.rank.driver import Reference
-
-    Models = Callable[..., ModelShard]
-    References = Callable[[str], Reference]
+from tests.kits.rank.models import Models, References
 
 ARCHITECTURES = ["llama", "qwen3", "qwen2", "mistral", "qwen3_mixed", "mixtral", "gpt2"]
 

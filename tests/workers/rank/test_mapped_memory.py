@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,9 +16,7 @@ from baton_serve.core.protocol.handshake import SharedMemory
 from tests.kits.owner import first_line, owner_of
 from tests.kits.patience import PATIENCE_S
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
+if TYPE_CHECKING:  # it imports Triton
     from baton_serve.workers.rank.gpu.mapped_memory import GpuMemory
 
 pytestmark = pytest.mark.gpu

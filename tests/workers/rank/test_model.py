@@ -5,7 +5,8 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -27,12 +28,7 @@ from baton_serve.workers.rank_protocol.spec import RankSpec
 from baton_serve.workers.transfer.mapped.shared_file import OtherFile
 from tests.kits import tiny_models
 from tests.kits.rank.driver import load
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from baton_serve.workers.rank.loading.model import ModelShard
+from tests.kits.rank.models import Folders, Models
 
 SHAPE = CacheShape(num_kv_heads=2, num_layers=3, block_size=16, head_dim=8, dtype=torch.float32)
 
@@ -46,7 +42,7 @@ SHAPE = CacheShape(num_kv_heads=2, num_layers=3, block_size=16, head_dim=8, dtyp
         ("mamba", "recurrent"),
     ],
 )
-def test_models_are_refused_by_name(architecture: str, reason: str, folder_of: Callable[[str], Path]) -> None:
+def test_models_are_refused_by_name(architecture: str, reason: str, folder_of: Folders) -> None:
     with pytest.raises(UnsupportedModelError, match=rf"^model type '{architecture}' is not supported: .*{reason}"):
         load(folder_of(architecture))
 
@@ -85,7 +81,7 @@ def test_a_window_that_only_the_mask_knows_is_refused(tmp_path: Path) -> None:
 
 
 def test_other_logits_than_the_models_own_are_refused(
-    model_of: Callable[..., ModelShard], folder_of: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+    model_of: Models, folder_of: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = model_of("llama")
     own = own_logits(AutoModelForCausalLM.from_pretrained(folder_of("llama"), dtype=torch.float32).eval())
@@ -96,7 +92,7 @@ def test_other_logits_than_the_models_own_are_refused(
 
 
 def test_a_difference_that_roundings_hide_is_found_in_float32(
-    folder_of: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+    folder_of: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A model whose own attention scales its scores otherwise than it says."""
     eager = modeling_llama.eager_attention_forward
@@ -112,7 +108,7 @@ def test_a_difference_that_roundings_hide_is_found_in_float32(
         load(folder_of("llama"), dtype="bfloat16")
 
 
-def test_a_model_keeps_its_numbers_when_it_is_compared_in_float32(folder_of: Callable[[str], Path]) -> None:
+def test_a_model_keeps_its_numbers_when_it_is_compared_in_float32(folder_of: Folders) -> None:
     model = AutoModelForCausalLM.from_pretrained(folder_of("llama"), dtype=torch.bfloat16, attn_implementation=NAME)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     prove_in_float32(model.eval(), probe_layers(model, 16), None)
@@ -124,7 +120,7 @@ def test_a_model_keeps_its_numbers_when_it_is_compared_in_float32(folder_of: Cal
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_packed_layer_with_another_product_is_refused(
-    dtype: str, folder_of: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+    dtype: str, folder_of: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not is_available(getattr(torch, dtype)):
         pytest.skip("this processor has no packed products of the type")
@@ -165,7 +161,7 @@ def test_missing_tensors_are_not_made_up(tmp_path: Path) -> None:
         load(folder)
 
 
-def test_graphs_that_are_not_possible_are_refused_before_weights_are_loaded(folder_of: Callable[[str], Path]) -> None:
+def test_graphs_that_are_not_possible_are_refused_before_weights_are_loaded(folder_of: Folders) -> None:
     said: list[str] = []
     spec = RankSpec(model=str(folder_of("llama")), engine_id="e", device="cpu", decode_graphs="on")
     with pytest.raises(ModelLoadError, match=r"^decode graphs are wanted, but they need a GPU$"):
@@ -173,7 +169,7 @@ def test_graphs_that_are_not_possible_are_refused_before_weights_are_loaded(fold
     assert not said
 
 
-def test_model_length(folder_of: Callable[[str], Path]) -> None:
+def test_model_length(folder_of: Folders) -> None:
     spec = RankSpec(model=str(folder_of("llama")), engine_id="e", device="cpu", max_model_len=100)
     assert load_model(spec, lambda _: None).max_model_len == 100
     longer = RankSpec(model=str(folder_of("llama")), engine_id="e", device="cpu", max_model_len=5000)
@@ -266,7 +262,7 @@ def test_models_that_cannot_be_split_are_refused_by_name(model_type: str, num_ra
     assert str(caught.value).startswith(f"model type '{model_type}' cannot be split over {num_ranks} ranks: ")
 
 
-def test_fingerprints_tell_weights_and_configs_apart(folder_of: Callable[[str], Path], tmp_path: Path) -> None:
+def test_fingerprints_tell_weights_and_configs_apart(folder_of: Folders, tmp_path: Path) -> None:
     original = load(folder_of("llama")).weights_fingerprint
     again = load(tiny_models.build(tmp_path / "again", "llama"))
     other_seed = load(tiny_models.build(tmp_path / "seed", "llama", seed=1))
@@ -275,7 +271,7 @@ def test_fingerprints_tell_weights_and_configs_apart(folder_of: Callable[[str], 
     assert len({original, other_seed.weights_fingerprint, other_config.weights_fingerprint}) == 3
 
 
-def test_half_precision_loads(folder_of: Callable[[str], Path]) -> None:
+def test_half_precision_loads(folder_of: Folders) -> None:
     spec = RankSpec(model=str(folder_of("mistral")), engine_id="e", device="cpu", dtype="bfloat16")
     assert load_model(spec, lambda _: None).cache_shape.dtype == torch.bfloat16
 

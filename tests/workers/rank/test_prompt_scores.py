@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 import torch
@@ -13,16 +13,8 @@ from baton_serve.workers.rank import distributed
 from baton_serve.workers.rank.loading.layers_once import layers_once
 from baton_serve.workers.rank.runner import Runner
 from baton_serve.workers.rank.sampling import prompt_scores
-from tests.kits.rank.driver import Driver, Job, prompt
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from baton_serve.workers.rank.loading.model import ModelShard
-    from tests.kits.rank.driver import Reference
-
-    Models = Callable[..., ModelShard]
-    References = Callable[[str], Reference]
+from tests.kits.rank.driver import Driver, Job, Reference, prompt
+from tests.kits.rank.models import Models, References
 
 VOCAB_SIZE = 384
 

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from types import FrameType
+from typing import Any
 
 import pytest
 import torch
 
 from baton_serve.core.protocol.steps import NewSequence, SamplingParams
 from baton_serve.workers.rank.sampling.sampler import sample
-from baton_serve.workers.rank.sequences import SequenceTable
-
-if TYPE_CHECKING:
-    from types import FrameType
-
-    from baton_serve.workers.rank.sequences import RankSequence
+from baton_serve.workers.rank.sequences import RankSequence, SequenceTable
 
 VOCAB = 20_000
 

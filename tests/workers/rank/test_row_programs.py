@@ -5,8 +5,6 @@ Those of GPUs run under Triton's interpreter where there is none.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 import torch
 
@@ -18,12 +16,10 @@ from baton_serve.workers.rank.layers.linear import is_available
 from baton_serve.workers.rank.layers.modules import GatedMLP, RotaryAttention
 from baton_serve.workers.rank.layers.norm import FastRMSNorm
 from baton_serve.workers.rank.layers.packing import pack
+from baton_serve.workers.rank.layers.row_programs import RowPrograms
 from baton_serve.workers.rank.layers.trials import Inputs, is_close
 from tests.kits.rank.kernels import needs_triton
 from tests.kits.rank.small_llama import llama
-
-if TYPE_CHECKING:
-    from baton_serve.workers.rank.layers.row_programs import RowPrograms
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 #: Roundings of a type by which results may differ.

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from baton_serve.core.protocol.steps import NewSequence, Row, Step
 from baton_serve.workers.rank_protocol.errors import StepError
 from tests.kits.rank.driver import GREEDY, Driver
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from baton_serve.workers.rank.loading.model import ModelShard
+from tests.kits.rank.models import Models
 
 KNOWN = NewSequence(1, [5, 6, 7], [], GREEDY, [0])
 
@@ -32,7 +26,7 @@ KNOWN = NewSequence(1, [5, 6, 7], [], GREEDY, [0])
         (Row(1, 0, 3, [], True, 3), "cannot score"),
     ],
 )
-def test_rows(row: Row, reason: str, model_of: Callable[..., ModelShard]) -> None:
+def test_rows(row: Row, reason: str, model_of: Models) -> None:
     driver = Driver(model_of("llama"), num_blocks=4)
     with pytest.raises(StepError, match=reason):
         driver.runner.execute(Step(1, [], [], [KNOWN], [row]))
@@ -47,13 +41,13 @@ def test_rows(row: Row, reason: str, model_of: Callable[..., ModelShard]) -> Non
         (NewSequence(1, [5], [], GREEDY, [-1]), "outside"),
     ],
 )
-def test_sequences(new: NewSequence, reason: str, model_of: Callable[..., ModelShard]) -> None:
+def test_sequences(new: NewSequence, reason: str, model_of: Models) -> None:
     driver = Driver(model_of("llama"), num_blocks=4)
     with pytest.raises(StepError, match=reason):
         driver.runner.execute(Step(1, [], [], [new], []))
 
 
-def test_missing_block(model_of: Callable[..., ModelShard]) -> None:
+def test_missing_block(model_of: Models) -> None:
     driver = Driver(model_of("llama"), num_blocks=4)
     new = NewSequence(1, [5] * 17, [], GREEDY, [0])
     with pytest.raises(StepError, match="no block for token 16"):
@@ -61,7 +55,7 @@ def test_missing_block(model_of: Callable[..., ModelShard]) -> None:
 
 
 @pytest.mark.parametrize("block_id", [4, -1])
-def test_version_of_no_block(block_id: int, model_of: Callable[..., ModelShard]) -> None:
+def test_version_of_no_block(block_id: int, model_of: Models) -> None:
     driver = Driver(model_of("llama"), num_blocks=4)
     with pytest.raises(IndexError):
         driver.runner.execute(Step(1, [(block_id, 1)], [], [], []))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
@@ -11,9 +12,6 @@ from baton_serve.workers.rank.adapters.adapter_set import AdapterSet
 from baton_serve.workers.rank.cache.kv_cache import CacheShape, KVCache
 from baton_serve.workers.rank.runner import Runner
 from baton_serve.workers.transfer.versions import VersionTable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 SHAPE = CacheShape(num_kv_heads=1, num_layers=1, block_size=4, head_dim=2, dtype=torch.float32)
 BLOCK, VERSION = 1, 2**63 + 7

@@ -8,7 +8,7 @@ import os
 import signal
 import tempfile
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -21,17 +21,11 @@ from baton_serve.workers.rank_group.first_failure import FirstFailure
 from baton_serve.workers.rank_group.group import RankGroup
 from baton_serve.workers.rank_group.link import STOP_GRACE_S, RankLink
 from baton_serve.workers.rank_protocol.errors import RankStartError
+from baton_serve.workers.rank_protocol.spec import RankSpec
 from tests.kits import tiny_adapters, tiny_models
 from tests.kits.rank.driver import Driver, Job, load, prompt
 from tests.kits.rank.group_driver import ENVIRON, GroupDriver, children, gone, spec_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from baton_serve.workers.rank_protocol.spec import RankSpec
-
-    Folders = Callable[[str], Path]
+from tests.kits.rank.models import Folders
 
 SEEDED = SamplingParams(temperature=1.0, top_p=0.95, seed=7)
 WITH_LOGPROBS = SamplingParams(temperature=0.0, num_logprobs=3, num_prompt_logprobs=2)

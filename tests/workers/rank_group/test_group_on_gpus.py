@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 import torch
 from msgspec.structs import replace
@@ -12,12 +10,7 @@ from baton_serve.core.protocol.steps import SamplingParams
 from baton_serve.workers.rank_protocol.errors import RankStartError
 from tests.kits.rank.driver import Driver, Job, load, prompt
 from tests.kits.rank.group_driver import GroupDriver, spec_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    Folders = Callable[[str], Path]
+from tests.kits.rank.models import Folders
 
 
 def jobs() -> list[Job]:

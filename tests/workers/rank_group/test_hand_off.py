@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
-from baton_serve.core.protocol.steps import Connect, Connected, NewSequence, Read, Row, Step, TransferReport
-from tests.kits.rank.driver import GREEDY, prompt
+from baton_serve.core.protocol.steps import (
+    Connect,
+    Connected,
+    FromRank,
+    NewSequence,
+    Read,
+    ReadResult,
+    Row,
+    Step,
+    ToRank,
+    TransferReport,
+)
+from tests.kits.rank.driver import GREEDY, Reference, prompt
 from tests.kits.rank.group_driver import GroupDriver, spec_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from baton_serve.core.protocol.steps import FromRank, ReadResult, ToRank
-    from tests.kits.rank.driver import Reference
-
-    Folders = Callable[[str], Path]
-    References = Callable[[str], Reference]
+from tests.kits.rank.models import Folders, References
 
 P_BLOCKS, D_BLOCKS = [5, 2, 7], [1, 6, 3]
 VERSIONS = [2**63 + 1, 2**63 + 2, 2**63 + 3]

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
@@ -39,11 +38,7 @@ from baton_serve.workers.rank_group.launch import SPIN_COUNT, launch
 from baton_serve.workers.rank_group.link import RankLink
 from baton_serve.workers.rank_protocol.errors import RankDeadError, RankStartError
 from baton_serve.workers.rank_protocol.spec import RankSpec
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.kits.rank.driver import Reference
+from tests.kits.rank.models import Folders, References
 
 ROOT = Path(__file__).parents[3]
 TO_RANK = msgspec.msgpack.Decoder(ToRank)
@@ -86,7 +81,7 @@ class Listener:
 
 @pytest.mark.slow
 async def test_steps_that_are_sent_ahead_continue_after_the_tokens_that_the_rank_samples(
-    folder_of: Callable[[str], Path], reference_of: Callable[[str], Reference]
+    folder_of: Folders, reference_of: References
 ) -> None:
     listener = Listener()
     link = await listener.start(spec_of(folder_of("llama")))
@@ -96,7 +91,7 @@ async def test_steps_that_are_sent_ahead_continue_after_the_tokens_that_the_rank
 
 @pytest.mark.slow
 async def test_a_rank_without_a_numba_that_works_warns_and_samples_the_same_tokens(
-    folder_of: Callable[[str], Path], reference_of: Callable[[str], Reference], tmp_path: Path
+    folder_of: Folders, reference_of: References, tmp_path: Path
 ) -> None:
     (tmp_path / "numba.py").write_text("raise ImportError('not for this machine')\n")
     listener = Listener()
@@ -109,7 +104,7 @@ async def test_a_rank_without_a_numba_that_works_warns_and_samples_the_same_toke
 
 
 @pytest.mark.slow
-async def test_a_rank_serves_until_it_is_stopped(folder_of: Callable[[str], Path]) -> None:
+async def test_a_rank_serves_until_it_is_stopped(folder_of: Folders) -> None:
     listener = Listener()
     link = await listener.start(spec_of(folder_of("llama")))
     ready = link.ready
@@ -140,7 +135,7 @@ async def test_a_rank_serves_until_it_is_stopped(folder_of: Callable[[str], Path
 
 @pytest.mark.slow
 async def test_nothing_in_the_current_directory_is_run(
-    folder_of: Callable[[str], Path], trap: Path, monkeypatch: pytest.MonkeyPatch
+    folder_of: Folders, trap: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (trap / "model").symlink_to(folder_of("llama"))
     monkeypatch.chdir(trap)
@@ -198,7 +193,7 @@ def current_directory(pid: int) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["step", "kill"])
-async def test_a_rank_that_dies_is_noticed(how: str, folder_of: Callable[[str], Path]) -> None:
+async def test_a_rank_that_dies_is_noticed(how: str, folder_of: Folders) -> None:
     listener = Listener()
     link = await listener.start(spec_of(folder_of("llama")))
     if how == "step":
@@ -224,7 +219,7 @@ async def test_a_missing_model_is_one_line() -> None:
 
 
 @pytest.mark.slow
-async def test_a_start_that_is_cancelled_leaves_no_process(folder_of: Callable[[str], Path]) -> None:
+async def test_a_start_that_is_cancelled_leaves_no_process(folder_of: Folders) -> None:
     listener = Listener()
     loading = asyncio.Event()
     before = set(children())
@@ -246,7 +241,7 @@ async def test_a_start_that_is_cancelled_leaves_no_process(folder_of: Callable[[
 
 
 @pytest.mark.slow
-def test_a_rank_leaves_when_the_other_end_closes(folder_of: Callable[[str], Path]) -> None:
+def test_a_rank_leaves_when_the_other_end_closes(folder_of: Folders) -> None:
     process, ours = spawn(spec_of(folder_of("llama")))
     with ours:
         while not isinstance(receive(ours), RankReady):
@@ -255,7 +250,7 @@ def test_a_rank_leaves_when_the_other_end_closes(folder_of: Callable[[str], Path
 
 
 @pytest.mark.slow
-def test_a_rank_that_still_loads_leaves_too(folder_of: Callable[[str], Path]) -> None:
+def test_a_rank_that_still_loads_leaves_too(folder_of: Folders) -> None:
     process, ours = spawn(spec_of(folder_of("llama")))
     ours.close()
     assert process.wait() == 0
@@ -296,7 +291,7 @@ def test_frames_cross_a_socket_in_any_pieces() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("data", [struct.pack("<I", 1) + b"\xc1", encode(Progress("a message for the other side"))])
-def test_a_rank_says_that_a_message_is_not_one_of_ours(data: bytes, folder_of: Callable[[str], Path]) -> None:
+def test_a_rank_says_that_a_message_is_not_one_of_ours(data: bytes, folder_of: Folders) -> None:
     process, ours = spawn(spec_of(folder_of("llama")))
     with ours:
         while not isinstance(receive(ours), RankReady):

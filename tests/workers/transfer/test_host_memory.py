@@ -6,8 +6,8 @@ import ctypes
 import errno
 import os
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -24,9 +24,6 @@ from baton_serve.workers.transfer.mapped.shared_file import (
     SharedFileError,
 )
 from tests.kits.owner import first_line, owner_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 NUM_PIECES, PIECE_BYTES = 40, 4096 + 512  # more than FEW_PIECES
 NUM_BYTES = NUM_PIECES * PIECE_BYTES

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from itertools import product
-from typing import TYPE_CHECKING
 
 import pytest
 
+from baton_serve.core.protocol.handshake import Shard
 from baton_serve.core.protocol.steps import CancelRead
 from baton_serve.workers.rank_protocol.transfer_options import TransferOptions
 from tests.kits.patience import PATIENCE_S
 from tests.kits.transfer.groups import CELL_BYTES, FIRST_FREE, NUM_BLOCKS, NUM_HEADS, NUM_LAYERS, Group
 from tests.kits.transfer.mapped import MappedAgents
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from baton_serve.core.protocol.handshake import Shard
 
 SPLITS = [(1, 1), (3, 1), (2, 2)]
 REMOTE, LOCAL = [5, 0, 3], [FIRST_FREE + 4, FIRST_FREE, FIRST_FREE + 7]

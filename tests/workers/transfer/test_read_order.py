@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
 
 from baton_serve.workers.rank_protocol.transfer_options import TransferOptions
 from baton_serve.workers.transfer.nixl.nixl_agent import NixlAgent
 from baton_serve.workers.transfer.nixl.port import PieceList, TransferHandle
 from tests.kits.patience import PATIENCE_S
 from tests.kits.transfer.pair import BLOCK_BYTES, NUM_BLOCKS, DecodeRank, PeerProcess
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 #: What is noted of a transfer that reads versions, and of a notification.
 VERSIONS, TOLD = "versions", "told"

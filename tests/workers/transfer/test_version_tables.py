@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import numpy as np
 import pytest
@@ -11,10 +11,8 @@ from hypothesis import strategies as st
 
 from baton_serve.workers.rank_protocol.transfer_errors import BackendFailedError
 from baton_serve.workers.transfer.memory.version_tables import PAGE_VERSIONS, ScratchTables, versions_of
+from baton_serve.workers.transfer.nixl.port import PieceList, Pieces, Region, TransferAgent
 from tests.kits.transfer.shards import engine, shards
-
-if TYPE_CHECKING:
-    from baton_serve.workers.transfer.nixl.port import PieceList, Pieces, Region, TransferAgent
 
 
 class Lists:

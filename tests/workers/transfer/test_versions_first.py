@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import numpy as np
+from numpy.typing import NDArray
 
 from baton_serve.workers.transfer.nixl.nixl_agent import NixlAgent
 from baton_serve.workers.transfer.nixl.port import PieceList, TransferHandle
 from tests.kits.transfer.pair import DecodeRank, PeerProcess
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 
 class Reader(DecodeRank):

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.kits import tiny_adapters
 from tests.kits.rank.driver import Reference, load
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from baton_serve.workers.rank.loading.model import ModelShard
+from tests.kits.rank.models import Folders, Models
 
 #: The second one has another rank, another scaling, and leaves most layers as they are.
 CONFIGS: dict[str, dict[str, object]] = {
@@ -24,9 +20,7 @@ CONFIGS: dict[str, dict[str, object]] = {
 
 
 @pytest.fixture(scope="session")
-def adapters_of(
-    folder_of: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[str], dict[str, Path]]:
+def adapters_of(folder_of: Folders, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, Path]]:
     root = tmp_path_factory.mktemp("adapters")
     return lru_cache(
         lambda architecture: {
@@ -37,9 +31,7 @@ def adapters_of(
 
 
 @pytest.fixture(scope="session")
-def adapted_of(
-    folder_of: Callable[[str], Path], adapters_of: Callable[[str], dict[str, Path]]
-) -> Callable[..., ModelShard]:
+def adapted_of(folder_of: Folders, adapters_of: Callable[[str], dict[str, Path]]) -> Models:
     return lru_cache(
         lambda architecture, device="cpu", dtype="float32": load(
             folder_of(architecture), device, dtype=dtype, adapters=adapters_of(architecture)
@@ -48,9 +40,7 @@ def adapted_of(
 
 
 @pytest.fixture(scope="session")
-def peft_of(
-    folder_of: Callable[[str], Path], adapters_of: Callable[[str], dict[str, Path]]
-) -> Callable[[str, str], Reference]:
+def peft_of(folder_of: Folders, adapters_of: Callable[[str], dict[str, Path]]) -> Callable[[str, str], Reference]:
     """Peft with the adapter of this name; with "" the model alone."""
     return lru_cache(
         lambda architecture, name: Reference(folder_of(architecture), adapters_of(architecture)[name] if name else None)

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
 from baton_serve.core.protocol.steps import NewSequence, SamplingParams, Step
+from baton_serve.workers.rank.loading.model import ModelShard
 from baton_serve.workers.rank_protocol.errors import StepError
-from tests.kits.rank.driver import GREEDY, Driver, Job, prompt
+from tests.kits.rank.driver import GREEDY, Driver, Job, Reference, prompt
 from tests.kits.rank.kernels import PlainKernel
+from tests.kits.rank.models import Models
 from tests.kits.rank.recorders import PlainRecorder
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from baton_serve.workers.rank.loading.model import ModelShard
-    from tests.kits.rank.driver import Reference
-
-    Adapted = Callable[..., ModelShard]
-    Folders = Callable[[str], Path]
-    Peft = Callable[[str, str], Reference]
+Peft = Callable[[str, str], Reference]
 
 #: Fused for CPUs as a whole; attention with norms, not fused; biases; windows; experts; no layers of torch's own.
 ARCHITECTURES = ["llama", "qwen3", "qwen2", "mistral", "gpt2"]
@@ -41,7 +34,7 @@ def jobs_of(model: ModelShard, lengths: list[int], num_new: int, sampling: Sampl
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_rows_of_several_adapters_in_one_step_equal_generate(
-    architecture: str, device: str, adapted_of: Adapted, peft_of: Peft
+    architecture: str, device: str, adapted_of: Models, peft_of: Peft
 ) -> None:
     model = adapted_of(architecture, device)
     jobs = jobs_of(model, [1, 2, 15, 16, 17, 33, 100, 260, 30], 16)
@@ -52,13 +45,13 @@ def test_rows_of_several_adapters_in_one_step_equal_generate(
 
 
 @pytest.mark.parametrize("architecture", ["llama", "gpt2"])
-def test_steps_of_one_adapter_equal_generate(architecture: str, adapted_of: Adapted, peft_of: Peft) -> None:
+def test_steps_of_one_adapter_equal_generate(architecture: str, adapted_of: Models, peft_of: Peft) -> None:
     model = adapted_of(architecture)
     jobs = [Job(prompt(n, 1), 8, adapter=model.adapters.names["first"]) for n in (3, 31, 70)]
     assert Driver(model).run(jobs) == [peft_of(architecture, "first").generate(job.prompt, 8) for job in jobs]
 
 
-def test_logprobs_are_those_of_the_adapter(adapted_of: Adapted, peft_of: Peft) -> None:
+def test_logprobs_are_those_of_the_adapter(adapted_of: Models, peft_of: Peft) -> None:
     model = adapted_of("llama")
     sampling = SamplingParams(temperature=0.0, num_logprobs=4)
     job = Job(prompt(40, 2), 5, sampling, adapter=model.adapters.names["first"])
@@ -70,7 +63,7 @@ def test_logprobs_are_those_of_the_adapter(adapted_of: Adapted, peft_of: Peft) -
         assert [logprob for _, logprob in sampled.top or ()] == pytest.approx(values.tolist(), abs=1e-4)
 
 
-def test_a_preempted_sequence_goes_on_with_its_adapter(adapted_of: Adapted) -> None:
+def test_a_preempted_sequence_goes_on_with_its_adapter(adapted_of: Models) -> None:
     model = adapted_of("llama")
     seeded = SamplingParams(temperature=1.0, seed=11)
     quiet, disturbed = (jobs_of(model, [20, 50, 9], 24, seeded) for _ in range(2))
@@ -84,9 +77,7 @@ def test_a_preempted_sequence_goes_on_with_its_adapter(adapted_of: Adapted) -> N
 
 
 @pytest.mark.parametrize("architecture", ["llama", "qwen3"])
-def test_rows_of_the_model_keep_every_bit(
-    architecture: str, adapted_of: Adapted, model_of: Callable[..., ModelShard]
-) -> None:
+def test_rows_of_the_model_keep_every_bit(architecture: str, adapted_of: Models, model_of: Models) -> None:
     sampling = SamplingParams(temperature=1.0, seed=3, num_logprobs=5)
     alone, among = ([Job(prompt(n, 4), 12, sampling) for n in (4, 40)] for _ in range(2))
     Driver(model_of(architecture)).run(alone)
@@ -97,7 +88,7 @@ def test_rows_of_the_model_keep_every_bit(
     assert [[one.top for one in job.sampled] for job in among] == [[one.top for one in job.sampled] for job in alone]
 
 
-def test_decode_steps_with_an_adapter_do_without_graphs(adapted_of: Adapted, peft_of: Peft) -> None:
+def test_decode_steps_with_an_adapter_do_without_graphs(adapted_of: Models, peft_of: Peft) -> None:
     model = replace(adapted_of("llama"), kernel=PlainKernel())
     recorder = PlainRecorder()
     base, adapted = Job(prompt(9, 6), 12), Job(prompt(9, 6), 4, adapter=model.adapters.names["second"])
@@ -106,7 +97,7 @@ def test_decode_steps_with_an_adapter_do_without_graphs(adapted_of: Adapted, pef
     assert recorder.num_replays == 8, "the steps after the adapter's last one"
 
 
-def test_a_sequence_with_an_unknown_adapter_is_refused(adapted_of: Adapted) -> None:
+def test_a_sequence_with_an_unknown_adapter_is_refused(adapted_of: Models) -> None:
     driver = Driver(adapted_of("llama"), num_blocks=4)
     with pytest.raises(StepError, match="sequence 1 has an adapter that this rank has not loaded"):
         driver.runner.execute(Step(1, [], [], [NewSequence(1, [5], [], GREEDY, [0], adapter="f" * 32)], []))

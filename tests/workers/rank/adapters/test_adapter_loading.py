@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,15 +18,9 @@ from baton_serve.workers.rank.layers.linear import is_available
 from baton_serve.workers.rank_protocol.errors import ModelLoadError, UnsupportedModelError
 from tests.kits import tiny_adapters, tiny_models
 from tests.kits.rank.driver import Driver, Job, Reference, load, prompt
+from tests.kits.rank.models import Folders, Models
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from baton_serve.workers.rank.loading.model import ModelShard
-
-    Folders = Callable[[str], Path]
-    Adapters = Callable[[str], dict[str, Path]]
+Adapters = Callable[[str], dict[str, Path]]
 
 WEIGHTS = "adapter_model.safetensors"
 
@@ -161,9 +157,7 @@ def test_fingerprints_tell_adapters_apart(
     assert fingerprints(other_base, a=folder) != [first]
 
 
-def test_the_model_is_as_without_adapters(
-    adapted_of: Callable[..., ModelShard], model_of: Callable[..., ModelShard]
-) -> None:
+def test_the_model_is_as_without_adapters(adapted_of: Models, model_of: Models) -> None:
     model = adapted_of("qwen3")
     assert model.weights_fingerprint == model_of("qwen3").weights_fingerprint
     assert model.module.state_dict().keys() == model_of("qwen3").module.state_dict().keys()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 import pytest
 import torch
@@ -12,9 +12,6 @@ from baton_serve.workers.rank.cache.batch import NO_ADAPTER, AdapterRun, Batch, 
 from baton_serve.workers.rank.cache.kv_cache import CacheShape
 from baton_serve.workers.rank.layers.linear import PackedLinear, is_available
 from baton_serve.workers.rank.layers.linear import joined as packed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 SHAPE = CacheShape(num_kv_heads=1, num_layers=1, block_size=4, head_dim=8, dtype=torch.float32)
 CPU = torch.device("cpu")

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
 
 from tests.kits.rank.driver import Driver, Job, prompt
 from tests.kits.rank.kernels import PlainKernel
+from tests.kits.rank.models import Models
 from tests.kits.rank.recorders import StrictRecorder, WaitedError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from baton_serve.workers.rank.loading.model import ModelShard
 
 
 class QuietKernel(PlainKernel):
@@ -30,7 +27,7 @@ class QuietKernel(PlainKernel):
 
 
 @pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3", "mistral", "qwen3_mixed", "gpt2", "mixtral"])
-def test_steps_wait_for_nothing(architecture: str, model_of: Callable[..., ModelShard]) -> None:
+def test_steps_wait_for_nothing(architecture: str, model_of: Models) -> None:
     recorder = StrictRecorder()
     model = replace(model_of(architecture), kernel=QuietKernel(recorder))
     driver = Driver(model, recorder=recorder, sizes=(1, 2))

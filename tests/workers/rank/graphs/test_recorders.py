@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pytest
 import torch
 
+from baton_serve.workers.rank.graphs.cuda_recorder import Recorder
 from tests.kits.rank.recorders import recorder_for
-
-if TYPE_CHECKING:
-    from baton_serve.workers.rank.graphs.cuda_recorder import Recorder
 
 
 @pytest.fixture

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 import torch
 from msgspec.structs import replace as with_fields
 
 from baton_serve.workers.rank.cache.kv_cache import KVCache
+from baton_serve.workers.rank.graphs.cuda_recorder import Replay
 from baton_serve.workers.rank.graphs.setup import record_graphs
+from baton_serve.workers.rank.loading.model import ModelShard
 from baton_serve.workers.rank_protocol.errors import ModelLoadError
 from baton_serve.workers.rank_protocol.spec import RankSpec
 from tests.kits.rank.kernels import PlainKernel
+from tests.kits.rank.models import Models
 from tests.kits.rank.recorders import PlainRecorder
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from baton_serve.workers.rank.graphs.cuda_recorder import Replay
-    from baton_serve.workers.rank.loading.model import ModelShard
 
 SPEC = RankSpec(model="m", engine_id="e", max_num_seqs=3)
 
@@ -50,7 +47,7 @@ class FullRecorder(FailingRecorder):
 
 
 @pytest.fixture
-def model(model_of: Callable[..., ModelShard]) -> ModelShard:
+def model(model_of: Models) -> ModelShard:
     """A model that says it is on a GPU; its tensors are not."""
     return replace(model_of("llama"), kernel=PlainKernel(), device=torch.device("cuda", 0))
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
@@ -16,12 +18,7 @@ from baton_serve.workers.rank_protocol.errors import ModelLoadError
 from baton_serve.workers.rank_protocol.spec import RankSpec
 from tests.kits.rank.kernels import PlainKernel
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-    from typing import Literal
-
-    Setting = Literal["auto", "on", "off"]
+Setting = Literal["auto", "on", "off"]
 
 CPU = torch.device("cpu")
 SPEC = RankSpec(model="m", engine_id="e")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from itertools import product
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import torch
@@ -17,11 +18,8 @@ from baton_serve.workers.rank.in_place.cpu_kernel import CpuKernel
 from baton_serve.workers.rank.in_place.rows import PagedRows
 from tests.kits.rank.driver import Driver, Job, load, prompt
 from tests.kits.rank.kernels import PlainKernel
+from tests.kits.rank.models import Folders
 from tests.kits.repetition import some_now
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 pytestmark = pytest.mark.skipif(bool(support.missing()), reason="needs Numba")
 
@@ -153,9 +151,7 @@ def no_numba(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     support.missing.cache_clear()
 
 
-def test_the_tokens_are_the_same_without_numba(
-    folder_of: Callable[[str], Path], request: pytest.FixtureRequest
-) -> None:
+def test_the_tokens_are_the_same_without_numba(folder_of: Folders, request: pytest.FixtureRequest) -> None:
     folder, tokens = folder_of("llama"), []
     for fixture in ("", "no_numba"):
         if fixture:

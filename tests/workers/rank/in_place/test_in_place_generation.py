@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 import torch
 
 from baton_serve.core.protocol.steps import SamplingParams
 from baton_serve.workers.rank.cpu import support
+from baton_serve.workers.rank.graphs.cuda_recorder import Recorder
 from baton_serve.workers.rank.in_place.cpu_kernel import CpuKernel
+from baton_serve.workers.rank.in_place.rows import Kernel
+from baton_serve.workers.rank.loading.model import ModelShard
 from tests.kits.rank.driver import Driver, Job, prompt
 from tests.kits.rank.kernels import PlainKernel, triton_kernel
+from tests.kits.rank.models import Models, References
 from tests.kits.rank.recorders import PlainRecorder, recorder_for
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from baton_serve.workers.rank.graphs.cuda_recorder import Recorder
-    from baton_serve.workers.rank.in_place.rows import Kernel
-    from baton_serve.workers.rank.loading.model import ModelShard
-    from tests.kits.rank.driver import Reference
-
-    Models = Callable[..., ModelShard]
-    References = Callable[[str], Reference]
 
 #: Grouped queries; windowed and full layers in one model; no grouped queries.
 ARCHITECTURES = ["llama", "qwen3_mixed", "gpt2"]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 from weakref import ref
 
 import pytest
 import torch
-from transformers import CONFIG_MAPPING, AutoModelForCausalLM
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PreTrainedModel
 
 from baton_serve.workers.rank.cache.attention import NAME, AttentionCall, register
 from baton_serve.workers.rank.cpu.support import CpuRows, takes
@@ -17,11 +18,6 @@ from baton_serve.workers.rank.layers.modules import GatedMLP, RotaryAttention
 from baton_serve.workers.rank.layers.packing import pack
 from baton_serve.workers.rank.layers.trials import CallRecorder, Inputs, is_close
 from tests.kits.rank.small_llama import llama
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from transformers import PreTrainedModel
 
 pytestmark = pytest.mark.skipif(
     not (is_available(torch.float32) and takes(torch.float32)), reason="needs oneDNN and Numba"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 from weakref import ref
 
 import pytest
@@ -16,12 +16,8 @@ from baton_serve.workers.rank.cpu.support import CpuRows
 from baton_serve.workers.rank.layers.linear import LinearPart, PackedLinear, SharedProduct, is_available
 from baton_serve.workers.rank.layers.norm import FastRMSNorm, replace_norms
 from baton_serve.workers.rank.layers.packing import pack
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from baton_serve.workers.rank.layers.row_programs import RowPrograms
+from baton_serve.workers.rank.layers.row_programs import RowPrograms
+from tests.kits.rank.models import Folders
 
 #: The programs that a device may have: none on a CPU.
 PROGRAMS = pytest.mark.parametrize("programs", [None, CpuRows()], ids=["torch", "programs"])
@@ -83,7 +79,7 @@ def test_inputs_and_products_are_dropped_although_the_last_layer_is_not_called()
 
 
 @PROGRAMS
-def test_a_packed_model_gives_the_same_logits(folder_of: Callable[[str], Path], programs: RowPrograms | None) -> None:
+def test_a_packed_model_gives_the_same_logits(folder_of: Folders, programs: RowPrograms | None) -> None:
     for architecture in ("llama", "qwen2", "qwen3"):
         model = AutoModelForCausalLM.from_pretrained(folder_of(architecture)).eval()
         tokens = torch.arange(9)[None]
