@@ -58,12 +58,7 @@ class Gather(Generic[K]):
         return f"<Gather {len(self._open)} open>"
 
     def open(self, key: K, num_members: int) -> None:
-        """Expect one report from each of ``num_members``. Does nothing if the key is open already.
-
-        Raises ValueError if ``num_members`` is below one.
-        """
-        if num_members < 1:
-            raise ValueError(f"a transfer needs a member, got {num_members}")
+        """Expect one report from each of ``num_members``. Does nothing if the key is open already."""
         if key in self._open:
             return
         if self._max_open is not None and len(self._open) >= self._max_open:

@@ -59,7 +59,7 @@ FENCE = (
                 "        self._versions.store(read.fresh)\n        if ended.machine.tells_peer:\n",
             ),
         ),
-        ("tests/workers/transfer/test_versions_first.py",),
+        ("tests/workers/transfer/test_read_order.py::test_a_read_stores_versions_before_it_is_posted",),
     ),
     Mutation(
         "version-at-release",
@@ -133,7 +133,7 @@ READS = (
         ),
         (
             "tests/workers/transfer/test_read_notices.py::test_all_readers_have_to_tell_and_none_counts_twice",
-            _GATHER + "test_any_order_of_any_reports_ends_every_transfer_once",
+            _GATHER + "TestGathering",
         ),
     ),
     Mutation(

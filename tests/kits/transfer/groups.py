@@ -92,6 +92,13 @@ class Group:
             assert rank.post(other.engine_id, remote, local, other.promise, lease_id=lease_id) == self.num_reads
         return f"{self.engine_id}-{self.num_reads}"
 
+    def check_read(self, other: Group, remote: list[int], local: list[int], lease_id: str = "lease") -> str:
+        """Every rank reads the blocks, to the byte; the name of the read."""
+        name = self.post(other, remote, local, lease_id)
+        assert [result.outcome for result in self.results()] == ["done"] * len(self.ranks)
+        assert self.holds(other, remote, local)
+        return name
+
     def results(self) -> list[ReadResult]:
         return [rank.result() for rank in self.ranks]
 

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 import numpy as np
@@ -33,6 +33,7 @@ from baton_serve.workers.transfer.rank_transfer import RankTransfer
 from baton_serve.workers.transfer.versions import VersionTable
 from tests.kits.patience import PATIENCE_S
 
+A = TypeVar("A", bound=TransferAgent)
 ROOT = Path(__file__).parents[3]
 NUM_BLOCKS = 64
 BLOCK_BYTES = 65536
@@ -137,6 +138,18 @@ class PeerProcess:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             self._events.put(json.loads(line))
+
+
+class Made(Generic[A]):
+    """Makes agents of a kind, as ranks ask for them, and keeps them."""
+
+    def __init__(self, kind: Callable[[str], A]) -> None:
+        self.agents: list[A] = []
+        self._kind = kind
+
+    def __call__(self, name: str) -> A:
+        self.agents.append(self._kind(name))
+        return self.agents[-1]
 
 
 class DecodeRank:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import pytest
-from hypothesis import given, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -96,35 +95,6 @@ Gathering.TestCase.settings = settings(max_examples=100, stateful_step_count=40,
 TestGathering = Gathering.TestCase
 
 
-@given(data=st.data(), num_keys=st.integers(1, 3), num_members=st.integers(1, 4))
-def test_any_order_of_any_reports_ends_every_transfer_once(
-    data: st.DataObject, num_keys: int, num_members: int
-) -> None:
-    """Every part comes once or more; the transfers are told apart, and the order within each does not matter."""
-    parts = {
-        (key, member): data.draw(st.sampled_from([True, True, False]))
-        for key in range(num_keys)
-        for member in range(num_members)
-    }
-    again = data.draw(st.lists(st.sampled_from(sorted(parts)), max_size=6))
-    gather: Gather[int] = Gather()
-    for key in range(num_keys):
-        gather.open(key, num_members)
-    events: dict[int, list[GatherEvent]] = {key: [] for key in range(num_keys)}
-    for key, member in data.draw(st.permutations([*parts, *again])):
-        event = gather.report(key, member, ok=parts[key, member])
-        if event is not None:
-            events[key].append(event)
-    assert len(gather) == 0
-    for key, heard in events.items():
-        ok = [parts[key, member] for member in range(num_members)]
-        assert len(heard) == num_members
-        assert heard[-1] is (GatherEvent.DONE if all(ok) else GatherEvent.ENDED)
-        assert not OVER & set(heard[:-1])
-        # A failure that is also the last part is told as the end only.
-        assert heard.count(GatherEvent.FAILED) <= (not all(ok))
-
-
 def test_a_failure_is_told_before_the_end_if_there_is_a_before() -> None:
     gather: Gather[str] = Gather()
     gather.open("read", 3)
@@ -134,16 +104,6 @@ def test_a_failure_is_told_before_the_end_if_there_is_a_before() -> None:
     assert gather.report("read", 5, ok=False) is GatherEvent.ENDED
 
 
-def test_a_transfer_may_be_opened_again_after_its_end_only() -> None:
-    gather: Gather[str] = Gather()
-    gather.open("read", 2)
-    assert gather.report("read", 0) is GatherEvent.WAITING
-    gather.open("read", 1)
-    assert gather.report("read", 1) is GatherEvent.DONE
-    gather.open("read", 1)
-    assert gather.report("read", 1) is GatherEvent.DONE
-
-
 def test_beyond_the_bound_the_oldest_is_forgotten() -> None:
     gather: Gather[int] = Gather(max_open=2)
     for key in range(3):
@@ -151,8 +111,3 @@ def test_beyond_the_bound_the_oldest_is_forgotten() -> None:
         gather.report(key, 0)
     assert [gather.report(key, 1) for key in range(3)] == [None, GatherEvent.DONE, GatherEvent.DONE]
     assert repr(gather) == "<Gather 0 open>"
-
-
-def test_a_transfer_has_members() -> None:
-    with pytest.raises(ValueError, match="a member"):
-        Gather[int]().open(1, 0)

@@ -14,7 +14,7 @@ from baton_serve.core.protocol.steps import CancelRead
 from baton_serve.workers.rank_protocol.transfer_errors import NixlError
 from baton_serve.workers.transfer.nixl.nixl_agent import NixlAgent
 from baton_serve.workers.transfer.nixl.port import PieceList, TransferHandle, TransferState
-from tests.kits.transfer.pair import PATIENCE_S, DecodeRank, PeerProcess
+from tests.kits.transfer.pair import PATIENCE_S, DecodeRank, Made, PeerProcess
 
 
 class Watching(NixlAgent):
@@ -44,21 +44,16 @@ class Watching(NixlAgent):
         return state
 
 
-class Reader(DecodeRank):
-    """A rank that reads both of two others, and knows its agent."""
-
-    def __init__(self) -> None:
-        self.agents: list[Watching] = []
-        super().__init__(make_agent=self._make)
-
-    def _make(self, name: str) -> Watching:
-        self.agents.append(Watching(name))
-        return self.agents[-1]
+@pytest.fixture
+def made() -> Made[Watching]:
+    """The agent of the rank."""
+    return Made(Watching)
 
 
 @pytest.fixture
-def rank() -> Iterator[Reader]:
-    with Reader() as reader:
+def rank(made: Made[Watching]) -> Iterator[DecodeRank]:
+    """A rank that reads both of two others."""
+    with DecodeRank(make_agent=made) as reader:
         yield reader
 
 
@@ -74,10 +69,10 @@ def halves() -> Iterator[tuple[PeerProcess, PeerProcess]]:
 @pytest.mark.parametrize("cancelled", [False, True])
 @pytest.mark.slow
 def test_a_read_ends_when_the_ranks_that_live_have_ended(
-    rank: Reader, halves: tuple[PeerProcess, PeerProcess], cancelled: bool
+    rank: DecodeRank, made: Made[Watching], halves: tuple[PeerProcess, PeerProcess], cancelled: bool
 ) -> None:
     alive, dying = halves
-    (agent,) = rank.agents
+    (agent,) = made.agents
     assert rank.connect(alive.metadata, dying.metadata) == ""
     assert rank.connect(rank.transfer.metadata()) == ""
     assert rank.read(alive, [1], [1]).outcome == "done"
@@ -109,7 +104,7 @@ def test_a_read_ends_when_the_ranks_that_live_have_ended(
 
 @pytest.mark.slow
 def test_dead_before_the_read_it_fails_and_another_engine_is_read(
-    rank: Reader, halves: tuple[PeerProcess, PeerProcess]
+    rank: DecodeRank, halves: tuple[PeerProcess, PeerProcess]
 ) -> None:
     alive, dead = halves
     rank.connect(alive.metadata, dead.metadata)
@@ -142,16 +137,11 @@ class Breaking(NixlAgent):
 
 
 def test_after_an_error_without_a_name_the_peer_is_met_anew() -> None:
-    agents: list[Breaking] = []
-
-    def make(name: str) -> Breaking:
-        agents.append(Breaking(name))
-        return agents[-1]
-
-    with DecodeRank(make_agent=make) as rank, PeerProcess() as peer:
+    made = Made(Breaking)
+    with DecodeRank(make_agent=made) as rank, PeerProcess() as peer:
         assert rank.connect(peer.metadata) == ""
         assert rank.read(peer, [1], [1]).outcome == "done"
-        agents[0].breaks = True
+        made.agents[0].breaks = True
         result = rank.read(peer, [2], [2])
         assert (result.outcome, "NIXL reports an error" in result.error) == ("failed", True)
         assert rank.lost().engine_id == peer.engine_id

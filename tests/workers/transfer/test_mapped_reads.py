@@ -75,24 +75,13 @@ def test_blocks_that_were_overwritten_are_stale() -> None:
         assert reader.num_copied
 
 
-def test_memory_that_cannot_be_mapped_is_read_by_nixl() -> None:
+@pytest.mark.parametrize("lacks", ["can_map", "has_room"])
+def test_memory_that_cannot_be_mapped_or_copied_is_read_by_nixl(lacks: str) -> None:
     with GpuGroup(2) as reader, GpuGroup(2) as source:
         for memory in reader.agents.memories:
-            memory.can_map = False
+            setattr(memory, lacks, False)
         reader.connect(source)
-        reader.post(source, REMOTE, LOCAL, "lease")
-        assert [result.outcome for result in reader.results()] == ["done"] * 2
-        assert reader.holds(source, REMOTE, LOCAL)
-        assert reader.num_copied == 0
-
-
-def test_without_room_for_a_copy_nixl_reads() -> None:
-    with GpuGroup(1) as reader, GpuGroup(2) as source:
-        (memory,) = reader.agents.memories
-        memory.has_room = False
-        reader.connect(source)
-        read_once(reader, source)
-        assert reader.holds(source, REMOTE, LOCAL)
+        reader.check_read(source, REMOTE, LOCAL)
         assert reader.num_copied == 0
 
 
@@ -104,22 +93,15 @@ def test_between_a_gpu_and_the_host_nixl_reads(*, reader_shares: bool) -> None:
     with host, GpuGroup(1) as gpu:
         reader, source = (gpu, host) if reader_shares else (host, gpu)
         reader.connect(source)
-        reader.post(source, REMOTE, LOCAL, "lease")
-        assert [result.outcome for result in reader.results()] == ["done"]
-        assert reader.holds(source, REMOTE, LOCAL)
+        reader.check_read(source, REMOTE, LOCAL)
         assert not any(memory.num_pieces for memory in (*agents.memories, *gpu.agents.memories))
-
-
-def read_once(reader: GpuGroup, source: GpuGroup) -> None:
-    reader.post(source, REMOTE, LOCAL, "lease")
-    assert [result.outcome for result in reader.results()] == ["done"] * len(reader.ranks)
 
 
 def test_memory_is_unmapped_when_an_engine_is_forgotten() -> None:
     with GpuGroup(2) as reader, GpuGroup(3) as source:
         for _ in range(2):
             reader.connect(source)
-            read_once(reader, source)
+            reader.check_read(source, REMOTE, LOCAL)
             assert [len(memory.mapped) for memory in reader.agents.memories] == [2, 2]
             reader.disconnect(source)
             until(lambda: not any(memory.mapped for memory in reader.agents.memories))
@@ -130,7 +112,7 @@ def test_memory_whose_owner_has_ended_is_unmapped_and_mapped_again_if_it_has_not
         (memory,) = reader.agents.memories
         reader.connect(source)
         for number in (1, 2):
-            read_once(reader, source)
+            reader.check_read(source, REMOTE, LOCAL)
             assert reader.num_copied == number * 2 * len(REMOTE)
             assert len(memory.mapped) == 2
             memory.owner_has_ended = True

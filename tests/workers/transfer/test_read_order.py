@@ -1,4 +1,4 @@
-"""In which order data and versions are read, and who learns first that a read has ended."""
+"""In which order data and versions are read and stored, and who learns first that a read has ended."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ class Reader(DecodeRank):
         self.may_go = threading.Event()
         self.may_go.set()
         self.noted: list[object] = []
+        #: The version that block 7 had at each post of a transfer.
+        self.found: list[int] = []
         super().__init__(TransferOptions(piece_bytes=BLOCK_BYTES), make_agent=self._make)
 
     def _make(self, name: str) -> NixlAgent:
@@ -34,6 +36,7 @@ class Reader(DecodeRank):
                 self, local: PieceList, local_ids: NDArray[np.int32], remote: PieceList, remote_ids: NDArray[np.int32]
             ) -> TransferHandle:
                 # The table is shorter than a page, so all of its versions are read.
+                reader.found.append(int(reader.versions.array[7]))
                 reader.noted += [VERSIONS] if len(local_ids) == NUM_BLOCKS else local_ids.tolist()
                 assert reader.may_go.wait(PATIENCE_S)
                 return super().post_read(local, local_ids, remote, remote_ids)
@@ -67,3 +70,10 @@ def test_the_end_of_a_read_is_reported_before_the_peer_is_told() -> None:
         assert peer.event("sent")["lease_id"] == "ab"
         assert reader.noted[-1] == (TOLD, 1)
         assert reader.result().outcome == "done"
+
+
+def test_a_read_stores_versions_before_it_is_posted() -> None:
+    with PeerProcess() as peer, Reader() as reader:
+        assert reader.connect(peer.metadata) == ""
+        assert reader.read(peer, [1], [7], fresh=[(7, 12)]).outcome == "done"
+        assert reader.found == [12, 12], "one for the data, one for the versions"

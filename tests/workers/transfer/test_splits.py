@@ -10,6 +10,7 @@ import pytest
 from baton_serve.core.protocol.steps import Sent
 from baton_serve.workers.rank_protocol.transfer_options import TransferOptions
 from tests.kits.transfer.groups import CELL_BYTES, FIRST_FREE, NUM_HEADS, NUM_LAYERS, Group, Ledger
+from tests.kits.transfer.pair import Made
 
 SPLITS = [(1, 1), (2, 1), (3, 1), (4, 1), (1, 2), (2, 2)]
 REMOTE, LOCAL = [5, 0, 3], [FIRST_FREE + 4, FIRST_FREE, FIRST_FREE + 7]
@@ -68,9 +69,7 @@ def test_in_small_pieces_it_is_the_same(groups: Groups, piece_bytes: int) -> Non
     source = groups((2, 2))
     with Group(options=TransferOptions(piece_bytes=piece_bytes, window=1)) as reader:
         reader.connect(source)
-        reader.post(source, REMOTE, LOCAL, "small")
-        assert reader.results()[0].outcome == "done"
-        assert reader.holds(source, REMOTE, LOCAL)
+        reader.check_read(source, REMOTE, LOCAL, "small")
         assert {sent.lease_id for sent in source.sent()} == {"small"}
 
 
@@ -116,34 +115,19 @@ def test_of_copies_one_is_read_and_all_are_told() -> None:
     with Group() as reader, Group(num_copies=2) as source:
         source.ranks[1].versions.store([(block, source.promise + 1) for block in REMOTE])
         reader.connect(source)
-        name = reader.post(source, REMOTE, LOCAL, "copies")
-        assert reader.results()[0].outcome == "done", "the other copy's versions are not looked at"
+        name = reader.check_read(source, REMOTE, LOCAL, "copies")  # the other copy's versions are not looked at
         assert source.sent() == [Sent("copies", name)] * 2
-        assert reader.holds(source, REMOTE, LOCAL)
-
-
-class Accounts:
-    """Makes agents that keep accounts."""
-
-    def __init__(self) -> None:
-        self.agents: list[Ledger] = []
-
-    def __call__(self, name: str) -> Ledger:
-        self.agents.append(Ledger(name))
-        return self.agents[-1]
 
 
 def test_scratch_grows_with_the_widest_peer_and_all_is_given_back(groups: Groups) -> None:
-    accounts = Accounts()
+    accounts = Made(Ledger)
     with Group(make_agent=accounts) as reader:
         (account,) = accounts.agents
         assert account.num_regions == 2, "the cache and the versions"
         num_tables = []
         for split in ((1, 1), (2, 2), (2, 1)):
             reader.connect(groups(split))
-            reader.post(groups(split), REMOTE, LOCAL, "grow")
-            assert reader.results()[0].outcome == "done"
-            assert reader.holds(groups(split), REMOTE, LOCAL)
+            reader.check_read(groups(split), REMOTE, LOCAL)
             groups(split).sent()
             num_tables.append(account.num_regions - 2)
         assert num_tables == [1, 4, 4]
@@ -155,7 +139,7 @@ def test_scratch_grows_with_the_widest_peer_and_all_is_given_back(groups: Groups
 
 
 def test_peers_of_one_split_share_the_lists_of_our_memory(groups: Groups) -> None:
-    accounts = Accounts()
+    accounts = Made(Ledger)
     with Group(make_agent=accounts) as reader, Group(2, 1) as second:
         (account,) = accounts.agents
         reader.connect(groups((2, 1)))
@@ -163,16 +147,14 @@ def test_peers_of_one_split_share_the_lists_of_our_memory(groups: Groups) -> Non
         reader.connect(second)
         assert account.num_lists_here == before
         reader.disconnect(groups((2, 1)))
-        reader.post(second, REMOTE, LOCAL, "shared")
-        assert reader.results()[0].outcome == "done"
-        assert reader.holds(second, REMOTE, LOCAL)
+        reader.check_read(second, REMOTE, LOCAL)
         assert account.num_lists_here == before
         reader.disconnect(second)
     assert account.num_lists_here == 0
 
 
 def test_a_connection_that_fails_half_way_leaves_nothing(groups: Groups) -> None:
-    accounts = Accounts()
+    accounts = Made(Ledger)
     source = groups((2, 1))
     with Group(make_agent=accounts) as reader:
         (account,) = accounts.agents
@@ -188,8 +170,7 @@ def test_a_connection_that_fails_half_way_leaves_nothing(groups: Groups) -> None
             assert rank.connect(first, msgspec.structs.replace(second, **lie))
             assert (account.remotes, account.num_lists_there, account.num_lists_here) == (set(), 0, 0), lie
         reader.connect(source)
-        reader.post(source, REMOTE, LOCAL, "true")
-        assert reader.results()[0].outcome == "done"
+        reader.check_read(source, REMOTE, LOCAL, "true")
         assert {sent.lease_id for sent in source.sent()} == {"true"}
 
 
