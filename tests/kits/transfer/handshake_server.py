@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
+from baton_serve.core.net.tls import InternalTls
 from baton_serve.core.protocol.handshake import RankMetadata
-from baton_serve.workers.handshake.fetch import (
-    Target,
-)
+from baton_serve.workers.handshake.fetch import Target
 from baton_serve.workers.handshake.server import handshake_bytes
 from tests.kits.patience import PATIENCE_S
 from tests.kits.transfer.shards import engine, shards
@@ -46,6 +46,14 @@ class Server:
             body = handshake_bytes(self.ranks[rank], HASH)
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
         writer.close()
+
+    @asynccontextmanager
+    async def served(self, tls: InternalTls | None = None) -> AsyncIterator[Server]:
+        """Serve on a port of this machine."""
+        context = None if tls is None else tls.server(internal=True)
+        async with await asyncio.start_server(self.handle, "127.0.0.1", 0, ssl=context) as listener:
+            self.port = listener.sockets[0].getsockname()[1]
+            yield self
 
     async def _count(self, difference: int) -> None:
         async with self._changed:

@@ -21,7 +21,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from baton_serve.core.protocol.handoff import KVTransferParams
-from baton_serve.core.protocol.handshake import WIRE_VERSION, Handshake, RankMetadata, Shard
+from baton_serve.core.protocol.handshake import WIRE_VERSION, Handshake, RankMetadata
 from baton_serve.core.protocol.steps import Connect, Connected, Disconnect
 from baton_serve.workers.handshake import server as handshake_server
 from baton_serve.workers.handshake.fetch import MAX_ANSWER_BYTES
@@ -37,32 +37,16 @@ from baton_serve.workers.handshake.pool import HandshakeOptions, HandshakePool
 from baton_serve.workers.handshake.server import handshake_bytes, handshake_router
 from baton_serve.workers.rank_protocol.transfer_errors import MAX_MESSAGE_CHARS, HandshakeError, HandshakeReason
 from tests.kits.patience import PATIENCE_S
+from tests.kits.transfer.shards import engine as engine_of
+from tests.kits.transfer.shards import shards
 
 TOKEN = "s3cret"
 HASH = "0" * 32
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
-NUM_HEADS = 12
-
-
 def metadata(engine_id: str = "e1", rank: int = 0, num_ranks: int = 1) -> RankMetadata:
-    """A rank of an engine that divides ``NUM_HEADS`` evenly."""
-    num_heads = NUM_HEADS // num_ranks
-    return RankMetadata(
-        engine_id=engine_id,
-        rank=rank,
-        num_ranks=num_ranks,
-        agent_metadata=b"\x00\xff",
-        agent_name=f"{engine_id}-{rank}",
-        cache_address=4096,
-        cache_memory_type="DRAM",
-        cache_device_id=0,
-        num_blocks=4,
-        block_bytes=32 * num_heads,
-        version_address=8192,
-        shard=Shard(first_layer=0, last_layer=2, first_head=rank * num_heads, last_head=(rank + 1) * num_heads),
-    )
+    return engine_of(shards(12, 2, num_ranks, 1), 16, engine_id)[rank]
 
 
 def params(
@@ -167,6 +151,14 @@ class Hanging:
     async def until_asked(self, num_times: int) -> None:
         async with self._asked:
             await self._asked.wait_for(lambda: self.num_asked >= num_times)
+
+
+@asynccontextmanager
+async def met() -> AsyncIterator[tuple[Engine, Ranks]]:
+    """An engine that our rank has connected to."""
+    async with served(Engine()) as engine, pooled() as ranks:
+        await ranks.pool.connect(params(engine.port))
+        yield engine, ranks
 
 
 @asynccontextmanager
@@ -306,10 +298,13 @@ async def test_shards_that_do_not_divide_are_refused_before_a_rank_hears_of_them
         assert ranks.sent == []
 
 
-async def test_when_one_of_our_ranks_cannot_connect_the_others_are_told_to_disconnect() -> None:
-    ranks = Ranks(num_ranks=2, errors={1: "no transport"})
+@pytest.mark.parametrize(("num_ranks", "failing"), [(1, 0), (2, 1)])
+async def test_when_one_of_our_ranks_cannot_connect_the_others_are_told_to_disconnect(
+    num_ranks: int, failing: int
+) -> None:
+    ranks = Ranks(num_ranks, errors={failing: "no transport"})
     async with served(Engine()) as engine, pooled(ranks):
-        with pytest.raises(HandshakeError, match="rank 1: no transport") as caught:
+        with pytest.raises(HandshakeError, match=f"rank {failing}: no transport") as caught:
             await ranks.pool.connect(params(engine.port))
         assert caught.value.reason is HandshakeReason.RANK
         assert ranks.sent == [Connect("e1", [metadata()]), Disconnect("e1")]
@@ -331,13 +326,6 @@ async def test_a_late_answer_of_a_rank_is_not_taken_for_that_to_the_next_attempt
         ranks.answer(rank=0)
         await second
         assert ranks.state().state is PeerEngineState.CONNECTED
-
-
-async def test_a_rank_of_ours_that_cannot_connect_fails_the_handshake() -> None:
-    async with served(Engine()) as engine, pooled(Ranks(errors={0: "no transport"})) as ranks:
-        with pytest.raises(HandshakeError, match="rank 0: no transport") as caught:
-            await ranks.pool.connect(params(engine.port))
-        assert caught.value.reason is HandshakeReason.RANK
 
 
 async def test_nobody_there() -> None:
@@ -411,7 +399,7 @@ def lying(**changes: object) -> bytes:
         (b"\xc1" * 50, HandshakeReason.GARBAGE),
         (b"x" * (MAX_ANSWER_BYTES + 1), HandshakeReason.GARBAGE),
         (lying(metadata=b"\x01"), HandshakeReason.GARBAGE),
-        (lying(metadata=msgspec.msgpack.encode(metadata(rank=1))), HandshakeReason.GARBAGE),
+        (lying(metadata=msgspec.msgpack.encode(msgspec.structs.replace(metadata(), rank=1))), HandshakeReason.GARBAGE),
         (lying(metadata=msgspec.msgpack.encode(metadata("e2"))), HandshakeReason.GARBAGE),
         (lying(wire_version=WIRE_VERSION + 1, metadata=b"\x01"), HandshakeReason.INCOMPATIBLE),
         (lying(engine_id="e2", metadata=b"\x01"), HandshakeReason.WRONG_ENGINE),
@@ -597,8 +585,7 @@ async def test_after_a_failed_read_the_engine_is_met_anew() -> None:
 
 
 async def test_an_engine_with_a_read_that_does_not_end_is_refused_until_it_has() -> None:
-    async with served(Engine()) as engine, pooled() as ranks:
-        await ranks.pool.connect(params(engine.port))
+    async with met() as (engine, ranks):
         for read_id in (1, 2, 3):
             ranks.pool.read_started("e1", read_id)
         ranks.pool.read_given_up("e1", 1)
@@ -619,8 +606,7 @@ async def test_an_engine_with_a_read_that_does_not_end_is_refused_until_it_has()
 
 
 async def test_stuck_reads_are_not_forgotten_with_their_engine() -> None:
-    async with served(Engine()) as engine, pooled() as ranks:
-        await ranks.pool.connect(params(engine.port))
+    async with met() as (engine, ranks):
         ranks.pool.read_started("e1", 1)
         ranks.pool.read_given_up("e1", 1)
         ranks.pool.forget("e1")
@@ -648,11 +634,7 @@ async def test_a_read_may_be_sent_while_the_engine_is_connected_and_none_of_its_
         assert pool.is_connected("e1")
         ranks.answer(error="it is gone")
         assert not pool.is_connected("e1"), "a rank has lost it"
-
-
-async def test_an_engine_that_was_forgotten_cannot_be_read_from() -> None:
-    async with served(Engine()) as engine, pooled() as ranks:
-        await ranks.pool.connect(params(engine.port))
+    async with met() as (_, ranks):
         ranks.pool.forget("e1")
         assert not ranks.pool.is_connected("e1")
 
@@ -693,8 +675,7 @@ def test_a_load_report_names_few_failures_the_newest_and_briefly() -> None:
 
 
 async def test_an_engine_that_a_rank_has_lost_is_met_anew() -> None:
-    async with served(Engine()) as engine, pooled() as ranks:
-        await ranks.pool.connect(params(engine.port))
+    async with met() as (engine, ranks):
         ranks.answer("e1", error="gone")
         ranks.answer("never heard of", error="gone")
         assert (ranks.state().state, ranks.state().error) == (PeerEngineState.FAILED, "lost: rank 0: gone")
@@ -726,8 +707,7 @@ async def test_an_engine_lost_while_the_handshake_ends_is_not_taken_for_connecte
 
 
 async def test_a_loss_told_before_a_cancelled_read_ends_is_not_forgotten_with_it() -> None:
-    async with served(Engine()) as engine, pooled() as ranks:
-        await ranks.pool.connect(params(engine.port))
+    async with met() as (engine, ranks):
         ranks.pool.read_started("e1", 1)
         ranks.pool.read_given_up("e1", 1)
         ranks.answer(error="PeerLostError: gone")

@@ -8,8 +8,8 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -27,13 +27,6 @@ from tests.kits.patience import PATIENCE_S
 from tests.kits.transfer.handshake_server import HASH, Server, target
 
 ROOT = Path(__file__).parents[3]
-
-
-@asynccontextmanager
-async def served(server: Server, host: str = "127.0.0.1") -> AsyncIterator[Server]:
-    async with await asyncio.start_server(server.handle, host, 0) as listener:
-        server.port = listener.sockets[0].getsockname()[1]
-        yield server
 
 
 def fetcher(lookup: Lookup = look_up, max_lookups: int = 8, try_s: float = 0.1) -> HandshakeFetcher:
@@ -84,7 +77,7 @@ def name_server(**known: list[str]) -> Iterator[Names]:
 async def meet_while_names_hang(names: Names) -> None:
     """More names hang than an event loop has threads to look them up, and one hangs for eight ranks."""
     reach = fetcher(names.look_up, max_lookups=50)
-    async with served(Server(8)) as server:
+    async with Server(8).served() as server:
         hung = [asyncio.create_task(reach.fetch(target(1, f"hung{i}", 8))) for i in range(40)]
         for _ in hung:
             assert await asyncio.to_thread(names.questions.acquire, timeout=PATIENCE_S)
@@ -144,7 +137,7 @@ async def test_who_asks_again_waits_for_the_lookup_that_runs() -> None:
 async def test_no_more_names_are_looked_up_at_once_than_allowed() -> None:
     with name_server(good=["127.0.0.1"]) as names:
         reach = fetcher(names.look_up, max_lookups=2)
-        async with served(Server(1)) as server:
+        async with Server(1).served() as server:
             hung = [asyncio.create_task(reach.fetch(target(1, name))) for name in ("a", "b", "b")]
             for _ in range(2):
                 assert await asyncio.to_thread(names.questions.acquire, timeout=PATIENCE_S)
@@ -194,7 +187,7 @@ def black_hole(host: str, port: int) -> Iterator[None]:
 
 async def test_an_address_that_swallows_everything_does_not_cost_the_whole_timeout() -> None:
     names = {"twice": ["127.0.0.2", "127.0.0.1"]}
-    async with served(Server(4)) as server:
+    async with Server(4).served() as server:
         with black_hole("127.0.0.2", server.port):
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.2):
@@ -211,7 +204,7 @@ async def test_an_address_that_swallows_everything_does_not_cost_the_whole_timeo
 async def test_an_address_that_refuses_is_passed_over() -> None:
     names = {"twice": ["127.0.0.2", "127.0.0.1"], "closed": ["127.0.0.2", "127.0.0.3"]}
     reach = fetcher(names.__getitem__)
-    async with served(Server(2)) as server:
+    async with Server(2).served() as server:
         assert await reach.fetch(target(server.port, "twice", 2)) == server.ranks
         with pytest.raises(HandshakeError, match=r"^refused: closed port .*127\.0\.0\.3"):
             await reach.fetch(target(server.port, "closed", 2))
@@ -222,7 +215,7 @@ async def test_connections_are_bounded_in_all_and_nobody_waits_for_another_engin
     reach = fetcher()
     num_full = MAX_EXTRA_CONNECTIONS // (MAX_RANKS_AT_ONCE - 1)
     num_engines = num_full + 10
-    async with served(Server(64, silent=lambda rank: rank > 0)) as bad, served(Server(16)) as good:
+    async with Server(64, silent=lambda rank: rank > 0).served() as bad, Server(16).served() as good:
         hung = [asyncio.create_task(reach.fetch(target(bad.port, num_ranks=64))) for _ in range(num_engines)]
         await bad.until_waiting(num_engines + MAX_EXTRA_CONNECTIONS)
         async with asyncio.timeout(PATIENCE_S):

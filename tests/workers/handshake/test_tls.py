@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import pytest
 
@@ -21,34 +19,26 @@ def tls_of(authority: Authority, host: str, name: str | None = None) -> Internal
     return InternalTls(Files(own.certificate, own.key, own.ca), name)
 
 
-@asynccontextmanager
-async def served(server: Server, tls: InternalTls | None) -> AsyncIterator[Server]:
-    context = None if tls is None else tls.server(internal=True)
-    async with await asyncio.start_server(server.handle, "127.0.0.1", 0, ssl=context) as listener:
-        server.port = listener.sockets[0].getsockname()[1]
-        yield server
-
-
 def fetcher(tls: InternalTls | None) -> HandshakeFetcher:
     return HandshakeFetcher("s3cret", HASH, resolver=Resolver(look_up, 8), try_s=5.0, tls=tls)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 async def test_all_ranks_are_asked(authority: Authority, host: str) -> None:
-    async with served(Server(3), tls_of(authority, "p1.internal")) as server:
+    async with Server(3).served(tls_of(authority, "p1.internal")) as server:
         found = await fetcher(tls_of(authority, "d1.internal")).fetch(target(server.port, host, num_ranks=3))
         assert found == server.ranks
 
 
 async def test_one_name_for_all_is_looked_for(authority: Authority) -> None:
-    async with served(Server(1), tls_of(authority, "p1.internal")) as server:
+    async with Server(1).served(tls_of(authority, "p1.internal")) as server:
         assert await fetcher(tls_of(authority, "d1.internal", "p1.internal")).fetch(target(server.port))
         with pytest.raises(HandshakeError, match=r"its certificate is not accepted: .*d1\.internal"):
             await fetcher(tls_of(authority, "d1.internal", "d1.internal")).fetch(target(server.port))
 
 
 async def test_whoever_another_ca_has_certified_is_refused(authority: Authority, other_authority: Authority) -> None:
-    async with served(Server(1), tls_of(other_authority, "p1.internal")) as server:
+    async with Server(1).served(tls_of(other_authority, "p1.internal")) as server:
         with pytest.raises(HandshakeError, match="its certificate is not accepted"):
             await fetcher(tls_of(authority, "d1.internal")).fetch(target(server.port))
         assert server.hosts == []
@@ -70,7 +60,7 @@ async def test_without_tls_there_is_no_handshake(authority: Authority) -> None:
 
 
 async def test_a_p_with_tls_hears_nobody_without(authority: Authority) -> None:
-    async with served(Server(1), tls_of(authority, "p1.internal")) as server:
+    async with Server(1).served(tls_of(authority, "p1.internal")) as server:
         with pytest.raises(HandshakeError):
             await fetcher(None).fetch(target(server.port))
         assert server.hosts == []

@@ -16,7 +16,7 @@ from baton_serve.baton.processes.embedded_redis import EmbeddedRedis
 from baton_serve.core.leases.holder_state import DuplicateLeaseError
 from baton_serve.core.leases.in_redis.store import RedisLeaseStore
 from baton_serve.core.leases.memory_store import MemoryLeaseStore
-from baton_serve.core.leases.store import LeaseState, LeaseStatus, LeaseStoreError, Wakeups
+from baton_serve.core.leases.store import LeaseState, LeaseStatus, LeaseStoreError
 from baton_serve.workers.leases.keeper import LeaseKeeper
 from tests.kits.patience import PATIENCE_S
 
@@ -56,9 +56,9 @@ def router(redis_url: str) -> Iterator[RedisLeaseStore]:
 
 @asynccontextmanager
 async def keeping(
-    url: str, ends: Ends, *, duration_ms: int = LONG_MS, redis_grace_ms: int = LONG_MS
+    where: str | MemoryLeaseStore, ends: Ends, *, duration_ms: int = LONG_MS, redis_grace_ms: int = LONG_MS
 ) -> AsyncIterator[LeaseKeeper]:
-    store = RedisLeaseStore(url, socket_timeout_s=0.2)
+    store = RedisLeaseStore(where, socket_timeout_s=0.2) if isinstance(where, str) else where
     failures: list[Exception] = []
     keeper = LeaseKeeper(
         store, ENGINE, on_end=ends, on_failed=failures.append, duration_ms=duration_ms, redis_grace_ms=redis_grace_ms
@@ -117,27 +117,23 @@ async def test_a_lease_is_held_at_once_and_the_store_has_it_soon(redis_url: str,
 async def test_grants_and_reads_that_come_together_are_told_together() -> None:
     """Two hundred leases take two calls, and some more if the machine is slow or the listener begins meanwhile."""
     store = Counting()
-    keeper = LeaseKeeper(store, ENGINE, on_end=Ends(), on_failed=[].append, duration_ms=LONG_MS)
-    keeper.start()
-    await stored(keeper, "first")
-    store.calls.clear()
-    for number in range(100):
-        keeper.grant(f"read-{number}")
-        await asyncio.sleep(0)
-        assert keeper.tell(f"read-{number}", LeaseState.DONE)
-        keeper.grant(f"kept-{number}")
-    await eventually(lambda: store.num_done == 100 and len(store.held(ENGINE)) == 101)
-    await keeper.stop()
+    async with keeping(store, Ends()) as keeper:
+        await stored(keeper, "first")
+        store.calls.clear()
+        for number in range(100):
+            keeper.grant(f"read-{number}")
+            await asyncio.sleep(0)
+            assert keeper.tell(f"read-{number}", LeaseState.DONE)
+            keeper.grant(f"kept-{number}")
+        await eventually(lambda: store.num_done == 100 and len(store.held(ENGINE)) == 101)
     assert len(store.calls) < 20
 
 
 async def test_what_has_been_read_is_told_also_when_the_keeper_stops_at_once() -> None:
-    store = Counting()
-    keeper = LeaseKeeper(store, ENGINE, on_end=Ends(), on_failed=[].append, duration_ms=LONG_MS)
-    keeper.start()
-    keeper.grant("a")
-    keeper.tell("a", LeaseState.DONE)
-    await keeper.stop()
+    store = MemoryLeaseStore()
+    async with keeping(store, Ends()) as keeper:
+        keeper.grant("a")
+        keeper.tell("a", LeaseState.DONE)
     assert store.renew(ENGINE, ["a"], 1)[0].state is LeaseState.DONE
 
 
@@ -312,21 +308,10 @@ class Broken(MemoryLeaseStore):
         super().__init__()
         self._verb = verb
 
-    def grant(self, engine_id: str, lease_ids: Sequence[str], duration_ms: int) -> list[str]:
-        self._break("grant")
-        return super().grant(engine_id, lease_ids, duration_ms)
+        setattr(self, verb, self._break)
 
-    def reap(self, engine_id: str, lease_ids: Sequence[str], done: Sequence[str]) -> list[LeaseStatus]:
-        self._break("reap")
-        return super().reap(engine_id, lease_ids, done)
-
-    def wakeups(self, engine_id: str) -> Wakeups:
-        self._break("wakeups")
-        return super().wakeups(engine_id)
-
-    def _break(self, verb: str) -> None:
-        if verb == self._verb:
-            raise RuntimeError(f"{verb} is broken")
+    def _break(self, *_: object) -> None:
+        raise RuntimeError(f"{self._verb} is broken")
 
 
 @pytest.mark.parametrize("verb", ["grant", "reap", "wakeups"])
