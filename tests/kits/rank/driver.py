@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from msgspec import convert
@@ -26,15 +27,17 @@ NUM_BLOCKS = 256
 
 
 def load(
-    folder: Path,
+    folder: Path | str,
     device: str = "cpu",
     block_size: int = 16,
     dtype: str = "float32",
     adapters: dict[str, Path] | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+    **fields: Any,
 ) -> ModelShard:
-    fields = {"model": str(folder), "engine_id": "e", "device": device, "dtype": dtype, "block_size": block_size}
+    fields |= {"model": str(folder), "engine_id": "e", "device": device, "dtype": dtype, "block_size": block_size}
     fields["adapters"] = {name: str(path) for name, path in (adapters or {}).items()}
-    return load_model(convert(fields, RankSpec), lambda _: None)
+    return load_model(convert(fields, RankSpec), progress)
 
 
 @dataclass

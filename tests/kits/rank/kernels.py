@@ -9,6 +9,25 @@ import torch
 
 from baton_serve.workers.rank.in_place.rows import Kernel, PagedRows
 
+#: Of the caches that kernels are tried with, and the layer that they read.
+NUM_BLOCKS, LAYER, NUM_LAYERS = 60, 1, 3
+
+
+def rows_of(ends: list[int], num_tokens: int) -> PagedRows:
+    """Blocks in no order; after a row's own, the table has blocks of others."""
+    blocks = torch.randperm(NUM_BLOCKS, dtype=torch.int32)
+    tables = torch.stack([blocks.roll(7 * number) for number in range(len(ends))])
+    return PagedRows(0, num_tokens, tables, torch.tensor(ends, dtype=torch.int32), max(ends))
+
+
+def drawn(
+    rows: PagedRows, dtype: torch.dtype, kv_heads: int, shared: int, head_dim: int, block_size: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """What a kernel is asked at random: a query, the blocks of a layer, and where the outputs go."""
+    blocks = torch.randn(NUM_BLOCKS, kv_heads, NUM_LAYERS, 2, block_size, head_dim).to(dtype)[:, :, LAYER]
+    query = torch.randn(rows.tokens.stop, kv_heads * shared, head_dim).to(dtype).transpose(0, 1)
+    return query, blocks, torch.empty(rows.tokens.stop, kv_heads * shared, head_dim, dtype=dtype)
+
 
 class PlainKernel:
     """The ``Kernel`` as its port describes it, query by query."""

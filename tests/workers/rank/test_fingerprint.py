@@ -13,8 +13,6 @@ from transformers import AutoModelForCausalLM
 
 from baton_serve.baton.demo import MODEL_DIR
 from baton_serve.workers.rank.loading.fingerprint import fingerprint
-from baton_serve.workers.rank.loading.model import load_model
-from baton_serve.workers.rank_protocol.spec import RankSpec
 from tests.kits import tiny_models
 from tests.kits.rank.driver import load
 from tests.kits.rank.models import Folders
@@ -93,14 +91,13 @@ def test_tied_weights_are_seen(tmp_path: Path) -> None:
 
 
 def test_the_types_of_numbers_that_are_not_equally_precise_differ(folder_of: Folders) -> None:
-    spec = RankSpec(model=str(folder_of("llama")), engine_id="e", device="cpu", dtype="bfloat16")
-    half = load_model(spec, lambda _: None)
+    half = load(folder_of("llama"), dtype="bfloat16")
     assert half.weights_fingerprint != load(folder_of("llama")).weights_fingerprint
 
 
 def test_what_it_costs_is_told_beside_the_load_time(folder_of: Folders) -> None:
     told: list[str] = []
-    model = load_model(RankSpec(model=str(folder_of("llama")), engine_id="e", device="cpu"), told.append)
+    model = load(folder_of("llama"), progress=told.append)
     loaded = told[-1]
     assert re.fullmatch(
         r"loaded \d+ MB of weights on cpu as float32 in \d+\.\d\d s, fingerprint of every byte in \d+\.\d\d s", loaded

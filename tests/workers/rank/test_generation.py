@@ -59,17 +59,6 @@ def test_a_preempted_sequence_goes_on_with_the_same_tokens(
     assert driver.run(disturbed) == expected
 
 
-def test_samples_do_not_depend_on_batch_or_chunks(model_of: Models) -> None:
-    params = SamplingParams(temperature=1.0, top_p=0.95, seed=5)
-    alone = Job(prompt(60, 4), 16, params, chunk=1000)
-    among = Job(prompt(60, 4), 16, params, chunk=9)
-    others = [Job(prompt(n, 5), 30, SamplingParams(seed=n)) for n in (1, 90, 7)]
-    Driver(model_of("qwen3")).run([alone])
-    Driver(model_of("qwen3"), seed=2).run([*others, among])
-    assert among.outputs == alone.outputs
-    assert len(set(alone.outputs)) > 4
-
-
 def test_a_first_token_from_elsewhere_is_continued(model_of: Models) -> None:
     params = SamplingParams(temperature=1.0, seed=6)
     whole = Job(prompt(30, 6), 10, params)
@@ -77,23 +66,6 @@ def test_a_first_token_from_elsewhere_is_continued(model_of: Models) -> None:
     rest = Job(prompt(30, 6), 9, params, outputs=[whole.outputs[0]])
     Driver(model_of("llama"), seed=3).run([rest])
     assert rest.outputs == whole.outputs
-
-
-def test_blocks_of_a_common_prefix_are_shared(model_of: Models, reference_of: References) -> None:
-    prefix = prompt(48, 7)
-    first = Job([*prefix, *prompt(5, 8)], 6)
-    driver = Driver(model_of("mistral"))
-    driver.run([first])
-    second = Job([*prefix, *prompt(9, 9)], 6, blocks=first.blocks[:3], done=48)
-    driver.run([second])
-    assert second.outputs == reference_of("mistral").generate(second.prompt, 6)
-
-
-def test_what_blocks_held_before_does_not_spoil_answers(model_of: Models, reference_of: References) -> None:
-    driver = Driver(model_of("llama"))
-    driver.cache.tensor.fill_(float("nan"))
-    jobs = [Job(prompt(n, 10), 20, chunk=chunk) for n, chunk in ((1, 1), (16, 16), (30, 6), (200, 1000))]
-    assert driver.run(jobs) == [reference_of("llama").generate(job.prompt, 20) for job in jobs]
 
 
 def test_long_and_short_contexts_decode_together(model_of: Models, reference_of: References) -> None:

@@ -21,7 +21,6 @@ from baton_serve.workers.rank.distributed import backend_for
 from baton_serve.workers.rank.layers.linear import PackedLinear, is_available
 from baton_serve.workers.rank.layers.positions import max_positions
 from baton_serve.workers.rank.loading.config_checks import check_config, check_split
-from baton_serve.workers.rank.loading.model import load_model
 from baton_serve.workers.rank.loading.probe import own_logits, probe_layers, prove_equal, prove_in_float32
 from baton_serve.workers.rank_protocol.errors import CacheError, ModelLoadError, UnsupportedModelError
 from baton_serve.workers.rank_protocol.spec import RankSpec
@@ -141,7 +140,7 @@ def test_a_missing_folder_and_an_empty_one(tmp_path: Path) -> None:
 def test_a_hub_id_without_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(ModelLoadError, match=r"^cannot load the config of nobody/has-this-model: ") as caught:
-        load_model(RankSpec(model="nobody/has-this-model", engine_id="e", device="cpu"), lambda _: None)
+        load("nobody/has-this-model")
     assert "\n" not in str(caught.value)
 
 
@@ -163,18 +162,15 @@ def test_missing_tensors_are_not_made_up(tmp_path: Path) -> None:
 
 def test_graphs_that_are_not_possible_are_refused_before_weights_are_loaded(folder_of: Folders) -> None:
     said: list[str] = []
-    spec = RankSpec(model=str(folder_of("llama")), engine_id="e", device="cpu", decode_graphs="on")
     with pytest.raises(ModelLoadError, match=r"^decode graphs are wanted, but they need a GPU$"):
-        load_model(spec, said.append)
+        load(folder_of("llama"), progress=said.append, decode_graphs="on")
     assert not said
 
 
 def test_model_length(folder_of: Folders) -> None:
-    spec = RankSpec(model=str(folder_of("llama")), engine_id="e", device="cpu", max_model_len=100)
-    assert load_model(spec, lambda _: None).max_model_len == 100
-    longer = RankSpec(model=str(folder_of("llama")), engine_id="e", device="cpu", max_model_len=5000)
+    assert load(folder_of("llama"), max_model_len=100).max_model_len == 100
     with pytest.raises(ModelLoadError, match="5000 is more than the model's 4096"):
-        load_model(longer, lambda _: None)
+        load(folder_of("llama"), max_model_len=5000)
 
 
 @pytest.mark.parametrize(
@@ -214,10 +210,8 @@ def test_a_stretched_model_serves_all_of_its_length(tmp_path: Path) -> None:
     """Not only the length that it was trained for first."""
     stretched = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024}
     folder = tiny_models.build(tmp_path / "yarn", "llama", max_position_embeddings=1024, rope_scaling=stretched)
-    spec = RankSpec(model=str(folder), engine_id="e", device="cpu")
-    assert load_model(spec, lambda _: None).max_model_len == 4096
-    wanted = RankSpec(model=str(folder), engine_id="e", device="cpu", max_model_len=3000)
-    assert load_model(wanted, lambda _: None).max_model_len == 3000
+    assert load(folder).max_model_len == 4096
+    assert load(folder, max_model_len=3000).max_model_len == 3000
 
 
 @pytest.mark.parametrize("name", ["gpu", "mps", "meta"])
@@ -272,8 +266,7 @@ def test_fingerprints_tell_weights_and_configs_apart(folder_of: Folders, tmp_pat
 
 
 def test_half_precision_loads(folder_of: Folders) -> None:
-    spec = RankSpec(model=str(folder_of("mistral")), engine_id="e", device="cpu", dtype="bfloat16")
-    assert load_model(spec, lambda _: None).cache_shape.dtype == torch.bfloat16
+    assert load(folder_of("mistral"), dtype="bfloat16").cache_shape.dtype == torch.bfloat16
 
 
 def test_a_block_is_one_contiguous_piece() -> None:

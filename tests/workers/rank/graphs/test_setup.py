@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from msgspec.structs import replace as with_fields
 
 from baton_serve.workers.rank.cache.kv_cache import KVCache
-from baton_serve.workers.rank.graphs.cuda_recorder import Replay
+from baton_serve.workers.rank.graphs.cuda_recorder import Recorder, Replay
 from baton_serve.workers.rank.graphs.setup import record_graphs
 from baton_serve.workers.rank.loading.model import ModelShard
 from baton_serve.workers.rank_protocol.errors import ModelLoadError
@@ -22,28 +24,19 @@ from tests.kits.rank.recorders import PlainRecorder
 SPEC = RankSpec(model="m", engine_id="e", max_num_seqs=3)
 
 
-class FailingRecorder:
-    """As on a GPU, for a model that waits for it."""
-
-    def __init__(self, device: torch.device) -> None:
-        pass
-
-    def __call__(self, work: Callable[[], None]) -> Replay:
-        raise RuntimeError("operation not permitted when stream is capturing")
+#: As on a GPU: for a model that waits for it, of which another rank has gone, and without memory.
+WAITS = RuntimeError("operation not permitted when stream is capturing")
+LOST = RuntimeError("NCCL error: unhandled cuda error")
+FULL = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
 
-class LostRecorder(FailingRecorder):
-    """As on a GPU of which another rank has gone."""
+def failing(error: Exception) -> Callable[[torch.device], Recorder]:
+    """What makes a recorder that raises the error."""
 
-    def __call__(self, work: Callable[[], None]) -> Replay:
-        raise RuntimeError("NCCL error: unhandled cuda error")
+    def record(work: Callable[[], None]) -> Replay:
+        raise error
 
-
-class FullRecorder(FailingRecorder):
-    """As on a GPU without memory."""
-
-    def __call__(self, work: Callable[[], None]) -> Replay:
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+    return lambda device: record
 
 
 @pytest.fixture
@@ -71,33 +64,34 @@ def test_graphs_can_be_off(model: ModelShard, cache: KVCache) -> None:
     assert recorder.num_recordings == 0
 
 
-@pytest.mark.parametrize("num_ranks", [1, 2])
+@pytest.mark.parametrize(
+    ("num_ranks", "error", "why"),
+    [
+        (1, WAITS, "operation not permitted when stream is capturing"),
+        (2, WAITS, "operation not permitted when stream is capturing"),
+        (1, FULL, r".*; --decode-graphs off takes less\)"),
+    ],
+)
 def test_ranks_go_on_without_graphs_where_the_model_cannot_be_recorded(
-    num_ranks: int, model: ModelShard, cache: KVCache
+    num_ranks: int, error: Exception, why: str, model: ModelShard, cache: KVCache
 ) -> None:
     said: list[str] = []
-    assert record_graphs(with_fields(SPEC, num_ranks=num_ranks), model, cache, said.append, FailingRecorder) is None
-    why = "because they cannot be recorded: operation not permitted when stream is capturing"
-    assert said == [f"decode steps are computed without graphs, {why}"]
+    assert record_graphs(with_fields(SPEC, num_ranks=num_ranks), model, cache, said.append, failing(error)) is None
+    (line,) = said
+    assert re.fullmatch(f"decode steps are computed without graphs, because they cannot be recorded: {why}", line)
 
 
-def test_graphs_that_were_asked_for_are_not_done_without(model: ModelShard, cache: KVCache) -> None:
-    with pytest.raises(ModelLoadError, match=r"^decode steps cannot be recorded as graphs: operation not permitted"):
-        record_graphs(with_fields(SPEC, decode_graphs="on"), model, cache, print, FailingRecorder)
-
-
-def test_one_rank_of_several_without_memory_for_graphs_says_what_helps(model: ModelShard, cache: KVCache) -> None:
-    """The others would wait for it."""
-    with pytest.raises(ModelLoadError, match=r"2\.00 GiB \(a smaller --gpu-memory-fraction .*; --decode-graphs off "):
-        record_graphs(with_fields(SPEC, num_ranks=2), model, cache, print, FullRecorder)
-
-
-def test_what_may_have_happened_to_one_rank_alone_ends_the_start(model: ModelShard, cache: KVCache) -> None:
-    with pytest.raises(ModelLoadError, match="unhandled cuda error"):
-        record_graphs(with_fields(SPEC, num_ranks=2), model, cache, print, LostRecorder)
-
-
-def test_a_single_rank_without_memory_for_graphs_goes_on_without(model: ModelShard, cache: KVCache) -> None:
-    said: list[str] = []
-    assert record_graphs(SPEC, model, cache, said.append, FullRecorder) is None
-    assert "--decode-graphs off takes less" in said[0]
+@pytest.mark.parametrize(
+    ("fields", "error", "why"),
+    [
+        ({"decode_graphs": "on"}, WAITS, "operation not permitted"),
+        # One rank of several, for which the others would wait.
+        ({"num_ranks": 2}, FULL, r".*2\.00 GiB \(a smaller --gpu-memory-fraction .*; --decode-graphs off "),
+        ({"num_ranks": 2}, LOST, ".*unhandled cuda error"),
+    ],
+)
+def test_graphs_that_are_not_done_without_end_the_start(
+    fields: dict[str, Any], error: Exception, why: str, model: ModelShard, cache: KVCache
+) -> None:
+    with pytest.raises(ModelLoadError, match=f"^decode steps cannot be recorded as graphs: {why}"):
+        record_graphs(with_fields(SPEC, **fields), model, cache, print, failing(error))

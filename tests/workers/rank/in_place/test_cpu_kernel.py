@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
+from types import NoneType
 
 import pytest
 import torch
@@ -17,23 +18,15 @@ from baton_serve.workers.rank.in_place.choice import kernel_of_cpu
 from baton_serve.workers.rank.in_place.cpu_kernel import CpuKernel
 from baton_serve.workers.rank.in_place.rows import PagedRows
 from tests.kits.rank.driver import Driver, Job, load, prompt
-from tests.kits.rank.kernels import PlainKernel
+from tests.kits.rank.kernels import LAYER, NUM_BLOCKS, NUM_LAYERS, PlainKernel, drawn, rows_of
 from tests.kits.rank.models import Folders
 from tests.kits.repetition import some_now
 
 pytestmark = pytest.mark.skipif(bool(support.missing()), reason="needs Numba")
 
-NUM_BLOCKS, LAYER, NUM_LAYERS = 60, 1, 3
 #: Of float32: sums in another order. Of bfloat16: the outputs' roundings.
 TOLERANCES = {torch.float32: 1e-5, torch.bfloat16: 0.03}
 CPU = torch.device("cpu")
-
-
-def rows_of(ends: list[int], num_tokens: int) -> PagedRows:
-    """Blocks in no order; after a row's own, the table has blocks of others."""
-    blocks = torch.randperm(NUM_BLOCKS, dtype=torch.int32)
-    tables = torch.stack([blocks.roll(7 * number) for number in range(len(ends))])
-    return PagedRows(0, num_tokens, tables, torch.tensor(ends, dtype=torch.int32), max(ends))
 
 
 @pytest.mark.parametrize(
@@ -55,15 +48,10 @@ def test_both_kernels_agree(
     (ends, num_tokens), (kv_heads, shared, head_dim, block_size) = lengths, shape
     scale = 1.2 / head_dim**0.5
     rows = rows_of(ends, num_tokens)
-    sizes = (NUM_BLOCKS, kv_heads, NUM_LAYERS, 2, block_size, head_dim)
-    blocks = torch.randn(sizes).to(dtype)[:, :, LAYER]
-    query = torch.randn(rows.tokens.stop, kv_heads * shared, head_dim).to(dtype).transpose(0, 1)
-    expected = torch.empty(rows.tokens.stop, kv_heads * shared, head_dim, dtype=dtype)
+    query, blocks, expected = drawn(rows, dtype, kv_heads, shared, head_dim, block_size)
     got = torch.full_like(expected, torch.nan)
     PlainKernel()(query, blocks, rows, scale, window, expected)
-    kernel = kernel_of_cpu("auto", CPU, dtype)
-    assert kernel is not None
-    kernel(query, blocks, rows, scale, window, got)
+    CpuKernel()(query, blocks, rows, scale, window, got)
     assert float((got.float() - expected.float()).abs().max()) < TOLERANCES[dtype]
 
 
@@ -86,11 +74,9 @@ def test_a_row_has_the_same_attention_among_any_others() -> None:
     rows = rows_of([40, 17, 130], 1)
     blocks = torch.randn(NUM_BLOCKS, 2, NUM_LAYERS, 2, 16, 16)[:, :, LAYER]
     query, together, alone = torch.randn(4, 3, 16), torch.empty(3, 4, 16), torch.empty(1, 4, 16)
-    kernel = kernel_of_cpu("auto", CPU, torch.float32)
-    assert kernel is not None
-    kernel(query, blocks, rows, 0.3, None, together)
+    CpuKernel()(query, blocks, rows, 0.3, None, together)
     one = PagedRows(0, 1, rows.tables[1:2, :2].contiguous(), rows.ends[1:2], 17)
-    kernel(query[:, 1:2], blocks, one, 0.3, None, alone)
+    CpuKernel()(query[:, 1:2], blocks, one, 0.3, None, alone)
     assert torch.equal(alone[0], together[1])
 
 
@@ -101,9 +87,7 @@ def test_blocks_before_the_window_are_not_looked_at(end: int, num_tokens: int) -
     rows.tables[:, : (end - num_tokens - window + 1) // block_size] = 1 << 20  # there are no such blocks
     blocks = torch.randn(NUM_BLOCKS, 2, NUM_LAYERS, 2, block_size, 16)[:, :, LAYER]
     out = torch.empty(num_tokens, 4, 16)
-    kernel = kernel_of_cpu("auto", CPU, torch.float32)
-    assert kernel is not None
-    kernel(torch.randn(4, num_tokens, 16), blocks, rows, 0.3, window, out)
+    CpuKernel()(torch.randn(4, num_tokens, 16), blocks, rows, 0.3, window, out)
     assert out.isfinite().all()
 
 
@@ -119,9 +103,7 @@ def test_slots_of_other_tokens_are_not_looked_at(dtype: torch.dtype, window: int
             blocks[block, :, LAYER, :, token % 16] = torch.randn(2, 2, 32).to(dtype)
         out = torch.empty(1, 4, 32, dtype=dtype)
         one = PagedRows(0, 1, rows.tables[number : number + 1], rows.ends[number : number + 1], end)
-        kernel = kernel_of_cpu("auto", CPU, dtype)
-        assert kernel is not None
-        kernel(torch.randn(4, 1, 32).to(dtype), blocks[:, :, LAYER], one, 0.3, window, out)
+        CpuKernel()(torch.randn(4, 1, 32).to(dtype), blocks[:, :, LAYER], one, 0.3, window, out)
         assert out.isfinite().all()
 
 
@@ -129,18 +111,22 @@ def test_large_scores_do_not_overflow() -> None:
     rows = rows_of([40], 1)
     blocks = torch.randn(NUM_BLOCKS, 1, 1, 2, 16, 16)[:, :, 0]
     out = torch.empty(1, 1, 16)
-    kernel = kernel_of_cpu("auto", CPU, torch.float32)
-    assert kernel is not None
-    kernel(torch.full((1, 1, 16), 1e4), blocks, rows, 1.0, None, out)
+    CpuKernel()(torch.full((1, 1, 16), 1e4), blocks, rows, 1.0, None, out)
     assert out.isfinite().all()
 
 
 @pytest.mark.parametrize(
-    ("wanted", "device", "dtype"),
-    [("gather", "cpu", "float32"), ("auto", "cpu", "float16"), ("auto", "cuda", "float32")],
+    ("wanted", "device", "dtype", "kind"),
+    [
+        ("auto", "cpu", "float32", CpuKernel),
+        ("auto", "cpu", "bfloat16", CpuKernel),
+        ("gather", "cpu", "float32", NoneType),
+        ("auto", "cpu", "float16", NoneType),
+        ("auto", "cuda", "float32", NoneType),
+    ],
 )
-def test_it_is_not_chosen_where_it_is_not_wanted_or_not_possible(wanted: str, device: str, dtype: str) -> None:
-    assert kernel_of_cpu(wanted, torch.device(device), getattr(torch, dtype)) is None
+def test_it_is_chosen_where_it_is_wanted_and_possible(wanted: str, device: str, dtype: str, kind: type) -> None:
+    assert type(kernel_of_cpu(wanted, torch.device(device), getattr(torch, dtype))) is kind
 
 
 @pytest.fixture

@@ -5,12 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-import torch
 
 from baton_serve.core.protocol.steps import SamplingParams
-from baton_serve.workers.rank.cpu import support
 from baton_serve.workers.rank.graphs.cuda_recorder import Recorder
-from baton_serve.workers.rank.in_place.cpu_kernel import CpuKernel
 from baton_serve.workers.rank.in_place.rows import Kernel
 from baton_serve.workers.rank.loading.model import ModelShard
 from tests.kits.rank.driver import Driver, Job, prompt
@@ -23,31 +20,29 @@ ARCHITECTURES = ["llama", "qwen3_mixed", "gpt2"]
 
 
 class Way:
-    """A kernel, and what records decode steps, if they are recorded."""
+    """A kernel, and what records decode steps, if they are recorded. None: the kernel that the model has chosen."""
 
-    def __init__(self, kernel: Kernel, recorder: Recorder | None, device: str, models: Models) -> None:
+    def __init__(self, kernel: Kernel | None, recorder: Recorder | None, device: str, models: Models) -> None:
         self._kernel = kernel
         self._recorder = recorder
         self._device = device
         self._models = models
 
     def model(self, architecture: str, dtype: str = "float32") -> ModelShard:
-        return replace(self._models(architecture, self._device, dtype=dtype), kernel=self._kernel)
-
-    def takes(self, dtype: str) -> bool:
-        return not isinstance(self._kernel, CpuKernel) or support.takes(getattr(torch, dtype))
+        model = self._models(architecture, self._device, dtype=dtype)
+        return model if self._kernel is None else replace(model, kernel=self._kernel)
 
     def driver(self, architecture: str, dtype: str = "float32") -> Driver:
         return Driver(self.model(architecture, dtype), recorder=self._recorder, sizes=(1, 2, 4))
 
 
-@pytest.fixture(params=["steps", "graphs", "of CPUs"])
+@pytest.fixture(params=["steps", "graphs", "own"])
 def way(request: pytest.FixtureRequest, device: str, model_of: Models) -> Way:
-    """The plain kernel on a CPU, the product's own on a GPU; and that of CPUs."""
-    if request.param == "of CPUs":
-        if device != "cpu" or support.missing():
-            pytest.skip("needs a CPU and Numba")
-        return Way(CpuKernel(), None, device, model_of)
+    """The plain kernel on a CPU, the product's own on a GPU; and what a rank on a CPU has."""
+    if request.param == "own":
+        if device != "cpu":
+            pytest.skip("the kernel of GPUs is used anyway")
+        return Way(None, None, device, model_of)
     kernel = PlainKernel() if device == "cpu" else triton_kernel(132, device)
     recorder = None if request.param == "steps" else recorder_for(device)
     return Way(kernel, recorder, device, model_of)
@@ -95,17 +90,18 @@ def test_a_prompt_whose_blocks_and_first_token_are_from_elsewhere(way: Way, refe
 def test_what_blocks_held_before_does_not_spoil_answers(way: Way, reference_of: References) -> None:
     driver = way.driver("llama")
     driver.cache.tensor.fill_(float("nan"))
-    jobs = [Job(prompt(n, 10), 6, chunk=chunk) for n, chunk in ((1, 1), (16, 16), (30, 6))]
+    jobs = [Job(prompt(n, 10), 6, chunk=chunk) for n, chunk in ((1, 1), (16, 16), (30, 6), (90, 1000))]
     assert driver.run(jobs) == [reference_of("llama").generate(job.prompt, 6) for job in jobs]
 
 
 def test_samples_do_not_depend_on_graphs_or_batch(way: Way, model_of: Models) -> None:
     params = SamplingParams(temperature=1.0, top_p=0.95, seed=5, num_logprobs=2)
-    alone, among = Job(prompt(60, 4), 8, params), Job(prompt(60, 4), 8, params, chunk=9)
+    alone, among = (Job(prompt(60, 4), 12, params, chunk=chunk) for chunk in (1000, 9))
     Driver(model_of("qwen3")).run([alone])
     others = [Job(prompt(n, 5), 12, SamplingParams(seed=n)) for n in (1, 30, 7)]
     way.driver("qwen3").run([*others, among])
     assert among.outputs == alone.outputs
+    assert len(set(alone.outputs)) > 4
     for one, other in zip(alone.sampled, among.sampled, strict=True):
         assert one.logprob == pytest.approx(other.logprob, abs=1e-4)
 
@@ -113,8 +109,6 @@ def test_samples_do_not_depend_on_graphs_or_batch(way: Way, model_of: Models) ->
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_half_precision_is_as_near_as_it_can_be(dtype: str, way: Way, device: str, model_of: Models) -> None:
     """Two attentions round differently, so tokens may differ where the best two are as likely as each other."""
-    if not way.takes(dtype):
-        pytest.skip("no programs for this type")
     params = SamplingParams(temperature=0.0, num_logprobs=2)
     ours, theirs = ([Job(prompt(n, 12), 12, params) for n in (5, 40)] for _ in range(2))
     way.driver("llama", dtype).run(ours)

@@ -6,19 +6,7 @@ import pytest
 import torch
 
 from baton_serve.workers.rank.in_place.rows import PagedRows
-from tests.kits.rank.kernels import PlainKernel, triton_kernel
-
-NUM_BLOCKS, LAYER, NUM_LAYERS = 60, 1, 3
-
-
-def rows_of(ends: list[int], num_tokens: int, block_size: int) -> PagedRows:
-    """Blocks in no order; after a row's own, the table has blocks of others."""
-    blocks = torch.randperm(NUM_BLOCKS, dtype=torch.int32)
-    tables = blocks.repeat(len(ends), 1)
-    for number in range(len(ends)):
-        tables[number] = tables[number].roll(7 * number)
-    assert max(ends) <= NUM_BLOCKS * block_size
-    return PagedRows(0, num_tokens, tables, torch.tensor(ends, dtype=torch.int32), max(ends))
+from tests.kits.rank.kernels import LAYER, NUM_BLOCKS, NUM_LAYERS, PlainKernel, drawn, rows_of, triton_kernel
 
 
 def compare(
@@ -34,16 +22,12 @@ def compare(
     device: str = "cpu",
 ) -> float:
     """The largest difference between both kernels."""
-    sizes = (NUM_BLOCKS, kv_heads, NUM_LAYERS, 2, block_size, head_dim)
-    blocks = torch.randn(sizes).to(dtype)[:, :, LAYER]
-    query = torch.randn(rows.tokens.stop, kv_heads * shared, head_dim).to(dtype).transpose(0, 1)
-    expected = torch.empty(rows.tokens.stop, kv_heads * shared, head_dim, dtype=dtype)
+    query, blocks, expected = drawn(rows, dtype, kv_heads, shared, head_dim, block_size)
     PlainKernel()(query, blocks, rows, 0.3, window, expected)
     there = PagedRows(0, rows.num_tokens, rows.tables.to(device), rows.ends.to(device), rows.max_end)
     got = torch.full_like(expected, torch.nan, device=device)
-    storage = torch.empty(sizes, dtype=dtype, device=device)
-    storage[:, :, LAYER] = blocks.to(device)
-    triton_kernel(num_processors, device)(query.to(device), storage[:, :, LAYER], there, 0.3, window, got)
+    layer = torch.empty_strided(blocks.shape, blocks.stride(), dtype=dtype, device=device).copy_(blocks)
+    triton_kernel(num_processors, device)(query.to(device), layer, there, 0.3, window, got)
     return float((got.cpu().float() - expected.float()).abs().max())
 
 
@@ -59,7 +43,7 @@ def _seed() -> None:
 @pytest.mark.parametrize("window", [None, 1, 9, 64])
 @pytest.mark.parametrize(("ends", "num_tokens"), [([40, 17, 1, 130], 1), ([75], 60), ([600], 90)])
 def test_both_kernels_agree(ends: list[int], num_tokens: int, window: int | None, device: str) -> None:
-    assert compare(rows_of(ends, num_tokens, 16), window=window, device=device) < TOLERANCE
+    assert compare(rows_of(ends, num_tokens), window=window, device=device) < TOLERANCE
 
 
 @pytest.mark.parametrize(
@@ -69,14 +53,14 @@ def test_both_kernels_agree(ends: list[int], num_tokens: int, window: int | None
 def test_sizes_that_are_no_powers_of_two(
     block_size: int, shared: int, head_dim: int, num_tokens: int, device: str
 ) -> None:
-    rows = rows_of([50], num_tokens, block_size)
+    rows = rows_of([50], num_tokens)
     assert compare(rows, shared=shared, head_dim=head_dim, block_size=block_size, device=device) < TOLERANCE
 
 
 @pytest.mark.parametrize("window", [None, 300])
 def test_a_context_that_several_programs_share(window: int | None, device: str) -> None:
     # 256 processors: the row is split although there are others; a program of a short row has nothing to do.
-    rows = rows_of([900, 3, 257], 1, 16)
+    rows = rows_of([900, 3, 257], 1)
     assert compare(rows, window=window, num_processors=256, device=device) < TOLERANCE
 
 
@@ -86,14 +70,14 @@ def test_half_precision(dtype: torch.dtype, num_processors: int, device: str) ->
     if dtype is torch.bfloat16 and device == "cpu":
         pytest.skip("Triton's interpreter multiplies the bits of bfloat16, not the numbers")
     for ends, num_tokens in (([600, 17, 1], 1), ([75], 60)):
-        rows = rows_of(ends, num_tokens, 16)
+        rows = rows_of(ends, num_tokens)
         assert compare(rows, dtype=dtype, num_processors=num_processors, device=device) < 2e-2
 
 
 def test_what_no_token_has_written_is_not_read(device: str) -> None:
     kernel = triton_kernel(1, device)
     blocks = torch.full((NUM_BLOCKS, 2, NUM_LAYERS, 2, 16, 16), torch.nan, device=device)
-    rows = rows_of([20], 1, 16)
+    rows = rows_of([20], 1)
     first, second = rows.tables[0, :2].tolist()
     blocks[first] = 1.0
     blocks[second, :, :, :, :4] = 1.0
