@@ -38,18 +38,19 @@ from baton_serve.workers.rank_group.launch import SPIN_COUNT, launch
 from baton_serve.workers.rank_group.link import RankLink
 from baton_serve.workers.rank_protocol.errors import RankDeadError, RankStartError
 from baton_serve.workers.rank_protocol.spec import RankSpec
+from tests.kits.rank import group_driver
+from tests.kits.rank.group_driver import ENVIRON, children, gone
 from tests.kits.rank.models import Folders, References
 
 ROOT = Path(__file__).parents[3]
 TO_RANK = msgspec.msgpack.Decoder(ToRank)
-ENVIRON = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
 STEP = Step(
     1, [(3, 7)], [], [NewSequence(1, [5, 6, 7], [], SamplingParams(temperature=0.0), [3])], [Row(1, 0, 3, [], True)]
 )
 
 
 def spec_of(folder: Path | str) -> RankSpec:
-    return RankSpec(model=str(folder), engine_id="e1", device="cpu", num_blocks=8, transfer="none")
+    return msgspec.structs.replace(group_driver.spec_of(folder, 1), num_blocks=8)
 
 
 class Listener:
@@ -110,7 +111,7 @@ async def test_a_rank_serves_until_it_is_stopped(folder_of: Folders) -> None:
     ready = link.ready
     assert (ready.rank, ready.num_blocks, ready.max_model_len, ready.vocab_size) == (0, 8, 4096, 384)
     assert ready.compatibility.layout == "block,kv_head,layer,kv,slot,head_dim"
-    assert ready.metadata.engine_id == "e1"
+    assert ready.metadata.engine_id == "e"
     assert ready.metadata.block_bytes == ready.block_bytes == 2 * 2 * 2 * 16 * 16 * 4
     assert any("KV cache" in line for line in listener.progress)
 
@@ -148,11 +149,7 @@ async def test_nothing_in_the_current_directory_is_run(
 
 async def test_ucx_finds_no_settings_in_the_current_directory(trap: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(trap)
-    process, (_, writer) = await launch(spec_of("/nowhere"), ENVIRON)
-    writer.close()
-    here = current_directory(process.pid)
-    process.kill()
-    await process.wait()
+    here, _ = await launched()
     assert here == Path("/")
 
 
@@ -161,11 +158,7 @@ async def test_what_the_hub_left_is_looked_for_where_the_worker_was_started(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     caches = ("HF_HOME", "HF_HUB_CACHE", "HF_TOKEN_PATH", "XDG_CACHE_HOME")
-    process, (_, writer) = await launch(spec_of("/nowhere"), {**ENVIRON, **dict.fromkeys(caches, "kept/here")})
-    writer.close()
-    told = environ_of(process.pid)
-    process.kill()
-    await process.wait()
+    _, told = await launched(**dict.fromkeys(caches, "kept/here"))
     assert told >= {f"{name}={tmp_path}/kept/here" for name in caches}
 
 
@@ -175,20 +168,20 @@ async def test_threads_that_wait_for_each_other_soon_sleep_unless_it_is_said(
 ) -> None:
     for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
         monkeypatch.delenv(name, raising=False)
-    process, (_, writer) = await launch(spec_of("/nowhere"), {**ENVIRON, **({said: "7"} if said else {})})
-    writer.close()
-    told = {each for each in environ_of(process.pid) if each.startswith(("GOMP_SPINCOUNT=", "OMP_WAIT_POLICY="))}
-    process.kill()
-    await process.wait()
+    _, told = await launched(**({said: "7"} if said else {}))
+    told = {each for each in told if each.startswith(("GOMP_SPINCOUNT=", "OMP_WAIT_POLICY="))}
     assert told == {f"{said}=7" if said else f"GOMP_SPINCOUNT={SPIN_COUNT}"}
 
 
-def environ_of(pid: int) -> set[str]:
-    return set(Path(f"/proc/{pid}/environ").read_text(errors="replace").split("\0"))
-
-
-def current_directory(pid: int) -> Path:
-    return Path(f"/proc/{pid}/cwd").readlink()
+async def launched(**environ: str) -> tuple[Path, set[str]]:
+    """The current directory and the environment of a rank that was started."""
+    process, (_, writer) = await launch(spec_of("/nowhere"), {**ENVIRON, **environ})
+    writer.close()
+    of_process = Path("/proc", str(process.pid))
+    told = (of_process / "cwd").readlink(), set((of_process / "environ").read_text(errors="replace").split("\0"))
+    process.kill()
+    await process.wait()
+    return told
 
 
 @pytest.mark.slow
@@ -222,11 +215,11 @@ async def test_a_missing_model_is_one_line() -> None:
 async def test_a_start_that_is_cancelled_leaves_no_process(folder_of: Folders) -> None:
     listener = Listener()
     loading = asyncio.Event()
-    before = set(children())
+    before = children()
     pids: list[int] = []
 
     def on_event(event: FromRank) -> None:
-        pids.extend(set(children()) - before)
+        pids.extend(children() - before)
         loading.set()
 
     start = asyncio.create_task(
@@ -317,16 +310,3 @@ def spawn(spec: RankSpec) -> tuple[subprocess.Popen[bytes], socket.socket]:
 def receive(sock: socket.socket) -> FromRank:
     (length,) = struct.unpack("<I", sock.recv(4, socket.MSG_WAITALL))
     return msgspec.msgpack.decode(sock.recv(length, socket.MSG_WAITALL), type=FromRank)
-
-
-def children() -> list[int]:
-    tasks = Path("/proc/self/task").glob("*/children")
-    return [int(pid) for task in tasks for pid in task.read_text().split()]
-
-
-def gone(pid: int) -> bool:
-    """Not there, or nothing but an exit status that somebody has yet to collect."""
-    try:
-        return "State:\tZ" in Path(f"/proc/{pid}/status").read_text()
-    except FileNotFoundError:
-        return True
