@@ -6,21 +6,18 @@ import asyncio
 import ipaddress
 import re
 import ssl
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
-from baton_serve.core.net.tls import why
+from baton_serve.core.net.tls import InternalTls, why
+from baton_serve.core.protocol.handoff import KVTransferParams
 from baton_serve.core.protocol.handshake import WIRE_VERSION, Handshake, RankMetadata
 from baton_serve.workers.handshake.http import Answer, BadAnswerError, Place, get
+from baton_serve.workers.handshake.resolver import Resolver
 from baton_serve.workers.limits import MAX_RANKS
 from baton_serve.workers.rank_protocol.transfer_errors import HandshakeError, HandshakeReason
-
-if TYPE_CHECKING:
-    from baton_serve.core.net.tls import InternalTls
-    from baton_serve.core.protocol.handoff import KVTransferParams
-    from baton_serve.workers.handshake.resolver import Resolver
 
 T = TypeVar("T")
 

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
-from baton_serve.core.protocol.steps import Connect, Disconnect
+from baton_serve.core.protocol.handshake import RankMetadata
+from baton_serve.core.protocol.steps import Connect, Connected, Disconnect
 from baton_serve.workers.rank_protocol.transfer_errors import HandshakeError, HandshakeReason
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from baton_serve.core.protocol.handshake import RankMetadata
-    from baton_serve.core.protocol.steps import Connected
 
 
 class _PendingConnect:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
 
 from baton_serve.workers.handshake.peer_view import PeerEngineState
 from baton_serve.workers.rank_protocol.transfer_errors import HandshakeError, HandshakeReason
-
-if TYPE_CHECKING:
-    import asyncio
 
 #: The backoff is doubled at most this many times, so that the number stays finite.
 _MAX_DOUBLINGS = 30

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 import msgspec
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 #: Bounds for a load report, which is sent several times a second: most engines with an error, and characters per error.
 MAX_TOLD_ERRORS = 8

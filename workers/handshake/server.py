@@ -5,19 +5,15 @@ from __future__ import annotations
 import logging
 import re
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import msgspec
 from fastapi import APIRouter, Request, Response
+from pydantic import SecretStr
 
 from baton_serve.core.net.access.keys import Keys
 from baton_serve.core.process.log_pace import OncePerMinute
 from baton_serve.core.protocol.handshake import WIRE_VERSION, Handshake, RankMetadata
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pydantic import SecretStr
 
 logger = logging.getLogger(__name__)
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from baton_serve.core.leases.store import LeaseState
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from baton_serve.workers.engine.api import Engine
-    from baton_serve.workers.leases.keeper import LeaseKeeper
+from baton_serve.workers.engine.api import Engine
+from baton_serve.workers.leases.keeper import LeaseKeeper
 
 
 class EngineLeases:

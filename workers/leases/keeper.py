@@ -15,21 +15,15 @@ import asyncio
 import contextlib
 import logging
 import threading
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
 
-from baton_serve.core.leases.holder import LeaseHolder
+from baton_serve.core.leases.holder import Ended, LeaseHolder, Work
 from baton_serve.core.leases.holder_state import NotHeldError
 from baton_serve.core.leases.ids import check_duration, check_id
-from baton_serve.core.leases.store import LeaseState, LeaseStoreError
+from baton_serve.core.leases.store import LeaseState, LeaseStatus, LeaseStore, LeaseStoreError
 from baton_serve.core.process.clock import monotonic_ms
 from baton_serve.workers.leases.listener import LeaseListener
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from baton_serve.core.leases.holder import Ended, Work
-    from baton_serve.core.leases.store import LeaseStatus, LeaseStore
 
 logger = logging.getLogger(__name__)
 

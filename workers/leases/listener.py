@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
-from baton_serve.core.leases.store import LeaseStoreError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from baton_serve.core.leases.store import LeaseStore, Wakeups
+from baton_serve.core.leases.store import LeaseStore, LeaseStoreError, Wakeups
 
 logger = logging.getLogger(__name__)
 

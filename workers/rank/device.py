@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 
 from baton_serve.workers.rank_protocol.errors import ModelLoadError
-
-if TYPE_CHECKING:
-    from baton_serve.workers.rank_protocol.spec import RankSpec
+from baton_serve.workers.rank_protocol.spec import RankSpec
 
 
 def assign_device(spec: RankSpec) -> torch.device:

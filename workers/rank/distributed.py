@@ -8,8 +8,8 @@ functions return its own data.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
@@ -17,11 +17,7 @@ from torch._C._distributed_c10d import FileStore
 from torch.distributed.tensor import DTensor
 
 from baton_serve.workers.rank_protocol.errors import ModelLoadError, SiblingLostError, one_line
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from baton_serve.workers.rank_protocol.spec import RankSpec
+from baton_serve.workers.rank_protocol.spec import RankSpec
 
 #: Defaults, which the user may override: the ranks share a machine, and no other machine should reach their sockets.
 _LOOPBACK_ONLY = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}

@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 import msgspec
 import torch
@@ -21,7 +21,7 @@ from baton_serve.core.process import failpoints
 from baton_serve.core.process.allocator import MAX_PIECE_BYTES, keep_memory
 from baton_serve.core.process.parent_death import end_with
 from baton_serve.core.protocol.handshake import Compatibility, RankMetadata, Shard
-from baton_serve.core.protocol.steps import ForgetGrammar, Progress, RankFailed, RankReady
+from baton_serve.core.protocol.steps import ForgetGrammar, GrammarCompiled, Progress, RankFailed, RankReady
 from baton_serve.workers.rank import distributed, process
 from baton_serve.workers.rank.cache.kv_cache import LAYOUT, KVCache, count_blocks
 from baton_serve.workers.rank.cpu.support import missing
@@ -33,14 +33,8 @@ from baton_serve.workers.rank.receiver import Outbox, Receiver
 from baton_serve.workers.rank.runner import Runner
 from baton_serve.workers.rank_protocol.errors import SIBLING_LOST_STATUS, ModelLoadError, RankError, one_line
 from baton_serve.workers.rank_protocol.spec import RankSpec
-from baton_serve.workers.transfer.port import NullTransfer, RankMemory, Transfer
+from baton_serve.workers.transfer.port import Emit, NullTransfer, RankMemory, Transfer, TransferEvent
 from baton_serve.workers.transfer.versions import VersionTable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from baton_serve.core.protocol.steps import GrammarCompiled
-    from baton_serve.workers.transfer.port import Emit, TransferEvent
 
 #: Free memory that a rank keeps.
 KEPT_BYTES = 1 << 30

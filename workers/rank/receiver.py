@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import queue
+import socket
 import threading
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -17,20 +17,16 @@ from baton_serve.core.process.frames import encode, receive
 from baton_serve.core.protocol.steps import (
     CompileGrammar,
     ForgetGrammar,
+    FromRank,
     RankFailed,
     Shutdown,
     Step,
     ToRank,
     Vocabulary,
 )
+from baton_serve.workers.rank.grammar.library import GrammarLibrary
 from baton_serve.workers.rank_protocol.errors import one_line
-
-if TYPE_CHECKING:
-    import socket
-
-    from baton_serve.core.protocol.steps import FromRank
-    from baton_serve.workers.rank.grammar.library import GrammarLibrary
-    from baton_serve.workers.transfer.port import Transfer
+from baton_serve.workers.transfer.port import Transfer
 
 _TO_RANK: msgspec.msgpack.Decoder[ToRank] = msgspec.msgpack.Decoder(ToRank)
 

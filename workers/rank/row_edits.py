@@ -9,14 +9,11 @@ step would wait for that.
 from __future__ import annotations
 
 from array import array
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
 import torch
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from baton_serve.core.protocol.steps import SamplingParams
+from baton_serve.core.protocol.steps import SamplingParams
 
 _ROOT = 0
 

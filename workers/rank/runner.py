@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 import torch
 
-from baton_serve.core.protocol.steps import PromptScores, Sampled, Step, StepResult
+from baton_serve.core.protocol.steps import PromptScores, Row, Sampled, Step, StepResult
 from baton_serve.workers.rank import distributed
+from baton_serve.workers.rank.cache.attention import Attend
 from baton_serve.workers.rank.cache.batch import Batch, BatchRow, tail_blocks
+from baton_serve.workers.rank.cache.kv_cache import KVCache
+from baton_serve.workers.rank.grammar.library import GrammarLibrary
 from baton_serve.workers.rank.grammar.masks import MaskWriter
+from baton_serve.workers.rank.graphs.decode_graphs import DecodeGraphs
+from baton_serve.workers.rank.loading.model import ModelShard
 from baton_serve.workers.rank.sampling.prompt_scores import PromptTokens
 from baton_serve.workers.rank.sampling.sampler import sample
 from baton_serve.workers.rank.sequences import RankSequence, SequenceTable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from baton_serve.core.protocol.steps import Row
-    from baton_serve.workers.rank.cache.attention import Attend
-    from baton_serve.workers.rank.cache.kv_cache import KVCache
-    from baton_serve.workers.rank.grammar.library import GrammarLibrary
-    from baton_serve.workers.rank.graphs.decode_graphs import DecodeGraphs
-    from baton_serve.workers.rank.loading.model import ModelShard
-    from baton_serve.workers.transfer.versions import VersionTable
+from baton_serve.workers.transfer.versions import VersionTable
 
 
 class Runner:

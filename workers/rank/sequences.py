@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from array import array
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
+from baton_serve.core.protocol.steps import NewSequence, Row
 from baton_serve.workers.rank.cache.batch import NO_ADAPTER
+from baton_serve.workers.rank.grammar.library import Constraint, GrammarLibrary
 from baton_serve.workers.rank.row_edits import row_edits
 from baton_serve.workers.rank_protocol.errors import StepError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from baton_serve.core.protocol.steps import NewSequence, Row
-    from baton_serve.workers.rank.grammar.library import Constraint, GrammarLibrary
 
 
 class RankSequence:

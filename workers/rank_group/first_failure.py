@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from baton_serve.workers.rank_protocol.errors import RankEndedError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 #: A rank that loses another rank may be reported as ended before that other rank: at most this many seconds earlier.
 REASON_GRACE_S = 1.0

@@ -7,29 +7,24 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec.structs import replace
 
 from baton_serve.core.process.frames import encode
-from baton_serve.core.protocol.steps import Progress
+from baton_serve.core.protocol.handshake import RankMetadata
+from baton_serve.core.protocol.steps import FromRank, Progress, RankReady, ToRank
 from baton_serve.workers.rank_group.first_failure import FirstFailure
 from baton_serve.workers.rank_group.launch import run_to_completion
-from baton_serve.workers.rank_group.link import RankLink
+from baton_serve.workers.rank_group.link import OnDeath, RankLink
 from baton_serve.workers.rank_protocol.errors import RankDeadError, RankStartError
+from baton_serve.workers.rank_protocol.spec import RankSpec
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from baton_serve.core.protocol.handshake import RankMetadata
-    from baton_serve.core.protocol.steps import FromRank, RankReady, ToRank
-    from baton_serve.workers.rank_group.link import OnDeath
-    from baton_serve.workers.rank_protocol.spec import RankSpec
-
-    #: The rank and its message.
-    OnRankEvent = Callable[[int, FromRank], None]
+#: The rank and its message.
+OnRankEvent = Callable[[int, FromRank], None]
 
 
 class RankGroup:

@@ -5,20 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from asyncio.subprocess import Process
+from collections.abc import Coroutine, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from baton_serve.core.process.child_secrets import environ_for
-from baton_serve.core.process.socket_child import start_with_socket
-
-if TYPE_CHECKING:
-    from asyncio.subprocess import Process
-    from collections.abc import Coroutine, Mapping
-
-    from baton_serve.core.process.socket_child import Streams
-    from baton_serve.workers.rank_protocol.spec import RankSpec
+from baton_serve.core.process.socket_child import Streams, start_with_socket
+from baton_serve.workers.rank_protocol.spec import RankSpec
 
 #: Variables with the folders of the hub's models and token. Relative paths are made absolute, because a rank has
 #: another current directory.

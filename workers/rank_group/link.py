@@ -5,25 +5,20 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from asyncio.subprocess import Process
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from baton_serve.core.process.frames import encode, read
-from baton_serve.core.protocol.steps import FromRank, Progress, RankFailed, RankReady, Shutdown
+from baton_serve.core.protocol.steps import FromRank, Progress, RankFailed, RankReady, Shutdown, ToRank
 from baton_serve.workers.rank_group.launch import launch, run_to_completion
 from baton_serve.workers.rank_protocol.errors import SIBLING_LOST_STATUS, RankDeadError, RankStartError, one_line
+from baton_serve.workers.rank_protocol.spec import RankSpec
 
-if TYPE_CHECKING:
-    from asyncio.subprocess import Process
-    from collections.abc import Callable
-
-    from baton_serve.core.protocol.steps import ToRank
-    from baton_serve.workers.rank_protocol.spec import RankSpec
-
-    OnEvent = Callable[[FromRank], None]
-    OnDeath = Callable[[RankDeadError], None]
+OnEvent = Callable[[FromRank], None]
+OnDeath = Callable[[RankDeadError], None]
 
 #: Seconds that a rank has to exit after ``Shutdown``, and again after SIGTERM.
 STOP_GRACE_S = 10.0

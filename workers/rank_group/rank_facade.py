@@ -9,28 +9,26 @@ disagree end the engine: it gets ``RankFailed``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable
+from typing import Protocol
 
 from baton_serve.core.protocol.steps import (
     CancelRead,
     Connected,
+    FromRank,
     GrammarCompiled,
     RankFailed,
     Read,
+    ReadResult,
     Step,
     StepResult,
+    ToRank,
     TransferReport,
 )
 from baton_serve.workers.engine.errors import RankProtocolError
-from baton_serve.workers.engine.ports import LeaseRead, ReadFailing
+from baton_serve.workers.engine.ports import EngineEvent, LeaseRead, ReadFailing
 from baton_serve.workers.rank_group.rank_merge import ReadMerge, StepMerge
 from baton_serve.workers.sharding.gather import Gather, GatherEvent
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from baton_serve.core.protocol.steps import FromRank, ReadResult, ToRank
-    from baton_serve.workers.engine.ports import EngineEvent
 
 #: Most reads by other engines that only some local ranks have reported; bounded because peers choose the lease ids.
 _MAX_SENT = 4096

@@ -6,15 +6,10 @@ A step is over when every rank has answered. Rank 0 samples and scores, and its 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from baton_serve.core.protocol.steps import ReadResult, StepResult
+from baton_serve.core.protocol.steps import Read, ReadResult, StepResult
 from baton_serve.workers.engine.errors import RankProtocolError
 from baton_serve.workers.engine.ports import ReadFailing
 from baton_serve.workers.sharding.gather import Gather, GatherEvent
-
-if TYPE_CHECKING:
-    from baton_serve.core.protocol.steps import Read
 
 #: Outcomes of the parts of a read, best first. The read has the worst one.
 _OUTCOMES = ("done", "stale", "cancelled", "failed")

@@ -11,7 +11,7 @@ read. Those copies are still notified, because P waits for all of its ranks; eac
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import msgspec
 
@@ -19,9 +19,6 @@ from baton_serve.core.protocol.handshake import RankMetadata
 from baton_serve.workers.limits import MAX_AGENT_METADATA_BYTES, MAX_AGENT_NAME_CHARS, MAX_BLOCKS, MAX_PIECES, MAX_RANKS
 from baton_serve.workers.rank_protocol.transfer_errors import PlanError
 from baton_serve.workers.sharding.shards import Grid, MisfitError, Run, describe, grid_around, grid_of, runs_between
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 class RankSource(msgspec.Struct, frozen=True):

@@ -7,17 +7,12 @@ rank's cells lie head by head, and within a head layer by layer.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from baton_serve.core.protocol.handshake import Shard
+from baton_serve.core.protocol.handshake import RankMetadata, Shard
 from baton_serve.workers.rank_protocol.transfer_errors import TransferError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from baton_serve.core.protocol.handshake import RankMetadata
 
 
 class MisfitError(TransferError):

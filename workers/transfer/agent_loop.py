@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import queue
+import threading
 import time
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -13,19 +13,15 @@ from baton_serve.core.process.failpoints import hit
 from baton_serve.core.protocol.handshake import RankMetadata
 from baton_serve.core.protocol.steps import CancelRead, Connect, Connected, Disconnect, Read, ReadResult, TransferReport
 from baton_serve.workers.rank_protocol.transfer_errors import NixlError, PeerLostError, TransferError
+from baton_serve.workers.rank_protocol.transfer_options import TransferOptions
 from baton_serve.workers.transfer.memory.local_memory import LocalMemory, cache_of
 from baton_serve.workers.transfer.memory.remote_engines import RemoteEngine, RemoteEngines
 from baton_serve.workers.transfer.memory.version_tables import version_table_of
 from baton_serve.workers.transfer.nixl.port import TransferAgent
+from baton_serve.workers.transfer.port import Emit, RankMemory, TransferCommand, TransferEvent
 from baton_serve.workers.transfer.read_notices import ReadNotice, ReadNotices, reader_of
 from baton_serve.workers.transfer.reads.block_read import BlockRead
 from baton_serve.workers.transfer.reads.read_checks import ReadRefusedError, check_fresh, check_read
-
-if TYPE_CHECKING:
-    import threading
-
-    from baton_serve.workers.rank_protocol.transfer_options import TransferOptions
-    from baton_serve.workers.transfer.port import Emit, RankMemory, TransferCommand, TransferEvent
 
 logger = logging.getLogger(__name__)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from baton_serve.core.protocol.handshake import RankMetadata
 from baton_serve.core.protocol.steps import (
     CancelRead,
     Connect,
@@ -16,11 +17,8 @@ from baton_serve.core.protocol.steps import (
     ReadResult,
     TransferReport,
 )
-
-if TYPE_CHECKING:
-    from baton_serve.core.protocol.handshake import RankMetadata
-    from baton_serve.workers.transfer.mapped.shared_file import SharedFile
-    from baton_serve.workers.transfer.versions import VersionTable
+from baton_serve.workers.transfer.mapped.shared_file import SharedFile
+from baton_serve.workers.transfer.versions import VersionTable
 
 #: The commands of the main process, passed on by the receiver in order.
 TransferCommand = Connect | Disconnect | Read | CancelRead

@@ -8,9 +8,10 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TYPE_CHECKING
 
+from baton_serve.core.protocol.handshake import RankMetadata
 from baton_serve.core.protocol.steps import RankFailed
 from baton_serve.workers.rank_protocol.transfer_errors import TransferError
 from baton_serve.workers.rank_protocol.transfer_options import TransferOptions
@@ -19,12 +20,7 @@ from baton_serve.workers.transfer.mapped.host_memory import HostMemory
 from baton_serve.workers.transfer.mapped.mapped_agent import MappedAgent
 from baton_serve.workers.transfer.nixl.nixl_agent import NixlAgent
 from baton_serve.workers.transfer.nixl.port import TransferAgent
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from baton_serve.core.protocol.handshake import RankMetadata
-    from baton_serve.workers.transfer.port import Emit, RankMemory, TransferCommand, TransferEvent
+from baton_serve.workers.transfer.port import Emit, RankMemory, TransferCommand, TransferEvent
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 import re
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -20,9 +19,7 @@ from baton_serve.core.protocol.steps import Sent
 from baton_serve.workers.limits import MAX_RANKS
 from baton_serve.workers.rank_protocol.transfer_errors import NixlError
 from baton_serve.workers.sharding.gather import Gather, GatherEvent
-
-if TYPE_CHECKING:
-    from baton_serve.workers.transfer.nixl.port import TransferAgent
+from baton_serve.workers.transfer.nixl.port import TransferAgent
 
 logger = logging.getLogger(__name__)
 

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
-from baton_serve.workers.rank.adapters.low_rank import LowRank, Selection, attach
+import torch
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    import torch
-
-    from baton_serve.workers.rank.adapters.low_rank import Factors
+from baton_serve.workers.rank.adapters.low_rank import Factors, LowRank, Selection, attach
 
 
 class AdapterSet:

@@ -6,18 +6,14 @@ part to its own tokens, so all others keep every bit of what the layer gave.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 
 from baton_serve.workers.rank import distributed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from baton_serve.workers.rank.cache.batch import AdapterRun, Batch
+from baton_serve.workers.rank.cache.batch import AdapterRun, Batch
 
 _ATTRIBUTE = "low_rank"
 

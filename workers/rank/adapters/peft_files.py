@@ -10,9 +10,11 @@ import hashlib
 import json
 import re
 import warnings
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import torch
 from peft import LoraModel, set_peft_model_state_dict
@@ -21,17 +23,12 @@ from peft.tuners.tuners_utils import BaseTunerLayer
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch.distributed.tensor import DTensor
+from transformers import PreTrainedModel
 
 from baton_serve.workers.rank import distributed
 from baton_serve.workers.rank.adapters.config_checks import read_config, refuse
 from baton_serve.workers.rank.adapters.low_rank import Factors
 from baton_serve.workers.rank_protocol.errors import ModelLoadError, RankError, one_line
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
-
-    from transformers import PreTrainedModel
 
 WEIGHTS_FILE = "adapter_model.safetensors"
 _FACTOR = re.compile(r"\.lora_[AB]\.(\w+\.)?weight")

@@ -7,22 +7,17 @@ the forward pass. No mask function is registered under ``NAME``, so models build
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 
-from baton_serve.workers.rank.cache.kv_cache import gathered
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from baton_serve.workers.rank.cache.batch import Batch, BatchRow
-    from baton_serve.workers.rank.cache.kv_cache import KVCache
+from baton_serve.workers.rank.cache.batch import Batch, BatchRow
+from baton_serve.workers.rank.cache.kv_cache import KVCache, gathered
 
 NAME = "baton_paged"
 

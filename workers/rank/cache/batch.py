@@ -6,18 +6,15 @@ All rows are concatenated on one token axis: first the rows of one token (decode
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from baton_serve.workers.rank.cache.kv_cache import CacheShape
+from baton_serve.workers.rank.cache.kv_cache import CacheShape
 
 #: The number of no adapter: the row is the model's own.
 NO_ADAPTER = -1

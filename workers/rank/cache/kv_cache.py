@@ -9,20 +9,16 @@ from __future__ import annotations
 import logging
 import math
 import mmap
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 
 from baton_serve.workers.rank.gpu import support as gpu
 from baton_serve.workers.rank_protocol.errors import CacheError
+from baton_serve.workers.rank_protocol.spec import RankSpec
 from baton_serve.workers.transfer.mapped.shared_file import HUGE_PAGE_BYTES, SharedFile, bytes_at
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from baton_serve.workers.rank_protocol.spec import RankSpec
 
 logger = logging.getLogger(__name__)
 

@@ -5,14 +5,12 @@ Numba is imported only if they are used.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 #: How programs see the numbers of a tensor.
 _SEEN_AS = {torch.float32: torch.float32, torch.bfloat16: torch.uint16}

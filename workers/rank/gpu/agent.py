@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+
+import torch
 
 from baton_serve.workers.rank.gpu import support
 from baton_serve.workers.rank_protocol.errors import one_line
 from baton_serve.workers.transfer.mapped.mapped_agent import MappedAgent
 from baton_serve.workers.transfer.nixl.nixl_agent import NixlAgent
-
-if TYPE_CHECKING:
-    import torch
-
-    from baton_serve.workers.transfer.nixl.port import TransferAgent
+from baton_serve.workers.transfer.nixl.port import TransferAgent
 
 logger = logging.getLogger(__name__)
 

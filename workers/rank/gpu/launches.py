@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import torch
 import triton
+from numpy.typing import NDArray
 
 from baton_serve.workers.rank.gpu.programs import (
     copy_program,
@@ -16,9 +15,6 @@ from baton_serve.workers.rank.gpu.programs import (
     store_program,
 )
 from baton_serve.workers.transfer.mapped.port import ALIGNMENT
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 #: Numbers of one program where a row may be split.

@@ -7,21 +7,16 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from baton_serve.core.protocol.handshake import SharedMemory
 from baton_serve.workers.rank.gpu import cuda_ipc
 from baton_serve.workers.rank.gpu.launches import copy_pieces
 from baton_serve.workers.transfer.mapped.host_memory import boot_id
-from baton_serve.workers.transfer.mapped.port import ALIGNMENT
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from baton_serve.workers.transfer.mapped.port import HasEnded
+from baton_serve.workers.transfer.mapped.port import ALIGNMENT, HasEnded
 
 logger = logging.getLogger(__name__)
 

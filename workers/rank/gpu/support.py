@@ -6,12 +6,10 @@ import os
 import shutil
 from functools import cache
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+
+import torch
 
 from baton_serve.workers.rank_protocol.errors import one_line
-
-if TYPE_CHECKING:
-    import torch
 
 
 def missing(device: torch.device) -> str:
@@ -37,8 +35,6 @@ def missing_triton(device: torch.device) -> str:
 
 
 def _try(device: torch.device) -> None:
-    import torch
-
     from baton_serve.workers.rank.gpu.launches import TritonRows
 
     numbers = torch.ones((1, 16), device=device)

@@ -11,16 +11,13 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+from llguidance import LLMatcher, LLTokenizer
 
 from baton_serve.core.protocol.steps import CompileGrammar, ForgetGrammar, GrammarCompiled, Vocabulary
 from baton_serve.workers.grammar.matchers import error_at_start, matcher_of, tokenizer_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from llguidance import LLMatcher, LLTokenizer
 
 logger = logging.getLogger(__name__)
 

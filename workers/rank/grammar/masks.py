@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import queue
 import threading
+from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
-from llguidance import LLExecutor
+from llguidance import LLExecutor, LLMatcher
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from llguidance import LLMatcher
-
-    from baton_serve.workers.rank.grammar.library import Constraint
+from baton_serve.workers.rank.grammar.library import Constraint
 
 #: A word of a mask in which every token may come next.
 _ALL = -1

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 import torch
 
-from baton_serve.workers.rank.cache.batch import NO_ADAPTER, head_slots
+from baton_serve.workers.rank.cache.batch import NO_ADAPTER, BatchRow, head_slots
+from baton_serve.workers.rank.cache.kv_cache import KVCache
+from baton_serve.workers.rank.graphs.cuda_recorder import Recorder
 from baton_serve.workers.rank.graphs.decode_inputs import DecodeInputs
 from baton_serve.workers.rank.in_place.attention import InPlaceAttention
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from baton_serve.workers.rank.cache.batch import BatchRow
-    from baton_serve.workers.rank.cache.kv_cache import KVCache
-    from baton_serve.workers.rank.graphs.cuda_recorder import Recorder
-    from baton_serve.workers.rank.in_place.rows import Kernel
-    from baton_serve.workers.rank.loading.model import ModelShard
-
+from baton_serve.workers.rank.in_place.rows import Kernel
+from baton_serve.workers.rank.loading.model import ModelShard
 
 #: A larger step keeps the device busy for longer than Python takes to start it.
 MAX_ROWS = 256

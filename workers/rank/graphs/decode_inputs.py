@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
+from baton_serve.workers.rank.cache.batch import BatchRow
+from baton_serve.workers.rank.cache.kv_cache import KVCache
 from baton_serve.workers.rank.in_place.rows import PagedRows, fill_tables
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from baton_serve.workers.rank.cache.batch import BatchRow
-    from baton_serve.workers.rank.cache.kv_cache import KVCache
 
 
 class Mirror:

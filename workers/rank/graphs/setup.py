@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import torch
 
-from baton_serve.workers.rank.graphs.cuda_recorder import CudaRecorder
+from baton_serve.workers.rank.cache.kv_cache import KVCache
+from baton_serve.workers.rank.graphs.cuda_recorder import CudaRecorder, Recorder
 from baton_serve.workers.rank.graphs.decode_graphs import DecodeGraphs, graph_sizes
+from baton_serve.workers.rank.in_place.rows import Kernel
+from baton_serve.workers.rank.loading.model import ModelShard
 from baton_serve.workers.rank_protocol.errors import ModelLoadError, one_line
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from baton_serve.workers.rank.cache.kv_cache import KVCache
-    from baton_serve.workers.rank.graphs.cuda_recorder import Recorder
-    from baton_serve.workers.rank.in_place.rows import Kernel
-    from baton_serve.workers.rank.loading.model import ModelShard
-    from baton_serve.workers.rank_protocol.spec import RankSpec
+from baton_serve.workers.rank_protocol.spec import RankSpec
 
 
 def wants_graphs(spec: RankSpec, device: torch.device, kernel: Kernel | None) -> bool:

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import torch
 
-from baton_serve.workers.rank.cache.attention import attend_to_itself, layer_index
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from baton_serve.workers.rank.cache.attention import AttentionCall
-    from baton_serve.workers.rank.cache.kv_cache import KVCache
-    from baton_serve.workers.rank.in_place.rows import Kernel, PagedRows
+from baton_serve.workers.rank.cache.attention import AttentionCall, attend_to_itself, layer_index
+from baton_serve.workers.rank.cache.kv_cache import KVCache
+from baton_serve.workers.rank.in_place.rows import Kernel, PagedRows
 
 
 class InPlaceAttention:

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import torch
 
-from baton_serve.workers.rank.cache.attention import PagedAttention
+from baton_serve.workers.rank.cache.attention import Attend, PagedAttention
+from baton_serve.workers.rank.cache.batch import Batch
+from baton_serve.workers.rank.cache.kv_cache import KVCache
 from baton_serve.workers.rank.cpu.support import takes
 from baton_serve.workers.rank.gpu import support as gpu
 from baton_serve.workers.rank.in_place.attention import InPlaceAttention
 from baton_serve.workers.rank.in_place.cpu_kernel import CpuKernel
-from baton_serve.workers.rank.in_place.rows import paged_rows
+from baton_serve.workers.rank.in_place.rows import Kernel, paged_rows
 from baton_serve.workers.rank_protocol.errors import ModelLoadError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from baton_serve.workers.rank.cache.attention import Attend
-    from baton_serve.workers.rank.cache.batch import Batch
-    from baton_serve.workers.rank.cache.kv_cache import KVCache
-    from baton_serve.workers.rank.in_place.rows import Kernel
 
 
 def choose_kernel(wanted: str, device: torch.device, progress: Callable[[str], None]) -> Kernel | None:

@@ -8,15 +8,11 @@ before the softmax, as in the eager attention of transformers.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 
 from baton_serve.workers.rank.cache.kv_cache import gathered
 from baton_serve.workers.rank.cpu.support import program, seen
-
-if TYPE_CHECKING:
-    from baton_serve.workers.rank.in_place.rows import PagedRows
+from baton_serve.workers.rank.in_place.rows import PagedRows
 
 #: Queries whose scores are computed together.
 BLOCK = 128

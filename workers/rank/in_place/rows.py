@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from baton_serve.workers.rank.cache.batch import Batch, BatchRow
+from baton_serve.workers.rank.cache.batch import Batch, BatchRow
 
 
 @dataclass(frozen=True)

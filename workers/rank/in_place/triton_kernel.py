@@ -6,16 +6,13 @@ Importing this needs the package ``triton``, which comes with torch's builds for
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 import triton
 
 from baton_serve.workers.rank.in_place.programs import attend_program, merge_program
+from baton_serve.workers.rank.in_place.rows import PagedRows
 from baton_serve.workers.rank.in_place.splits import num_splits
-
-if TYPE_CHECKING:
-    from baton_serve.workers.rank.in_place.rows import PagedRows
 
 #: The sizes of Triton's products are no less.
 MIN_SIDE = 16

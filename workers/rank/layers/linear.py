@@ -12,18 +12,13 @@ On a GPU a weight stays as it is; what is gained is that one product is started 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 from weakref import ref
 
 import torch
 
 from baton_serve.workers.rank.adapters import low_rank
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from baton_serve.workers.rank.adapters.low_rank import LowRank
-
+from baton_serve.workers.rank.adapters.low_rank import LowRank
 
 _CPU = torch.device("cpu")
 

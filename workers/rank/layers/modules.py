@@ -6,17 +6,14 @@ the activation and the gate in one pass between them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 
 from baton_serve.workers.rank.cache.attention import AttentionCall, call_active
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from baton_serve.workers.rank.layers.linear import PackedLinear
-    from baton_serve.workers.rank.layers.row_programs import RowPrograms
+from baton_serve.workers.rank.layers.linear import PackedLinear
+from baton_serve.workers.rank.layers.row_programs import RowPrograms
 
 #: The layers of such modules, by their names.
 ATTENTION_NAMES = ("q_proj", "k_proj", "v_proj", "o_proj")

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from typing import TYPE_CHECKING
 
 import torch
 
-if TYPE_CHECKING:
-    from baton_serve.workers.rank.layers.row_programs import RowPrograms
+from baton_serve.workers.rank.layers.row_programs import RowPrograms
 
 #: How much each output of a norm may differ from that of the model's own, in roundings of its type.
 _MAX_ROUNDINGS = 4

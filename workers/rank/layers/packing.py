@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
+from transformers import PreTrainedModel
 
 from baton_serve.workers.rank.adapters.low_rank import part_of
+from baton_serve.workers.rank.cache.attention import AttentionCall
 from baton_serve.workers.rank.layers.linear import LinearPart, PackedLinear, SharedProduct, is_available, joined
 from baton_serve.workers.rank.layers.modules import ATTENTION_NAMES, GATED_NAMES, GatedMLP, RotaryAttention, can_take
 from baton_serve.workers.rank.layers.norm import replace_norms
-from baton_serve.workers.rank.layers.trials import inputs_of, is_close
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
-
-    from baton_serve.workers.rank.cache.attention import AttentionCall
-    from baton_serve.workers.rank.layers.row_programs import RowPrograms
-    from baton_serve.workers.rank.layers.trials import Inputs
+from baton_serve.workers.rank.layers.row_programs import RowPrograms
+from baton_serve.workers.rank.layers.trials import Inputs, inputs_of, is_close
 
 #: Names under which models have layers that are called with the same input, in the order of the calls. A layer that is
 #: called with another input computes the products of all of them and keeps its own, so a wrong name costs time, not

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from transformers import PretrainedConfig
+from transformers import PretrainedConfig
 
 #: Rotary embeddings whose ``factor`` multiplies the positions. Llama 3's, too, has a factor, but counts it already.
 _STRETCHED = {"linear", "yarn"}

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
+
+import torch
 
 from baton_serve.workers.rank.cpu import support as cpu
 from baton_serve.workers.rank.gpu import support as gpu
-
-if TYPE_CHECKING:
-    import torch
 
 
 class RowPrograms(Protocol):

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from transformers import PreTrainedModel
 
 from baton_serve.workers.rank.cache.attention import AttentionCall, attending
 from baton_serve.workers.rank.layers.positions import max_positions
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from transformers import PreTrainedModel
 
 #: A trial computes this many tokens at a model's first positions, and as many at its last: some models scale their
 #: queries by the position.

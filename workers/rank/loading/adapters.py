@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import torch
+from transformers import PreTrainedModel
 
 from baton_serve.workers.rank.adapters.adapter_set import AdapterSet
 from baton_serve.workers.rank.cache.batch import NO_ADAPTER
+from baton_serve.workers.rank.cache.kv_cache import CacheShape
+from baton_serve.workers.rank.in_place.rows import Kernel
 from baton_serve.workers.rank.loading.probe import compare, own_logits, paged_logits
 from baton_serve.workers.rank_protocol.errors import UnsupportedModelError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    import torch
-    from transformers import PreTrainedModel
-
-    from baton_serve.workers.rank.cache.kv_cache import CacheShape
-    from baton_serve.workers.rank.in_place.rows import Kernel
 
 
 @dataclass(frozen=True)

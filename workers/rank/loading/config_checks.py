@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+
+from transformers import PretrainedConfig, PreTrainedModel
 
 from baton_serve.workers.rank_protocol.errors import UnsupportedModelError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from transformers import PretrainedConfig, PreTrainedModel
 
 #: Config attributes that switch a feature on, with the feature's name. It is off if missing, None, False or 0.
 _SWITCHES = {

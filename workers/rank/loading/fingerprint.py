@@ -5,17 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import torch
+from transformers import PreTrainedModel
 
 from baton_serve.workers.rank import distributed
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
-
-    from transformers import PreTrainedModel
 
 #: Config fields about where a checkpoint comes from or how it is run, not about what it computes.
 _IRRELEVANT = {

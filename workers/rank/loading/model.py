@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import inspect
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
@@ -14,9 +16,13 @@ from transformers.distributed.configuration_utils import DistributedConfig
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
 from baton_serve.workers.rank import distributed
-from baton_serve.workers.rank.cache.attention import NAME, attending, register
+from baton_serve.workers.rank.adapters.adapter_set import AdapterSet
+from baton_serve.workers.rank.cache.attention import NAME, Attend, attending, register
+from baton_serve.workers.rank.cache.batch import Batch
+from baton_serve.workers.rank.cache.kv_cache import CacheShape, KVCache
 from baton_serve.workers.rank.device import assign_device
 from baton_serve.workers.rank.in_place.choice import attention_of, choose_kernel, kernel_of_cpu
+from baton_serve.workers.rank.in_place.rows import Kernel
 from baton_serve.workers.rank.layers.packing import pack
 from baton_serve.workers.rank.layers.positions import max_positions
 from baton_serve.workers.rank.layers.row_programs import programs_for
@@ -26,17 +32,7 @@ from baton_serve.workers.rank.loading.fingerprint import fingerprint
 from baton_serve.workers.rank.loading.layers_once import layers_once
 from baton_serve.workers.rank.loading.probe import HALF_TYPES, own_logits, probe_layers, prove_equal, prove_in_float32
 from baton_serve.workers.rank_protocol.errors import ModelLoadError, one_line
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
-
-    from baton_serve.workers.rank.adapters.adapter_set import AdapterSet
-    from baton_serve.workers.rank.cache.attention import Attend
-    from baton_serve.workers.rank.cache.batch import Batch
-    from baton_serve.workers.rank.cache.kv_cache import CacheShape, KVCache
-    from baton_serve.workers.rank.in_place.rows import Kernel
-    from baton_serve.workers.rank_protocol.spec import RankSpec
+from baton_serve.workers.rank_protocol.spec import RankSpec
 
 T = TypeVar("T")
 

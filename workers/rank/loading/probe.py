@@ -9,27 +9,22 @@ with those of the model's own attention and layers.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention
+from transformers import PreTrainedModel
 
+from baton_serve.workers.rank.adapters.low_rank import Selection
 from baton_serve.workers.rank.cache.attention import NAME, AttentionCall, attending
 from baton_serve.workers.rank.cache.batch import NO_ADAPTER, Batch, BatchRow
 from baton_serve.workers.rank.cache.kv_cache import CacheShape, KVCache
 from baton_serve.workers.rank.in_place.choice import attention_of
+from baton_serve.workers.rank.in_place.rows import Kernel
 from baton_serve.workers.rank.loading.config_checks import refuse
 from baton_serve.workers.rank_protocol.errors import UnsupportedModelError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from transformers import PreTrainedModel
-
-    from baton_serve.workers.rank.adapters.low_rank import Selection
-    from baton_serve.workers.rank.in_place.rows import Kernel
 
 logger = logging.getLogger(__name__)
 

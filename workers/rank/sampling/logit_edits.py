@@ -10,17 +10,15 @@ Where that leaves nothing, all tokens but the allowed ones stay banned, and noth
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from array import array
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
 
-if TYPE_CHECKING:
-    from array import array
-    from collections.abc import Sequence
-
-    from baton_serve.core.protocol.steps import SamplingParams
-    from baton_serve.workers.rank.row_edits import RowEdits
+from baton_serve.core.protocol.steps import SamplingParams
+from baton_serve.workers.rank.row_edits import RowEdits
 
 
 class SamplingRow(Protocol):

@@ -6,18 +6,14 @@ of some tokens are in memory at a time.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import torch
 
-from baton_serve.core.protocol.steps import PromptScores
+from baton_serve.core.protocol.steps import PromptScores, Row, SamplingParams
 from baton_serve.workers.rank.sampling.sampler import logprobs_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from baton_serve.core.protocol.steps import Row, SamplingParams
 
 #: Numbers in the logits that are in memory at a time: 64 MiB as float32, of which the computation needs three copies.
 #: With a vocabulary of 150,000 tokens these are the logits of 111 tokens.

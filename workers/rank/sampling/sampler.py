@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 
+from baton_serve.core.protocol.steps import SamplingParams
+from baton_serve.workers.rank.grammar.masks import Masks
 from baton_serve.workers.rank.sampling.logit_edits import SamplingRow, edit
 from baton_serve.workers.rank.sampling.noise import add_gumbel, stream_key
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from baton_serve.core.protocol.steps import SamplingParams
-    from baton_serve.workers.rank.grammar.masks import Masks
 
 #: Below this temperature sampling is greedy, because logits divided by the temperature overflow float32 (vLLM's bound).
 GREEDY_BELOW = 1e-5

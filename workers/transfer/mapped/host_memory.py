@@ -9,17 +9,13 @@ from __future__ import annotations
 import ctypes
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from baton_serve.core.protocol.handshake import SharedMemory
+from baton_serve.workers.transfer.mapped.port import HasEnded
 from baton_serve.workers.transfer.mapped.shared_file import OtherFile, SharedFile, SharedFileError, bytes_at
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from baton_serve.workers.transfer.mapped.port import HasEnded
 
 logger = logging.getLogger(__name__)
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from baton_serve.core.protocol.handshake import SharedMemory
 from baton_serve.workers.transfer.mapped.port import ALIGNMENT, HasEnded, MappedMemory
 from baton_serve.workers.transfer.nixl.port import (
     PieceList,
@@ -17,11 +19,6 @@ from baton_serve.workers.transfer.nixl.port import (
     TransferHandle,
     TransferState,
 )
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from baton_serve.core.protocol.handshake import SharedMemory
 
 logger = logging.getLogger(__name__)
 

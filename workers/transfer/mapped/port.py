@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+import numpy as np
+from numpy.typing import NDArray
 
-    from baton_serve.core.protocol.handshake import SharedMemory
+from baton_serve.core.protocol.handshake import SharedMemory
 
 #: Addresses and lengths of pieces are multiples of it, in bytes: the widest load that GPUs have.
 ALIGNMENT = 16

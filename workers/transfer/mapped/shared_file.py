@@ -17,12 +17,9 @@ import secrets
 import select
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 #: The size of a huge page on x86-64, and of the alignment that makes the most of them elsewhere.
 HUGE_PAGE_BYTES = 2 << 20

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
+from baton_serve.core.protocol.handshake import RankMetadata
 from baton_serve.workers.transfer.memory.version_tables import ScratchTables
 from baton_serve.workers.transfer.nixl.port import PieceList, PieceRow, Pieces, Region, TransferAgent
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from baton_serve.core.protocol.handshake import RankMetadata
 
 #: Byte ranges of one block: (offset, length).
 Spans = tuple[tuple[int, int], ...]

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
 
+from baton_serve.core.protocol.handshake import RankMetadata
 from baton_serve.workers.rank_protocol.transfer_errors import PeerBusyError, PlanError
 from baton_serve.workers.sharding.plan import plan
+from baton_serve.workers.transfer.memory.local_memory import LocalMemory
 from baton_serve.workers.transfer.memory.remote_ranks import RemoteRank, RemoteRanks
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from baton_serve.core.protocol.handshake import RankMetadata
-    from baton_serve.workers.transfer.memory.local_memory import LocalMemory
-    from baton_serve.workers.transfer.nixl.port import TransferAgent
+from baton_serve.workers.transfer.nixl.port import TransferAgent
 
 logger = logging.getLogger(__name__)
 

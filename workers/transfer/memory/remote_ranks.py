@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from contextlib import ExitStack
 
+from baton_serve.core.protocol.handshake import RankMetadata
 from baton_serve.workers.limits import MAX_AGENT_NAME_CHARS
 from baton_serve.workers.rank_protocol.transfer_errors import NixlError, PlanError
-from baton_serve.workers.transfer.memory.local_memory import blocks_of
+from baton_serve.workers.sharding.plan import RankSource
+from baton_serve.workers.transfer.memory.local_memory import LocalMemory, blocks_of
 from baton_serve.workers.transfer.memory.version_tables import versions_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import ExitStack
-
-    from baton_serve.core.protocol.handshake import RankMetadata
-    from baton_serve.workers.sharding.plan import RankSource
-    from baton_serve.workers.transfer.memory.local_memory import LocalMemory
-    from baton_serve.workers.transfer.nixl.port import PieceList, Pieces, TransferAgent
+from baton_serve.workers.transfer.nixl.port import PieceList, Pieces, TransferAgent
 
 logger = logging.getLogger(__name__)
 

@@ -7,17 +7,12 @@ neighbours on both sides.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from numpy.typing import NDArray
 
+from baton_serve.core.protocol.handshake import RankMetadata
 from baton_serve.workers.transfer.nixl.port import PieceList, PieceRow, Pieces, Region, TransferAgent
 from baton_serve.workers.transfer.versions import VERSION
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from baton_serve.core.protocol.handshake import RankMetadata
 
 #: Versions that one descriptor reads: 4 KiB.
 PAGE_VERSIONS = 512

@@ -18,10 +18,11 @@ Facts about NIXL 1.5.1 over UCX, found out with two processes:
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import nixl._api as nixl
 import numpy as np
+from numpy.typing import NDArray
 
 from baton_serve.workers.rank_protocol.transfer_errors import (
     BackendFailedError,
@@ -38,10 +39,6 @@ from baton_serve.workers.transfer.nixl.port import (
     TransferHandle,
     TransferState,
 )
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 logger = logging.getLogger(__name__)
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from baton_serve.core.protocol.handshake import SharedMemory
+from baton_serve.core.protocol.handshake import SharedMemory
 
 
 class TransferState(StrEnum):

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from baton_serve.core.process.failpoints import hit
-from baton_serve.core.protocol.steps import ReadResult
+from baton_serve.core.protocol.steps import Read, ReadResult
 from baton_serve.workers.rank_protocol.transfer_errors import BackendFailedError, NixlError, PeerLostError
+from baton_serve.workers.rank_protocol.transfer_options import TransferOptions
+from baton_serve.workers.transfer.memory.local_memory import LocalMemory
+from baton_serve.workers.transfer.memory.remote_engines import RemoteEngine
+from baton_serve.workers.transfer.memory.version_tables import ScratchTable
 from baton_serve.workers.transfer.nixl.port import TransferAgent, TransferHandle, TransferState
 from baton_serve.workers.transfer.reads.fence import stale_positions
 from baton_serve.workers.transfer.reads.read_machine import Post, PostKind, ReadMachine, ReadState
 from baton_serve.workers.transfer.reads.read_parts import ReadPart, interleaved
-
-if TYPE_CHECKING:
-    from baton_serve.core.protocol.steps import Read
-    from baton_serve.workers.rank_protocol.transfer_options import TransferOptions
-    from baton_serve.workers.transfer.memory.local_memory import LocalMemory
-    from baton_serve.workers.transfer.memory.remote_engines import RemoteEngine
-    from baton_serve.workers.transfer.memory.version_tables import ScratchTable
 
 logger = logging.getLogger(__name__)
 

@@ -10,12 +10,8 @@ A version far below the promise is that of another engine in P's place. Each eng
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 #: More allocations of blocks than an engine makes: 3,000 a second for ten years are fewer.
 MAX_ALLOCATIONS = 2**40

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterable
 
+from baton_serve.core.protocol.steps import Read
 from baton_serve.workers.rank_protocol.transfer_errors import TransferError
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
-
-    from baton_serve.core.protocol.steps import Read
 
 _NUM_VERSIONS = 2**64
 

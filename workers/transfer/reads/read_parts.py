@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from baton_serve.workers.transfer.memory.remote_ranks import RemoteRank
+from baton_serve.workers.transfer.nixl.port import TransferAgent, TransferHandle
 
-    from numpy.typing import NDArray
-
-    from baton_serve.workers.transfer.memory.remote_ranks import RemoteRank
-    from baton_serve.workers.transfer.nixl.port import TransferAgent, TransferHandle
-
-    _Ids = NDArray[np.int32]
+_Ids = NDArray[np.int32]
 
 
 class ReadPart:
