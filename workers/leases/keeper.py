@@ -64,7 +64,6 @@ class LeaseKeeper:
         on_failed: Callable[[Exception], object],
         duration_ms: int = 6_000,
         redis_grace_ms: int = 60_000,
-        clock: Callable[[], int] = monotonic_ms,
     ) -> None:
         """Both callbacks run on the loop. ``on_end(lease_id, state)`` gets RELEASED or EXPIRED.
 
@@ -77,9 +76,8 @@ class LeaseKeeper:
         self._on_end = on_end
         self._on_failed = on_failed
         self._duration_ms = check_duration(duration_ms)
-        self._clock = clock
         self._changed = threading.Condition()
-        self._holder = LeaseHolder(duration_ms=duration_ms, redis_grace_ms=redis_grace_ms, now_ms=clock())
+        self._holder = LeaseHolder(duration_ms=duration_ms, redis_grace_ms=redis_grace_ms, now_ms=monotonic_ms())
         self._stopping = False
         self._did_last_work = False
         #: Whether leases were given up since the store last answered.
@@ -135,7 +133,7 @@ class LeaseKeeper:
         """
         check_id(lease_id)
         with self._changed:
-            self._holder.grant(lease_id, self._clock())
+            self._holder.grant(lease_id, monotonic_ms())
         self.stats.granted += 1
         self._wake_later()
 
@@ -147,7 +145,7 @@ class LeaseKeeper:
         is_read = how is LeaseState.DONE
         try:
             with self._changed:
-                (self._holder.done if is_read else self._holder.drop)(lease_id, self._clock())
+                (self._holder.done if is_read else self._holder.drop)(lease_id, monotonic_ms())
         except NotHeldError:
             self.stats.late_done += is_read
             return False
@@ -165,7 +163,7 @@ class LeaseKeeper:
         Returns its id, or None.
         """
         with self._changed:
-            lease_id = self._holder.give_up_oldest(self._clock())
+            lease_id = self._holder.give_up_oldest(monotonic_ms())
         if lease_id is not None:
             self.stats.given_up += 1
             self._on_end(lease_id, LeaseState.EXPIRED)
@@ -209,7 +207,7 @@ class LeaseKeeper:
         """Wait for work and return it; None if the thread has to stop."""
         with self._changed:
             while True:
-                now_ms = self._clock()
+                now_ms = monotonic_ms()
                 work = self._holder.take_work(now_ms)
                 if self._stopping:
                     return self._last_work(work)
@@ -242,7 +240,7 @@ class LeaseKeeper:
     def _note_granted(self, lease_ids: list[str], *, has_refused: bool) -> None:
         with self._changed:
             was_away = not self._holder.reachable
-            self._holder.granted(lease_ids, self._clock())
+            self._holder.granted(lease_ids, monotonic_ms())
             if has_refused:  # a release came first; the reap that comes now says so and ends the lease
                 self._holder.sync_soon()
         self._note_reached(was_away)
@@ -250,7 +248,7 @@ class LeaseKeeper:
     def _note_answers(self, work: Work, answers: Iterable[LeaseStatus]) -> None:
         with self._changed:
             was_away = not self._holder.reachable
-            ended = self._holder.answered(work, answers, self._clock())
+            ended = self._holder.answered(work, answers, monotonic_ms())
         self._note_reached(was_away)
         self._tell(ended)
 
@@ -262,7 +260,7 @@ class LeaseKeeper:
     def _note_failure(self, error: LeaseStoreError) -> None:
         with self._changed:
             first = self._holder.reachable
-            ended = self._holder.failed(self._clock())
+            ended = self._holder.failed(monotonic_ms())
         self.stats.store_errors += 1
         if first:
             logger.warning("the lease store does not answer, leases are kept: %s", error)

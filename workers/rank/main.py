@@ -125,9 +125,8 @@ def load(
     model = load_model(spec, progress)
     shape = model.cache_shape
     with_graphs = wants_graphs(spec, model.device, model.kernel)
-    cache = KVCache(
-        shape, _agree_on_blocks(spec, model), model.device, with_spare=with_graphs, shares=spec.transfer != "none"
-    )
+    num_blocks = distributed.minimum(count_blocks(spec, shape, model.device), model.device)
+    cache = KVCache(shape, num_blocks, model.device, with_spare=with_graphs, shares=spec.transfer != "none")
     versions = VersionTable(cache.num_blocks)
     tokens, num_bytes = cache.num_blocks * shape.block_size, cache.num_blocks * shape.block_bytes
     progress(f"KV cache: {cache.num_blocks} blocks, {tokens} tokens, {num_bytes / 1e6:.0f} MB")
@@ -146,12 +145,8 @@ def load(
         adapters=model.adapters.names,
     )
     grammars = GrammarLibrary(answer, model.vocab_size)
-    runner = Runner(model, cache, versions, samples=spec.rank == 0, graphs=graphs, grammars=grammars)
+    runner = Runner(model, cache, versions, grammars, samples=spec.rank == 0, graphs=graphs)
     return LoadedRank(runner, transfer, grammars, ready, model.device)
-
-
-def _agree_on_blocks(spec: RankSpec, model: ModelShard) -> int:
-    return distributed.minimum(count_blocks(spec, model.cache_shape, model.device), model.device)
 
 
 def _memory(spec: RankSpec, cache: KVCache, versions: VersionTable) -> RankMemory:

@@ -31,10 +31,10 @@ class Runner:
         model: ModelShard,
         cache: KVCache,
         versions: VersionTable,
+        grammars: GrammarLibrary,
         *,
         samples: bool = True,
         graphs: DecodeGraphs | None = None,
-        grammars: GrammarLibrary | None = None,
     ) -> None:
         """``samples``: whether this rank samples and scores, as the first one of an engine does for all of them.
 
@@ -76,8 +76,8 @@ class Runner:
         sequences = [self.sequences.take(row) for row in rows]
         drawing = [sequence for row, sequence in zip(rows, sequences, strict=True) if row.sample]
         masks = None
-        if self._samples and self._grammars is not None:
-            masks = self._masks.begin(drawing, self._grammars.mask_words)
+        if self._samples:
+            masks = self._masks.begin([sequence.constraint for sequence in drawing], self._grammars.mask_words)
         logits, scores = self._forward(rows, sequences)
         draws = sample(logits, drawing, masks) if drawing and self._samples else []
         if drawing:  # ranks that each sampled for themselves would differ where their logits differ in a rounding

@@ -57,15 +57,12 @@ class SequenceTable:
         max_model_len: int,
         block_size: int,
         num_blocks: int,
-        grammars: GrammarLibrary | None = None,
-        adapters: Mapping[str, int] | None = None,
+        grammars: GrammarLibrary,
+        adapters: Mapping[str, int],
     ) -> None:
-        """``grammars``: what sequences follow; None: no sequence may have a grammar.
-
-        ``adapters``: the numbers of those that sequences may have, by fingerprint.
-        """
+        """``grammars``: what sequences follow. ``adapters``: numbers of those that they may have, by fingerprint."""
         self._grammars = grammars
-        self._adapters = adapters or {}
+        self._adapters = adapters
         self._vocab_size = vocab_size
         self._max_model_len = max_model_len
         self._block_size = block_size
@@ -81,14 +78,8 @@ class SequenceTable:
         if not ids or min(ids) < 0 or max(ids) >= self._vocab_size:
             raise StepError(f"sequence {new.seq} has no tokens, or some outside the vocabulary of {self._vocab_size}")
         self._check_blocks(new.seq, new.block_ids)
-        self._by_id[new.seq] = RankSequence(new, self._vocab_size, self._constraint(new), self._adapter(new))
-
-    def _constraint(self, new: NewSequence) -> Constraint | None:
-        if not new.grammar:
-            return None
-        if self._grammars is None:
-            raise StepError(f"sequence {new.seq} has a grammar, and this rank has no library of them")
-        return self._grammars.follow(new.grammar, new.output_token_ids)
+        constraint = self._grammars.follow(new.grammar, new.output_token_ids) if new.grammar else None
+        self._by_id[new.seq] = RankSequence(new, self._vocab_size, constraint, self._adapter(new))
 
     def _adapter(self, new: NewSequence) -> int:
         if not new.adapter:

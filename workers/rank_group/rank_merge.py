@@ -6,6 +6,8 @@ A step is over when every rank has answered. Rank 0 samples and scores, and its 
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from baton_serve.core.protocol.steps import Read, ReadResult, StepResult
 from baton_serve.workers.engine.errors import RankProtocolError
 from baton_serve.workers.engine.ports import ReadFailing
@@ -44,18 +46,13 @@ class StepMerge:
         if len(parts) < self._num_ranks:
             return None
         del self._parts[part.step_id]
-        return _merge_step(parts)
+        # What rank 0 sampled and scored, and the time of the slowest rank.
+        return replace(parts[0], seconds=max(part.seconds for part in parts.values()))
 
     def silent(self, step_id: int) -> list[int]:
         """The ranks that have not answered the step, which was sent and is not over."""
         parts = self._parts.get(step_id, {})
         return [rank for rank in range(self._num_ranks) if rank not in parts]
-
-
-def _merge_step(parts: dict[int, StepResult]) -> StepResult:
-    """The merged result: what rank 0 sampled and scored, and the time of the slowest rank."""
-    first = parts[0]
-    return StepResult(first.step_id, first.sampled, max(part.seconds for part in parts.values()), first.scores)
 
 
 class OpenRead:

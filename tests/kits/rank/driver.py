@@ -15,6 +15,7 @@ from transformers import AutoModelForCausalLM
 
 from baton_serve.core.protocol.steps import NewSequence, PromptScores, Row, Sampled, SamplingParams, Step, StepResult
 from baton_serve.workers.rank.cache.kv_cache import KVCache
+from baton_serve.workers.rank.grammar.library import GrammarLibrary
 from baton_serve.workers.rank.graphs.cuda_recorder import Recorder
 from baton_serve.workers.rank.graphs.decode_graphs import DecodeGraphs
 from baton_serve.workers.rank.loading.model import ModelShard, load_model
@@ -143,7 +144,7 @@ class Driver(Planner):
         if recorder is not None:
             assert model.kernel is not None
             graphs = DecodeGraphs(model, model.kernel, self.cache, recorder, sizes)
-        self.runner = Runner(model, self.cache, self.versions, graphs=graphs)
+        self.runner = Runner(model, self.cache, self.versions, GrammarLibrary(print, model.vocab_size), graphs=graphs)
 
     def run(self, jobs: list[Job]) -> list[list[int]]:
         """Run until all are finished; what each sampled."""

@@ -10,6 +10,7 @@ import torch
 
 from baton_serve.core.protocol.steps import SamplingParams
 from baton_serve.workers.rank import distributed
+from baton_serve.workers.rank.grammar.library import GrammarLibrary
 from baton_serve.workers.rank.loading.layers_once import layers_once
 from baton_serve.workers.rank.runner import Runner
 from baton_serve.workers.rank.sampling import prompt_scores
@@ -157,7 +158,8 @@ def test_a_rank_that_does_not_sample_computes_the_same_logits(
     counts = []
     for job, samples in zip(jobs, (True, False), strict=True):
         driver = Driver(model_of("llama"))
-        driver.runner = Runner(model_of("llama"), driver.cache, driver.versions, samples=samples)
+        grammars = GrammarLibrary(print, VOCAB_SIZE)
+        driver.runner = Runner(model_of("llama"), driver.cache, driver.versions, grammars, samples=samples)
         told = [one.token for one in jobs[0].sampled]
         monkeypatch.setattr(distributed, "of_first_rank", lambda numbers, *_, told=told: numbers or told)
         while job.done < len(job.prompt):

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from baton_serve.core.protocol.steps import NewSequence, SamplingParams
+from baton_serve.workers.rank.grammar.library import GrammarLibrary
 from baton_serve.workers.rank.sampling.sampler import sample
 from baton_serve.workers.rank.sequences import RankSequence, SequenceTable
 
@@ -33,7 +34,7 @@ def lists(length: int) -> dict[str, dict[str, Any]]:
 
 
 def started(prompt: list[int], outputs: list[int], params: dict[str, Any]) -> RankSequence:
-    table = SequenceTable(VOCAB, 4 * VOCAB, 16, 1)
+    table = SequenceTable(VOCAB, 4 * VOCAB, 16, 1, GrammarLibrary(print, VOCAB), {})
     table.start(NewSequence(0, prompt, outputs, SamplingParams(temperature=0.0, **params), []))
     return table._by_id[0]
 

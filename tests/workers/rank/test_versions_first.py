@@ -10,6 +10,7 @@ import torch
 from baton_serve.core.protocol.steps import NewSequence, Row, SamplingParams, Step
 from baton_serve.workers.rank.adapters.adapter_set import AdapterSet
 from baton_serve.workers.rank.cache.kv_cache import CacheShape, KVCache
+from baton_serve.workers.rank.grammar.library import GrammarLibrary
 from baton_serve.workers.rank.runner import Runner
 from baton_serve.workers.transfer.versions import VersionTable
 
@@ -52,5 +53,6 @@ def test_a_step_stores_versions_before_it_writes() -> None:
     cache = LookedAt(versions)
     writer: Any = Writer()
     new = NewSequence(1, [1, 2], [], SamplingParams(temperature=0.0), [])
-    Runner(writer, cache, versions).execute(Step(1, [(BLOCK, VERSION)], [], [new], [Row(1, 0, 2, [BLOCK], True)]))
+    runner = Runner(writer, cache, versions, GrammarLibrary(print, writer.vocab_size))
+    runner.execute(Step(1, [(BLOCK, VERSION)], [], [new], [Row(1, 0, 2, [BLOCK], True)]))
     assert cache.found == [VERSION, VERSION]

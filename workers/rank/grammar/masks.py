@@ -6,7 +6,7 @@ import queue
 import threading
 from collections.abc import Sequence
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,13 +17,6 @@ from baton_serve.workers.rank.grammar.library import Constraint
 #: A word of a mask in which every token may come next.
 _ALL = -1
 _WORD_BYTES = 4
-
-
-class ConstrainedRow(Protocol):
-    """What masks need of a sequence."""
-
-    @property
-    def constraint(self) -> Constraint | None: ...
 
 
 class MaskWriter:
@@ -40,13 +33,13 @@ class MaskWriter:
         threading.Thread(target=_write_masks, args=(wanted,), name="masks", daemon=True).start()
         return wanted
 
-    def begin(self, rows: Sequence[ConstrainedRow], mask_words: int) -> Masks | None:
+    def begin(self, constraints: Sequence[Constraint | None], mask_words: int) -> Masks | None:
         """Begin the masks of a step's rows; None if no row has a grammar. The grammars must stay where they are
         until the masks have been applied.
 
         ``mask_words`` is the number of 32-bit words for the whole vocabulary.
         """
-        bound = [(index, row.constraint) for index, row in enumerate(rows) if row.constraint is not None]
+        bound = [(index, constraint) for index, constraint in enumerate(constraints) if constraint is not None]
         if not bound:
             return None
         words = torch.empty((len(bound), mask_words), dtype=torch.int32)

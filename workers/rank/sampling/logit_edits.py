@@ -22,12 +22,14 @@ from baton_serve.workers.rank.row_edits import RowEdits
 
 
 class SamplingRow(Protocol):
-    """What the sampler needs of a sequence; ``RankSequence`` implements it."""
+    """What sampling and scoring need of a sequence; ``RankSequence`` implements it."""
 
     @property
     def sampling(self) -> SamplingParams: ...
     @property
     def tokens(self) -> list[int]: ...
+    @property
+    def num_prompt(self) -> int: ...
     @property
     def edits(self) -> RowEdits | None: ...
 

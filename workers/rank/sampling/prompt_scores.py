@@ -8,27 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import torch
 
-from baton_serve.core.protocol.steps import PromptScores, Row, SamplingParams
+from baton_serve.core.protocol.steps import PromptScores, Row
+from baton_serve.workers.rank.sampling.logit_edits import SamplingRow
 from baton_serve.workers.rank.sampling.sampler import logprobs_of
 
 #: Numbers in the logits that are in memory at a time: 64 MiB as float32, of which the computation needs three copies.
 #: With a vocabulary of 150,000 tokens these are the logits of 111 tokens.
 MAX_LOGITS = 1 << 24
-
-
-class ScoredSequence(Protocol):
-    """What is needed of a sequence; ``RankSequence`` implements it."""
-
-    @property
-    def sampling(self) -> SamplingParams: ...
-    @property
-    def tokens(self) -> list[int]: ...
-    @property
-    def num_prompt(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -49,7 +38,7 @@ class PromptTokens:
     _tokens: list[_Token] = field(default_factory=list)
 
     @classmethod
-    def of(cls, rows: Sequence[Row], sequences: Sequence[ScoredSequence], last_places: Sequence[int]) -> PromptTokens:
+    def of(cls, rows: Sequence[Row], sequences: Sequence[SamplingRow], last_places: Sequence[int]) -> PromptTokens:
         """What the rows ask for. ``last_places``: where on the token axis the last token of each row is."""
         found = cls()
         for row, sequence, last_place in zip(rows, sequences, last_places, strict=True):
@@ -57,7 +46,7 @@ class PromptTokens:
                 found._add(row, sequence, last_place)
         return found
 
-    def _add(self, row: Row, sequence: ScoredSequence, last_place: int) -> None:
+    def _add(self, row: Row, sequence: SamplingRow, last_place: int) -> None:
         scores = PromptScores(row.seq, row.score_from, [], [], [], [])
         self.scores.append(scores)
         end = row.start + row.num_tokens

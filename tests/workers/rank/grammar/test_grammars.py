@@ -61,7 +61,7 @@ class Known:
         return {int(token) for token in scores[0].isfinite().nonzero()}
 
     def masked(self, constraints: list[Constraint | None], scores: torch.Tensor) -> torch.Tensor:
-        masks = MaskWriter().begin([Row(one) for one in constraints], self.library.mask_words)
+        masks = MaskWriter().begin(constraints, self.library.mask_words)
         assert masks is not None
         return masks.apply(scores, scores)
 
@@ -201,7 +201,7 @@ def test_the_step_gets_what_the_library_raises_over_a_mask(known: Known, monkeyp
     writer, scores = MaskWriter(), torch.zeros(1, known.vocab_size)
 
     def masked() -> torch.Tensor:
-        masks = writer.begin([Row(known.follow("x"))], known.library.mask_words)
+        masks = writer.begin([known.follow("x")], known.library.mask_words)
         assert masks is not None
         return masks.apply(scores, scores)
 
@@ -215,7 +215,7 @@ def test_rows_without_a_grammar_are_left_alone(known: Known) -> None:
     masked = known.masked([None, known.follow("x"), None], scores)
     assert torch.equal(masked[0], scores[0]) and torch.equal(masked[2], scores[2])
     assert int(masked[1].argmax()) == known.token("x")
-    assert MaskWriter().begin([Row(None)], known.library.mask_words) is None
+    assert MaskWriter().begin([None], known.library.mask_words) is None
 
 
 @pytest.mark.parametrize("size", [1, 31, 32, 33, 200])
@@ -240,7 +240,7 @@ def test_the_form_wins_over_bans(known: Known, temperature: float) -> None:
 
     def token(**more: object) -> int:
         row = Row(known.follow("[xy]"), SamplingParams(temperature=temperature, **more))  # type: ignore[arg-type]
-        (draw,) = sample(logits, [row], MaskWriter().begin([row], known.library.mask_words))
+        (draw,) = sample(logits, [row], MaskWriter().begin([row.constraint], known.library.mask_words))
         return draw.token
 
     assert token(logit_bias={x: 50.0}) == x
