@@ -216,8 +216,8 @@ async def pooled(
     await ranks.pool.close()
 
 
-async def reason_of(ranks: Ranks, wanted: KVTransferParams) -> HandshakeReason:
-    with pytest.raises(HandshakeError) as caught:
+async def reason_of(ranks: Ranks, wanted: KVTransferParams, match: str | None = None) -> HandshakeReason:
+    with pytest.raises(HandshakeError, match=match) as caught:
         await ranks.pool.connect(wanted)
     return caught.value.reason
 
@@ -292,9 +292,8 @@ async def test_shards_that_do_not_divide_are_refused_before_a_rank_hears_of_them
     async with served(Engine(num_ranks=2)) as engine, pooled() as ranks:
         first, second = engine.ranks
         engine.ranks = [first, msgspec.structs.replace(second, shard=first.shard)]
-        with pytest.raises(HandshakeError, match=r"heads 0-12.* here, .*heads 0-6.* there") as caught:
-            await ranks.pool.connect(params(engine.port, tp_size=2))
-        assert caught.value.reason is HandshakeReason.INCOMPATIBLE
+        reason = await reason_of(ranks, params(engine.port, tp_size=2), r"heads 0-12.* here, .*heads 0-6.* there")
+        assert reason is HandshakeReason.INCOMPATIBLE
         assert ranks.sent == []
 
 
@@ -304,9 +303,7 @@ async def test_when_one_of_our_ranks_cannot_connect_the_others_are_told_to_disco
 ) -> None:
     ranks = Ranks(num_ranks, errors={failing: "no transport"})
     async with served(Engine()) as engine, pooled(ranks):
-        with pytest.raises(HandshakeError, match=f"rank {failing}: no transport") as caught:
-            await ranks.pool.connect(params(engine.port))
-        assert caught.value.reason is HandshakeReason.RANK
+        assert await reason_of(ranks, params(engine.port), f"rank {failing}: no transport") is HandshakeReason.RANK
         assert ranks.sent == [Connect("e1", [metadata()]), Disconnect("e1")]
 
 
@@ -592,9 +589,8 @@ async def test_an_engine_with_a_read_that_does_not_end_is_refused_until_it_has()
         ranks.pool.read_given_up("e1", 1)
         ranks.pool.read_given_up("e1", 2)
         ranks.pool.read_given_up("e1", 99)
-        with pytest.raises(HandshakeError, match="2 reads from engine e1 were given up and have not ended") as caught:
-            await ranks.pool.connect(params(engine.port))
-        assert caught.value.reason is HandshakeReason.STUCK
+        why = "2 reads from engine e1 were given up and have not ended"
+        assert await reason_of(ranks, params(engine.port), why) is HandshakeReason.STUCK
         assert (ranks.state().reads, ranks.state().stuck, ranks.pool.stats().stuck_reads) == (3, 2, 2)
         assert ranks.pool.summary() == PeerSummary(peers_failed=1, peer_errors={"e1": "stuck: 2 reads have not ended"})
         ranks.pool.read_ended("e1", 3, failed=False)

@@ -74,13 +74,6 @@ def test_long_and_short_contexts_decode_together(model_of: Models, reference_of:
     assert got == [reference_of("llama").generate(job.prompt, 4) for job in jobs]
 
 
-def test_versions_are_stored_before_anything_else(model_of: Models) -> None:
-    driver = Driver(model_of("llama"), num_blocks=4)
-    big = 2**64 - 1
-    driver.runner.execute(Step(1, [(2, big), (0, 5)], [], [], []))
-    assert driver.versions.array.tolist() == [5, 0, big, 0]
-
-
 def test_dropped_sequences_are_forgotten(model_of: Models) -> None:
     driver = Driver(model_of("llama"), num_blocks=4)
     start = [NewSequence(seq, [5, 6], [], SamplingParams(temperature=0.0), [seq]) for seq in (1, 2)]

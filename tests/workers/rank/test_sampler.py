@@ -48,14 +48,17 @@ def histogram(logits: torch.Tensor, params: dict[str, float], count: int = 20_00
     return Counter(tokens_of(logits.expand(count, -1), rows))
 
 
+def chi_square(seen: Counter[int], means: torch.Tensor) -> float:
+    return sum((seen[token] - mean) ** 2 / mean for token, mean in enumerate(means.tolist()))
+
+
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 1.7])
 def test_frequencies_follow_the_softmax(temperature: float) -> None:
     logits = logits_of(1, vocab=12) * 0.5
     count = 20_000
     seen = histogram(logits, {"temperature": temperature}, count)
     expected = (logits[0] / temperature).softmax(-1) * count
-    chi_square = sum((seen[token] - float(mean)) ** 2 / float(mean) for token, mean in enumerate(expected))
-    assert chi_square < 31.3  # 99.9 % of 11 degrees of freedom
+    assert chi_square(seen, expected) < 31.3  # 99.9 % of 11 degrees of freedom
 
 
 def test_positions_of_one_seed_are_as_good_as_seeds() -> None:
@@ -64,8 +67,7 @@ def test_positions_of_one_seed_are_as_good_as_seeds() -> None:
     rows = [FakeRow(SamplingParams(seed=1), prompt=[0] * (1 + position)) for position in range(count)]
     seen = Counter(tokens_of(logits.expand(count, -1), rows))
     expected = logits[0].softmax(-1) * count
-    chi_square = sum((seen[token] - float(mean)) ** 2 / float(mean) for token, mean in enumerate(expected))
-    assert chi_square < 24.3  # 99.9 % of 7 degrees of freedom
+    assert chi_square(seen, expected) < 24.3  # 99.9 % of 7 degrees of freedom
 
 
 def test_the_same_seed_and_position_give_the_same_token_in_any_row(device: str) -> None:

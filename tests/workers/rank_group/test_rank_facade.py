@@ -42,6 +42,13 @@ def received(*parts: ReadResult) -> TransferReport:
     return TransferReport([], list(parts))
 
 
+def ended(desk: Desk) -> list[ReadResult]:
+    """What the engine has heard, all of which are ends of reads."""
+    heard = desk.take()
+    assert all(isinstance(event, ReadResult) for event in heard)
+    return heard
+
+
 def step(step_id: int = 1) -> Step:
     return Step(step_id, [], [], [], [])
 
@@ -200,8 +207,7 @@ def test_the_first_failure_is_told_at_once_with_its_rank_and_the_others_are_stop
     desk.traffic.handle(0, received(part("failed", error="another")))
     assert desk.take() == []
     desk.traffic.handle(2, received(part("cancelled")))
-    (merged,) = desk.take()
-    assert isinstance(merged, ReadResult)
+    (merged,) = ended(desk)
     assert (merged.outcome, merged.error) == ("failed", "rank 1: P is gone")
     assert desk.peers.failed == ["p"]
 
@@ -213,8 +219,8 @@ def test_a_cancelled_part_of_an_aborted_read_is_no_failure() -> None:
     desk.traffic.handle(0, received(part("cancelled")))
     assert desk.take() == []
     desk.traffic.handle(1, received(part("done")))
-    (merged,) = desk.take()
-    assert isinstance(merged, ReadResult) and merged.outcome == "cancelled"
+    (merged,) = ended(desk)
+    assert merged.outcome == "cancelled"
     assert desk.peers.failed == []
 
 
@@ -222,8 +228,7 @@ def test_an_outcome_nobody_knows_is_a_failure() -> None:
     desk = Desk(1)
     desk.traffic.send(read())
     desk.traffic.handle(0, received(part("odd")))
-    (merged,) = desk.take()
-    assert isinstance(merged, ReadResult)
+    (merged,) = ended(desk)
     assert (merged.outcome, merged.error) == ("failed", "the read of P's blocks ended as 'odd'")
     assert desk.peers.failed == ["p"]
 
@@ -243,8 +248,7 @@ def test_one_report_ends_several_reads() -> None:
     desk.traffic.handle(0, received(part("done", 2), part("done", 1)))
     assert desk.take() == []
     desk.traffic.handle(1, received(part("done", 1), part("failed", 2, error="no")))
-    ended = [(event.read_id, event.outcome) for event in desk.take() if isinstance(event, ReadResult)]
-    assert ended == [(1, "done"), (2, "failed")]
+    assert [(event.read_id, event.outcome) for event in ended(desk)] == [(1, "done"), (2, "failed")]
     assert desk.peers.failed == ["q"]
 
 
