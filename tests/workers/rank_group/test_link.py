@@ -34,7 +34,7 @@ from baton_serve.core.protocol.steps import (
     ToRank,
     TransferReport,
 )
-from baton_serve.workers.rank_group.launch import SPIN_COUNT, launch
+from baton_serve.workers.rank_group.launch import SPIN_COUNT, launch, run_to_completion
 from baton_serve.workers.rank_group.link import RankLink
 from baton_serve.workers.rank_protocol.errors import RankDeadError, RankStartError
 from baton_serve.workers.rank_protocol.spec import RankSpec
@@ -310,3 +310,30 @@ def spawn(spec: RankSpec) -> tuple[subprocess.Popen[bytes], socket.socket]:
 def receive(sock: socket.socket) -> FromRank:
     (length,) = struct.unpack("<I", sock.recv(4, socket.MSG_WAITALL))
     return msgspec.msgpack.decode(sock.recv(length, socket.MSG_WAITALL), type=FromRank)
+
+
+async def test_what_must_end_ends_before_the_cancellation_does() -> None:
+    go, done = asyncio.Event(), []
+
+    async def work() -> None:
+        await go.wait()
+        done.append(True)
+
+    task = asyncio.create_task(run_to_completion(work()))
+    for _ in range(2):
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.sleep(0)
+    assert not task.done()
+    go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert done
+
+
+async def test_an_error_in_it_is_raised() -> None:
+    async def work() -> None:
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        await run_to_completion(work())

@@ -1,4 +1,4 @@
-"""What a rank does when steps cannot be recorded."""
+"""For which numbers of rows there are graphs, and what a rank does when steps cannot be recorded."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from msgspec.structs import replace as with_fields
 
 from baton_serve.workers.rank.cache.kv_cache import KVCache
 from baton_serve.workers.rank.graphs.cuda_recorder import Recorder, Replay
+from baton_serve.workers.rank.graphs.decode_graphs import graph_sizes
 from baton_serve.workers.rank.graphs.setup import record_graphs
 from baton_serve.workers.rank.loading.model import ModelShard
 from baton_serve.workers.rank_protocol.errors import ModelLoadError
@@ -95,3 +96,22 @@ def test_graphs_that_are_not_done_without_end_the_start(
 ) -> None:
     with pytest.raises(ModelLoadError, match=f"^decode steps cannot be recorded as graphs: {why}"):
         record_graphs(with_fields(SPEC, **fields), model, cache, print, failing(error))
+
+
+@pytest.mark.parametrize(
+    ("max_rows", "expected"),
+    [
+        (1, [1]),
+        (3, [1, 2, 3]),
+        (8, [1, 2, 4, 8]),
+        (64, [1, 2, 4, 8, 16, 24, 32, 40, 48, 56, 64]),
+        (100, [1, 2, 4, 8, 16, 24, 32, 40, 48, 56, 64, 96, 100]),
+    ],
+)
+def test_sizes_end_with_the_largest_batch(max_rows: int, expected: list[int]) -> None:
+    assert graph_sizes(max_rows) == expected
+
+
+def test_there_is_a_bound() -> None:
+    assert graph_sizes(100_000) == graph_sizes(256)
+    assert graph_sizes(256)[-1] == 256

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from baton_serve.workers.rank.in_place.rows import PagedRows
+from baton_serve.workers.rank.in_place.splits import num_splits
 from tests.kits.rank.kernels import LAYER, NUM_BLOCKS, NUM_LAYERS, PlainKernel, drawn, rows_of, triton_kernel
 
 
@@ -85,3 +86,18 @@ def test_what_no_token_has_written_is_not_read(device: str) -> None:
     there = PagedRows(0, 1, rows.tables.to(device), rows.ends.to(device), 20)
     kernel(torch.randn(4, 1, 16, device=device), blocks[:, :, LAYER], there, 1.0, None, out)
     assert torch.allclose(out, torch.ones_like(out))
+
+
+@pytest.mark.parametrize(
+    ("num_programs", "max_end", "expected"),
+    [
+        (8, 32768, 32),  # one sequence of long context: the whole GPU
+        (8, 1024, 4),  # no program has less than 256 keys
+        (8, 255, 1),
+        (64, 32768, 4),
+        (264, 32768, 1),  # as many programs as fit anyway
+        (100_000, 32768, 1),
+    ],
+)
+def test_so_many_programs_share_a_row(num_programs: int, max_end: int, expected: int) -> None:
+    assert num_splits(num_programs, max_end, num_processors=132) == expected
