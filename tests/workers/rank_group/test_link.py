@@ -121,7 +121,7 @@ async def test_a_rank_serves_until_it_is_stopped(folder_of: Folders) -> None:
     assert [one.seq for one in result.sampled] == [1]
 
     link.send(Connect("e2", []))
-    link.send(Read(5, "e2", "lease", [1], [2], [3], [(2, 9)]))
+    link.send(Read(5, "e2", "lease", [1], [2], 3, [(2, 9)]))
     answers = [await listener.events.get(), await listener.events.get()]
     assert isinstance(answers[0], Connected)
     assert answers[0].error
