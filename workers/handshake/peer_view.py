@@ -36,6 +36,11 @@ class PeerView(msgspec.Struct, frozen=True, kw_only=True):
     reads: int = 0
     stuck: int = 0
 
+    @property
+    def refuses(self) -> bool:
+        """Whether the next request may fail at once."""
+        return self.state is PeerEngineState.FAILED or self.stuck > 0
+
 
 class PeerSummary(msgspec.Struct, frozen=True, kw_only=True):
     """The fields of ``core.protocol.worker.WorkerLoad`` that are about remote engines, for ``msgspec.structs.replace``.
@@ -63,7 +68,7 @@ class HandshakeStats(msgspec.Struct, frozen=True, kw_only=True):
 
 def summarize(views: Mapping[str, PeerView]) -> PeerSummary:
     """Count the engines by state, and list the newest errors, each in a short line."""
-    failed = {name: view for name, view in views.items() if view.state is PeerEngineState.FAILED or view.stuck}
+    failed = {engine_id: view for engine_id, view in views.items() if view.refuses}
     well = [view.state for engine_id, view in views.items() if engine_id not in failed]
     newest = sorted(failed.items(), key=lambda item: item[1].failure_age_s or 0.0)[:MAX_TOLD_ERRORS]
     return PeerSummary(

@@ -64,7 +64,7 @@ class RotaryAttention(torch.nn.Module):
             raise ValueError(f"rotations {tuple(cos.shape)} do not fit {tokens} tokens and heads of {head_dim}")
         self._programs.rotate(product, cos, sin, heads + kv_heads, head_dim)
         parts = product.view(1, tokens, -1, head_dim).transpose(1, 2)
-        query, key, value = parts.split((heads, kv_heads, kv_heads), dim=1)
+        query, key, value = parts[:, :heads], parts[:, heads : heads + kv_heads], parts[:, heads + kv_heads :]
         call = AttentionCall(self, query, key, value, self._scaling, self._window, {})
         return self.outputs.forward(call_active(call).reshape(1, tokens, -1)), None
 
