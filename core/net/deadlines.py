@@ -6,10 +6,8 @@ most timeouts of a process have one of a few lengths, so those of one length are
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 T = TypeVar("T")
 

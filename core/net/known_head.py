@@ -6,10 +6,8 @@ parser said of the first head holds for the second one, which has the same bytes
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from collections.abc import Sequence
+from typing import Final
 
 _NAME: Final = b"content-length"
 _LINE_END: Final = b"\r\n"

@@ -8,10 +8,8 @@ one go. While there is little to do, nothing is put off.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Final, Protocol
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
+from typing import Any, Final, Protocol
 
 logger = logging.getLogger("baton.net")
 

@@ -6,10 +6,8 @@ import contextlib
 import errno
 import socket
 import sys
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from typing import Final
 
 #: Connections that may wait to be accepted: asyncio's 100 drops some when hundreds of clients come at once.
 BACKLOG = 4096
@@ -17,33 +15,23 @@ BACKLOG = 4096
 _ACKED: Final = slice(120, 128)
 
 
-def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
-    """A bound socket that does not listen yet, so that no client waits; port 0 lets the system choose.
+def bind(host: str, port: int, *, shared: bool = False, backlog: int = 0) -> socket.socket:
+    """A bound socket; port 0 lets the system choose. Without a ``backlog`` it does not listen, so that no client waits.
 
     ``shared``: several sockets may listen on the same port, and the system distributes connections among them.
     """
-    with _clear_errors(host, port):
-        sock, address = _tcp_socket(host, port)
-        try:
-            if shared:
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            sock.bind(address)
-        except OSError:
-            sock.close()
-            raise
+    with _tcp_socket(host, port) as (sock, address):
+        if shared:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        sock.bind(address)
+        if backlog:
+            sock.listen(backlog)
         return sock
 
 
 def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
     """As ``bind``, but the socket listens: connections wait in the backlog."""
-    sock = bind(host, port, shared=shared)
-    with _clear_errors(host, port):
-        try:
-            sock.listen(BACKLOG)
-        except OSError:
-            sock.close()
-            raise
-        return sock
+    return bind(host, port, shared=shared, backlog=BACKLOG)
 
 
 def reserve(host: str, port: int) -> socket.socket:
@@ -51,17 +39,11 @@ def reserve(host: str, port: int) -> socket.socket:
 
     Raises OSError as ``listen``, and also when a socket already listens there ``shared``.
     """
-    with _clear_errors(host, port):
-        sock, address = _tcp_socket(host, port)
-        try:
-            sock.bind(address)
-            # Set after bind: before, the port would be shared with sockets of other programs. Later sockets have to
-            # share.
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
-        except OSError:
-            sock.close()
-            raise
+    with _tcp_socket(host, port) as (sock, address):
+        sock.bind(address)
+        # Set after bind: before, the port would be shared with sockets of other programs. Later sockets have to share.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
         return sock
 
 
@@ -107,19 +89,18 @@ def base_url(host: str, port: int, *, tls: bool = False) -> str:
     return f"{'https' if tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
-def _tcp_socket(host: str, port: int) -> tuple[socket.socket, tuple[object, ...]]:
-    """A socket, and the address to bind it to: an IPv4 address if the name has one."""
-    found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    family, kind, proto, _, address = min(found, key=lambda entry: entry[0] != socket.AF_INET)
-    sock = socket.socket(family, kind, proto)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return sock, address
-
-
 @contextlib.contextmanager
-def _clear_errors(host: str, port: int) -> Iterator[None]:
+def _tcp_socket(host: str, port: int) -> Iterator[tuple[socket.socket, tuple[object, ...]]]:
+    """A socket, and the address to bind it to: an IPv4 address if the name has one. Closed by an error."""
+    sock = None
     try:
-        yield
+        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, proto, _, address = min(found, key=lambda entry: entry[0] != socket.AF_INET)
+        sock = socket.socket(family, kind, proto)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        yield sock, address
     except OSError as error:
+        if sock is not None:
+            sock.close()
         raise OSError(error.errno, f"cannot listen on {host} port {port}: {error.strerror}") from None

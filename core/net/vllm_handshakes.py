@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable, Iterable
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -25,9 +26,6 @@ from baton_serve.core.protocol.vllm_handshake import (
     rank_path,
     unseal,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
 
 #: Longest wait for the connection with the challenge, and for each answer, seconds: as vLLM's for its side channel.
 TIMEOUT_S = 5.0

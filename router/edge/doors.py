@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from baton_serve.core.net.access.hosts import hosts_of
-from baton_serve.core.net.access.sites import is_from_other_site
+from baton_serve.core.net.access.hosts import hosts_of, is_from_other_site
 from baton_serve.core.protocol.errors import PermissionDeniedError
 from baton_serve.router.edge.cors import Cors, is_preflight
 from baton_serve.router.request.endpoints import ENDPOINTS

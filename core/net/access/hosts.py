@@ -1,20 +1,21 @@
-"""The names that a port without a token may be called by.
+"""Requests of browsers to a port without a token: the names that it may be called by, and pages of other sites.
 
 A page can have its own name point to 127.0.0.1 for a moment (DNS rebinding). A browser on this machine then takes the
 port for the page's own server, so that the page's script may send and read everything. ``Host`` still has the name of
 the page, because no script can change it.
+
+Such a port would be open to every page in every browser that can reach it. The page need not even read the answer:
+sending a request is enough to do harm.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Mapping
+from typing import Final
 
 from baton_serve.core.protocol.errors import PermissionDeniedError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 #: Value of the setting that accepts every name.
 ANY: Final = "*"
@@ -22,6 +23,9 @@ ANY: Final = "*"
 _HOST: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\[\]:@/?#\s]+))(?::\d{0,5})?")
 #: Accepted headers that are remembered; others are parsed each time.
 _MAX_KNOWN: Final = 256
+
+#: What ``Sec-Fetch-Site`` says of requests of no other site.
+_OURS: Final = frozenset({b"same-origin", b"none"})
 
 REFUSED: Final = (
     "No token guards this path, so it is served under this machine's own names only, such as localhost and 127.0.0.1. "
@@ -63,6 +67,20 @@ class Hosts:
 def hosts_of(bound: str, advertised: str, allowed: Iterable[str]) -> Hosts:
     """The names of a port that is bound to ``bound`` and advertised as ``advertised``; ``allowed`` is the setting."""
     return Hosts((bound, advertised, *allowed), addresses=not is_loopback(bound))
+
+
+def is_from_other_site(headers: Mapping[bytes, bytes]) -> bool:
+    """Whether ``Sec-Fetch-Site`` names another site. A page cannot set it, and it does not depend on the ``Host`` that
+    a proxy sends.
+
+    Browsers send it over TLS and to loopback only. Without it, ``Origin`` decides: browsers send that with every
+    request except a GET.
+    """
+    site = headers.get(b"sec-fetch-site")
+    if site is not None:
+        return site not in _OURS
+    origin = headers.get(b"origin")
+    return origin is not None and origin.partition(b"://")[2].lower() != headers.get(b"host", b"").lower()
 
 
 def name_in(host: bytes) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from baton_serve.core.net.access.sites import is_from_other_site
+from baton_serve.core.net.access.hosts import is_from_other_site
 from baton_serve.core.net.answers import send_whole
 from baton_serve.core.protocol.errors import ApiError, PermissionDeniedError
 

@@ -219,7 +219,7 @@ class HttpAnswer:
     # --- from the connection
 
     def wake(self) -> None:
-        """Wake the reader after ``feed``, ``begin`` and ``finish``: once for all that came together."""
+        """Wake the reader after ``feed``, ``finish`` and a new ``status``: once for all that came together."""
         waiter, self._waiter = self._waiter, None
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
@@ -245,10 +245,6 @@ class HttpAnswer:
             self._raised = error
         self._take = None
         return True
-
-    def begin(self, status: int) -> None:
-        """Note that status and headers have come."""
-        self.status = status
 
     def finish(self, *, framed: bool = True) -> None:
         """Note that the whole answer has come. ``framed``: the answer itself marked its end, not only the closed

@@ -216,7 +216,7 @@ class Connection(Writer):
     def _take_known(self, answer: HttpAnswer, body: bytes) -> None:
         """Take a whole answer whose head is known."""
         answer.content_type, answer.retry_after, answer.metadata = self._learned.kept
-        answer.begin(200)
+        answer.status = 200
         self._finish(goes_on=True)
         if body:
             answer.feed(body)
@@ -314,7 +314,7 @@ class Connection(Writer):
     def on_headers_complete(self) -> None:
         self._status = self._parser.get_status_code()
         if self._answer is not None and self._status >= 200:
-            self._answer.begin(self._status)
+            self._answer.status = self._status
 
     def on_body(self, body: bytes) -> None:
         if self._status < 200:  # it would be taken for the beginning of the answer's

@@ -6,9 +6,6 @@ import asyncio
 import logging
 import re
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import unquote
-
-import httptools
 
 from baton_serve.core.net.answers import CHUNKED, CLOSE, CONTINUE, LAST_CHUNK, STATUS_LINES
 from baton_serve.core.net.served.flow import MAX_UNREAD_BYTES
@@ -206,35 +203,3 @@ class AsgiCycle:
 
 def _nothing() -> None:
     """After the end of a request its connection is not kept by it."""
-
-
-def new_scope(
-    method: bytes,
-    url: bytes,
-    version: str,
-    headers: list[tuple[bytes, bytes]],
-    scheme: str,
-    server: tuple[str, int | None] | None,
-    client: tuple[str, int] | None,
-) -> Scope:
-    """ASGI's scope of a request. Raises httptools.HttpParserInvalidURLError, and UnicodeDecodeError for a path that is
-    not ASCII.
-    """
-    parts = httptools.parse_url(url)
-    target = parts.path or b"/"  # ``http://host`` has none
-    path = target.decode("ascii")
-    return {
-        "type": "http",
-        "asgi": {"version": "3.0", "spec_version": "2.3"},
-        "http_version": version,
-        "method": method.decode("ascii"),
-        "scheme": scheme,
-        "path": unquote(path) if "%" in path else path,
-        "raw_path": target,
-        "query_string": parts.query or b"",
-        "root_path": "",
-        "headers": headers,
-        "server": server,
-        "client": client,
-        "state": {},
-    }

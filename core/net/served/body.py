@@ -17,7 +17,6 @@ from baton_serve.core.protocol.errors import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from types import TracebackType
     from typing import Self
 
     from starlette.types import Message, Receive
@@ -76,7 +75,13 @@ class BodyReader:
             async with asyncio.timeout(timeout_s) as timeout:
                 self._timeouts.add(timeout)
                 try:
-                    await _parts(receive, on_part)
+                    has_more = True
+                    while has_more:
+                        message = await receive()
+                        if message["type"] == "http.disconnect":
+                            raise ClientGoneError
+                        on_part(message.get("body", b""))
+                        has_more = message.get("more_body", False)
                 finally:
                     self._timeouts.discard(timeout)
         except TimeoutError:
@@ -143,9 +148,7 @@ class Body:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._reader.budget.give_back(self._num_bytes)
 
     async def read(self, headers: Mapping[bytes, bytes], receive: Receive, timeout_s: float) -> bytes:
@@ -168,18 +171,18 @@ class Body:
         """Returns a ``receive`` for a framework: the body is read, as a whole, only when the route asks for it, and has
         to pass ``check``.
 
-        An error is raised in the route, and kept as ``error``. A request whose ``method`` has no body gets none.
+        An error is raised in the route, and kept as ``error``. A request whose ``method`` has no body gets none: if one
+        comes nevertheless, the connection throws it away.
         """
-        if method in _WITHOUT_BODY:
-            return _no_body(receive)
 
         async def asked() -> Message:
             if self._asked:
                 return await receive()
-            self._asked = True
+            self._asked, body = True, b""
             try:
-                body = await self.read(headers, receive, timeout_s)
-                check(body)
+                if method not in _WITHOUT_BODY:
+                    body = await self.read(headers, receive, timeout_s)
+                    check(body)
             except ClientGoneError:
                 return {"type": "http.disconnect"}
             except ApiError as error:
@@ -193,23 +196,3 @@ class Body:
         self._reader.take(self._num_bytes, len(part))
         self._num_bytes += len(part)
         self._parts.append(part)
-
-
-async def _parts(receive: Receive, on_part: Callable[[bytes], None]) -> None:
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientGoneError
-        on_part(message.get("body", b""))
-        if not message.get("more_body", False):
-            return
-
-
-def _no_body(receive: Receive) -> Receive:
-    """The ``receive`` of a request without a body. If a body comes nevertheless, the connection throws it away."""
-    first: list[Message] = [{"type": "http.request", "body": b"", "more_body": False}]
-
-    async def again() -> Message:
-        return first.pop() if first else await receive()
-
-    return again

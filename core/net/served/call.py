@@ -308,3 +308,29 @@ class HttpCall(Writer):
         if not self.keep_alive:
             self.transport.close()
         self._connection.on_response_complete()
+
+
+class OldCall(HttpCall):
+    """A call of a client of HTTP/1.0, which knows no chunks: its stream ends with its connection, so ``keep_alive`` is
+    False.
+    """
+
+    __slots__ = ()
+
+    def start(self, head: bytes, data: bytes) -> None:
+        """As ``HttpCall.start``."""
+        if not self.disconnected:
+            self.response_started = True
+            self.transport.write(b"%b%b%b%b\r\n%b" % (STATUS_LINES[200], head, self.more_headers, CLOSE, data))
+
+    def write(self, data: bytes) -> bool:
+        """As ``HttpCall.write``."""
+        if self.disconnected:
+            return True
+        self.transport.write(data)
+        return not self.is_blocked
+
+    def end(self) -> None:
+        """As ``HttpCall.end``."""
+        if not self.disconnected:
+            self._end()

@@ -11,19 +11,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any, Final, cast
-from urllib.parse import unquote_to_bytes
+from urllib.parse import unquote, unquote_to_bytes
 
 import httptools
 
 from baton_serve.core.net.answers import STATUS_LINES
 from baton_serve.core.net.known_head import KnownHead
-from baton_serve.core.net.served.asgi import AsgiCycle, new_scope
-from baton_serve.core.net.served.call import HttpCall
+from baton_serve.core.net.served.asgi import AsgiCycle
+from baton_serve.core.net.served.call import HttpCall, OldCall
 from baton_serve.core.net.served.flow import Flow
-from baton_serve.core.net.served.head import Head, not_http
-from baton_serve.core.net.served.heads import unknown_method, without_upgrade
+from baton_serve.core.net.served.head import Head, not_http, unknown_method
 from baton_serve.core.net.served.notices import BAD_REQUEST, LARGE_HEAD
-from baton_serve.core.net.served.old_clients import OldCall
 from baton_serve.core.net.sockets import num_acknowledged
 from baton_serve.core.protocol.errors import ApiError, BadRequestError, BodyTimeoutError, HeadTooLargeError
 
@@ -31,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from starlette.types import ASGIApp
-    from uvicorn.server import ServerState
 
     from baton_serve.core.net.late_writes import LateWrites
     from baton_serve.core.net.served.call import Calls
@@ -49,16 +46,15 @@ _LINE_END: Final = b"\r\n"
 class Served:
     """What answers the requests of a port, the same for all of its connections."""
 
-    __slots__ = ("app", "calls", "late_writes", "state", "tasks")
+    __slots__ = ("app", "calls", "connections", "late_writes", "tasks")
 
-    def __init__(
-        self, app: ASGIApp, state: ServerState, calls: Calls | None = None, late_writes: LateWrites | None = None
-    ) -> None:
-        """``app`` answers what ``calls`` does not. ``state`` is that of the port's server, and ``late_writes`` too."""
+    def __init__(self, app: ASGIApp, calls: Calls | None = None, late_writes: LateWrites | None = None) -> None:
+        """``app`` answers what ``calls`` does not."""
         self.app = app
-        self.state = state
-        self.tasks = state.tasks
         self.calls = calls
+        #: The open connections, and the tasks that answer requests.
+        self.connections: set[Connection] = set()
+        self.tasks: set[asyncio.Task[None]] = set()
         self.late_writes = late_writes
 
 
@@ -186,7 +182,7 @@ class Connection:
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Wait for the first request head."""
-        self._served.state.connections.add(self)  # type: ignore[arg-type]  # has what is asked of uvicorn's
+        self._served.connections.add(self)
         self.transport = cast("asyncio.Transport", transport)  # uvloop's are not subclasses
         self.flow = Flow(self.transport)
         self._patient: _Patient | None = _Patient(self)
@@ -196,7 +192,7 @@ class Connection:
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop all timeouts, and tell the application that works on the request."""
         self._port.forget(self)
-        self._served.state.connections.discard(self)
+        self._served.connections.discard(self)
         self._tell_gone()
         self.flow.resume_writing()
         if exc is None:
@@ -328,7 +324,7 @@ class Connection:
         while True:
             rest = rest[end:]
             parser = self._parser
-            head = without_upgrade(parser.get_method(), self._head.url, parser.get_http_version(), self._head.headers)
+            head = self._head.without_upgrade(parser.get_method(), parser.get_http_version())
             parser = self._parser = _new_parser(self)
             try:
                 parser.feed_data(head)
@@ -380,8 +376,9 @@ class Connection:
 
     def on_headers_complete(self) -> None:
         """The head is complete. An answer that begins before the body is complete is the last one of the connection."""
-        if self._parser.should_upgrade():
-            self._check_offer()
+        if self._parser.should_upgrade():  # it is served without its offer, by ``_feed_without_offers``
+            if self._parser.get_method() == b"CONNECT":
+                raise BadRequestError("This server is no proxy, so there is no CONNECT.", code="invalid_http")
             return
         version = self._parser.get_http_version()
         self._head.check(version)
@@ -412,11 +409,6 @@ class Connection:
         if not isinstance(newest, HttpCall) and not isinstance(self._under_way, HttpCall):  # a call's client may leave
             self.flow.pause_reading()
 
-    def _check_offer(self) -> None:
-        """Raise BadRequestError unless the request can be served without its offer, by ``_feed_without_offers``."""
-        if self._parser.get_method() == b"CONNECT":
-            raise BadRequestError("This server is no proxy, so there is no CONNECT.", code="invalid_http")
-
     def _path_of_call(self) -> str | None:
         """The path of a request that is answered without ASGI; None for any other."""
         calls = self._served.calls
@@ -437,27 +429,35 @@ class Connection:
         if is_old:
             return OldCall(self, calls, path, headers, keep_alive=False, waits_for_100=waits_for_100)
         goes_on = bool(self._parser.should_keep_alive())
-        if self._learned.unlearned and not waits_for_100:
-            self._learn(path, headers)
+        learned = self._learned
+        is_wanted = learned.unlearned and not waits_for_100
+        if is_wanted and learned.head.learn(learned.unlearned, [name for name, _ in self._head.headers]):
+            learned.path, learned.headers = path, headers.copy()
         return HttpCall(self, calls, path, headers, keep_alive=goes_on, waits_for_100=waits_for_100)
 
-    def _learn(self, path: str, headers: dict[bytes, bytes]) -> None:
-        if self._learned.head.learn(self._learned.unlearned, [name for name, _ in self._head.headers]):
-            self._learned.path, self._learned.headers = path, headers.copy()
-
     def _new_cycle(self, version: str) -> AsgiCycle:
-        """What ASGI needs, the addresses among it, for which no call has to ask the system."""
+        """What ASGI needs, the addresses among it, for which no call has to ask the system. Raises
+        httptools.HttpParserInvalidURLError, and UnicodeDecodeError for a path that is not ASCII.
+        """
         transport, parser = self.transport, self._parser
-        scope = new_scope(
-            parser.get_method(),
-            self._head.url,
-            version,
-            self._head.headers,
-            "http" if transport.get_extra_info("sslcontext") is None else "https",
-            _address(transport, "sockname"),
-            _address(transport, "peername"),
-        )
-        scope["state"][DROP] = transport.abort
+        parts: Any = httptools.parse_url(self._head.url)
+        target = parts.path or b"/"  # ``http://host`` has none
+        path = target.decode("ascii")
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": version,
+            "method": parser.get_method().decode("ascii"),
+            "scheme": "http" if transport.get_extra_info("sslcontext") is None else "https",
+            "path": unquote(path) if "%" in path else path,
+            "raw_path": target,
+            "query_string": parts.query or b"",
+            "root_path": "",
+            "headers": self._head.headers,
+            "server": _address(transport, "sockname"),
+            "client": _address(transport, "peername"),
+            "state": {DROP: transport.abort},
+        }
         return AsgiCycle(
             self._served.app,
             self.tasks,
@@ -501,7 +501,6 @@ class Connection:
 
     def on_response_complete(self) -> None:
         """The answer is complete: go on to the next request."""
-        self._served.state.total_requests += 1
         self.has_deadline = False
         self._under_way = None
         if self.transport.is_closing():

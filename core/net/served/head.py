@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
-from baton_serve.core.net.served.heads import check_host, check_transfer_coding
-from baton_serve.core.protocol.errors import BadRequestError, HeadTooLargeError
+from baton_serve.core.protocol.errors import BadRequestError, HeadTooLargeError, NotImplementedHereError
+
+#: RFC 3986: a name or an address, and a port.
+_HOST: Final = re.compile(rb"(?:[A-Za-z0-9._~!$&'()*+,;=%-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?")
+#: A request line whose only fault may be its method (RFC 9110: a token).
+_REQUEST_LINE: Final = re.compile(rb"([A-Za-z0-9!#$%&'*+.^_`|~-]{1,40}) [^ \r\n]+ HTTP/1\.[01]\r?\n")
 
 #: Headers with a key. A request has one of each: of two, a proxy in front might check one and this port the other.
 _KEYS: Final = frozenset({b"authorization", b"x-api-key"})
@@ -88,10 +93,16 @@ class Head:
         if name == b"host":
             self._num_hosts += 1
             if value != self._host:
-                check_host(value)
+                if _HOST.fullmatch(value) is None:
+                    raise BadRequestError("The Host header is no name or address.", code="invalid_host")
                 self._host = value
         elif name == b"transfer-encoding":
-            check_transfer_coding(value)
+            if value.lower() != b"chunked":
+                raise NotImplementedHereError(
+                    "The only Transfer-Encoding that is supported here is 'chunked': send the body as it is.",
+                    param="transfer-encoding",
+                    code="unsupported_transfer_encoding",
+                )
         elif name in _KEYS:
             for before, _ in self.headers:
                 if before == name:
@@ -114,9 +125,23 @@ class Head:
         if version == "1.0":
             self.expects_100 = False  # clients of HTTP/1.0 would take the 100 for their answer
 
+    def without_upgrade(self, method: bytes, http_version: str) -> bytes:
+        """The same head without its ``Upgrade`` lines. A parser has read it, so there is no line end in a line."""
+        lines = [b"%b: %b\r\n" % line for line in self.headers if line[0] != b"upgrade"]
+        return b"%b %b HTTP/%b\r\n%b\r\n" % (method, self.url, http_version.encode(), b"".join(lines))
+
     def too_large(self) -> HeadTooLargeError:
         """The error for a head beyond the bounds."""
         return HeadTooLargeError(f"The head of a request may have {self.max_bytes} bytes in {self._max_lines} lines.")
+
+
+def unknown_method(head: bytes) -> NotImplementedHereError | None:
+    """The error for a head of HTTP/1 with a method that the parser does not know; None: it is not even that."""
+    found = _REQUEST_LINE.match(head)
+    if found is None:
+        return None
+    method = found[1].decode()
+    return NotImplementedHereError(f"The method '{method}' is not supported here.", code="unsupported_method")
 
 
 def not_http() -> BadRequestError:

@@ -61,7 +61,7 @@ class PortServer(uvicorn.Server):
                 timeout_graceful_shutdown=max(1, round(grace_s)),
             )
         )
-        self._served = Served(app, self.server_state, calls, late_writes)
+        self.served = Served(app, calls, late_writes)
         self._port_config = config
         self._acceptors: list[Acceptor] = []
         self._on_refusing = on_refusing
@@ -79,7 +79,7 @@ class PortServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept connections on ``sockets``."""
         loop = asyncio.get_running_loop()
-        self.connections = Connections(loop, self._port_config, self.server_state.connections)
+        self.connections = Connections(loop, self._port_config, self.served.connections)
         for sock in sockets or ():
             acceptor = Acceptor(sock, self._connection, self.connections)
             acceptor.start()
@@ -88,7 +88,7 @@ class PortServer(uvicorn.Server):
         self.up.set()
 
     def _connection(self) -> asyncio.Protocol:
-        return Connection(self.connections, self._served).as_protocol()
+        return Connection(self.connections, self.served).as_protocol()
 
     async def main_loop(self) -> None:
         """Wait for ``leave``. uvicorn's own loop polls ten times a second, and makes a Date header that is not sent."""
@@ -104,26 +104,26 @@ class PortServer(uvicorn.Server):
         for sock in sockets or ():
             sock.close()
         self._on_refusing()
-        state = self.server_state
+        tasks, open_ones = self.served.tasks, self.served.connections
         try:
             async with asyncio.timeout(self.config.timeout_graceful_shutdown):
                 await self.connections.opened()
-                for connection in tuple(state.connections):
+                for connection in tuple(open_ones):
                     connection.shutdown()
                 await self.connections.gone()
-                while state.tasks:
-                    await asyncio.wait(state.tasks)
+                while tasks:
+                    await asyncio.wait(tasks)
         except TimeoutError:
             logger.error(
                 "%s: %d connections had not ended in time; %d requests are cancelled",
                 self.connections.config.name,
-                len(state.connections),
-                len(state.tasks),
+                len(open_ones),
+                len(tasks),
             )
-            for task in state.tasks:
+            for task in tasks:
                 task.cancel()
-            for connection in tuple(state.connections):
-                connection.transport.abort()
+            for connection in tuple(open_ones):
+                connection.abort()
         finally:
             self.connections.end()
 

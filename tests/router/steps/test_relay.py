@@ -309,8 +309,8 @@ class TestStalledReader:
         d.script.append(Raw([token("x" * 60_000)] * 1000))
         sock = stalled(cluster)
         await eventually(lambda: cluster.metrics.outcomes["aborted", "deadline_exceeded"] == 1)
-        await eventually(lambda: not cluster.server.server_state.tasks, "nobody waits for it any more")
-        await eventually(lambda: not cluster.server.server_state.connections, "its connection is dropped")
+        await eventually(lambda: not cluster.server.served.tasks, "nobody waits for it any more")
+        await eventually(lambda: not cluster.server.served.connections, "its connection is dropped")
         assert [record for record in caplog.records if record.name == "baton.net"] == []
         cluster.check_idle()
         sock.close()

@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import httpx
 import msgspec
 import pytest
-import uvicorn
 from fastapi import FastAPI
 from pydantic import SecretStr
 from starlette.applications import Starlette
@@ -20,6 +18,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from baton_serve.core.net.served.config import PortConfig
+from baton_serve.core.net.served.port import HttpPort
+from baton_serve.core.net.sockets import bind, port_of
 from baton_serve.core.protocol.handoff import KVTransferParams
 from baton_serve.core.protocol.handshake import WIRE_VERSION, Handshake, RankMetadata
 from baton_serve.core.protocol.steps import Connect, Connected, Disconnect
@@ -100,14 +101,13 @@ async def served(engine: Engine) -> AsyncIterator[Engine]:
 @asynccontextmanager
 async def served_app(app: Starlette) -> AsyncIterator[int]:
     """The port where it is served."""
-    server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_level="error"))
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        task = asyncio.create_task(server.serve([listener]))
-        try:
-            yield listener.getsockname()[1]
-        finally:
-            server.should_exit = True
-            await task
+    bound = bind("127.0.0.1", 0)
+    port = HttpPort(app, bound, PortConfig(keep_alive_s=60))
+    await port.start()
+    try:
+        yield port_of(bound)
+    finally:
+        await port.stop(PATIENCE_S)
 
 
 @asynccontextmanager

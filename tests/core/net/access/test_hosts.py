@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from baton_serve.core.net.access.hosts import Hosts, hosts_of, is_loopback, name_in
-from baton_serve.core.net.access.sites import is_from_other_site
+from baton_serve.core.net.access.hosts import Hosts, hosts_of, is_from_other_site, is_loopback, name_in
 from baton_serve.core.protocol.errors import PermissionDeniedError
 
 LOOPBACK = [

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from uvicorn.server import ServerState
 
 from baton_serve.core.net.known_head import KnownHead
 from baton_serve.core.net.served.config import HeadLimits, PortConfig
@@ -147,10 +146,10 @@ class Side:
         self.said: list[object] = []
         self.calls = Noted(self.said)
         self.line = Line(self.said)
-        state = ServerState()
         config = PortConfig(keep_alive_s=60, head=HeadLimits(max_bytes=MAX_HEAD_BYTES))
-        self.port = Connections(asyncio.get_running_loop(), config, state.connections)
-        self.connection = Connection(self.port, Served(self.app, state, self.calls))
+        served = Served(self.app, self.calls)
+        self.port = Connections(asyncio.get_running_loop(), config, served.connections)
+        self.connection = Connection(self.port, served)
         self.connection._learned.head = known
         self.connection.connection_made(self.line)
 

@@ -128,7 +128,7 @@ async def test_an_application_is_told_that_its_client_left_also_if_more_requests
         await caller.send(b"GET /long HTTP/1.1\r\nhost: x\r\n\r\n" + CHUNKED + b"0\r\n\r\n")
         await served.app.until_asked(1)
         caller.writer.transport.abort()
-        tasks = served.port._server.server_state.tasks
+        tasks = served.port.served.tasks
         await asyncio.wait(tasks)
     assert (len(served.app.scopes), len(served.app.calls)) == (1, 0), "the second one never began"
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]

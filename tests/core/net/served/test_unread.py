@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from baton_serve.core.net.served.config import PortConfig
+from baton_serve.core.net.served.connections import LOOK_S, Unread
 from baton_serve.core.net.served.notices import MADE_ROOM, TURNED_AWAY, UNREAD
-from baton_serve.core.net.served.unread import LOOK_S, Unread
 from tests.kits.clock import Clock
 from tests.kits.port import GET, as_calls, serving
 
@@ -44,7 +44,7 @@ async def test_an_answer_with_a_deadline_of_its_own_is_left_to_that() -> None:
 
 
 async def test_a_client_that_takes_nothing_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("baton_serve.core.net.served.unread.LOOK_S", 0.02)
+    monkeypatch.setattr("baton_serve.core.net.served.connections.LOOK_S", 0.02)
     async with serving(FEW) as served:
         for _ in range(4):
             await unread(served, LONG)
@@ -94,8 +94,7 @@ async def until_num_open(served: Served, num_connections: int) -> None:
 
 
 def connections(served: Served) -> set[Connection]:
-    everyone: set[Connection] = served.port._server.server_state.connections  # type: ignore[assignment]
-    return everyone
+    return served.port.served.connections
 
 
 def waiting(served: Served) -> list[Connection]:
