@@ -7,22 +7,19 @@ the next one finds the new primary: Sentinels are asked again, and so is a proxy
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import redis
 import redis.asyncio
+import redis.asyncio.retry
 import redis.asyncio.sentinel
+import redis.retry
 import redis.sentinel
 from redis.backoff import NoBackoff
-from redis.retry import Retry
 
 from baton_serve.core.protocol.addresses import SENTINEL_SCHEMES, redis_place
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from redis.retry import AbstractRetry
 
 ClientT = TypeVar("ClientT", redis.Redis, redis.asyncio.Redis)
 
@@ -81,18 +78,21 @@ def _leaving_replicas(kind: type, connection_class: type) -> type:
     return type(connection_class.__name__, (mixin, connection_class), {})
 
 
-def connect(kind: type[ClientT], url: str, socket_timeout_s: float, retry: AbstractRetry[Any]) -> ClientT:
+def connect(kind: type[ClientT], url: str, socket_timeout_s: float, *, retries: int) -> ClientT:
     """A client with its own pool. It speaks RESP2, which suffices here and which proxies in front of Redis understand.
+
+    A command that fails because the connection is lost, and not by a timeout, is tried ``retries`` times more.
 
     Raises ValueError for an invalid URL, and for an unknown option in it, which redis-py would only find on connecting.
     """
+    modules: Any = redis.asyncio.retry if issubclass(kind, redis.asyncio.Redis) else redis.retry
     options: dict[str, Any] = {
         "socket_timeout": socket_timeout_s,
         "socket_connect_timeout": socket_timeout_s,
         "protocol": 2,
     }
     try:
-        client = _client(kind, url, options | {"retry": retry})
+        client = _client(kind, url, options | {"retry": modules.Retry(NoBackoff(), retries, (redis.ConnectionError,))})
         pool = client.connection_pool
         pool.connection_class(**pool.connection_kwargs)
     except (TypeError, redis.RedisError):
@@ -120,7 +120,7 @@ def close(client: redis.Redis) -> None:
 @contextmanager
 def trying_once(url: str, socket_timeout_s: float) -> Iterator[redis.Redis]:
     """A client that repeats no call, closed at the end. Raises ValueError as ``connect`` does."""
-    client = connect(redis.Redis, url, socket_timeout_s, Retry(NoBackoff(), 0, ()))
+    client = connect(redis.Redis, url, socket_timeout_s, retries=0)
     try:
         yield client
     finally:

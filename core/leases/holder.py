@@ -15,8 +15,8 @@ before the grant hears that the store does not know the lease, and asks again; a
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from baton_serve.core.leases.holder_state import (
     NEXT,
@@ -27,9 +27,6 @@ from baton_serve.core.leases.holder_state import (
     NotHeldError,
 )
 from baton_serve.core.leases.store import LeaseState, LeaseStatus
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 #: How many times a lease is granted without a renewal in between.
 MAX_UNRENEWED_GRANTS = 4

@@ -11,13 +11,16 @@ machines are never compared.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import msgspec
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+#: How long an outcome is remembered after the lease has ended, for a router that asks late.
+OUTCOME_MEMORY_MS = 60_000
+#: An engine's leases are deleted this long after the longest deadline, so that a dead engine leaves nothing behind.
+DEAD_ENGINE_MARGIN_MS = 60_000
 
 
 class LeaseState(StrEnum):
@@ -79,6 +82,10 @@ class LeaseStore(Protocol):
 
         An ended or unknown lease is not brought back.
         """
+        answer = self.renew_all({engine_id: lease_ids}, duration_ms)[engine_id]
+        if isinstance(answer, LeaseStoreError):
+            raise answer
+        return answer
 
     def renew_all(
         self, leases: Mapping[str, Sequence[str]], duration_ms: int
@@ -94,6 +101,8 @@ class LeaseStore(Protocol):
 
         An unknown lease is remembered as released for a minute, so that a grant that comes later does not hold it.
         """
+        for error in self.release_all({engine_id: lease_ids}).values():
+            raise error
 
     def release_all(self, leases: Mapping[str, Sequence[str]]) -> dict[str, LeaseStoreError]:
         """Router: ``release`` the leases of many engines at once; returns the errors of those that the store refused.

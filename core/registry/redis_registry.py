@@ -7,17 +7,15 @@ import logging
 import time
 from collections import Counter
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Generic, cast
+from typing import TYPE_CHECKING, Any, Generic
 
 import redis
 import redis.asyncio
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 
 from baton_serve.core.process.clock import monotonic_ms
+from baton_serve.core.process.log_pace import OncePerMinute
 from baton_serve.core.redis_client import aclose, connect
 from baton_serve.core.registry.announcement import MAX_BYTES, EntryT, NotAnAnnouncementError, encode
-from baton_serve.core.registry.complaints import Complaints, printable
 from baton_serve.core.registry.signature import UntrustedError, sign, verify
 from baton_serve.core.registry.store import REPEAT_MS, RegistryError
 from baton_serve.core.registry.view import RegistryView
@@ -48,11 +46,40 @@ IGNORED_REASONS = ("unsigned", "wrong_signature", "foreign")
 #: one at each begin and end of a request, up to fifty times a second (``MIN_GAP_S`` of the announcer). With 1,000 idle
 #: workers, a list for each announcement took all of a router's core.
 LIST_GAP_MS = 20
+#: Most keys or channels for which a value that is not Baton's is logged.
+MAX_COMPLAINTS = 100
 #: The answer of PTTL if there is no such key. (PTTL answers -1 for a key that does not expire.)
 _NO_KEY = -2
 #: Every error of a call to Redis. uvloop raises RuntimeError ("the handler is closed") for a write to a connection that
 #: the other side has just closed; redis-py does not convert it, and it would end the task that announces or watches.
 _REDIS_ERRORS = (redis.RedisError, OSError, RuntimeError)
+
+
+class Complaints:
+    """The warnings of a registry of one kind, limited: a writer to Redis must not be able to fill the log."""
+
+    def __init__(self, kind: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._kind = kind
+        self._places: set[bytes] = set()
+        self._untrusted = OncePerMinute(clock)
+
+    def foreign(self, place: bytes, why: str) -> None:
+        """Warn that another program wrote a value: once for each ``place`` (key or channel), which is read often."""
+        if place not in self._places and len(self._places) < MAX_COMPLAINTS:
+            self._places.add(place)
+            logger.warning("ignored a foreign value in the registry at %s: %s", _printable(place), why)
+
+    def untrusted(self, who: str) -> None:
+        """Warn of an announcement without a valid signature: once a minute, with the number since the last warning."""
+        num_new = self._untrusted.due()
+        if not num_new:
+            return
+        logger.warning(
+            "ignored %s %s: its announcement is not signed with this router's internal token%s",
+            self._kind,
+            who,
+            f" ({num_new} such announcements since the last line)" if num_new > 1 else "",
+        )
 
 
 class RedisRegistry(Generic[EntryT]):
@@ -77,11 +104,9 @@ class RedisRegistry(Generic[EntryT]):
         self.ignored = Counter(dict.fromkeys(IGNORED_REASONS, 0))
         self.on_withdrawn: list[Callable[[EntryT], None]] = []
         self._socket_timeout_s = socket_timeout_s
-        self._redis = connect(
-            redis.asyncio.Redis, url, socket_timeout_s, Retry(NoBackoff(), 1, (redis.ConnectionError,))
-        )
+        self._redis = connect(redis.asyncio.Redis, url, socket_timeout_s, retries=1)
         # A subscription must not reconnect by itself: messages published before the new SUBSCRIBE would be missed.
-        self._pubsub_client = connect(redis.asyncio.Redis, url, socket_timeout_s, Retry(NoBackoff(), 0, ()))
+        self._pubsub_client = connect(redis.asyncio.Redis, url, socket_timeout_s, retries=0)
         self._complaints = Complaints(kind.name, clock)
 
     async def announce(self, entry: EntryT, ttl_ms: int) -> None:
@@ -156,17 +181,11 @@ class RedisRegistry(Generic[EntryT]):
                     view.merge(await self._read(), monotonic_ms())
                 else:
                     self._apply(view, data)
-                await self._apply_until(view, pubsub, next_list_ms)
+                # It reads all the time, because asyncio reads no more than 128 KiB ahead: a router that slept instead
+                # would fall behind many busy workers, until Redis closes the connection.
+                while (data := await _next_message(pubsub, next_list_ms)) is not None:
+                    self._apply(view, data)
                 yield view.alive()
-
-    async def _apply_until(self, view: RegistryView[EntryT], pubsub: PubSub, end_ms: int) -> None:
-        """Take the announcements that come until ``end_ms``. Raises RegistryError.
-
-        It reads all the time, because asyncio reads no more than 128 KiB ahead: a router that slept instead would fall
-        behind many busy workers, until Redis closes the connection.
-        """
-        while (data := await _next_message(pubsub, end_ms)) is not None:
-            self._apply(view, data)
 
     def _apply(self, view: RegistryView[EntryT], data: bytes) -> None:
         announcement = self._decode(data, self._kind.channel.encode())
@@ -218,13 +237,11 @@ class RedisRegistry(Generic[EntryT]):
 
     async def _keys(self) -> list[bytes]:
         keys: set[bytes] = set()
-        cursor, begun = 0, False
-        while (cursor or not begun) and len(keys) <= MAX_KEYS:
-            cursor, found = await self._redis.scan(cursor, match=self._kind.key_prefix + "*", count=SCAN_COUNT)
-            keys.update(cast("list[bytes]", found))
-            begun = True
-        if len(keys) > MAX_KEYS:
-            self._ignore(self._kind.key_prefix.encode(), f"there are more than {MAX_KEYS} keys")
+        async for key in self._redis.scan_iter(match=self._kind.key_prefix + "*", count=SCAN_COUNT):
+            keys.add(key)
+            if len(keys) > MAX_KEYS:
+                self._ignore(self._kind.key_prefix.encode(), f"there are more than {MAX_KEYS} keys")
+                break
         return sorted(keys)[:MAX_KEYS]
 
     def _row(
@@ -244,8 +261,9 @@ class RedisRegistry(Generic[EntryT]):
         return announcement, left_ms
 
     def _decode(self, data: bytes, place: bytes) -> Announcement[EntryT] | None:
+        is_long = len(data) > MAX_BYTES  # then ``decode`` rejects it
         try:
-            return self._kind.decode(self._verified(data))
+            return self._kind.decode(data if self._key is None or is_long else verify(self._key, self._kind.name, data))
         except UntrustedError as error:
             self.ignored[error.reason] += 1
             self._complaints.untrusted(self._name_of(data, place))
@@ -253,22 +271,22 @@ class RedisRegistry(Generic[EntryT]):
             self._ignore(place, str(error))
         return None
 
-    def _verified(self, data: bytes) -> bytes:
-        """Returns the signed JSON object; without a key, ``data``. Raises UntrustedError."""
-        if self._key is None or len(data) > MAX_BYTES:  # too long: ``decode`` rejects it
-            return data
-        return verify(self._key, self._kind.name, data)
-
     def _name_of(self, data: bytes, place: bytes) -> str:
         """The id in an untrusted announcement, or else its place, for the log."""
         try:
             return self._kind.decode(data).id
         except NotAnAnnouncementError:
-            return f"at {printable(place)}"
+            return f"at {_printable(place)}"
 
     def _ignore(self, place: bytes, why: str) -> None:
         self.ignored["foreign"] += 1
         self._complaints.foreign(place, why)
+
+
+def _printable(place: bytes) -> str:
+    """The key as text for the log: at most 200 bytes of it, and escaped unless all of it is printable."""
+    text = place[:200].decode(errors="backslashreplace")
+    return text if text.isprintable() else ascii(text)
 
 
 async def _next_message(pubsub: PubSub, until_ms: int | None) -> bytes | None:
@@ -277,17 +295,11 @@ async def _next_message(pubsub: PubSub, until_ms: int | None) -> bytes | None:
     """
     end_ms = monotonic_ms() + QUIET_RESYNC_MS if until_ms is None else until_ms
     while (left_ms := end_ms - monotonic_ms()) > 0:
-        data = await _message_within(pubsub, left_ms / 1000)
-        if data is not None:
-            return data
+        with _registry_errors():
+            message: dict[str, Any] | None = await pubsub.get_message(timeout=left_ms / 1000)
+        if message is not None and message["type"] == "message":
+            return bytes(message["data"])
     return None
-
-
-async def _message_within(pubsub: PubSub, timeout_s: float) -> bytes | None:
-    """Returns the next published value; None if what comes next is none, or comes too late. Raises RegistryError."""
-    with _registry_errors():
-        message: dict[str, Any] | None = await pubsub.get_message(timeout=timeout_s)
-    return bytes(message["data"]) if message is not None and message["type"] == "message" else None
 
 
 def _raise_unless_foreign(answers: list[Any]) -> None:

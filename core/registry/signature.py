@@ -21,13 +21,9 @@ _NUM_DIGITS = 64
 class UntrustedError(Exception):
     """The writer of this announcement does not know the internal token. ``reason`` is a label of a metric."""
 
-    reason = "wrong_signature"
-
-
-class UnsignedError(UntrustedError):
-    """The announcement has no signature."""
-
-    reason = "unsigned"
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
 def sign(key: bytes, kind: str, announcement: bytes) -> bytes:
@@ -40,10 +36,10 @@ def verify(key: bytes, kind: str, data: bytes) -> bytes:
     end = len(data) - len(_AFTER) - _NUM_DIGITS
     begin = end - len(_BEFORE)
     if begin < 0 or data[begin:end] != _BEFORE or not data.endswith(_AFTER):
-        raise UnsignedError
+        raise UntrustedError("unsigned")
     announcement = data[:begin] + b"}"
     if not hmac.compare_digest(data[end : end + _NUM_DIGITS], _signature(key, kind, announcement)):
-        raise UntrustedError
+        raise UntrustedError("wrong_signature")
     return announcement
 
 

@@ -9,9 +9,6 @@ from typing import TYPE_CHECKING
 import pytest
 import redis
 import redis.asyncio
-from redis.asyncio.retry import Retry as AsyncRetry
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
 from baton_serve.core.leases.in_redis.store import RedisLeaseStore
 from baton_serve.core.leases.store import LeaseState, LeaseStoreError
@@ -26,8 +23,6 @@ from tests.kits.registry import LONG_MS, worker
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
-
-NO_RETRY = Retry(NoBackoff(), 0, ())
 
 
 class Door:
@@ -105,7 +100,7 @@ async def test_announcements_follow_the_primary_while_connections_stay_open(pair
 def test_a_script_that_only_reads_is_no_reason_to_leave_a_replica(pair: RedisPair) -> None:
     pair.swap()
     replica = pair.servers[1]
-    client = connect(redis.Redis, f"redis://127.0.0.1:{replica.port}", 5.0, NO_RETRY)
+    client = connect(redis.Redis, f"redis://127.0.0.1:{replica.port}", 5.0, retries=0)
     with client:
         assert client.eval("return redis.call('GET', KEYS[1])", 1, "nothing") is None
         with pytest.raises(redis.ConnectionError, match="replica"):
@@ -150,7 +145,7 @@ def test_a_redis_in_cluster_mode_is_refused(tmp_path: Path, redis_url: str) -> N
 @pytest.mark.parametrize("scheme", ["valkey", "valkeys"])
 def test_a_url_of_valkey_means_the_same_as_one_of_redis(scheme: str) -> None:
     assert check_redis_url(f"{scheme}://host:1/2")
-    client = connect(redis.Redis, f"{scheme}://host:1/2", 1.0, NO_RETRY)
+    client = connect(redis.Redis, f"{scheme}://host:1/2", 1.0, retries=0)
     assert client.connection_pool.connection_kwargs["db"] == 2
     tls = issubclass(client.connection_pool.connection_class, redis.SSLConnection)
     assert tls is (scheme == "valkeys")
@@ -161,8 +156,8 @@ def test_a_url_of_sentinels_tells_all_that_its_connections_need() -> None:
     assert check_redis_url(url) == url and has_password(url)
     place = redis_place(url)
     assert (place.sentinels, place.service, place.is_tls) == ([("one", 1), ("two", 26379)], "main", True)
-    for kind, retry in ((redis.Redis, NO_RETRY), (redis.asyncio.Redis, AsyncRetry(NoBackoff(), 0, ()))):
-        pool = connect(kind, url, 1.0, retry).connection_pool  # type: ignore[type-var]
+    for kind in (redis.Redis, redis.asyncio.Redis):
+        pool = connect(kind, url, 1.0, retries=0).connection_pool  # type: ignore[type-var]
         kwargs = pool.connection_kwargs
         assert (kwargs["username"], kwargs["password"], kwargs["db"]) == ("me", "p:w", 3)
         (asked, _) = pool.sentinel_manager.sentinels
@@ -189,6 +184,6 @@ def test_malformed_urls_of_sentinels_are_refused(url: str) -> None:
 
 def test_an_option_that_does_not_exist_is_found_before_connecting() -> None:
     with pytest.raises(ValueError, match="option"):
-        connect(redis.Redis, "redis+sentinel://a/main?nonsense=1", 1.0, NO_RETRY)
+        connect(redis.Redis, "redis+sentinel://a/main?nonsense=1", 1.0, retries=0)
     with pytest.raises(ValueError, match="option"):
-        connect(redis.Redis, "redis+sentinel://a/main?sentinel_nonsense=1", 1.0, NO_RETRY)
+        connect(redis.Redis, "redis+sentinel://a/main?sentinel_nonsense=1", 1.0, retries=0)

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
 from baton_serve.baton.cluster.cluster import POLL_S
 from baton_serve.baton.cluster.process import VllmSpec
@@ -119,7 +117,7 @@ def what_stays(redis_url: str, engines: Iterable[str] = ()) -> str:
     """The leases of these engines, or else the keys that never expire, as left behind by processes that die; empty when
     there are neither.
     """
-    with connect(redis.Redis, redis_url, REDIS_TIMEOUT_S, Retry(NoBackoff(), 1, (redis.ConnectionError,))) as client:
+    with connect(redis.Redis, redis_url, REDIS_TIMEOUT_S, retries=1) as client:
         leases = {engine: client.zcard(leases_key(engine)) for engine in engines}
         if held := {engine: count for engine, count in leases.items() if count}:
             return f"leases by engine: {held}"

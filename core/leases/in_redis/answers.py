@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from baton_serve.core.leases.ids import check_id
 from baton_serve.core.leases.store import LeaseState, LeaseStatus, LeaseStoreError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
 
 #: What ``renew.lua`` says instead of a remaining time.
 _RELEASED, _NOT_THERE = -1, -2
@@ -31,37 +29,34 @@ class RenewedBatch:
 
     def take(self, answer: list[Any] | LeaseStoreError) -> None:
         """Take the answer of ``renew.lua``."""
-        try:
-            self._take(_known(answer))
-        except LeaseStoreError as error:
-            self.error = error
-
-    @property
-    def gone_ids(self) -> list[str]:
-        """The ids of the leases that are gone."""
-        return [self.lease_ids[number] for number in self.gone]
+        self._read(answer, self._renewed)
 
     def take_outcomes(self, answer: list[Any] | LeaseStoreError) -> None:
         """Take the answer of ``outcomes.lua`` about the leases that are gone."""
+        self._read(answer, self._ended)
+
+    def _read(self, answer: list[Any] | LeaseStoreError, read: Callable[[list[Any]], None]) -> None:
+        if isinstance(answer, LeaseStoreError):
+            self.error = answer
+            return
         try:
-            self._take_outcomes(_known(answer))
+            with unreadable_answer_errors():
+                read(answer)
         except LeaseStoreError as error:
             self.error = error
 
-    def _take(self, answer: list[Any]) -> None:
+    def _renewed(self, answer: list[Any]) -> None:
         """The script names only leases that have another time left than the first number, which is for all others."""
-        with unreadable_answer_errors():
-            self.statuses = [LeaseStatus(lease_id, LeaseState.HELD, answer[0]) for lease_id in self.lease_ids]
-            for number, remaining_ms in zip(answer[1::2], answer[2::2], strict=True):
-                state = LeaseState.RELEASED if remaining_ms == _RELEASED else LeaseState.HELD
-                self.statuses[number - 1] = LeaseStatus(self.lease_ids[number - 1], state, max(0, remaining_ms))
-                if remaining_ms == _NOT_THERE:
-                    self.gone.append(number - 1)
+        self.statuses = [LeaseStatus(lease_id, LeaseState.HELD, answer[0]) for lease_id in self.lease_ids]
+        for number, remaining_ms in zip(answer[1::2], answer[2::2], strict=True):
+            state = LeaseState.RELEASED if remaining_ms == _RELEASED else LeaseState.HELD
+            self.statuses[number - 1] = LeaseStatus(self.lease_ids[number - 1], state, max(0, remaining_ms))
+            if remaining_ms == _NOT_THERE:
+                self.gone.append(number - 1)
 
-    def _take_outcomes(self, answer: list[Any]) -> None:
-        with unreadable_answer_errors():
-            for number, outcome in zip(self.gone, answer, strict=True):
-                self.statuses[number] = _status(self.lease_ids[number], outcome, 0)
+    def _ended(self, answer: list[Any]) -> None:
+        for number, outcome in zip(self.gone, answer, strict=True):
+            self.statuses[number] = _status(self.lease_ids[number], outcome, 0)
 
 
 def renewed_statuses(
@@ -99,12 +94,6 @@ def unreadable_answer_errors() -> Iterator[None]:
         yield
     except (ValueError, AttributeError, TypeError, IndexError) as error:
         raise LeaseStoreError(f"Redis holds something that is not ours: {error}") from error
-
-
-def _known(answer: list[Any] | LeaseStoreError) -> list[Any]:
-    if isinstance(answer, LeaseStoreError):
-        raise answer
-    return answer
 
 
 def _is_lease(member: bytes) -> bool:

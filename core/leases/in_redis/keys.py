@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 from baton_serve.core.leases.ids import check_id
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 #: Leases per script call. Redis serves no other client during a call (about 1 us per lease and command).
 MAX_BATCH = 500

@@ -1,27 +1,31 @@
-"""One of the Lua scripts: run once, or many times in one exchange."""
+"""One of the Lua scripts: run once, or many times in one exchange. Every error of redis-py becomes one of the port."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from importlib import resources
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, TypeAlias
 
-from redis.exceptions import NoScriptError
+import redis
+from redis import exceptions
 
-from baton_serve.core.leases.in_redis.errors import as_lease_store_error, lease_store_errors
-from baton_serve.core.leases.store import LeaseStoreError
+from baton_serve.core.leases.store import LeaseStoreError, LeaseStoreUnreachableError
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+#: No answer came: connection refused or lost, timeout, Redis still loading its data, a bare socket error.
+UNREACHABLE: tuple[type[Exception], ...] = (exceptions.ConnectionError, exceptions.TimeoutError, OSError)
 
-    import redis
+#: The answer was an error (OOM, WRONGTYPE, NOSCRIPT, READONLY, no permission), or could not be parsed.
+REFUSED: tuple[type[Exception], ...] = (
+    exceptions.RedisError,
+    exceptions.RedisClusterException,
+    exceptions.IncorrectPolicyType,
+    exceptions.ChildDeadlockedError,
+)
 
-
-class Call(NamedTuple):
-    """What one run of a script is given."""
-
-    keys: list[str]
-    args: list[str | int]
+#: What one run of a script is given: its keys, and its other arguments.
+Call: TypeAlias = tuple[list[str], list[str | int]]
 
 
 class LuaScript:
@@ -33,7 +37,7 @@ class LuaScript:
 
     def run(self, keys: list[str], args: list[str | int]) -> list[Any]:
         """Run it once; returns nothing for an answer that is no list. Raises LeaseStoreError."""
-        (answer,) = self.run_all([Call(keys, args)])
+        (answer,) = self.run_all([(keys, args)])
         if isinstance(answer, LeaseStoreError):
             raise answer
         return answer
@@ -44,7 +48,7 @@ class LuaScript:
         Raises LeaseStoreError if there are no answers, mostly because Redis cannot be reached.
         """
         answers = self._send(calls)
-        if any(isinstance(answer, NoScriptError) for answer in answers):
+        if any(isinstance(answer, exceptions.NoScriptError) for answer in answers):
             with lease_store_errors():
                 self._client.script_load(self._script.script)
             answers = self._send(calls)  # all of them: a script may be run twice
@@ -67,7 +71,24 @@ def script_text(name: str) -> str:
 
 def _answer(answer: Any) -> list[Any] | LeaseStoreError:
     if isinstance(answer, Exception):
-        error = as_lease_store_error(answer)
+        error = _as_lease_store_error(answer)
         error.__cause__ = answer
         return error
     return answer if isinstance(answer, list) else []
+
+
+@contextmanager
+def lease_store_errors() -> Iterator[None]:
+    """Raise LeaseStoreError instead of any exception of redis-py inside the block."""
+    try:
+        yield
+    except UNREACHABLE + REFUSED as error:
+        raise _as_lease_store_error(error) from error
+
+
+def _as_lease_store_error(error: Exception) -> LeaseStoreError:
+    """The error of the port that stands for an error of redis-py."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, UNREACHABLE):
+        return LeaseStoreUnreachableError(f"Redis cannot be reached: {text}")
+    return LeaseStoreError(f"Redis answered an error: {text}")

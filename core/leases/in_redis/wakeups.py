@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import redis
 
-from baton_serve.core.leases.in_redis.errors import lease_store_errors
+from baton_serve.core.leases.in_redis.lua_script import lease_store_errors
 
 if TYPE_CHECKING:
     from redis.client import PubSub
@@ -36,7 +36,9 @@ class RedisWakeups:
         self._closed = False
         try:
             with lease_store_errors():
-                self._subscribe(channel, subscribe_timeout_s)
+                self._pubsub.subscribe(channel)
+                if self._pubsub.get_message(timeout=subscribe_timeout_s) is None:
+                    raise redis.TimeoutError("no answer to SUBSCRIBE")
         except BaseException:
             self.close()
             raise
@@ -63,11 +65,6 @@ class RedisWakeups:
                 os.eventfd_write(self._interrupt, 1)
             else:
                 self._disconnect()
-
-    def _subscribe(self, channel: str, timeout_s: float) -> None:
-        self._pubsub.subscribe(channel)
-        if self._pubsub.get_message(timeout=timeout_s) is None:
-            raise redis.TimeoutError("no answer to SUBSCRIBE")
 
     def _wait(self, timeout_s: float) -> bool:
         deadline = time.monotonic() + timeout_s

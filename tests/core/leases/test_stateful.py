@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from baton_serve.core.leases.model import ENDED, NEXT, LeaseTable, Phase, Verb
+from baton_serve.core.leases.memory_store import LeaseTable
 from baton_serve.core.leases.store import LeaseState, LeaseStatus
 from tests.kits.leases.harness import RedisHarness
 
@@ -96,9 +96,3 @@ def test_the_scripts_and_the_model_agree(redis_url: str, history: list[tuple[str
         listed, known = by_id(harness.store.held(ENGINE)), by_id(table.held(now_ms))
         assert same(listed, known), (step, listed, known)
     harness.close()
-
-
-def test_the_table_of_phases_is_total_and_ends_are_final() -> None:
-    assert set(NEXT) == {(phase, verb) for phase in Phase for verb in Verb}
-    assert all(NEXT[ended, verb] is ended for ended in ENDED for verb in Verb)
-    assert repr(LeaseTable()) == "<LeaseTable >"

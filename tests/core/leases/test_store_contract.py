@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from baton_serve.core.leases.model import DEAD_ENGINE_MARGIN_MS, OUTCOME_MEMORY_MS
-from baton_serve.core.leases.store import LeaseState, LeaseStatus
+from baton_serve.core.leases.store import DEAD_ENGINE_MARGIN_MS, OUTCOME_MEMORY_MS, LeaseState, LeaseStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable

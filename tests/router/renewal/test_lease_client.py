@@ -49,10 +49,12 @@ class WatchedStore(MemoryLeaseStore):
         self.renewals: list[Sequence[str]] = []
         self._renewed = threading.Condition()
 
-    def renew(self, engine_id: str, lease_ids: Sequence[str], duration_ms: int) -> list[LeaseStatus]:
-        answers = super().renew(engine_id, lease_ids, duration_ms)
+    def renew_all(
+        self, leases: Mapping[str, Sequence[str]], duration_ms: int
+    ) -> dict[str, list[LeaseStatus] | LeaseStoreError]:
+        answers = super().renew_all(leases, duration_ms)
         with self._renewed:
-            self.renewals.append(lease_ids)
+            self.renewals += leases.values()
             self._renewed.notify_all()
         return answers
 
@@ -66,7 +68,9 @@ class WatchedStore(MemoryLeaseStore):
 class SilentStore(MemoryLeaseStore):
     """A Redis that is away."""
 
-    def renew(self, engine_id: str, lease_ids: Sequence[str], duration_ms: int) -> list[LeaseStatus]:
+    def renew_all(
+        self, leases: Mapping[str, Sequence[str]], duration_ms: int
+    ) -> dict[str, list[LeaseStatus] | LeaseStoreError]:
         raise LeaseStoreError("away")
 
 

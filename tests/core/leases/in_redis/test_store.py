@@ -14,11 +14,17 @@ import redis
 from redis import exceptions
 
 from baton_serve.core.leases.ids import MAX_DURATION_MS
-from baton_serve.core.leases.in_redis.errors import REFUSED, UNREACHABLE, lease_store_errors
 from baton_serve.core.leases.in_redis.keys import MAX_BATCH, leases_key, outcome_keys
+from baton_serve.core.leases.in_redis.lua_script import REFUSED, UNREACHABLE, lease_store_errors
 from baton_serve.core.leases.in_redis.store import RedisLeaseStore
-from baton_serve.core.leases.model import DEAD_ENGINE_MARGIN_MS, OUTCOME_MEMORY_MS
-from baton_serve.core.leases.store import LeaseState, LeaseStatus, LeaseStoreError, LeaseStoreUnreachableError
+from baton_serve.core.leases.store import (
+    DEAD_ENGINE_MARGIN_MS,
+    OUTCOME_MEMORY_MS,
+    LeaseState,
+    LeaseStatus,
+    LeaseStoreError,
+    LeaseStoreUnreachableError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
