@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import msgspec
 
+from baton_serve.core.protocol.id_syntax import Count, Text
+
 #: Seconds that a worker refuses requests of a router after it was notified that the router is dead. Requests still in a
 #: buffer of the dead router arrive within milliseconds, or with a retransmission. A router that lives after all retries
 #: for longer.
@@ -33,6 +35,6 @@ class RouterRecord(msgspec.Struct, kw_only=True, frozen=True):
     #: Base URL of the port for other routers, guarded by the internal token.
     internal_url: str
     #: The same for all routers that share one public port; empty: the router shares its port with no other.
-    group: str = ""
+    group: Text = ""
     #: When its process started, in Unix seconds of its own clock, for people. 0: unknown.
-    started_s: int = 0
+    started_s: Count = 0

@@ -1,24 +1,23 @@
 """What a process writes into the registry and publishes, several times a second: JSON, so that people can read it.
 
 There are three kinds: a worker announces its record and its load, as does a vLLM server with Baton's connector, and a
-router its record. Everything else is the same for all.
+router its record. Everything else is the same for all. An entry is checked before it is used: other programs, and older
+versions of Baton, write to Redis too.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Generic, Protocol, TypeVar, cast
+from typing import Annotated, Generic, Protocol, TypeVar, cast
 
 import msgspec
 
-from baton_serve.core.protocol.id_syntax import KEY_ID
+from baton_serve.core.protocol.addresses import is_host, worker_url
+from baton_serve.core.protocol.id_syntax import KEY_ID, KeyId
 from baton_serve.core.protocol.router import RouterRecord
 from baton_serve.core.protocol.vllm_server import VllmStatus
 from baton_serve.core.protocol.worker import WorkerStatus
-from baton_serve.core.registry.entry_checks import ImpossibleError, check_router, check_vllm_server, check_worker
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 #: Bytes of one announcement. A worker's has about 1 KB.
 MAX_BYTES = 256 << 10
@@ -58,7 +57,7 @@ class Announcement(Protocol[_EntryT_co]):
 class WorkerAnnouncement(msgspec.Struct, kw_only=True, frozen=True):
     """The announcement of a worker."""
 
-    id: str = msgspec.field(name="worker_id")
+    id: KeyId = msgspec.field(name="worker_id")
     ttl_ms: Ttl = 0
     sequence: Sequence = 0
     entry: WorkerStatus | None = msgspec.field(name="status", default=None)
@@ -67,7 +66,7 @@ class WorkerAnnouncement(msgspec.Struct, kw_only=True, frozen=True):
 class VllmAnnouncement(msgspec.Struct, kw_only=True, frozen=True):
     """The announcement of a vLLM server."""
 
-    id: str = msgspec.field(name="server_id")
+    id: KeyId = msgspec.field(name="server_id")
     ttl_ms: Ttl = 0
     sequence: Sequence = 0
     entry: VllmStatus | None = msgspec.field(name="status", default=None)
@@ -76,7 +75,7 @@ class VllmAnnouncement(msgspec.Struct, kw_only=True, frozen=True):
 class RouterAnnouncement(msgspec.Struct, kw_only=True, frozen=True):
     """The announcement of a router."""
 
-    id: str = msgspec.field(name="router_id")
+    id: KeyId = msgspec.field(name="router_id")
     ttl_ms: Ttl = 0
     sequence: Sequence = 0
     entry: RouterRecord | None = msgspec.field(name="record", default=None)
@@ -96,7 +95,7 @@ class Kind(Generic[EntryT]):
     name: str
     announcement: Callable[..., Announcement[EntryT]]
     id_of: Callable[[EntryT], str]
-    #: Raises ImpossibleError for an entry that no process of Baton announces.
+    #: Raises ValueError for addresses of an entry that no process of Baton announces.
     check: Callable[[EntryT], None]
 
     @property
@@ -132,19 +131,16 @@ class Kind(Generic[EntryT]):
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise NotAnAnnouncementError(str(error)) from error
         announcement = cast("Announcement[EntryT]", decoded)
-        if KEY_ID.fullmatch(announcement.id) is None:
-            raise NotAnAnnouncementError(f"not a {self.name} id")
-        if announcement.entry is not None:
-            self._check(announcement.id, announcement.entry)
-        return announcement
-
-    def _check(self, announced: str, entry: EntryT) -> None:
-        if self.id_of(entry) != announced:
+        entry = announcement.entry
+        if entry is None:
+            return announcement
+        if self.id_of(entry) != announcement.id:
             raise NotAnAnnouncementError(f"it names two {self.name}s")
         try:
             self.check(entry)
-        except ImpossibleError as error:
+        except ValueError as error:  # it repeats no address
             raise NotAnAnnouncementError(str(error)) from None
+        return announcement
 
 
 def encode(announcement: Announcement[EntryT]) -> bytes:
@@ -152,18 +148,30 @@ def encode(announcement: Announcement[EntryT]) -> bytes:
     return msgspec.json.encode(announcement)
 
 
-def _worker_id(status: WorkerStatus) -> str:
-    return status.record.worker_id
+def _check_urls(url: str, internal_url: str = "") -> None:
+    for one in (url, internal_url or url):
+        if worker_url(one) != one:
+            raise ValueError("a base URL has no slash at its end")
 
 
-def _server_id(status: VllmStatus) -> str:
-    return status.record.server_id
+def _check_vllm_server(status: VllmStatus) -> None:
+    _check_urls(status.record.url)
+    if not is_host(status.record.side_channel_host):
+        raise ValueError("the side channel is nowhere")
 
 
-def _router_id(record: RouterRecord) -> str:
-    return record.router_id
-
-
-WORKERS: Kind[WorkerStatus] = Kind("worker", WorkerAnnouncement, _worker_id, check_worker)
-VLLM_SERVERS: Kind[VllmStatus] = Kind("vllm_server", VllmAnnouncement, _server_id, check_vllm_server)
-ROUTERS: Kind[RouterRecord] = Kind("router", RouterAnnouncement, _router_id, check_router)
+WORKERS: Kind[WorkerStatus] = Kind(
+    "worker",
+    WorkerAnnouncement,
+    lambda status: status.record.worker_id,
+    lambda status: _check_urls(status.record.url, status.record.internal_url),
+)
+VLLM_SERVERS: Kind[VllmStatus] = Kind(
+    "vllm_server", VllmAnnouncement, lambda status: status.record.server_id, _check_vllm_server
+)
+ROUTERS: Kind[RouterRecord] = Kind(
+    "router",
+    RouterAnnouncement,
+    lambda record: record.router_id,
+    lambda record: _check_urls(record.url, record.internal_url),
+)

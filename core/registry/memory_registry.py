@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Generic
 from baton_serve.core.process.clock import monotonic_ms
 from baton_serve.core.registry.announcement import EntryT
 from baton_serve.core.registry.store import REPEAT_MS
+from baton_serve.core.registry.view import RegistryView
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -23,31 +24,30 @@ class MemoryRegistry(Generic[EntryT]):
     def __init__(self, kind: Kind[EntryT], clock: Callable[[], int] = monotonic_ms) -> None:
         self._kind = kind
         self._clock = clock
-        self._entries: dict[str, tuple[EntryT, int]] = {}
+        self._view: RegistryView[EntryT] = RegistryView()
         self._changed = asyncio.Condition()
         self._version = 0
         self.ignored: Counter[str] = Counter()
         self.on_withdrawn: list[Callable[[EntryT], None]] = []
 
     async def announce(self, entry: EntryT, ttl_ms: int) -> None:
-        announcement = self._kind.announce(entry, ttl_ms)
-        self._entries[announcement.id] = (entry, self._clock() + ttl_ms)
+        self._view.apply(self._kind.announce(entry, ttl_ms), self._clock())
         await self.tick()
 
     async def withdraw(self, process_id: str) -> None:
-        known = self._entries.pop(self._kind.withdraw(process_id).id, None)
-        if known is not None:
+        withdrawn = self._view.apply(self._kind.withdraw(process_id), self._clock())
+        if withdrawn is not None:
             for listener in self.on_withdrawn:
-                listener(known[0])
+                listener(withdrawn)
             await self.tick()
 
     async def watch(self) -> AsyncIterator[list[EntryT]]:
         last: list[EntryT] | None = None
         repeat_ms = 0
         while True:
-            version = self._version
-            alive = self._alive()
-            now_ms = self._clock()
+            version, now_ms = self._version, self._clock()
+            self._view.merge((), now_ms)
+            alive = self._view.alive()
             if alive != last or now_ms >= repeat_ms:
                 last, repeat_ms = alive, now_ms + REPEAT_MS
                 yield alive
@@ -62,14 +62,9 @@ class MemoryRegistry(Generic[EntryT]):
     async def close(self) -> None:
         """Nothing to close."""
 
-    def _alive(self) -> list[EntryT]:
-        now_ms = self._clock()
-        self._entries = {key: entry for key, entry in self._entries.items() if entry[1] > now_ms}
-        return [self._entries[key][0] for key in sorted(self._entries)]
-
     async def _wait(self, version: int) -> None:
         """Wait until an entry has changed since ``version``, or the earliest one has expired."""
-        earliest_ms = min((until_ms for _, until_ms in self._entries.values()), default=None)
+        earliest_ms = self._view.next_expiry_ms()
         timeout_s = None if earliest_ms is None else max(0, earliest_ms - self._clock()) / 1000
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s), self._changed:

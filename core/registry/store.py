@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from typing import Final, Protocol
 
 from baton_serve.core.registry.announcement import EntryT
-
-if TYPE_CHECKING:
-    from collections import Counter
-    from collections.abc import AsyncIterator, Callable
 
 #: See ``Registry.watch``. A second is a third of the time that a router counts a report of a load.
 REPEAT_MS: Final = 1000

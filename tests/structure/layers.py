@@ -135,7 +135,6 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
             "addresses",
             "excerpts",
             "handshake",
-            "id_syntax",
             "leases_at_p",
             "request_ids",
             "router",
@@ -144,6 +143,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
             "token_keys",
             "worker",
         ),
+        ("id_syntax",),
     ),
     "core.net": (
         ("access", "error_pages", "vllm_handshakes"),
