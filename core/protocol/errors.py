@@ -1,22 +1,6 @@
 """Errors as OpenAI clients expect them, and the one encoder for them: JSON before the first byte, an SSE event after.
 
-ApiError
-├── BadRequestError          400 invalid_request_error     the client must change the request
-├── AuthenticationError      401 invalid_request_error
-├── PermissionDeniedError    403 permission_error
-├── NotFoundError            404 invalid_request_error     unknown model, unknown request id
-├── ConflictError            409 invalid_request_error     not possible with what is there now
-├── BodyTimeoutError         408 timeout_error             the client was too slow to send its request
-├── PayloadTooLargeError     413 invalid_request_error
-├── UnsupportedMediaError    415 invalid_request_error     the body is compressed
-├── RateLimitError           429 rate_limit_error          too much at once; ``Retry-After`` says when
-├── HeadTooLargeError        431 invalid_request_error     the request line and the headers are over the limit
-├── CancelledByAdminError    499 request_cancelled         aborted through the admin REST
-├── InternalError            500 server_error
-├── NotImplementedHereError  501 invalid_request_error     a part of HTTP that is not supported
-├── UpstreamError            502 server_error              a worker failed and no other could take over
-├── UnavailableError         503 service_unavailable_error no worker
-└── DeadlineError            504 timeout_error             the request's own deadline, or a phase's
+Each class says its status, and the type and the code that clients read.
 """
 
 from __future__ import annotations
@@ -34,6 +18,11 @@ class ApiError(Exception):
     status = 500
     type = "server_error"
     code: str | None = None
+
+    def __init_subclass__(cls, status: int | None = None, type: str | None = None, code: str | None = None) -> None:
+        """What is not given is as of the base class."""
+        super().__init_subclass__()
+        cls.status, cls.type, cls.code = status or cls.status, type or cls.type, code or cls.code
 
     def __init__(
         self,
@@ -66,33 +55,25 @@ class ApiError(Exception):
         return b"data: " + self.to_json(request_id) + b"\n\n"
 
 
-class BadRequestError(ApiError):
+class BadRequestError(ApiError, status=400, type="invalid_request_error"):
     """The client must change the request."""
 
-    status = 400
-    type = "invalid_request_error"
+
+def invalid_value(param: str, message: str) -> BadRequestError:
+    """The error for a parameter that may not have this value, or not together with others."""
+    return BadRequestError(message, param=param, code="invalid_value")
 
 
-class AuthenticationError(ApiError):
+class AuthenticationError(ApiError, status=401, type="invalid_request_error", code="invalid_api_key"):
     """The key is missing or wrong."""
 
-    status = 401
-    type = "invalid_request_error"
-    code = "invalid_api_key"
 
-
-class PermissionDeniedError(ApiError):
+class PermissionDeniedError(ApiError, status=403, type="permission_error"):
     """The key is valid but not for this path, or the request's origin is not allowed."""
 
-    status = 403
-    type = "permission_error"
 
-
-class NotFoundError(ApiError):
+class NotFoundError(ApiError, status=404, type="invalid_request_error"):
     """No such model, request or path."""
-
-    status = 404
-    type = "invalid_request_error"
 
 
 def no_such_model(model: str) -> NotFoundError:
@@ -100,87 +81,48 @@ def no_such_model(model: str) -> NotFoundError:
     return NotFoundError(f"The model '{excerpt(model)}' does not exist.", param="model", code="model_not_found")
 
 
-class BodyTimeoutError(ApiError):
+class BodyTimeoutError(ApiError, status=408, type="timeout_error", code="request_body_timeout"):
     """The client was too slow to send its request."""
 
-    status = 408
-    type = "timeout_error"
-    code = "request_body_timeout"
 
-
-class ConflictError(ApiError):
+class ConflictError(ApiError, status=409, type="invalid_request_error"):
     """The request is not possible in the present state, or the id that it gives is ambiguous."""
 
-    status = 409
-    type = "invalid_request_error"
 
-
-class PayloadTooLargeError(ApiError):
+class PayloadTooLargeError(ApiError, status=413, type="invalid_request_error", code="request_too_large"):
     """The body is over the limit."""
 
-    status = 413
-    type = "invalid_request_error"
-    code = "request_too_large"
 
-
-class UnsupportedMediaError(ApiError):
+class UnsupportedMediaError(ApiError, status=415, type="invalid_request_error", code="unsupported_content_encoding"):
     """The body is in a form that is not read here."""
 
-    status = 415
-    type = "invalid_request_error"
-    code = "unsupported_content_encoding"
 
-
-class RateLimitError(ApiError):
+class RateLimitError(ApiError, status=429, type="rate_limit_error", code="rate_limit_exceeded"):
     """Too many requests, or too many bytes, at once."""
 
-    status = 429
-    type = "rate_limit_error"
-    code = "rate_limit_exceeded"
 
-
-class HeadTooLargeError(ApiError):
+class HeadTooLargeError(ApiError, status=431, type="invalid_request_error", code="request_head_too_large"):
     """The request line and the headers are over the limit."""
 
-    status = 431
-    type = "invalid_request_error"
-    code = "request_head_too_large"
 
-
-class CancelledByAdminError(ApiError):
+class CancelledByAdminError(ApiError, status=499, type="request_cancelled", code="request_cancelled"):
     """The request was aborted through the admin API."""
 
-    status = 499
-    type = "request_cancelled"
-    code = "request_cancelled"
 
-
-class InternalError(ApiError):
+class InternalError(ApiError, code="internal_error"):
     """A bug of Baton."""
 
-    code = "internal_error"
 
-
-class NotImplementedHereError(ApiError):
+class NotImplementedHereError(ApiError, status=501, type="invalid_request_error"):
     """The request needs a part of HTTP that is not supported."""
 
-    status = 501
-    type = "invalid_request_error"
 
-
-class UpstreamError(ApiError):
+class UpstreamError(ApiError, status=502, code="upstream_error"):
     """A worker failed and no other could take over."""
 
-    status = 502
-    code = "upstream_error"
 
-
-class UnavailableError(ApiError):
+class UnavailableError(ApiError, status=503, type="service_unavailable_error", code="no_worker"):
     """No worker can take the request now."""
-
-    status = 503
-    type = "service_unavailable_error"
-    code = "no_worker"
 
 
 def out_of_memory(who: str) -> UnavailableError:
@@ -188,9 +130,5 @@ def out_of_memory(who: str) -> UnavailableError:
     return UnavailableError(f"The {who} has no memory left for this request.", code="out_of_memory", retry_after_s=1)
 
 
-class DeadlineError(ApiError):
+class DeadlineError(ApiError, status=504, type="timeout_error", code="deadline_exceeded"):
     """A deadline passed."""
-
-    status = 504
-    type = "timeout_error"
-    code = "deadline_exceeded"

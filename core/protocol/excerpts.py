@@ -10,9 +10,5 @@ def excerpt(sent: str) -> str:
     """The beginning of ``sent``, with an ellipsis if there is more, in characters that are safe to print."""
     shown = sent[: MAX_CHARS + 1]
     if not shown.isprintable():
-        shown = "".join(each if each.isprintable() else _escaped(each) for each in shown)
+        shown = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in shown)
     return shown if len(shown) <= MAX_CHARS else f"{shown[:MAX_CHARS]}..."
-
-
-def _escaped(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")

@@ -15,12 +15,10 @@ History
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import msgspec
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 #: What the router puts into the request to P (vLLM's spelling).
 ASK_PREFILL: dict[str, Any] = {"do_remote_decode": True}

@@ -11,12 +11,10 @@ one.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from os.path import commonprefix
 
 from baton_serve.core.protocol.excerpts import excerpt
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
 
 #: Characters of an id that are shown.
 SHORT_CHARS = 8
@@ -60,7 +58,7 @@ def shorten(ids: Iterable[str]) -> dict[str, str]:
     known = sorted(every - urls | set(map(_address, urls)))
     for index, each in enumerate(known):
         neighbours = known[max(index - 1, 0) : index] + known[index + 1 : index + 2]
-        needed = 1 + max((_common(each, other) for other in neighbours), default=0)
+        needed = 1 + max((len(commonprefix((each, other))) for other in neighbours), default=0)  # noqa: RUF071 (no paths)
         if each in every:
             shown.setdefault(each, each[: max(needed, SHORT_CHARS)])
     return shown
@@ -125,11 +123,3 @@ def request_of(given: str) -> str:
 def _address(full: str) -> str:
     """The part after the scheme, if the id is a URL; else empty."""
     return full.partition("://")[2]
-
-
-def _common(left: str, right: str) -> int:
-    """The number of characters at the beginning that are equal."""
-    for index, (a, b) in enumerate(zip(left, right, strict=False)):
-        if a != b:
-            return index
-    return min(len(left), len(right))

@@ -9,15 +9,13 @@ an address.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from baton_serve.core.protocol.addresses import MAX_URL_CHARS, is_host, worker_url
 from baton_serve.core.protocol.id_syntax import KEY_ID
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _VLLM = "vllm+"
 #: vLLM's own defaults: ``VLLM_NIXL_SIDE_CHANNEL_PORT`` in vllm/envs.py, and ``max_num_seqs`` of ``vllm serve`` for most

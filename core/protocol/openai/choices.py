@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import msgspec
 from pydantic import Field, StrictStr, ValidationError
 
-from baton_serve.core.protocol.errors import BadRequestError
+from baton_serve.core.protocol.errors import invalid_value
 from baton_serve.core.protocol.openai.objects import CountedObject, Whole
 from baton_serve.core.protocol.openai.requests import TokenId, blame
 
@@ -96,12 +96,8 @@ def _prompts(body: dict[str, Any]) -> tuple[Prompt, ...]:
 def _check(choices: Choices, *, streams: bool) -> None:
     """Raise BadRequestError for numbers that contradict each other."""
     if choices.best_of < choices.n:
-        raise BadRequestError(
-            f"'best_of' is {choices.best_of}, less than 'n', {choices.n}.", param="best_of", code="invalid_value"
-        )
+        raise invalid_value("best_of", f"'best_of' is {choices.best_of}, less than 'n', {choices.n}.")
     if streams and choices.best_of > choices.n:
-        raise BadRequestError(
-            "Which answers are best is known when all have ended, so 'best_of' above 'n' cannot be streamed.",
-            param="best_of",
-            code="invalid_value",
+        raise invalid_value(
+            "best_of", "Which answers are best is known when all have ended, so 'best_of' above 'n' cannot be streamed."
         )

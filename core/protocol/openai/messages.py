@@ -8,17 +8,14 @@ as tools. A field that would need support that Baton does not have is refused by
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, StrictStr, model_validator
 from pydantic_core import PydanticCustomError
 
 from baton_serve.core.protocol.openai.objects import CountedObject, Unsupported, of_types, without_nulls
 from baton_serve.core.protocol.openai.tools import ToolCalls
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Self
 
 #: The fields of a message that are passed on.
 _PLAIN = frozenset({"role", "content", "name"})

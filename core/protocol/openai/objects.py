@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Container, Mapping
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, StrictInt, model_validator
 from pydantic_core import PydanticCustomError
 
 from baton_serve.core.protocol.excerpts import excerpt
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Mapping
 
 #: Keys in one object: more than any has fields, and few enough that a complaint about each costs little.
 MAX_KEYS = 64

@@ -21,7 +21,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from baton_serve.core.protocol.errors import BadRequestError
+from baton_serve.core.protocol.errors import BadRequestError, invalid_value
 from baton_serve.core.protocol.excerpts import excerpt
 from baton_serve.core.protocol.openai.hints import Hints
 from baton_serve.core.protocol.openai.messages import Message, plain_messages
@@ -219,15 +219,9 @@ class _Request(Hints, StrictObject):
         """Check the rules between fields; raises BadRequestError."""
         _ = self.form
         if self.prompt_logprobs is not None and self.stream:
-            raise BadRequestError(
-                "'prompt_logprobs' is not available in streams.", param="prompt_logprobs", code="invalid_value"
-            )
+            raise invalid_value("prompt_logprobs", "'prompt_logprobs' is not available in streams.")
         if self.stream_options is not None and not self.stream:
-            raise BadRequestError(
-                "'stream_options' is only allowed with 'stream'.",
-                param="stream_options",
-                code="invalid_value",
-            )
+            raise invalid_value("stream_options", "'stream_options' is only allowed with 'stream'.")
         stops = self.stop_strings
         if any(len(stop) > MAX_STOP_CHARS for stop in stops):
             raise BadRequestError(
@@ -239,15 +233,11 @@ class _Request(Hints, StrictObject):
             raise BadRequestError("A stop string must not be empty.", param="stop", code="empty_string")
         for key in self.logit_bias or {}:
             if not (key.isascii() and key.isdigit()):
-                raise BadRequestError("Keys of 'logit_bias' are token ids.", param="logit_bias", code="invalid_value")
+                raise invalid_value("logit_bias", "Keys of 'logit_bias' are token ids.")
         if self.truncate_prompt_tokens == 0:
-            raise BadRequestError(
-                "'truncate_prompt_tokens' is a number of tokens, or -1.",
-                param="truncate_prompt_tokens",
-                code="invalid_value",
-            )
+            raise invalid_value("truncate_prompt_tokens", "'truncate_prompt_tokens' is a number of tokens, or -1.")
         if self._min_tokens_too_many:
-            raise BadRequestError("'min_tokens' is more than 'max_tokens'.", param="min_tokens", code="invalid_value")
+            raise invalid_value("min_tokens", "'min_tokens' is more than 'max_tokens'.")
 
     @property
     def max_new_tokens(self) -> int | None:
@@ -298,9 +288,7 @@ class ChatRequest(TemplateFields, _Request):
         super()._complain()
         self.check_template(self.messages)
         if self.top_logprobs and not self.logprobs:
-            raise BadRequestError(
-                "'top_logprobs' needs 'logprobs' to be true.", param="top_logprobs", code="invalid_value"
-            )
+            raise invalid_value("top_logprobs", "'top_logprobs' needs 'logprobs' to be true.")
         self._complain_of_choice()
 
     @property
@@ -317,27 +305,17 @@ class ChatRequest(TemplateFields, _Request):
         choice = self.tool_choice
         if not self.tools:
             if choice not in (None, "none", "auto"):
-                raise BadRequestError(
-                    "'tool_choice' is only allowed with 'tools'.", param="tool_choice", code="invalid_value"
-                )
+                raise invalid_value("tool_choice", "'tool_choice' is only allowed with 'tools'.")
         elif isinstance(choice, ToolOfChoice) and all(tool.function.name != choice.name for tool in self.tools):
-            raise BadRequestError(
-                f"'tool_choice' names '{excerpt(choice.name)}', which is none of 'tools'.",
-                param="tool_choice",
-                code="invalid_value",
+            raise invalid_value(
+                "tool_choice", f"'tool_choice' names '{excerpt(choice.name)}', which is none of 'tools'."
             )
         if self.forced_tools is None:
             return
         if self.form is not None:
-            raise BadRequestError(
-                "'tool_choice' forces a call, so the answer cannot have another form.",
-                param="tool_choice",
-                code="invalid_value",
-            )
+            raise invalid_value("tool_choice", "'tool_choice' forces a call, so the answer cannot have another form.")
         if self.ignore_eos:
-            raise BadRequestError(
-                "'ignore_eos' excludes a forced call, which ends the answer.", param="ignore_eos", code="invalid_value"
-            )
+            raise invalid_value("ignore_eos", "'ignore_eos' excludes a forced call, which ends the answer.")
 
 
 class CompletionRequest(_Request):
@@ -375,7 +353,7 @@ class CompletionRequest(_Request):
                 code="integer_below_min_value",
             )
         if self.echo and self.suffix:
-            raise BadRequestError("'echo' and 'suffix' exclude each other.", param="suffix", code="invalid_value")
+            raise invalid_value("suffix", "'echo' and 'suffix' exclude each other.")
 
 
 Request = ChatRequest | CompletionRequest
@@ -391,9 +369,7 @@ def validate(kind: type[R], body: dict[str, Any]) -> R:
     biases = body.get("logit_bias")
     if isinstance(biases, dict) and len(biases) > MAX_LOGIT_BIAS:  # before pydantic complains about each of them
         raise BadRequestError(
-            f"At most {MAX_LOGIT_BIAS} tokens in 'logit_bias'.",
-            param="logit_bias",
-            code="object_above_max_properties",
+            f"At most {MAX_LOGIT_BIAS} tokens in 'logit_bias'.", param="logit_bias", code="object_above_max_properties"
         )
     if kind is CompletionRequest:
         body = _of_one_prompt(body)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import orjson
 from pydantic import Field, StrictBool, StrictStr
 
-from baton_serve.core.protocol.errors import BadRequestError
+from baton_serve.core.protocol.errors import BadRequestError, invalid_value
 from baton_serve.core.protocol.openai.objects import StrictObject, Unsupported
 
 #: Baton's own bounds. They do not bound what compiling takes, as 90 bytes can ask for gigabytes. That is why workers
@@ -58,7 +58,7 @@ class ResponseFormat(StrictObject):
         param = "response_format"
         if self.type != "json_schema":
             if self.json_schema is not None:
-                raise _invalid(f"'{param}.json_schema' is only allowed with the type json_schema.", param)
+                raise invalid_value(param, f"'{param}.json_schema' is only allowed with the type json_schema.")
             return Form("json_schema", _ANY_OBJECT, param) if self.type == "json_object" else None
         if self.json_schema is None:
             name = f"{param}.json_schema"
@@ -99,8 +99,8 @@ class StructuredOutputs(StrictObject):
         if self.json_object:
             forms.append(Form("json_schema", _ANY_OBJECT, f"{param}.json_object"))
         if len(forms) != 1:
-            raise _invalid(
-                f"'{param}' has exactly one of json, regex, choice, grammar and json_object, got {len(forms)}.", param
+            raise invalid_value(
+                param, f"'{param}' has exactly one of json, regex, choice, grammar and json_object, got {len(forms)}."
             )
         return bounded(forms[0])
 
@@ -112,10 +112,10 @@ def form_of(
     asked = None if response_format is None else response_format.form()
     if structured_outputs is not None:
         if asked is not None:
-            raise _invalid("'response_format' and 'structured_outputs' exclude each other.", "structured_outputs")
+            raise invalid_value("structured_outputs", "'response_format' and 'structured_outputs' exclude each other.")
         asked = structured_outputs.form()
     if asked is not None and ignore_eos:
-        raise _invalid("'ignore_eos' excludes structured output, which ends where its form ends.", "ignore_eos")
+        raise invalid_value("ignore_eos", "'ignore_eos' excludes structured output, which ends where its form ends.")
     return asked
 
 
@@ -126,9 +126,9 @@ def _schema_text(schema: dict[str, Any] | str, param: str) -> str:
         try:
             schema = orjson.loads(schema)
         except orjson.JSONDecodeError as error:
-            raise _invalid(f"'{param}' is not JSON: {error}.", param) from error
+            raise invalid_value(param, f"'{param}' is not JSON: {error}.") from error
         if not isinstance(schema, dict):
-            raise _invalid(f"'{param}' is not a JSON object.", param)
+            raise invalid_value(param, f"'{param}' is not a JSON object.")
     return _encoded(schema, param)
 
 
@@ -136,7 +136,7 @@ def _encoded(value: object, param: str) -> str:
     try:
         return orjson.dumps(value).decode()
     except (orjson.JSONEncodeError, TypeError) as error:
-        raise _invalid(f"'{param}' cannot be written as JSON: {error}.", param) from error
+        raise invalid_value(param, f"'{param}' cannot be written as JSON: {error}.") from error
 
 
 def bounded(form: Form, *, has_schemas_only: bool = False) -> Form:
@@ -147,9 +147,9 @@ def bounded(form: Form, *, has_schemas_only: bool = False) -> Form:
     if len(form.text.encode("utf-8", "replace")) > MAX_FORM_BYTES:
         raise _too_long(form.param)
     if form.kind in ("json_schema", "grammar") and form.text.count("$ref") > MAX_REFERENCES:
-        raise _invalid(f"'{form.param}' has more than {MAX_REFERENCES} references.", form.param)
+        raise invalid_value(form.param, f"'{form.param}' has more than {MAX_REFERENCES} references.")
     if form.kind == "grammar" and not has_schemas_only and form.text.count(":") > MAX_RULE_MARKS:
-        raise _invalid(f"'{form.param}' has more than {MAX_RULE_MARKS} colons, which begin its rules.", form.param)
+        raise invalid_value(form.param, f"'{form.param}' has more than {MAX_RULE_MARKS} colons, which begin its rules.")
     return form
 
 
@@ -157,7 +157,3 @@ def _too_long(param: str) -> BadRequestError:
     return BadRequestError(
         f"'{param}' may have {MAX_FORM_BYTES} bytes as JSON.", param=param, code="string_above_max_length"
     )
-
-
-def _invalid(message: str, param: str) -> BadRequestError:
-    return BadRequestError(message, param=param, code="invalid_value")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, StrictBool, StrictStr
 
-from baton_serve.core.protocol.errors import BadRequestError
+from baton_serve.core.protocol.errors import invalid_value
 from baton_serve.core.protocol.openai.objects import MAX_KEYS, CountedObject, StrictObject
 from baton_serve.core.protocol.openai.tools import Tools
 
@@ -68,22 +68,18 @@ class TemplateFields(CountedObject):
     def check_template(self, messages: Sequence[Message]) -> None:
         """Check the rules between the fields; raises BadRequestError. ``messages``: the conversation."""
         if self.continue_final_message and self.add_generation_prompt:
-            raise BadRequestError(
-                "'continue_final_message' needs 'add_generation_prompt' to be false.",
-                param="continue_final_message",
-                code="invalid_value",
+            raise invalid_value(
+                "continue_final_message", "'continue_final_message' needs 'add_generation_prompt' to be false."
             )
         if self.continue_final_message and messages[-1].tool_calls:
             # The prompt ends where the text of the message ends, and templates write its calls behind that.
-            raise BadRequestError(
+            raise invalid_value(
+                "continue_final_message",
                 "'continue_final_message' continues a text: the calls of the last message cannot be continued.",
-                param="continue_final_message",
-                code="invalid_value",
             )
         for name in self.chat_template_kwargs or ():
             if name in _NOT_VARIABLES:
-                raise BadRequestError(
+                raise invalid_value(
+                    "chat_template_kwargs",
                     f"'chat_template_kwargs' has variables of the template, and '{name}' is none.",
-                    param="chat_template_kwargs",
-                    code="invalid_value",
                 )

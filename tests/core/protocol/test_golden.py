@@ -1,4 +1,6 @@
-"""Golden bytes of the larger messages. A change here is a change on the wire: write it into that file's history."""
+"""Golden bytes: what one version of a process says, another must still understand. A change here is a change on the
+wire: write it into that file's history.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ import msgspec
 import pytest
 
 from baton_serve.core.protocol import status, steps
-from baton_serve.core.protocol.handoff import KVTransferParams, Resume
+from baton_serve.core.protocol.handoff import HandOffSummary, KVTransferParams, Resume
 from baton_serve.core.protocol.handshake import Compatibility, Handshake, RankMetadata, Shard, SharedMemory
 from baton_serve.core.protocol.router import RouterRecord
 from baton_serve.core.protocol.token_keys import announcement_key
@@ -212,6 +214,32 @@ MSGPACK: list[tuple[Any, Any, str]] = [
         "84ac776972655f76657273696f6e03a9656e67696e655f6964a26531b2636f6d7061746962696c6974795f68617368a163a8"
         "6d65746164617461c401ff",
     ),
+    (
+        steps.Step(7, [(3, 2**63)], [1], [], [steps.Row(2, 16, 1, [], True), steps.Row(3, 0, 4, [], False, 1)]),
+        steps.ToRank,
+        "96a47374657007919203cf8000000000000000910190929602100190c3009603000490c201",
+    ),
+    (
+        steps.Read(1, "e", "ab", [4], [5], 2**64 - 1, []),
+        steps.ToRank,
+        "98a47265616401a165a2616291049105cfffffffffffffffff90",
+    ),
+    (steps.CancelRead(9), steps.ToRank, "92ab63616e63656c5f7265616409"),
+    (steps.Disconnect("e"), steps.ToRank, "92aa646973636f6e6e656374a165"),
+    (steps.CompileGrammar(3, "g"), steps.ToRank, "93af636f6d70696c655f6772616d6d617203a167"),
+    (steps.ForgetGrammar(3), steps.ToRank, "92ae666f726765745f6772616d6d617203"),
+    (steps.Shutdown(), steps.ToRank, "91a873687574646f776e"),
+    (
+        steps.TransferReport([steps.Sent("ab", "e-1")], [steps.ReadResult(1, "stale", 9, 0.5, "", 2, [5])]),
+        steps.FromRank,
+        "93af7472616e736665725f7265706f72749192a26162a3652d31919701a57374616c6509cb3fe0000000000000a0029105",
+    ),
+    (
+        steps.StepResult(1, [steps.Sampled(2, 3)], 0.5, [steps.PromptScores(4, 1, [-0.5], [2], [[7]], [[-0.25]])]),
+        steps.FromRank,
+        "95ab737465705f726573756c740191950203c0c0a0cb3fe00000000000009196040191cbbfe000000000000091029191079191"
+        "cbbfd0000000000000",
+    ),
 ]
 
 
@@ -267,3 +295,49 @@ def test_the_hash_of_the_compatibility_is_the_same_everywhere() -> None:
 def test_status_lines_are_written_as_the_golden_bytes_say(message: status.Status, line: bytes) -> None:
     assert status.encode(message) == line
     assert status.decode(line) == message
+
+
+def test_fields_that_were_added_later_may_be_missing() -> None:
+    step = msgspec.msgpack.Decoder(steps.ToRank).decode(bytes.fromhex("96a473746570079090909195021001 90c3"))
+    assert step == steps.Step(7, [], [], [], [steps.Row(2, 16, 1, [], True)])
+    golden = bytes.fromhex("94ab737465705f726573756c740191950203c0c0a0cb3fe0000000000000")
+    result = msgspec.msgpack.Decoder(steps.FromRank).decode(golden)
+    assert result == steps.StepResult(1, [steps.Sampled(2, 3)], 0.5)
+
+
+def test_the_router_reads_only_the_summary() -> None:
+    summary = msgspec.json.decode(msgspec.json.encode(PARAMS), type=HandOffSummary)
+    assert summary == HandOffSummary(
+        remote_engine_id="e1",
+        remote_request_id="r1",
+        lease_id="aa",
+        first_token=5,
+        remote_num_tokens=20,
+        remote_host="127.0.0.1",
+        remote_port=9,
+    )
+
+
+def test_params_of_an_engine_without_our_fields_are_read() -> None:
+    foreign = {
+        "do_remote_prefill": True, "do_remote_decode": False, "remote_engine_id": "e", "remote_request_id": "r",
+        "remote_host": "h", "remote_port": 1, "remote_block_ids": [[1]], "remote_num_tokens": 3, "tp_size": 2,
+        "something_new": 1,
+    }  # fmt: skip
+    decoded = msgspec.convert(foreign, KVTransferParams)
+    assert (decoded.lease_id, decoded.first_token, decoded.tp_size) == ("", -1, 2)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"weights_fingerprint": "g"}, {"kv_dtype": "bfloat16"}, {"layout": "x"}, {"block_size": 32}, {"num_layers": 3},
+     {"num_kv_heads": 4}, {"head_dim": 64}, {"wire_version": 4}],
+)  # fmt: skip
+def test_every_part_of_the_compatibility_counts(change: dict[str, object]) -> None:
+    assert msgspec.structs.replace(COMPATIBILITY, **change).hash != COMPATIBILITY.hash
+
+
+def test_a_handshake_from_another_version_can_still_say_so() -> None:
+    """The second part stays opaque, whatever a later version puts there."""
+    later = {"wire_version": 99, "engine_id": "e", "compatibility_hash": "h", "metadata": b"\xc1 not msgpack", "new": 1}
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(later), type=Handshake).wire_version == 99
