@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from baton_serve.core.protocol.handshake import RankMetadata
-from baton_serve.core.ucx.environment import apply_ucx_environment
+from baton_serve.core.ucx import apply_ucx_environment
 from baton_serve.workers.rank_protocol.transfer_options import TransferOptions
 from bench.block_reads.findings import HOST, Case, Findings, Sample
 from bench.block_reads.memory import can_read, make_pieces

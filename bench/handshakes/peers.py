@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from baton_serve.core.protocol.handshake import RankMetadata
-from baton_serve.core.ucx.environment import apply_ucx_environment
+from baton_serve.core.ucx import apply_ucx_environment
 from baton_serve.workers.handshake.server import handshake_bytes
 from bench.rank_memory import rank_memory
 

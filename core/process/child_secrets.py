@@ -6,12 +6,10 @@ clients must not be there.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal
+from collections.abc import Mapping
+from typing import Final, Literal
 
 from baton_serve.core.process.settings import SECRET
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 #: A helper is any other program: Redis, a compiler, the processes that renew leases and that try forms.
 Kind = Literal["router", "worker", "vllm", "rank", "helper"]

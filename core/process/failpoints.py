@@ -19,11 +19,9 @@ import os
 import re
 import signal
 import time
+from collections.abc import Mapping
 from itertools import count
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import Final
 
 logger = logging.getLogger(__name__)
 

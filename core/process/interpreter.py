@@ -31,14 +31,8 @@ def with_import_path(environ: Mapping[str, str]) -> dict[str, str]:
     means the current directory, and a relative entry is inside it.
     """
     entries = [entry for entry in environ.get(VARIABLE, "").split(os.pathsep) if Path(entry).is_absolute()]
-    if ROOT not in _installed():
+    # The folders into which pip installs are searched anyway, but here they would come before the standard library.
+    if str(ROOT) not in (*site.getsitepackages(), site.getusersitepackages()):
         entries = [str(ROOT), *(entry for entry in entries if Path(entry) != ROOT)]
     result = {**{key: value for key, value in environ.items() if key != VARIABLE}, **SAFE_PATH}
     return {**result, VARIABLE: os.pathsep.join(entries)} if entries else result
-
-
-def _installed() -> set[Path]:
-    """The folders into which pip installs: they are searched anyway, but in ``PYTHONPATH`` they would come before the
-    standard library.
-    """
-    return {Path(folder) for folder in (*site.getsitepackages(), site.getusersitepackages())}

@@ -31,31 +31,14 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from baton_serve.core.protocol.addresses import check_redis_url, has_password, own_host, with_password
 from baton_serve.core.protocol.openai.json_body import MAX_STOP_STRINGS, MORE_NODES, NODES_PER_MESSAGE, BodyLimits
 
-#: Settings that mean the same in every process, so that the file gives them once for all.
-SHARED = frozenset(
-    {
-        "redis_url",
-        "redis_password",
-        "internal_token",
-        "admin_token",
-        "api_keys",
-        "vllm_api_keys",
-        "allowed_hosts",
-        "internal_tls_certificate_file",
-        "internal_tls_key_file",
-        "internal_ca_file",
-        "internal_tls_name",
-        "lease_duration_ms",
-        "redis_grace_ms",
-        "max_body_bytes",
-        "max_messages",
-        "max_stop_strings",
-        "log_level",
-        "log_format",
-    }
-)
 #: Settings whose value is never shown, neither in help nor in errors.
 SECRET = frozenset({"redis_url", "redis_password", "internal_token", "admin_token", "api_keys", "vllm_api_keys"})
+#: Settings that mean the same in every process, so that the file gives them once for all; every secret is one.
+SHARED = SECRET | {
+    *("internal_tls_certificate_file", "internal_tls_key_file", "internal_ca_file", "internal_tls_name"),
+    *("lease_duration_ms", "redis_grace_ms", "max_body_bytes", "max_messages", "max_stop_strings"),
+    *("allowed_hosts", "log_level", "log_format"),
+}
 #: Settings that only a parent process sets; not shown in help.
 HIDDEN = frozenset({"status_fd", "group", "missing_file"})
 

@@ -6,10 +6,7 @@ import asyncio
 import contextlib
 import signal
 import threading
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 #: What service managers and Ctrl-C send.
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from baton_serve.core.ucx.environment import apply_ucx_environment
+from baton_serve.core.ucx import apply_ucx_environment
 from tests.kits.fuzz import profile
 from tests.kits.fuzz.profile import Stage
 

@@ -192,7 +192,7 @@ def _compatibility(spec: RankSpec, model: ModelShard) -> Compatibility:
 def _start_transfer(spec: RankSpec, memory: RankMemory, emit: Emit) -> Transfer:
     if spec.transfer == "none":
         return NullTransfer(memory, emit)
-    from baton_serve.core.ucx.environment import apply_ucx_environment
+    from baton_serve.core.ucx import apply_ucx_environment
 
     # NIXL reads the environment when it is imported.
     apply_ucx_environment(spec.internal_host)

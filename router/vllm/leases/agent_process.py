@@ -15,7 +15,7 @@ from baton_serve.core.process.frames import encode, read
 from baton_serve.core.process.parent_death import die_with_parent
 from baton_serve.core.process.socket_child import start_with_socket
 from baton_serve.core.process.task_end import end_task
-from baton_serve.core.ucx.environment import apply_ucx_environment
+from baton_serve.core.ucx import apply_ucx_environment
 from baton_serve.router.vllm.leases.agent.messages import FROM_AGENT
 
 if TYPE_CHECKING:

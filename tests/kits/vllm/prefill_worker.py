@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from baton_serve.core.process.interpreter import ROOT
-from baton_serve.core.ucx.environment import ucx_environment
+from baton_serve.core.ucx import ucx_environment
 from baton_serve.router.vllm.leases.remote_engine import RemoteEngine
 from tests.kits.patience import PATIENCE_S
 

@@ -12,10 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from baton_serve.core import ucx
 from baton_serve.core.protocol.id_syntax import LEASE_ID_PATTERN, MAX_ID_CHARS
-from baton_serve.core.ucx import environment as ucx
-from baton_serve.core.ucx.environment import apply_ucx_environment, ucx_environment
-from baton_serve.core.ucx.network import addresses, interface_of, rdma_ports
+from baton_serve.core.ucx import addresses, apply_ucx_environment, interface_of, rdma_ports, ucx_environment
 from baton_serve.workers.limits import MAX_RANKS
 from baton_serve.workers.rank_protocol.transfer_errors import BackendFailedError, NixlError, PeerLostError
 from baton_serve.workers.transfer.nixl import nixl_agent

@@ -1,17 +1,19 @@
-"""The network interfaces and RDMA devices of this machine. Linux only, like NIXL."""
+"""What UCX, the transport below NIXL, is told before it is loaded: its network interfaces, and what it logs. On Linux.
+
+NIXL reads its variables when it is imported, UCX when the first agent is made, so they have to be set earlier. NIXL
+itself is not imported here.
+"""
 
 from __future__ import annotations
 
 import array
 import fcntl
 import ipaddress
+import os
 import socket
 import struct
+from collections.abc import Iterator, MutableMapping
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -24,6 +26,42 @@ _IFREQ = struct.Struct("16s4x4s16x")
 _MAX_ADDRESSES = 4096
 _IPV6_ADDRESSES = Path("/proc/net/if_inet6")
 _RDMA_DEVICES = Path("/sys/class/infiniband")
+#: Every failure is raised as an exception; the log lines of NIXL and UCX would only repeat it, on standard output.
+_QUIET = {"UCX_LOG_LEVEL": "fatal", "UCX_WARN_UNUSED_ENV_VARS": "n", "NIXL_LOG_LEVEL": "FATAL"}
+#: Without NVLink UCX does not read from one process's GPU memory into another's, but through memory of the host, unless
+#: it is told to.
+_DIRECT_GPU_READS = {"UCX_CUDA_IPC_ENABLE_GET_ZCOPY": "on"}
+#: With this interface UCX listens on 127.0.0.1 only, and still uses shared memory, which needs no interface.
+_LOOPBACK = "lo"
+
+
+def ucx_environment(bind_host: str) -> dict[str, str]:
+    """The variables for a worker whose internal port is bound to ``bind_host``.
+
+    By default UCX listens on all interfaces, and NIXL checks no token, so UCX gets only the interface of the internal
+    port. If that port is bound to all addresses, UCX chooses its devices itself. ``UCX_TLS`` is not set.
+    """
+    devices = _devices(bind_host)
+    fixed = _QUIET | _DIRECT_GPU_READS
+    return fixed if devices is None else fixed | {"UCX_NET_DEVICES": devices}
+
+
+def apply_ucx_environment(bind_host: str, environ: MutableMapping[str, str] = os.environ) -> None:
+    """Set the variables that the user has not set."""
+    for name, value in ucx_environment(bind_host).items():
+        environ.setdefault(name, value)
+
+
+def _devices(host: str) -> str | None:
+    """The devices for ``host``; None for all devices. RDMA devices are allowed, because an RDMA read needs a key from
+    the handshake."""
+    address = resolve(host)
+    if address is None or address.is_unspecified:
+        return None
+    if address.is_loopback:
+        return _LOOPBACK
+    interface = interface_of(address)
+    return None if interface is None else ",".join([interface, *rdma_ports()])
 
 
 def resolve(host: str) -> IPAddress | None:
