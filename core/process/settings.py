@@ -101,8 +101,6 @@ class ProcessSettings(Settings):
     max_json_values: ClassVar[int] = 2**20
     #: Longest wait for the whole body of a request, seconds; then it is answered 408.
     body_timeout_s: ClassVar[float] = 60.0
-    #: Bytes of a request's largest head, the URL and the headers; a larger one is answered 431.
-    max_head_bytes: ClassVar[int] = 64 * 2**10
     #: Longest time that a client may take nothing of its answer, seconds; then the connection is closed, and its
     #: request ends. A worker's answer to a router ends by the router's ``request_timeout_s`` instead.
     unread_timeout_s: ClassVar[float] = 60.0

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Generic, Protocol, TypeVar, cast
+from typing import Annotated, Generic, TypeVar
 
 import msgspec
 
@@ -31,53 +31,39 @@ Ttl = Annotated[int, msgspec.Meta(ge=0, le=MAX_TTL_MS)]
 Sequence = Annotated[int, msgspec.Meta(ge=0)]
 #: What one process announces: ``WorkerStatus``, ``VllmStatus`` or ``RouterRecord``.
 EntryT = TypeVar("EntryT")
-_EntryT_co = TypeVar("_EntryT_co", covariant=True)
 
 
-class Announcement(Protocol[_EntryT_co]):
-    """One announcement of one process."""
+class Announcement(msgspec.Struct, Generic[EntryT], kw_only=True, frozen=True):
+    """One announcement of one process. Each kind has names of its own for two fields."""
 
-    @property
-    def id(self) -> str:
-        """The id of the worker, server or router."""
-
-    @property
-    def ttl_ms(self) -> int:
-        """The milliseconds for which the process counts as alive."""
-
-    @property
-    def sequence(self) -> int:
-        """A number that grows with each announcement of the process; 0: not numbered, because it is not signed."""
-
-    @property
-    def entry(self) -> _EntryT_co | None:
-        """What the process says about itself; None: it has left."""
+    #: Of the worker, server or router.
+    id: KeyId
+    #: Milliseconds for which the process counts as alive.
+    ttl_ms: Ttl = 0
+    #: Grows with each announcement of the process; 0: not numbered, because it is not signed.
+    sequence: Sequence = 0
+    #: What the process says about itself; None: it has left.
+    entry: EntryT | None = None
 
 
-class WorkerAnnouncement(msgspec.Struct, kw_only=True, frozen=True):
+class WorkerAnnouncement(Announcement[WorkerStatus], kw_only=True, frozen=True):
     """The announcement of a worker."""
 
     id: KeyId = msgspec.field(name="worker_id")
-    ttl_ms: Ttl = 0
-    sequence: Sequence = 0
     entry: WorkerStatus | None = msgspec.field(name="status", default=None)
 
 
-class VllmAnnouncement(msgspec.Struct, kw_only=True, frozen=True):
+class VllmAnnouncement(Announcement[VllmStatus], kw_only=True, frozen=True):
     """The announcement of a vLLM server."""
 
     id: KeyId = msgspec.field(name="server_id")
-    ttl_ms: Ttl = 0
-    sequence: Sequence = 0
     entry: VllmStatus | None = msgspec.field(name="status", default=None)
 
 
-class RouterAnnouncement(msgspec.Struct, kw_only=True, frozen=True):
+class RouterAnnouncement(Announcement[RouterRecord], kw_only=True, frozen=True):
     """The announcement of a router."""
 
     id: KeyId = msgspec.field(name="router_id")
-    ttl_ms: Ttl = 0
-    sequence: Sequence = 0
     entry: RouterRecord | None = msgspec.field(name="record", default=None)
 
 
@@ -93,7 +79,7 @@ class Kind(Generic[EntryT]):
     """What kind of process announces itself, and how. ``name`` is ``worker``, ``vllm_server`` or ``router``."""
 
     name: str
-    announcement: Callable[..., Announcement[EntryT]]
+    announcement: type[Announcement[EntryT]]
     id_of: Callable[[EntryT], str]
     #: Raises ValueError for addresses of an entry that no process of Baton announces.
     check: Callable[[EntryT], None]
@@ -127,10 +113,9 @@ class Kind(Generic[EntryT]):
         if len(data) > MAX_BYTES:
             raise NotAnAnnouncementError(f"it has {len(data)} bytes")
         try:
-            decoded = msgspec.json.decode(data, type=self.announcement)
+            announcement = msgspec.json.decode(data, type=self.announcement)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise NotAnAnnouncementError(str(error)) from error
-        announcement = cast("Announcement[EntryT]", decoded)
         entry = announcement.entry
         if entry is None:
             return announcement

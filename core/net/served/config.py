@@ -23,6 +23,7 @@ OTHER_DESCRIPTORS = 64
 class HeadLimits:
     """The head of a request, which is its request line and its headers: how large, and how long it may take."""
 
+    #: A larger one is answered 431.
     max_bytes: int = 64 << 10
     max_lines: int = 128
     #: Seconds from the connection, or from the first byte of a later head, to the end of the head.
@@ -50,16 +51,15 @@ class PortConfig:
 def public_port(settings: ProcessSettings, keep_alive_s: float, tls: ssl.SSLContext | None = None) -> PortConfig:
     """The bounds of the port for clients."""
     most = settings.max_connections or _shares(_num_descriptors())[0]
-    return PortConfig(
-        keep_alive_s, _head_limits(settings), "public port", most, unread_s=settings.unread_timeout_s, tls=tls
-    )
+    unread_s = settings.unread_timeout_s
+    return PortConfig(keep_alive_s, name="public port", max_connections=most, unread_s=unread_s, tls=tls)
 
 
 def internal_port(settings: ProcessSettings, keep_alive_s: float, tls: ssl.SSLContext | None = None) -> PortConfig:
     """The bounds of the port for routers and workers. Clients of the public port cannot use up its connections."""
     most = _shares(_num_descriptors())[1]
     unread_s = settings.unread_timeout_s
-    return PortConfig(keep_alive_s, _head_limits(settings), "internal port", most, unread_s=unread_s, tls=tls)
+    return PortConfig(keep_alive_s, name="internal port", max_connections=most, unread_s=unread_s, tls=tls)
 
 
 def raise_descriptor_limit() -> None:
@@ -68,10 +68,6 @@ def raise_descriptor_limit() -> None:
     wanted = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
-def _head_limits(settings: ProcessSettings) -> HeadLimits:
-    return HeadLimits(max_bytes=settings.max_head_bytes)
 
 
 def _num_descriptors() -> int:
