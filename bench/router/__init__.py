@@ -4,7 +4,6 @@
 ``rounds``     the interleaved runs
 ``native/``    stub engines and load generator, in C, and their compilation
 ``harness/``   processes on their cores, their CPU time, the check of the flow, one window of load
-``bare/``      two legs and nothing else, for comparison
 ``routers/``   how each router is started, and how peers are installed
 ``result/``    goals, tables, the report
 """

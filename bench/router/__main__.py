@@ -21,7 +21,6 @@ from bench.router.harness.load import LoadError
 from bench.router.native.build import BuildError
 from bench.router.result.report import report
 from bench.router.rounds import Found, Plan, measure
-from bench.router.routers.bare import Bare
 from bench.router.routers.baton import COMPILED, Baton
 from bench.router.routers.nginx import Nginx
 from bench.router.routers.router import Peer, RouterError
@@ -110,7 +109,7 @@ def _folder() -> Path:
 
 
 def _chosen(given: argparse.Namespace, batons: list[Router]) -> list[Router]:
-    everyone = [*batons, *_peers(given), Bare()]
+    everyone = [*batons, *_peers(given)]
     if not given.router:
         return everyone
     names = [one.name for one in everyone]

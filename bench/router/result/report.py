@@ -19,9 +19,7 @@ ABOUT = (
     "processes on one core, while load and engines have another. The routers take turns in each run. Baton runs with "
     "all that is on by default, and a Redis beside it; the others place round robin. nginx makes one hop, to D, and "
     "shows what passing bytes on costs at least; sglang-router and vllm-router ask P and D, as Baton does. "
-    "baton-compiled is the same Baton with its hot modules compiled (docs/hot-path.md). bare-legs is a small "
-    "program on uvloop that passes bytes to P, to D and back, and does nothing else that a router does: it shows what "
-    "the two legs cost in plain Python.",
+    "baton-compiled is the same Baton with its hot modules compiled (docs/hot-path.md).",
     "TTFT is the time to the first event of a stream, and added TTFT what of it is not the engines' part. Where load "
     "and engines take all of their core, requests a second say nothing about a router; CPU time does.",
 )

@@ -80,9 +80,9 @@ def test_failures_of_all_windows_are_added() -> None:
 
 
 def test_what_is_no_other_is_beside_them_as_baton_is() -> None:
-    runs = [{**one, **run(sample("bare-legs", "A", 0.1))} for one in RUNS]
-    found = ratios(runs, ["baton", "vllm-router", "bare-legs"])
-    assert [row[0] for row in found.rows] == ["A: us per request, baton", "A: us per request, bare-legs"]
+    runs = [{**one, **run(sample("before", "A", 0.1))} for one in RUNS]
+    found = ratios(runs, ["baton", "vllm-router", "before"])
+    assert [row[0] for row in found.rows] == ["A: us per request, baton", "A: us per request, before"]
     assert found.rows[1][1] == f"{spread([0.25, 0.25, 0.2])} vllm-router"
 
 

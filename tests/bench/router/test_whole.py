@@ -15,7 +15,6 @@ from bench.router.harness.load import arguments
 from bench.router.native import build
 from bench.router.native.build import BuildError
 from bench.router.rounds import Plan, measure
-from bench.router.routers.bare import Bare
 from bench.router.routers.baton import Baton
 from bench.router.routers.wheels import vllm_router
 from bench.router.workloads import WORKLOADS
@@ -24,16 +23,16 @@ from bench.router.workloads import WORKLOADS
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is needed for stub engines and load generator")
 @pytest.mark.skipif(two_cores() is None, reason="two cores are needed: one for the router, one for the load")
-def test_a_run_measures_baton_and_bare_legs_and_names_who_is_not_there(tmp_path: Path) -> None:
+def test_a_run_measures_baton_and_names_who_is_not_there(tmp_path: Path) -> None:
     cores = two_cores()
     assert cores is not None
     workloads = [WORKLOADS["A"], WORKLOADS["B"]]
-    plan = Plan([Baton(), vllm_router(tmp_path), Bare()], workloads, 1, cores, tmp_path, seconds=0.3)
+    plan = Plan([Baton(), vllm_router(tmp_path)], workloads, 1, cores, tmp_path, seconds=0.3)
     said: list[str] = []
     found = measure(plan, said.append)
     assert list(found.missing) == ["vllm-router"], said
     samples = found.runs[0]
-    assert set(samples) == {(name, workload) for name in ("baton", "bare-legs") for workload in ("A", "B")}
+    assert set(samples) == {("baton", "A"), ("baton", "B")}
     for one in samples.values():
         assert one.failed == 0
         assert one.legs == (1, 1, 0, 0), "P and then D, once each"
