@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from baton_serve.core.protocol.handshake import Shard
 from baton_serve.core.protocol.steps import Connect, Connected, Read, TransferReport
-from bench.rank_memory import rank_memory
+from baton_serve.workers.transfer.port import RankMemory
+from baton_serve.workers.transfer.versions import VersionTable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -33,9 +34,18 @@ class BenchRank:
         # The memory has to outlive the agent.
         self._cache = cache
         self._events: queue.SimpleQueue[TransferEvent] = queue.SimpleQueue()
-        shard = Shard(first_layer=0, last_layer=1, first_head=0, last_head=1)
-        sizes = (cache.address, cache.num_pieces, cache.piece_bytes)
-        memory = rank_memory(secrets.token_hex(8), *sizes, shard, cache.memory_type)
+        memory = RankMemory(
+            engine_id=secrets.token_hex(8),
+            rank=0,
+            num_ranks=1,
+            cache_address=cache.address,
+            cache_memory_type=cache.memory_type,
+            cache_device_id=0,
+            num_blocks=cache.num_pieces,
+            block_bytes=cache.piece_bytes,
+            shard=Shard(first_layer=0, last_layer=1, first_head=0, last_head=1),
+            versions=VersionTable(cache.num_pieces),
+        )
         self.transfer = RankTransfer(
             memory,
             self._events.put,

@@ -29,7 +29,6 @@ BENCHMARKS = (
     Benchmark("held", "what a held request and an open stream cost"),
     Benchmark("handoff", "from the last prefill step of P to the first token of D", takes_vllm=True),
     Benchmark("block_reads", "block reads beside plain copies"),
-    Benchmark("handshakes", "what a prefill engine that is gone costs the others"),
     Benchmark("engine", "the engine beside vLLM", timeout_s=7200, takes_vllm=True),
     Benchmark("gpu", "steps on a GPU, with and without a gather, with and without graphs"),
     Benchmark("policies", "placement policies on real workers"),
