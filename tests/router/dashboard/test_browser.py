@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from baton_serve.core.protocol.worker import WorkerLoad, WorkerStatus
 from baton_serve.router.dashboard.share import MAX_LISTED
-from bench.browser import CHROMIUM, Page, browse
+from tests.kits.browser import CHROMIUM, Page, browse
 from tests.kits.router.cluster import Cluster, chat, eventually, make_settings
 from tests.kits.router.stub_workers import Hang, Refuse
 

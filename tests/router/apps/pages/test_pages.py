@@ -11,7 +11,7 @@ import pytest
 from baton_serve.router.apps.pages.answers import ANSWERS
 from baton_serve.router.apps.pages.calls import EXAMPLES
 from baton_serve.router.apps.pages.home import PLACES
-from bench.browser import CHROMIUM, Page, browse
+from tests.kits.browser import CHROMIUM, Page, browse
 from tests.kits.router.cluster import Cluster, chat, make_settings
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""A headless Chromium, driven over its DevTools socket: for the screenshot and for the dashboard's tests."""
+"""A headless Chromium, driven over its DevTools socket."""
 
 from __future__ import annotations
 
