@@ -31,6 +31,5 @@ BENCHMARKS = (
     Benchmark("block_reads", "block reads beside plain copies"),
     Benchmark("engine", "the engine beside vLLM", timeout_s=7200, takes_vllm=True),
     Benchmark("gpu", "steps on a GPU, with and without a gather, with and without graphs"),
-    Benchmark("policies", "placement policies on real workers"),
     Benchmark("scale", "whole clusters on a simulated clock"),
 )
