@@ -18,7 +18,7 @@ from baton_serve.baton.processes.vllm.extra_args import ExtraArgs
 from baton_serve.baton.processes.vllm.held_ports import HeldPorts
 from baton_serve.baton.processes.vllm.server import ServerPlace, ServerShare, VllmModel
 from baton_serve.core.protocol.handoff import ASK_PREFILL
-from bench.client import Client, Stream
+from bench.client import Client
 from bench.cluster import totals
 
 if TYPE_CHECKING:
@@ -102,11 +102,6 @@ class Pair:
         """D's answer, with the blocks of P."""
         return await self.ask(self.d, prompt, await self.prefill(prompt), **more)
 
-    async def first_event(self, prompt: Prompt, params: Mapping[str, Any]) -> None:
-        """Ask D for a stream of one token of the hand-off, and wait for its first event."""
-        body = {**_body(prompt, 1), "kv_transfer_params": params}
-        await self._client.read(self.d, body, Stream(), stop_after=1)
-
     def d_stopped(self) -> AbstractContextManager[Callable[[], None]]:
         """D's engine stands still inside, or until the function is called; its HTTP port goes on to take requests."""
         return stopped(*self.cluster.ranks("d"))
@@ -128,17 +123,8 @@ class Pair:
         return Counter({one.labels["verdict"]: int(one.value) for one in samples if one.name == CHECKS})
 
     async def _post(self, url: str, prompt: Prompt, *, max_tokens: int = 16, **more: Any) -> dict[str, Any]:
-        return await self._client.ask(url, {**_body(prompt, max_tokens), **more})
-
-
-def _body(prompt: Prompt, max_tokens: int) -> dict[str, Any]:
-    return {
-        "model": MODEL_NAME,
-        "prompt": prompt,
-        "max_tokens": max_tokens,
-        "temperature": 0,
-        "ignore_eos": True,
-    }
+        body = {"model": MODEL_NAME, "prompt": prompt, "max_tokens": max_tokens, "temperature": 0, "ignore_eos": True}
+        return await self._client.ask(url, {**body, **more})
 
 
 def prompts(num_sentences: int) -> Iterator[str]:
