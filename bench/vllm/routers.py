@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from baton_serve.baton.demo import MODEL_NAME
 from baton_serve.baton.processes.child import COMMAND
-from bench.client import AnswerError, Client
+from bench.client import TEXT
 from bench.processes import start, stop
+from bench.router.routers.router import RouterError, wait_for_answer
 from bench.vllm.servers import D_MAX_NUM_SEQS, LEASE_DURATION_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
-    from subprocess import Popen
 
-    from bench.vllm.servers import Servers
+    from bench.connector.pair import Pair
 
 #: Baton as it would be started by hand.
 BATON = (
@@ -29,20 +28,15 @@ BATON = (
     + f" --decode 'vllm+{{decode}}?side_channel={{decode_side_channel}}&max_num_seqs={D_MAX_NUM_SEQS}'"
     + f" --vllm-lease-duration-s {LEASE_DURATION_S}"
 )
-#: A router that gives no right answer after this many seconds never will.
-START_TIMEOUT_S = 90.0
-POLL_S = 0.2
+#: After these answers a router knows its servers, and D knows P.
 NUM_WARM_UPS = 3
+WARM_UP = {"model": MODEL_NAME, "prompt": "What is Baton? " * 40, "max_tokens": 4, "temperature": 0}
 
 
-class RouterError(Exception):
-    """A router that cannot be measured. The message is one line."""
-
-
-def gaps(servers: Servers, port: int) -> dict[str, str]:
+def gaps(servers: Pair, port: int) -> dict[str, str]:
     """What can stand in braces in a router's command."""
     found = {"port": str(port)}
-    for role, place in (("prefill", servers.p), ("decode", servers.d)):
+    for role, place in (("prefill", servers.p_place), ("decode", servers.d_place)):
         found |= {role: place.url, f"{role}_port": str(place.port)}
         found[f"{role}_side_channel"] = str(place.side_channel_port)
     return found
@@ -59,32 +53,12 @@ def fill(command: str, values: Mapping[str, str]) -> list[str]:
 @asynccontextmanager
 async def router(name: str, argv: list[str], port: int, folder: Path) -> AsyncIterator[str]:
     """Run a router while inside; yields its URL once it has answered. Raises RouterError."""
-    process = start(argv, folder / f"{name}.log")
+    log = folder / f"{name}.log"
+    process = start(argv, log)
     url = f"http://127.0.0.1:{port}"
     try:
-        await _warm_up(name, url, process)
+        for _ in range(NUM_WARM_UPS):
+            await asyncio.to_thread(wait_for_answer, name, url + TEXT, WARM_UP, process, log)
         yield url
     finally:
         await asyncio.to_thread(stop, process)
-
-
-async def _warm_up(name: str, url: str, process: Popen[str]) -> None:
-    """Ask until some answers have come: then it knows its servers, and D knows P."""
-    body = {"model": MODEL_NAME, "prompt": "What is Baton? " * 40, "max_tokens": 4, "temperature": 0}
-    began_s, num_answers = time.monotonic(), 0
-    async with Client(START_TIMEOUT_S) as client:
-        while num_answers < NUM_WARM_UPS:
-            if process.poll() is not None:
-                raise RouterError(f"{name} ended with code {process.returncode}; see its log")
-            if time.monotonic() - began_s > START_TIMEOUT_S:
-                raise RouterError(f"{name} gives no answer; see its log")
-            num_answers += await _answers(client, url, body)
-            await asyncio.sleep(POLL_S)
-
-
-async def _answers(client: Client, url: str, body: Mapping[str, object]) -> bool:
-    try:
-        await client.ask(url, body)
-    except AnswerError:
-        return False
-    return True

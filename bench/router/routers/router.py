@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from bench.router.harness.engines import Engines
 
 #: A router that gives no answer after this many seconds never will.
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 90.0
 INSTALL_TIMEOUT_S = 600.0
 POLL_S = 0.2
 
@@ -86,15 +86,17 @@ def running(router: Router, engines: Engines, folder: Path, cores: Cores) -> Ite
             except OSError as error:
                 raise RouterError(f"{router.name}: {error}") from None
             try:
-                _wait_for_answer(router.name, place.port, process, log)
+                url, body = f"http://127.0.0.1:{place.port}{PATHS[0]}", question(PATHS[0], stream=False)
+                wait_for_answer(router.name, url, body, process, log)
                 yield Target(router.name, place.port, process.pid, router.flow.waits_for_p)
             finally:
                 stop(process)
 
 
-def _wait_for_answer(name: str, port: int, process: subprocess.Popen[str], log: Path) -> None:
+def wait_for_answer(name: str, url: str, body: Mapping[str, object], process: subprocess.Popen[str], log: Path) -> None:
+    """Ask until the answer to a POST has choices. Raises RouterError."""
     end_s = time.monotonic() + START_TIMEOUT_S
-    while not _answers(port):
+    while not _answers(url, body):
         if process.poll() is not None:
             raise RouterError(f"{name}: ended with status {process.returncode}; see {log}")
         if time.monotonic() > end_s:
@@ -102,10 +104,9 @@ def _wait_for_answer(name: str, port: int, process: subprocess.Popen[str], log: 
         time.sleep(POLL_S)
 
 
-def _answers(port: int) -> bool:
-    body = question(PATHS[0], stream=False)
+def _answers(url: str, body: Mapping[str, object]) -> bool:
     try:
-        answer = httpx.post(f"http://127.0.0.1:{port}{PATHS[0]}", json=body, trust_env=False)
+        answer = httpx.post(url, json=body, trust_env=False, timeout=START_TIMEOUT_S)
     except httpx.HTTPError:
         return False
     return answer.status_code == httpx.codes.OK and "choices" in answer.text
