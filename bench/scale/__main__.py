@@ -18,7 +18,7 @@ from bench.report.model import Report
 from bench.scale.costs import Costs
 from bench.scale.load.load import generated, recorded
 from bench.scale.load.trace import BadTrace, read_trace
-from bench.scale.questions import choice, leases, policies, redis, routers, size
+from bench.scale.questions import choice, leases, policies, redis, routers
 from bench.scale.runs import Setting
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ QUESTIONS = {
     "policies": policies.ask,
     "routers": routers.ask,
     "redis": redis.ask,
-    "size": size.ask,
 }
 ABOUT = """\
 A whole cluster on one simulated clock. Which worker is next, who waits, what follows a failure and how long blocks are

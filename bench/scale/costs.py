@@ -25,7 +25,7 @@ class Costs:
     hand_off_s: float = 0.005
     hand_off_token_s: float = 5.6e-6
     #: CPU of a router for a request without its tokens: 308 us (router benchmark, workload A, 1 KB). It does not grow
-    #: with the workers among which P and D are chosen (``python -m bench.scale --only size``).
+    #: with the workers among which P and D are chosen (docs/scale.md).
     router_request_s: float = 308e-6
     #: CPU of a router for an announcement of a worker: 0.23 of a core for 4,000 a second, from a real Redis.
     router_report_s: float = 58e-6

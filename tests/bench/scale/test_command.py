@@ -10,7 +10,7 @@ from bench.report.model import read_report
 from bench.scale import __main__ as command
 from bench.scale.costs import Costs
 from bench.scale.load.load import generated
-from bench.scale.questions import choice, routers, size
+from bench.scale.questions import choice, routers
 from bench.scale.runs import Setting
 
 if TYPE_CHECKING:
@@ -47,7 +47,3 @@ def test_routers_are_needed_for_tokens_and_for_knowing_many_workers(setting: Set
     rows = {row[0]: row[3] for row in routers.needed(setting).rows}
     assert int(rows["50"]) < int(rows["100"]) < int(rows["1000"]) / 10
     assert rows["4000"] == "no number is enough"
-
-
-def test_a_choice_takes_time(setting: Setting) -> None:
-    assert min(size.choice_us(setting, 8, seed=1).values()) > 0
