@@ -12,7 +12,7 @@ from bench.scale.cluster.outcome import percentile
 from bench.scale.load.load import seconds_on
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from bench.scale.costs import Costs
     from bench.scale.load.load import Load
@@ -99,12 +99,7 @@ def repeat(
 ) -> Repeated[VariantT]:
     """Run every variant with every seed."""
     of: dict[VariantT, list[Mapping[str, float]]] = {variant: [] for variant in variants}
-    for seed, variant in _interleaved(variants, seeds):
-        of[variant].append(once(variant, seed))
-    return Repeated(of)
-
-
-def _interleaved(variants: Sequence[VariantT], seeds: Sequence[int]) -> Iterator[tuple[int, VariantT]]:
     for seed in seeds:
         for variant in variants:
-            yield seed, variant
+            of[variant].append(once(variant, seed))
+    return Repeated(of)

@@ -91,19 +91,17 @@ class Cluster:
             self.loop.run()
         return self.outcome
 
-    def kill(self, machine: PrefillEngine | DecodeEngine, restart_s: float | None = None) -> None:
-        """End an engine now; another one runs in its place after ``restart_s`` (None: what ``Costs`` says)."""
+    def kill(self, machine: PrefillEngine | DecodeEngine) -> None:
+        """End an engine now; another one runs in its place after a while."""
         if not machine.is_alive:
             return
         engine_id, lost = machine.engine_id, machine.die()
         if isinstance(machine, PrefillEngine):
             self.leases.engine_died(machine.kept)
         for request, leg, router in lost:
-            assert isinstance(router, SimulatedRouter)
-            self.loop.after(self.costs.notice_s, router.lost, request, leg, engine_id)
+            self.loop.call_later(self.costs.notice_s, router.lost, request, leg, engine_id)
         self._gone_at_s[machine] = self.loop.now_s + LOAD_TTL_S
-        seconds = self.costs.restart_s if restart_s is None else restart_s
-        self.loop.after(max(seconds, LOAD_TTL_S), self._start, machine)
+        self.loop.call_later(max(self.costs.restart_s, LOAD_TTL_S), self._start, machine)
 
     def kill_router(self, router: SimulatedRouter) -> None:
         """End a router now. None takes its place."""
@@ -129,7 +127,7 @@ class Cluster:
         if job is None:
             self._has_all_come = True
             return
-        self.loop.at(job.came_s, self._come, job, jobs)
+        self.loop.call_at(job.came_s, self._come, job, jobs)
 
     def _come(self, job: Job, jobs: Iterator[Job]) -> None:
         self._num_come += 1
@@ -151,7 +149,7 @@ class Cluster:
         if self._has_all_come and not self.outcome.num_live and not num_leased:
             self.loop.is_over = True
         else:
-            self.loop.after(self.costs.report_interval_s, self.report)
+            self.loop.call_later(self.costs.report_interval_s, self.report)
 
     def _count_leased(self) -> int:
         """Add up the blocks under leases; returns how many there are now."""

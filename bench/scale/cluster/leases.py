@@ -93,7 +93,7 @@ class Leases:
         for lease_id, engine in self._of_router.pop(router, {}).items():
             self._on_lost.pop(lease_id, None)
             if self._cleans_up:
-                self._loop.after(CLEAN_UP_S, self.release, router, engine, lease_id)
+                self._loop.call_later(CLEAN_UP_S, self.release, router, engine, lease_id)
 
     def is_wanted(self, lease_id: str) -> bool:
         """Whether a request still waits for the blocks of this lease, or reads them."""
@@ -127,13 +127,13 @@ class Leases:
         """P's thread: it looks after its leases a few times in the life of a lease."""
         if engine.engine_id in self._holders and not self._loop.is_over:
             self._work(engine)
-            self._loop.after(self._duration_ms / 8000, self._sync, engine)
+            self._loop.call_later(self._duration_ms / 8000, self._sync, engine)
 
     def _tell_later(self, engine: KeptBlocks) -> None:
         """P's timer: the store is told of many grants and reads at once."""
         if engine.engine_id not in self._to_tell:
             self._to_tell.add(engine.engine_id)
-            self._loop.after(self._holders[engine.engine_id].tell_delay_ms / 1000, self._tell, engine)
+            self._loop.call_later(self._holders[engine.engine_id].tell_delay_ms / 1000, self._tell, engine)
 
     def _tell(self, engine: KeptBlocks) -> None:
         self._to_tell.discard(engine.engine_id)
@@ -173,7 +173,7 @@ class Leases:
                 answers = self._store.renew(work.engine_id, work.renew, self._duration_ms)
                 for over in book.answered(work.engine_id, answers, now_ms, now_ms):
                     self._end(over.lease_id, over.lost)
-        self._loop.after(TICK_S, self._tick, router)
+        self._loop.call_later(TICK_S, self._tick, router)
 
     def _end(self, lease_id: str, lost: bool) -> None:
         on_lost = self._on_lost.pop(lease_id, None)

@@ -12,24 +12,16 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-@dataclass(frozen=True)
-class Promise:
-    """What a client was promised, the first token, the pause after it, and the pace of the rest.
-
-    The first token may take ``first_s`` and ``prompt_token_s`` for each token of the prompt, twice what P needs.
-    """
-
-    first_s: float = 1.0
-    prompt_token_s: float = 2 / 6617
-    pause_s: float = 1.0
-    token_s: float = 0.1
+#: What a client was promised: the first token, which may take so long and twice what P needs for the prompt; the pause
+#: after it, and the pace of the rest.
+FIRST_S, PROMPT_TOKEN_S = 1.0, 2 / 6617
+PAUSE_S, TOKEN_S = 1.0, 0.1
 
 
 @dataclass
 class Outcome:
     """Counts and times of requests that ended. Every request ends once; another end raises RuntimeError."""
 
-    promise: Promise = field(default_factory=Promise)
     ends: Counter[End] = field(default_factory=Counter)
     #: Seconds from coming to the first token, and to D's first one.
     first_s: list[float] = field(default_factory=list)
@@ -70,18 +62,16 @@ class Outcome:
             self.first_s.append(request.first_s - came_s)
         if request.second_s >= 0:
             self.second_s.append(request.second_s - came_s)
-        if end is End.DONE and self._is_kept(request, now_s):
-            self.num_kept += 1
+        self.num_kept += end is End.DONE and _is_kept(request, now_s)
 
-    def _is_kept(self, request: Request, now_s: float) -> bool:
-        promise, num_new = self.promise, request.job.num_new
-        first_s = promise.first_s + request.job.num_tokens * promise.prompt_token_s
-        if request.first_s - request.job.came_s > first_s:
-            return False
-        if num_new == 1:
-            return True
-        pause_s = request.second_s - request.first_s
-        return pause_s <= promise.pause_s and now_s - request.second_s <= promise.token_s * num_new
+
+def _is_kept(request: Request, now_s: float) -> bool:
+    num_new = request.job.num_new
+    if request.first_s - request.job.came_s > FIRST_S + request.job.num_tokens * PROMPT_TOKEN_S:
+        return False
+    if num_new == 1:
+        return True
+    return request.second_s - request.first_s <= PAUSE_S and now_s - request.second_s <= TOKEN_S * num_new
 
 
 def percentile(values: Sequence[float], share: float) -> float:

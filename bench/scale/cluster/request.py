@@ -88,3 +88,6 @@ class Asker(Protocol):
 
     def finished(self, request: Request) -> None:
         """D has sent the last token."""
+
+    def lost(self, request: Request, leg: int, died: str) -> None:
+        """The engine ``died`` with a leg of the request, which may be over."""

@@ -26,7 +26,6 @@ class Job(msgspec.Struct, frozen=True):
     num_tokens: int
     num_new: int
     prefix_ids: tuple[int, ...]
-    priority: int = 0
 
     def prompt(self) -> Prompt:
         """What the router's policies know of it: the chunks that the prompt's text would have."""

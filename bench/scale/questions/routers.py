@@ -33,14 +33,14 @@ def ask(setting: Setting) -> tuple[list[Table], list[Plot]]:
         def look(cluster: Cluster) -> None:
             busiest.append(max(router.cpu.share for router in cluster.routers))
             if cluster.loop.now_s < setting.seconds:
-                cluster.loop.after(1.0, look, cluster)
+                cluster.loop.call_later(1.0, look, cluster)
 
         cluster = run(
             replace(plan, num_routers=num_routers),
             setting,
             rate,
             seed,
-            lambda cluster: cluster.loop.after(1.0, look, cluster),
+            lambda cluster: cluster.loop.call_later(1.0, look, cluster),
         )
         busy = rate * setting.costs.router_request_s / num_routers + max(busiest)
         return {**figures(cluster), "busy": busy}

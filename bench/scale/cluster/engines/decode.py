@@ -113,7 +113,7 @@ class DecodeEngine(Machine):
             num_kept = request.num_tokens - 1  # P sampled the last token, and computed nothing of it
             missing = num_kept - min(found, num_kept)
             asker.reads(request, missing)
-            self.loop.after(self.costs.read_s(missing), self._joins, self.number, request.number)
+            self.loop.call_later(self.costs.read_s(missing), self._joins, self.number, request.number)
 
     def _is_too_much(self, num_blocks: int) -> bool:
         num_sequences = len(self._reading) + len(self._running)
@@ -135,7 +135,7 @@ class DecodeEngine(Machine):
         self._advance()
         heapq.heappush(self._running, (self._steps + request.num_left, request.number, request, asker))
         self._schedule()
-        self.loop.after(self.step_s(), asker.first_byte, request, leg)
+        self.loop.call_later(self.step_s(), asker.first_byte, request, leg)
 
     def _give_back(self, request: Request) -> None:
         self.num_used -= self._blocks.pop(request.number)
@@ -150,7 +150,7 @@ class DecodeEngine(Machine):
         self._version += 1
         if self._running:
             seconds = max(0.0, self._running[0][0] - self._steps) * self.step_s()
-            self.loop.after(seconds, self._finish, self._version)
+            self.loop.call_later(seconds, self._finish, self._version)
 
     def _finish(self, version: int) -> None:
         if version != self._version:

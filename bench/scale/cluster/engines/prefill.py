@@ -68,7 +68,7 @@ class PrefillEngine(Machine):
             found = NUM_BYTES[self.cache.take(request.prompt.chunks)] // BYTES_PER_TOKEN
             request.computed = request.num_tokens - min(found, request.num_tokens - 1)
             seconds = self.costs.prefill_s(request.computed) / self.size.speed
-            self.loop.after(seconds, self._done, self.number)
+            self.loop.call_later(seconds, self._done, self.number)
 
     def _done(self, number: int) -> None:
         if number != self.number or self._computing is None:

@@ -17,11 +17,9 @@ if TYPE_CHECKING:
     from baton_serve.router.placement import Need
     from baton_serve.router.pool import Reservation, Worker
     from baton_serve.router.queue.worker_queue import Pick, WorkerQueue
-    from baton_serve.router.request.failure_table import Failure, Leg
     from bench.scale.clock import SimulatedLoop
     from bench.scale.cluster.engines.decode import DecodeEngine
     from bench.scale.cluster.engines.prefill import PrefillEngine
-    from bench.scale.cluster.kept import KeptBlocks
     from bench.scale.cluster.leases import Leases
     from bench.scale.cluster.outcome import Outcome
     from bench.scale.cluster.request import Request
@@ -65,25 +63,6 @@ class Places:
     cpu: Cpu = field(default_factory=Cpu)
     is_alive: bool = True
 
-    def __post_init__(self) -> None:
-        self.decides.pool.on_gone.append(self.engine_gone)
-
-    def prefilled(self, request: Request, kept: KeptBlocks) -> None:
-        """See ``Asker``."""
-        raise NotImplementedError
-
-    def failed(self, request: Request, leg: Leg, failure: Failure, worker: Worker) -> None:
-        """A leg failed on a worker: release the place, judge the worker, and do what the table of failures says."""
-        raise NotImplementedError
-
-    def lease_lost(self, request: Request, lease_id: str) -> None:
-        """P has given up the blocks of a request that waits for a D; the request may be further by now."""
-        raise NotImplementedError
-
-    def engine_gone(self, engine_id: str) -> None:
-        """An engine left the registry's list, and all its blocks are lost: none of these is only late."""
-        raise NotImplementedError
-
     def wait(
         self,
         request: Request,
@@ -100,7 +79,7 @@ class Places:
             request.reservation = reservation
             then(request, reservation.worker)
             return
-        waiter = queue.enter(pick, request.job.priority, request.number, group, request.job.num_tokens * 4, need)
+        waiter = queue.enter(pick, 0, request.number, group, request.job.num_tokens * 4, need)
         waiter.may_be_refused = lambda: request.first_s < 0
         error = UnavailableError("No worker had room in time.", code="no_room")
         timer = self.loop.call_later(self.decides.settings.held_timeout_s, waiter.fail, error)
@@ -133,7 +112,7 @@ class Places:
         Half of a request's work is done when it comes, the other half when P has answered.
         """
         work_s = self.costs.router_request_s / 2
-        self.loop.at(self.cpu.ends_s(self.loop.now_s, work_s), self._if_live, request, request.leg, then)
+        self.loop.call_at(self.cpu.ends_s(self.loop.now_s, work_s), self._if_live, request, request.leg, then)
 
     def _if_live(self, request: Request, leg: int, then: Callable[[Request], None]) -> None:
         if request.end is None and request.leg == leg:
