@@ -15,8 +15,8 @@ import pytest_asyncio
 from baton_serve.baton.processes.vllm.connectors import BATON, UNFENCED, Connector
 from baton_serve.baton.processes.vllm.program import find_vllm
 from bench.connector.pair import BLOCK_SIZE, Pair, pair, prompts
-from bench.connector.stale_reads import NUM_AT_ONCE, Result, StaleReads, shape_with
 from tests.vllm.conftest import VARIABLE
+from tests.vllm.stale_reads import NUM_AT_ONCE, Result, StaleReads, shape_with
 
 #: How many tokens of the answers D computes whose blocks it could not use: a line of vLLM's log.
 RECOMPUTED = re.compile(r"Recovered from KV load failure: 1 request\(s\) rescheduled \((\d+) tokens affected\)")

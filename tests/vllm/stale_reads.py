@@ -31,9 +31,7 @@ def shape_with(connector: Connector, p_tp: int = 1, d_tp: int = 1) -> PairShape:
 class Result:
     """What became of the hand-offs with one connector."""
 
-    num_late: int = 0
     num_late_wrong: int = 0
-    num_on_time: int = 0
     num_on_time_wrong: int = 0
     #: The fence's verdicts on each, by name.
     late_checks: Counter[str] = field(default_factory=Counter)
@@ -57,8 +55,6 @@ class StaleReads:
             result.num_on_time_wrong += await self._on_time()
             result.late_checks.update(between - before)
             result.on_time_checks.update(await self._pair.checks() - between)
-            result.num_late += NUM_AT_ONCE
-            result.num_on_time += NUM_AT_ONCE
         return result
 
     async def _late(self) -> int:
