@@ -1,32 +1,28 @@
-"""``python -m bench.held``: what held requests and open streams cost a router, in about ten minutes."""
+"""``python -m bench.held``: what held requests cost a router, in about five minutes."""
 
 from __future__ import annotations
 
 import asyncio
 
 from bench.held.scenario import Load, Outcome, measure
-from bench.held.tables import MIB, report
+from bench.held.tables import report
 from bench.report import command
 
-HELD = Load()
-#: Memory grows evenly, so one run is enough.
-CROWD = Load(levels=(0, 30_000), num_burst=0, num_streams=10_000)
+LOAD = Load()
 
 
 def main() -> None:
     """Measure, print and, if asked to, write the report."""
-    given = command.parser("bench.held", __doc__, "runs with held requests").parse_args()
-    runs = [_run(HELD) for _ in range(given.runs)]
-    command.finish(report(runs, HELD, [_run(CROWD)], CROWD), given.report)
+    given = command.parser("bench.held", __doc__).parse_args()
+    command.finish(report([_run() for _ in range(given.runs)], LOAD), given.report)
 
 
-def _run(load: Load) -> Outcome:
-    outcome = asyncio.run(measure(load))
+def _run() -> Outcome:
+    outcome = asyncio.run(measure(LOAD))
     for level in outcome.levels:
         print(
-            f"{load.num_streams} streams, {level.num_held} held: renewing {100 * level.router.second_threads:.1f} %, "
-            f"router {100 * level.router.total:.1f} %, Redis {100 * level.redis.total:.1f} % of a core, "
-            f"{level.memory.pss_bytes / MIB:.0f} MiB",
+            f"{level.num_held} held: renewing {100 * level.router.second_threads:.1f} %, "
+            f"router {100 * level.router.total:.1f} %, Redis {100 * level.redis.total:.1f} % of a core",
             flush=True,
         )
     print(

@@ -44,21 +44,3 @@ class Cpu:
             total += sum(used.values())
             second += max((used_s for tid, used_s in used.items() if tid != pid), default=0.0)
         return cls(total / seconds, second / seconds)
-
-
-@dataclass(frozen=True)
-class Memory:
-    """Bytes of processes: resident, and resident with shared pages divided among those who share them."""
-
-    rss_bytes: int
-    pss_bytes: int
-
-
-def memory(pids: Iterable[int]) -> Memory:
-    """The memory of processes now."""
-    rss_kb = pss_kb = 0
-    for pid in pids:
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
-        kilobytes = {line.partition(":")[0]: int(line.split()[1]) for line in lines}
-        rss_kb, pss_kb = rss_kb + kilobytes["Rss"], pss_kb + kilobytes["Pss"]
-    return Memory(rss_kb << 10, pss_kb << 10)

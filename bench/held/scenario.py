@@ -7,14 +7,14 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from bench.held.costs import Cpu, cpu_s, memory
+from bench.held.costs import Cpu, cpu_s
 from bench.held.deadlines import Closest, DeadlineWatch
 from bench.held.processes import num_processes, stage
 from bench.held.stubs.decode import DecodeSpec
 from bench.held.stubs.prefill import PrefillSpec
+from bench.router.harness.cpu import usage_of
 
 if TYPE_CHECKING:
-    from bench.held.costs import Memory
     from bench.held.processes import Stage
 
 #: The router's settings, as they are by default.
@@ -25,7 +25,6 @@ PROMPT_BYTES = 1024
 PENDING = 128
 #: Seconds from the last request until the cost is measured: its lease was then renewed for the first time.
 REST_S = RENEW_INTERVAL_MS / 1000
-NUM_FIRST = 100
 #: Seconds after which requests that are still not answered never will be.
 PATIENCE_S = 90.0
 POLL_S = 0.05
@@ -39,39 +38,30 @@ class Load:
     num_decode: int = 16
     levels: tuple[int, ...] = (0, 5_000, 10_000, 20_000)
     num_burst: int = 5_000
-    #: Streams that are open before the first request is held.
-    num_streams: int = 0
     #: Seconds in which the cost of a level is measured: two whole rounds of renewals.
     window_s: float = 2 * RENEW_INTERVAL_MS / 1000
 
     @property
     def num_requests(self) -> int:
         """All together."""
-        return self.num_streams + self.levels[-1] + self.num_burst
-
-    @property
-    def num_first(self) -> int:
-        """Streams that are open when memory is measured for the first time: what is made once has been made then."""
-        return min(NUM_FIRST, self.num_streams // 2)
+        return self.levels[-1] + self.num_burst
 
 
 @dataclass(frozen=True)
 class Level:
-    """What so many held requests cost: the router and Redis, as shares of a core, and the router's memory."""
+    """What so many held requests cost: the router and Redis, as shares of a core, and bytes that the router has."""
 
     num_held: int
     router: Cpu
     redis: Cpu
-    memory: Memory
+    rss_bytes: int
 
 
 @dataclass
 class Outcome:
-    """One run. ``before`` and ``with_streams``: the router's memory before the first request, and with open streams."""
+    """One run."""
 
     num_processes: int
-    before: Memory
-    with_streams: Memory
     levels: list[Level] = field(default_factory=list)
     #: How close leases came to their deadlines while more and more were held, in the burst, and at the end.
     steady: Closest = field(default_factory=Closest)
@@ -90,10 +80,9 @@ class Outcome:
 
 async def measure(load: Load) -> Outcome:
     """Run it all once. Raises ChildDiedError, TimeoutError and EOFError."""
-    max_num_seqs = -(-(load.num_streams or load.num_requests) // load.num_decode)
+    max_num_seqs = -(-load.num_requests // load.num_decode)
     prefill = PrefillSpec("", load.num_prefill, max_num_seqs, LEASE_DURATION_MS)
-    has_streams = bool(load.num_streams)
-    decode = DecodeSpec("", load.num_decode, max_num_seqs, is_full=not has_streams, stays_open=has_streams)
+    decode = DecodeSpec("", load.num_decode, max_num_seqs)
     most = 2 * load.num_requests
     flags: dict[str, Any] = {
         "max-requests": most,
@@ -112,18 +101,14 @@ async def measure(load: Load) -> Outcome:
 
 
 async def _measure(running: Stage, load: Load) -> Outcome:
-    await _send(running, load.num_first, PENDING)
-    pids = running.router_pids
-    outcome = Outcome(len(pids), memory(pids), memory(pids))
-    await _send(running, load.num_streams - load.num_first, PENDING)
-    outcome.with_streams = memory(pids)
+    outcome = Outcome(len(running.router_pids))
     watch: DeadlineWatch | None = None
-    sent = load.num_streams
+    sent = 0
     try:
         for num_held in load.levels:
             if num_held:
-                await _send(running, load.num_streams + num_held - sent, PENDING)
-                sent = load.num_streams + num_held
+                await _send(running, num_held - sent, PENDING)
+                sent = num_held
                 watch = watch or DeadlineWatch(running.cluster.redis.url, (await running.prefill.ask()).engine_ids)
             outcome.levels.append(await _level(running, num_held, load.window_s))
         assert watch is not None
@@ -145,8 +130,6 @@ async def _measure(running: Stage, load: Load) -> Outcome:
 
 async def _send(running: Stage, num: int, pending: int) -> None:
     """Send so many requests, and wait until each has its first token."""
-    if not num:
-        return
     stats = await running.answered()
     wanted = stats.begun + stats.failed + num
     await running.send(num, pending)
@@ -166,20 +149,20 @@ async def _level(running: Stage, num_held: int, window_s: float) -> Level:
         num_held,
         Cpu.between(router_before, cpu_s(router), seconds),
         Cpu.between(redis_before, cpu_s(redis), seconds),
-        memory(router),
+        usage_of(router[0]).rss_bytes,
     )
 
 
 async def _drain(running: Stage, load: Load, outcome: Outcome) -> None:
     """Have decode engines open, and wait until every request is answered."""
-    await running.decode("end" if load.num_streams else "open")
+    await running.decode("open")
     async with asyncio.timeout(PATIENCE_S):
         while True:
             stats = await running.answered()
             outcome.num_done, outcome.num_failed, outcome.failure = stats.done, stats.failed, stats.failure
             prefill = await running.prefill.ask()
             outcome.num_lapsed, outcome.num_prefills = prefill.lapsed, prefill.num_prefills
-            outcome.num_decodes = (await running.decode("end" if load.num_streams else "stats")).num_decodes
+            outcome.num_decodes = (await running.decode()).num_decodes
             if stats.done + stats.failed >= load.num_requests and not prefill.leases:
                 return
             await asyncio.sleep(POLL_S)

@@ -1,4 +1,4 @@
-"""The report of what held requests and open streams cost. Pure."""
+"""The report of what held requests cost. Pure."""
 
 from __future__ import annotations
 
@@ -6,28 +6,24 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from bench.report.model import Line, Plot, Report, Table
-from bench.report.spread import number, spread
+from bench.report.spread import spread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from bench.held.scenario import Level, Load, Outcome
 
-#: Goals: the most that the renewal of so many leases takes of a core, and the most bytes of a router with all that is
-#: held and open.
+#: The goal: the most that the renewal of so many leases takes of a core.
 MOST_CORE, AT_HELD = 0.15, 20_000
-MOST_BYTES = 1 << 30
-COMMAND = "python -m bench.held"
-MIB = 1 << 20
 
 
-def report(runs: Sequence[Outcome], load: Load, crowds: Sequence[Outcome], crowd: Load) -> Report:
-    """The report of several runs of one load, and of the runs with streams."""
-    tables = [_cpu(runs), _lapses(runs, load), _memory(runs, crowds, crowd)]
-    return Report("Held requests", COMMAND, _about(runs, load, crowds), tables, [_plot(runs)])
+def report(runs: Sequence[Outcome], load: Load) -> Report:
+    """The report of several runs of one load."""
+    tables = [_cpu(runs), _lapses(runs, load), _memory(runs)]
+    return Report("Held requests", "python -m bench.held", _about(runs, load), tables, [_plot(runs)])
 
 
-def _about(runs: Sequence[Outcome], load: Load, crowds: Sequence[Outcome]) -> list[str]:
+def _about(runs: Sequence[Outcome], load: Load) -> list[str]:
     return [
         f"{load.num_prefill} stub prefill engines grant leases in a real Redis through the store and scripts "
         f"that workers use, and keep them as workers do. {load.num_decode} stub decode engines say that they are full, "
@@ -36,9 +32,8 @@ def _about(runs: Sequence[Outcome], load: Load, crowds: Sequence[Outcome]) -> li
         "CPU is a share of one core, from /proc: of all threads of the router, of those that renew, and of Redis, "
         "which also serves the engines. Two rounds of renewals are one window.",
         f"A process may have too few file descriptors here for one router: it ran as {runs[0].num_processes} processes"
-        f" (the first of several is their parent), and with streams as {max(one.num_processes for one in crowds)}. "
-        "Shares and bytes are sums over them."
-        if max(one.num_processes for one in (*runs, *crowds)) > 1
+        " (the first of several is their parent). Shares and bytes are sums over them."
+        if runs[0].num_processes > 1
         else "The router is one process.",
     ]
 
@@ -98,30 +93,9 @@ def _lapses(runs: Sequence[Outcome], load: Load) -> Table:
     )
 
 
-def _memory(runs: Sequence[Outcome], crowds: Sequence[Outcome], crowd: Load) -> Table:
-    held = [_per_held(run) for run in (*runs, *crowds)]
-    streams = [
-        (run.with_streams.rss_bytes - run.before.rss_bytes) / (crowd.num_streams - crowd.num_first) for run in crowds
-    ]
-    last = [run.levels[-1] for run in crowds]
-    totals = [one.memory.pss_bytes for one in last]
-    num_missing = sum(run.num_failed + run.num_lapsed for run in crowds)
-    verdict = "reached" if totals and max(totals) < MOST_BYTES and not num_missing else "missed"
-    what = f"{crowd.levels[-1]} held and {crowd.num_streams} streams, MiB, shared pages once"
-    rows = [
-        ["before the first request, all processes, MiB", spread([run.before.pss_bytes / MIB for run in crowds]), ""],
-        ["bytes per held request, prompt of 1 KB", spread(held), ""],
-        ["bytes per open stream", spread(streams), ""],
-        [what, spread([total / MIB for total in totals]), f"{number(MOST_BYTES / MIB, 4)}: {verdict}"],
-        ["the same, with all pages of each process", spread([one.memory.rss_bytes / MIB for one in last]), ""],
-        ["answers that failed there, and leases that lapsed", f"{num_missing}", "0"],
-    ]
-    return Table("Memory of the router", ["", "", "goal"], rows)
-
-
-def _per_held(run: Outcome) -> float:
-    last = run.levels[-1]
-    return (last.memory.rss_bytes - run.with_streams.rss_bytes) / last.num_held
+def _memory(runs: Sequence[Outcome]) -> Table:
+    held = [(run.levels[-1].rss_bytes - run.levels[0].rss_bytes) / run.levels[-1].num_held for run in runs]
+    return Table("Memory of the router", ["", ""], [["bytes per held request, prompt of 1 KB", spread(held)]])
 
 
 def _plot(runs: Sequence[Outcome]) -> Plot:

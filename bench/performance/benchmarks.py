@@ -26,7 +26,7 @@ class Benchmark:
 
 BENCHMARKS = (
     Benchmark("router", "the router beside other routers, on stub engines", timeout_s=3600),
-    Benchmark("held", "what a held request and an open stream cost"),
+    Benchmark("held", "what a held request costs"),
     Benchmark("handoff", "from the last prefill step of P to the first token of D", takes_vllm=True),
     Benchmark("block_reads", "block reads beside plain copies"),
     Benchmark("engine", "the engine beside vLLM", timeout_s=7200, takes_vllm=True),

@@ -1,7 +1,7 @@
-"""A process of stub decode engines, which are full or have room.
+"""A process of stub decode engines, which are full until they have room.
 
-Its argument is ``DecodeSpec`` as JSON. It reads one command a line: ``open`` and ``full`` say what the engines
-announce, ``end`` ends all streams, ``stats`` changes nothing. Each is answered with a line of ``DecodeStats``.
+Its argument is ``DecodeSpec`` as JSON. It reads one command a line: from ``open`` on the engines announce that they
+have room, ``stats`` changes nothing. Each is answered with a line of ``DecodeStats``.
 """
 
 from __future__ import annotations
@@ -27,16 +27,11 @@ _LEASE = re.compile(rb'"remote_engine_id":"([^"]+)".*?"lease_id":"([^"]+)"', re.
 
 
 class DecodeSpec(msgspec.Struct):
-    """What runs in the process. ``max_num_seqs`` is each engine's; ``is_full``: they say at first that they are full.
-    ``stays_open``: streams go on until they are ended; else they end with the second token. ``reads_port`` is the
-    prefill engines'.
-    """
+    """What runs in the process. ``max_num_seqs`` is each engine's; ``reads_port`` is the prefill engines'."""
 
     redis_url: str
     num_engines: int
     max_num_seqs: int
-    is_full: bool
-    stays_open: bool
     reads_port: int = 0
 
 
@@ -59,75 +54,40 @@ _LAST = b":end\n" + _CHUNK % b'"length"' + b"data: [DONE]\n\n"
 
 
 class Decoders:
-    """All engines of the process."""
+    """All engines of the process, which are alike."""
 
-    def __init__(self, spec: DecodeSpec, reads: asyncio.StreamWriter) -> None:
-        self.spec = spec
-        self.reads = reads
-        self.is_full = spec.is_full
+    def __init__(self, max_num_seqs: int, reads: asyncio.StreamWriter) -> None:
+        self.num_running = max_num_seqs
         self.num_decodes = 0
-        self.engines = [Decoder(self) for _ in range(spec.num_engines)]
-
-    def command(self, line: str) -> DecodeStats:
-        """Do what a line says."""
-        if line in ("open", "full"):
-            self.is_full = line == "full"
-        elif line == "end":
-            for one in self.engines:
-                one.end_all()
-        return DecodeStats(self.num_decodes)
-
-
-class Decoder:
-    """A decode engine."""
-
-    def __init__(self, decoders: Decoders) -> None:
-        self._decoders = decoders
-        self.streams: set[EnginePort] = set()
+        self._reads = reads
 
     def load(self, num_cached: int) -> WorkerLoad:
-        """With so many cached blocks."""
-        spec = self._decoders.spec
-        running = max(spec.max_num_seqs if self._decoders.is_full else 0, len(self.streams))
-        return WorkerLoad(running=running, free_blocks=NUM_BLOCKS - num_cached, cached_blocks=num_cached)
+        """Of each, with so many cached blocks."""
+        return WorkerLoad(running=self.num_running, free_blocks=NUM_BLOCKS - num_cached, cached_blocks=num_cached)
 
     def post(self, request: EnginePort, body: bytes) -> None:
         """Read, which ends the lease, and stream."""
-        decoders = self._decoders
-        decoders.num_decodes += 1
+        self.num_decodes += 1
         found = _LEASE.search(body)
         if found is not None:
-            decoders.reads.write(b"%b %b\n" % found.groups())
-        request.begin(_TOKEN)
-        if decoders.spec.stays_open:
-            self.streams.add(request)
-        else:
-            request.end(_LAST)
-
-    def left(self, request: EnginePort) -> None:
-        """Forget its stream."""
-        self.streams.discard(request)
-
-    def end_all(self) -> None:
-        """End all streams."""
-        while self.streams:
-            self.streams.pop().end(_LAST)
+            self._reads.write(b"%b %b\n" % found.groups())
+        request.stream(_TOKEN, _LAST)
 
 
 async def main(spec: DecodeSpec) -> None:
     """Serve until the lines end."""
     _, reads = await asyncio.open_connection("127.0.0.1", spec.reads_port)
-    decoders = Decoders(spec, reads)
-    ports = [await listen(engine) for engine in decoders.engines]
-    announcing = await announce(
-        spec.redis_url,
-        [
-            (worker_record(Role.DECODE, MODEL, url, num_blocks=NUM_BLOCKS, max_num_seqs=spec.max_num_seqs), engine.load)
-            for engine, (_, url) in zip(decoders.engines, ports, strict=True)
-        ],
-    )
+    decoders = Decoders(spec.max_num_seqs, reads)
+    ports = [await listen(decoders) for _ in range(spec.num_engines)]
+    records = [
+        worker_record(Role.DECODE, MODEL, url, num_blocks=NUM_BLOCKS, max_num_seqs=spec.max_num_seqs)
+        for _, url in ports
+    ]
+    announcing = await announce(spec.redis_url, [(record, decoders.load) for record in records])
     async for line in commands():
-        say(decoders.command(line))
+        if line == "open":
+            decoders.num_running = 0
+        say(DecodeStats(decoders.num_decodes))
     del announcing, ports  # they have lived as long as the process
 
 

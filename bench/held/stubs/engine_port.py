@@ -16,9 +16,6 @@ class Answers(Protocol):
     def post(self, request: EnginePort, body: bytes) -> None:
         """Answer a request for tokens, now or later."""
 
-    def left(self, request: EnginePort) -> None:
-        """The connection of an open stream is gone."""
-
 
 class EnginePort(asyncio.Protocol):
     """One connection of a router."""
@@ -33,7 +30,6 @@ class EnginePort(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        self._answers.left(self)
 
     def data_received(self, data: bytes) -> None:
         self._received += data
@@ -51,25 +47,18 @@ class EnginePort(asyncio.Protocol):
 
     def answer(self, body: bytes) -> None:
         """Send a whole answer."""
-        self.write(
+        self._write(
             b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
         )
 
-    def begin(self, events: bytes) -> None:
-        """Begin a stream."""
+    def stream(self, first: bytes, last: bytes) -> None:
+        """Send a stream of two chunks of events, one after the other."""
         head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
-        self.write(b"%b%x\r\n%b\r\n" % (head, len(events), events))
+        self._write(b"%b%x\r\n%b\r\n" % (head, len(first), first))
+        self._write(b"%x\r\n%b\r\n0\r\n\r\n" % (len(last), last))
 
-    def go_on(self, events: bytes) -> None:
-        """Send more of a stream."""
-        self.write(b"%x\r\n%b\r\n" % (len(events), events))
-
-    def end(self, events: bytes) -> None:
-        """Send the end of a stream."""
-        self.write(b"%x\r\n%b\r\n0\r\n\r\n" % (len(events), events))
-
-    def write(self, data: bytes) -> None:
-        """Send bytes, unless the router has gone."""
+    def _write(self, data: bytes) -> None:
+        """Unless the router has gone."""
         if self._transport is not None:
             self._transport.write(data)
 

@@ -107,9 +107,6 @@ class Prefiller:
         self.leases.grant(lease_id)
         request.answer(_PREFILLED % (self.engine_id.encode(), lease_id.encode()))
 
-    def left(self, request: EnginePort) -> None:
-        """Nothing is open."""
-
 
 def _fail(error: Exception) -> None:
     """End the process: leases would not end any more."""
