@@ -32,7 +32,7 @@ WAYS = {
     HOST: {"mapped memory": Way(maps=True), "shared memory": Way(), "TCP": Way("tcp")},
     GPU: {"GPU memory": Way()},
 }
-COUNTS = [1, 4, 16, 64, 256, 1024]
+COUNTS = [1, 4, 16, 64, 256]
 SOURCE_MIB = 512
 #: Most bytes of one read.
 MAX_READ_MIB = 256

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from bench.block_reads.findings import Findings
 
-#: The reads of the table and of the plot over piece sizes, in blocks.
-TABLE_BLOCKS = 256
 KIB = 1024
 ABOUT = """\
 Two processes with a NIXL agent each, through the block transfer of a rank as the product has it. Blocks are drawn at \
@@ -49,28 +47,23 @@ def report(found: Mapping[str, Sequence[Findings]], num_runs: int) -> Report:
         command=f"python -m bench.block_reads --runs {num_runs}" + f" --memory {case.memory}" * (case.memory != HOST),
         about=about,
         tables=[*(_speeds(name, several) for name, several in found.items()), _fixed(found)],
-        plots=[_over_sizes(found), *(_over_counts(name, several) for name, several in found.items())],
+        plots=[_over_sizes(found)],
     )
 
 
 def summary(findings: Findings) -> str:
-    """One line: piece size, ratios of the largest table read, fixed cost."""
-    samples = findings.of(_table_count(findings))
+    """One line: piece size, ratios of the largest reads."""
+    samples = findings.of(findings.case.counts[-1])
     with_fence, without = spread(fenced_ratios(samples)), spread(unfenced_ratios(samples))
     kib = findings.case.piece_bytes // KIB
     return f"{kib} KiB: {with_fence} of a plain copy with the fence, {without} without"
-
-
-def _table_count(findings: Findings) -> int:
-    """The largest count that is not above ``TABLE_BLOCKS``."""
-    return max(count for count in findings.case.counts if count <= TABLE_BLOCKS)
 
 
 def _speeds(name: str, several: Sequence[Findings]) -> Table:
     columns = ["KiB of a piece", "blocks", "plain copy, GB/s", "with the fence", "without"]
     rows = []
     for findings in several:
-        count = _table_count(findings)
+        count = findings.case.counts[-1]
         samples = findings.of(count)
         num_bytes = count * findings.case.piece_bytes
         rows.append(
@@ -99,17 +92,8 @@ def _over_sizes(found: Mapping[str, Sequence[Findings]]) -> Plot:
     lines = []
     for name, several in found.items():
         for label, ratios in (("with the fence", fenced_ratios), ("without", unfenced_ratios)):
-            runs = {one.case.piece_bytes / KIB: ratios(one.of(_table_count(one))) for one in several}
+            runs = {one.case.piece_bytes / KIB: ratios(one.of(one.case.counts[-1])) for one in several}
             lines.append(Line.of_runs(f"{name}, {label}", runs))
-    title = f"Reads of up to {TABLE_BLOCKS} blocks"
+    most = max(one.case.counts[-1] for several in found.values() for one in several)
+    title = f"Reads of up to {most} blocks"
     return Plot("block-reads-sizes", title, "KiB of a piece", "speed, of the plain copy", lines, log_x=True)
-
-
-def _over_counts(name: str, several: Sequence[Findings]) -> Plot:
-    lines = []
-    for findings in several:
-        label = f"pieces of {findings.case.piece_bytes // KIB} KiB"
-        runs = {float(count): fenced_ratios(findings.of(count)) for count in findings.case.counts}
-        lines.append(Line.of_runs(label, runs))
-    plot = "block-reads-" + name.lower().replace(" ", "-")
-    return Plot(plot, f"Reads over {name}", "blocks in one read", "speed, of the plain copy", lines, log_x=True)
