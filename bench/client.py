@@ -7,7 +7,6 @@ clients of their own, for thousands of connections: ``router/native/load`` and `
 
 from __future__ import annotations
 
-import asyncio
 import time
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
     from baton_serve.core.net.client.answer import HttpAnswer
 
-TEXT, CHAT = "/v1/completions", "/v1/chat/completions"
+TEXT = "/v1/completions"
 CONNECT_TIMEOUT_S = 5.0
 #: Longest wait for an answer, or for the next piece of one, seconds.
 ANSWER_TIMEOUT_S = 120.0
@@ -37,21 +36,13 @@ class AnswerError(Exception):
     """A server did not answer as it should. The message is one line."""
 
 
-class _Delta(msgspec.Struct):
-    content: str | None = None
-
-
 class _Choice(msgspec.Struct):
     text: str = ""
-    delta: _Delta | None = None
 
 
 class _Event(msgspec.Struct):
     choices: list[_Choice] = []
     error: Any = None
-
-    def text(self) -> str:
-        return "".join(one.delta.content or "" if one.delta else one.text for one in self.choices)
 
 
 _decode = msgspec.json.Decoder(_Event).decode
@@ -68,8 +59,6 @@ class Stream:
     text: str = ""
     #: Whether the whole answer came, with its end mark.
     complete: bool = False
-    #: When each event of the answer came, those without text among them.
-    events_s: list[float] = field(default_factory=list)
 
     def until_s(self, number: int) -> float:
         """Seconds until the piece of text of that number came."""
@@ -91,8 +80,7 @@ class Stream:
                 raise AnswerError(f"no event: {error}") from None
             if found.error is not None:
                 raise AnswerError(f"an error in a stream: {str(found.error)[:300]}")
-            self.events_s.append(now_s)
-            if text := found.text():
+            if text := "".join(one.text for one in found.choices):
                 self.text += text
                 self.pieces_s.append(now_s)
 
@@ -114,39 +102,24 @@ class Client:
     async def __aexit__(self, *_: object) -> None:
         await self._http.close()
 
-    async def connect(self, url: str, num: int) -> None:
-        """Open that many connections to a server, so that the next requests are one write each."""
-        await asyncio.gather(*(self.get(url, "/health") for _ in range(num)))
-
-    async def get(self, url: str, path: str) -> bytes:
-        """The body of the answer to a GET."""
-        return await self._whole("GET", url, path, b"")
-
-    async def ask(self, url: str, body: Mapping[str, object], path: str = TEXT) -> dict[str, Any]:
+    async def ask(self, url: str, body: Mapping[str, object]) -> dict[str, Any]:
         """The whole answer."""
-        whole: dict[str, Any] = orjson.loads(await self._whole("POST", url, path, orjson.dumps(body)))
+        async with self._answer(url, orjson.dumps(body)) as answer:
+            whole: dict[str, Any] = orjson.loads(await answer.read(MAX_ANSWER_BYTES, self._timeout_s))
         return whole
 
-    async def stream(self, url: str, body: Mapping[str, object], path: str = TEXT) -> Stream:
+    async def stream(self, url: str, body: Mapping[str, object]) -> Stream:
         """Read a stream to its end, which it has with its end mark."""
         stream = Stream()
-        await self.read(url, body, stream, path)
+        await self.read(url, body, stream)
         return stream
 
-    async def read(
-        self,
-        url: str,
-        body: Mapping[str, object],
-        into: Stream,
-        path: str = TEXT,
-        *,
-        stop_after: int | None = None,
-    ) -> None:
+    async def read(self, url: str, body: Mapping[str, object], into: Stream, *, stop_after: int | None = None) -> None:
         """Note what comes of a stream in ``into``, to its end, or until that many pieces of text have come."""
         raw = orjson.dumps({**body, "stream": True})
         into.sent_s = time.perf_counter()
         try:
-            async with self._answer("POST", url, path, raw) as answer:
+            async with self._answer(url, raw) as answer:
                 await self._take(answer, into, stop_after)
         finally:
             into.ended_s = time.perf_counter()
@@ -163,15 +136,11 @@ class Client:
         if not into.complete:
             raise AnswerError("the stream ended without its end mark")
 
-    async def _whole(self, method: str, url: str, path: str, body: bytes) -> bytes:
-        async with self._answer(method, url, path, body) as answer:
-            return await answer.read(MAX_ANSWER_BYTES, self._timeout_s)
-
     @asynccontextmanager
-    async def _answer(self, method: str, url: str, path: str, body: bytes) -> AsyncIterator[HttpAnswer]:
+    async def _answer(self, url: str, body: bytes) -> AsyncIterator[HttpAnswer]:
         """An answer whose status is good. What is not read of it is cut off."""
         try:
-            answer = await self._http.request(method, url, path, (), body, self._timeout_s)
+            answer = await self._http.request("POST", url, TEXT, (), body, self._timeout_s)
             try:
                 if answer.status != OK:
                     data = await answer.read(MAX_ANSWER_BYTES, self._timeout_s)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bench.client import CHAT, AnswerError, Client, Stream
+from bench.client import AnswerError, Client, Stream
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -47,22 +47,15 @@ def whole(body: bytes, status: bytes = b"200 OK") -> bytes:
     return b"HTTP/1.1 %b\r\ncontent-length: %d\r\n\r\n%b" % (status, len(body), body)
 
 
-async def test_every_event_and_every_piece_of_text_has_its_time() -> None:
+async def test_every_piece_of_text_has_its_time() -> None:
     cut = EVENT % b"b"
     async with serves(*chunks(EVENT % b"a", EVENT % b"", cut[:9], cut[9:] + END)) as url, Client() as client:
         stream = await client.stream(url, {})
     assert (stream.text, stream.complete) == ("ab", True)
-    assert (len(stream.pieces_s), len(stream.events_s)) == (2, 3)
+    assert len(stream.pieces_s) == 2
     assert stream.sent_s <= stream.pieces_s[0] <= stream.pieces_s[1] <= stream.ended_s
     assert stream.until_s(0) >= 0
     assert len(stream.gaps_s(0)) == 1
-
-
-async def test_the_text_of_a_chat_is_its_content() -> None:
-    events = (b'{"choices": [{"delta": {"role": "assistant"}}]}', b'{"choices": [{"delta": {"content": "hi"}}]}')
-    async with serves(*chunks(*(b"data: %b\n\n" % one for one in events), END)) as url, Client() as client:
-        stream = await client.stream(url, {}, CHAT)
-    assert (stream.text, len(stream.pieces_s), len(stream.events_s)) == ("hi", 1, 2)
 
 
 async def test_a_client_that_has_seen_enough_leaves() -> None:
@@ -72,9 +65,8 @@ async def test_a_client_that_has_seen_enough_leaves() -> None:
     assert (stream.text, stream.complete) == ("a", False)
 
 
-async def test_an_answer_is_read_and_connections_are_kept() -> None:
+async def test_an_answer_is_read() -> None:
     async with serves(whole(b'{"usage": 1}')) as url, Client() as client:
-        await client.connect(url, 3)
         assert await client.ask(url, {"prompt": [1]}) == {"usage": 1}
 
 
