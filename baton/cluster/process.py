@@ -24,8 +24,6 @@ from baton_serve.core.process.failpoints import VARIABLE as FAILPOINTS
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
-    from baton_serve.core.protocol.status import Ready
-
 #: A process of ours that does not serve after this many seconds never will, however busy the machine.
 START_TIMEOUT_S = 300.0
 #: Longest start of a vLLM server, seconds: beside three others on two cores it takes minutes.
@@ -175,12 +173,12 @@ def make_child(name: str, spec: Startable, folder: Path, redis_url: str = "", fa
 
 
 @asynccontextmanager
-async def alone(name: str, spec: Startable, folder: Path, stop_timeout_s: float = 0.0) -> AsyncIterator[Ready]:
-    """Run a worker without Redis and routers while inside; yields where it serves. Raises ChildDiedError."""
+async def alone(name: str, spec: Startable, folder: Path, stop_timeout_s: float = 0.0) -> AsyncIterator[Process]:
+    """Run a worker without Redis and routers while inside. Raises ChildDiedError."""
     child = make_child(name, spec, folder)
     await child.start()
     try:
-        yield await in_time(name, spec, child.ready())
+        yield Process(child, (await in_time(name, spec, child.ready())).url, up=True)
     finally:
         await child.stop(stop_timeout_s)
 

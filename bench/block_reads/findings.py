@@ -56,23 +56,18 @@ class Findings(msgspec.Struct, frozen=True):
     can_read: bool
     runs: list[list[Sample]]
 
-    def of(self, num_blocks: int) -> list[Sample]:
-        """The samples of one count, one for each run."""
-        return [sample for run in self.runs for sample in run if sample.num_blocks == num_blocks]
+    @property
+    def largest(self) -> list[Sample]:
+        """The samples of the largest count, one for each run."""
+        return [run[-1] for run in self.runs]
+
+    def ratios(self, field: str) -> list[float]:
+        """How fast the largest reads are beside plain copies; 1 is as fast. ``fenced_s``, or ``unfenced_s``."""
+        return [sample.copy_s / getattr(sample, field) for sample in self.largest]
 
     def fixed_us(self, field: str) -> list[float]:
         """For each run: microseconds of a read of no bytes, by a straight line through the small reads."""
         return [1e6 * intercept(list(_small(run, field))) for run in self.runs]
-
-
-def fenced_ratios(samples: list[Sample]) -> list[float]:
-    """How fast reads with the fence are beside plain copies; 1 is as fast."""
-    return [sample.copy_s / sample.fenced_s for sample in samples]
-
-
-def unfenced_ratios(samples: list[Sample]) -> list[float]:
-    """The same without the fence."""
-    return [sample.copy_s / sample.unfenced_s for sample in samples]
 
 
 def intercept(points: list[tuple[float, float]]) -> float:

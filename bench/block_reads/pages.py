@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bench.block_reads.findings import HOST, fenced_ratios, unfenced_ratios
+from bench.block_reads.findings import HOST
 from bench.report.model import Line, Plot, Report, Table
 from bench.report.spread import spread
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from bench.block_reads.findings import Findings
 
 KIB = 1024
+READS = {"with the fence": "fenced_s", "without": "unfenced_s"}
 ABOUT = """\
 Two processes with a NIXL agent each, through the block transfer of a rank as the product has it. Blocks are drawn at \
 random from {source} MiB, so that neither a processor's cache nor NIXL's joining of neighbours helps. The time of a \
@@ -53,28 +54,18 @@ def report(found: Mapping[str, Sequence[Findings]], num_runs: int) -> Report:
 
 def summary(findings: Findings) -> str:
     """One line: piece size, ratios of the largest reads."""
-    samples = findings.of(findings.case.counts[-1])
-    with_fence, without = spread(fenced_ratios(samples)), spread(unfenced_ratios(samples))
-    kib = findings.case.piece_bytes // KIB
-    return f"{kib} KiB: {with_fence} of a plain copy with the fence, {without} without"
+    with_fence, without = (spread(findings.ratios(field)) for field in READS.values())
+    return f"{findings.case.piece_bytes // KIB} KiB: {with_fence} of a plain copy with the fence, {without} without"
 
 
 def _speeds(name: str, several: Sequence[Findings]) -> Table:
-    columns = ["KiB of a piece", "blocks", "plain copy, GB/s", "with the fence", "without"]
+    columns = ["KiB of a piece", "blocks", "plain copy, GB/s", *READS]
     rows = []
     for findings in several:
-        count = findings.case.counts[-1]
-        samples = findings.of(count)
-        num_bytes = count * findings.case.piece_bytes
-        rows.append(
-            [
-                str(findings.case.piece_bytes // KIB),
-                str(count),
-                spread([num_bytes / sample.copy_s / 1e9 for sample in samples]),
-                spread(fenced_ratios(samples)),
-                spread(unfenced_ratios(samples)),
-            ]
-        )
+        count, piece_bytes = findings.case.counts[-1], findings.case.piece_bytes
+        copies = [count * piece_bytes / sample.copy_s / 1e9 for sample in findings.largest]
+        ratios = (spread(findings.ratios(field)) for field in READS.values())
+        rows.append([str(piece_bytes // KIB), str(count), spread(copies), *ratios])
     return Table(f"Reads over {name}, beside the plain copy", columns, rows)
 
 
@@ -91,8 +82,8 @@ def _fixed(found: Mapping[str, Sequence[Findings]]) -> Table:
 def _over_sizes(found: Mapping[str, Sequence[Findings]]) -> Plot:
     lines = []
     for name, several in found.items():
-        for label, ratios in (("with the fence", fenced_ratios), ("without", unfenced_ratios)):
-            runs = {one.case.piece_bytes / KIB: ratios(one.of(one.case.counts[-1])) for one in several}
+        for label, field in READS.items():
+            runs = {one.case.piece_bytes / KIB: one.ratios(field) for one in several}
             lines.append(Line.of_runs(f"{name}, {label}", runs))
     most = max(one.case.counts[-1] for several in found.values() for one in several)
     title = f"Reads of up to {most} blocks"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from baton_serve.baton.cluster.process import ProcessSpec, in_time, make_child, stopped
+from baton_serve.baton.cluster.process import ProcessSpec, alone, stopped
 from baton_serve.baton.processes.child import ChildSpec
 from baton_serve.baton.processes.vllm.held_ports import HeldPorts
 from baton_serve.baton.processes.vllm.launcher import Launch
@@ -117,14 +117,8 @@ class Server:
 @asynccontextmanager
 async def running(name: str, spec: Startable, folder: Path) -> AsyncIterator[Server]:
     """The server runs inside. Raises ChildDiedError."""
-    child = make_child(name, spec, folder)
-    await child.start()
-    try:
-        ready = await in_time(name, spec, child.ready())
-        assert child.pid is not None, "it is ready"
-        yield Server(name, ready.url, child.pid)
-    finally:
-        await child.stop(STOP_TIMEOUT_S)
+    async with alone(name, spec, folder, STOP_TIMEOUT_S) as process:
+        yield Server(name, process.url, process.pid)
 
 
 @asynccontextmanager

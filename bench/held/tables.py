@@ -16,6 +16,13 @@ if TYPE_CHECKING:
 #: The goal: the most that the renewal of so many leases takes of a core.
 MOST_CORE, AT_HELD = 0.15, 20_000
 
+#: Shares of a core, in percent.
+PARTS: dict[str, Callable[[Level], float]] = {
+    "renewing threads": lambda level: 100 * level.router.second_threads,
+    "router, all threads": lambda level: 100 * level.router.total,
+    "Redis": lambda level: 100 * level.redis.total,
+}
+
 
 def report(runs: Sequence[Outcome], load: Load) -> Report:
     """The report of several runs of one load."""
@@ -44,22 +51,13 @@ def _cells(runs: Sequence[Outcome], of: Callable[[Level], float]) -> list[list[f
 
 
 def _cpu(runs: Sequence[Outcome]) -> Table:
-    renewing = _cells(runs, lambda level: 100 * level.router.second_threads)
-    router = _cells(runs, lambda level: 100 * level.router.total)
-    redis = _cells(runs, lambda level: 100 * level.redis.total)
-    rows = [
-        [
-            f"{level.num_held}",
-            spread(renewing[number]),
-            _goal(level.num_held, median(renewing[number])),
-            spread(router[number]),
-            spread(redis[number]),
-        ]
-        for number, level in enumerate(runs[0].levels)
-    ]
-    return Table(
-        "CPU against held requests, % of a core", ["held", "renewing threads", "goal", "router", "Redis"], rows
-    )
+    cells = [_cells(runs, of) for of in PARTS.values()]
+    rows = []
+    for level, renewing, router, redis in zip(runs[0].levels, *cells, strict=True):
+        goal = _goal(level.num_held, median(renewing))
+        rows.append([str(level.num_held), spread(renewing), goal, spread(router), spread(redis)])
+    columns = ["held", "renewing threads", "goal", "router", "Redis"]
+    return Table("CPU against held requests, % of a core", columns, rows)
 
 
 def _goal(num_held: int, percent: float) -> str:
@@ -99,12 +97,7 @@ def _memory(runs: Sequence[Outcome]) -> Table:
 
 
 def _plot(runs: Sequence[Outcome]) -> Plot:
-    parts: tuple[tuple[str, Callable[[Level], float]], ...] = (
-        ("renewing threads", lambda level: 100 * level.router.second_threads),
-        ("router, all threads", lambda level: 100 * level.router.total),
-        ("Redis", lambda level: 100 * level.redis.total),
-    )
     held = [float(level.num_held) for level in runs[0].levels]
-    lines = [Line.of_runs(label, dict(zip(held, _cells(runs, of), strict=True))) for label, of in parts]
+    lines = [Line.of_runs(label, dict(zip(held, _cells(runs, of), strict=True))) for label, of in PARTS.items()]
     lines.append(Line("goal for renewal", [0.0, float(AT_HELD)], [100 * MOST_CORE] * 2))
     return Plot("held-cpu", "CPU of renewing leases", "held requests", "% of one core", lines)

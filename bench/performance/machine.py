@@ -14,23 +14,11 @@ ROOT = Path(__file__).parents[2]
 
 def machine() -> str:
     """One line: processor, cores that this process may use, memory, Python."""
-    return ", ".join((processor(), f"{num_cores()} cores", memory(), f"Python {platform.python_version()}"))
-
-
-def processor() -> str:
-    """The processor's own name."""
-    found = re.search(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    return found[1] if found else platform.machine()
-
-
-def num_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0))
-
-
-def memory() -> str:
-    """All memory of the machine."""
-    return f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB of memory"
+    named = re.search(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    processor = named[1] if named else platform.machine()
+    gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    cores = len(os.sched_getaffinity(0))
+    return f"{processor}, {cores} cores, {gib:.0f} GiB of memory, Python {platform.python_version()}"
 
 
 def commit() -> str:

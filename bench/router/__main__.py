@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from bench.processes import Cores
     from bench.report.model import Report
     from bench.router.routers.router import Router
-    from bench.router.routers.wheels import Wheel
     from bench.router.workloads import Workload
 
 BUILD = ROOT / "build" / "bench"
@@ -44,8 +43,6 @@ def main() -> int:
     """Measure what was asked for; 1 if nothing could be measured."""
     given = _parser().parse_args()
     try:
-        if given.install_peers:
-            return _install_all(given)
         found = _measured(given)
     except (BuildError, EngineError, LoadError, RouterError) as error:
         print(f"bench.router: {error}", file=sys.stderr)
@@ -75,7 +72,6 @@ def _parser() -> argparse.ArgumentParser:
     peers = Path(os.environ.get("BENCH_BUILD", BUILD / "peers"))
     help_text = "where peers are installed (default: the variable BENCH_BUILD, else build/bench/peers)"
     add("--peers", type=Path, default=peers, metavar="FOLDER", help=help_text)
-    add("--install-peers", action="store_true", help="install them, and measure nothing")
     return parser
 
 
@@ -109,18 +105,14 @@ def _folder() -> Path:
 
 
 def _chosen(given: argparse.Namespace, batons: list[Router]) -> list[Router]:
-    everyone = [*batons, *_peers(given)]
+    peers = given.peers.absolute()
+    everyone = [*batons, Nginx(peers), sglang_router(peers), vllm_router(peers)]
     if not given.router:
         return everyone
     names = [one.name for one in everyone]
     if unknown := set(given.router) - set(names):
         raise RouterError(f"there is no router {', '.join(sorted(unknown))}, only {', '.join(names)}")
     return [one for one in everyone if one.name in given.router]
-
-
-def _peers(given: argparse.Namespace) -> tuple[Nginx, Wheel, Wheel]:
-    folder = given.peers.absolute()
-    return (Nginx(folder), sglang_router(folder), vllm_router(folder))
 
 
 def _is_there(router: Router, found: Found) -> bool:
@@ -137,14 +129,6 @@ def _is_there(router: Router, found: Found) -> bool:
         found.missing[router.name] = str(error)
         return False
     return True
-
-
-def _install_all(given: argparse.Namespace) -> int:
-    found = Found()
-    there = [_is_there(peer, found) for peer in _peers(given)]
-    for reason in found.missing.values():
-        print(reason, file=sys.stderr)
-    return 0 if all(there) else 1
 
 
 def _say(text: str) -> None:

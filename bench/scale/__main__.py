@@ -47,19 +47,16 @@ def main() -> int:
         return 2
     seeds = range(1, given.runs + 1)
     setting = Setting(load, Costs(), seeds, num_workers=given.workers, scale=given.shorten)
-    print(f"load: {load.name}; seeds: {', '.join(map(str, seeds))}; workers: {given.workers}")
     tables: list[Table] = []
     plots: list[Plot] = []
     for name in given.only or QUESTIONS:
         began_s = time.monotonic()
         more_tables, more_plots = QUESTIONS[name](setting)
-        print("\n\n".join(table.markdown() for table in more_tables))
         print(f"({name}: {time.monotonic() - began_s:.0f} s)", flush=True)
         tables += more_tables
         plots += more_plots
-    if given.report is not None:
-        about = [ABOUT, f"Load: {load.name}. Seeds: {', '.join(map(str, seeds))}."]
-        Report("A simulated cluster", "python -m bench.scale", about, tables, plots).write(given.report)
+    about = [ABOUT, f"Load: {load.name}. Seeds: {', '.join(map(str, seeds))}."]
+    command.finish(Report("A simulated cluster", "python -m bench.scale", about, tables, plots), given.report)
     return 0
 
 

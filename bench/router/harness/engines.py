@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import httpx
 import msgspec
+from msgspec.structs import astuple
 
 from baton_serve.baton.processes.vllm.held_ports import HeldPorts
 from bench.processes import start, stop
@@ -33,12 +34,8 @@ class Counters(msgspec.Struct, frozen=True):
 
     def since(self, earlier: Counters) -> tuple[int, int, int, int]:
         """How many more there are, in the order of the fields."""
-        return (
-            self.prefills - earlier.prefills,
-            self.decodes_with_kv - earlier.decodes_with_kv,
-            self.decodes_without_kv - earlier.decodes_without_kv,
-            self.bootstraps - earlier.bootstraps,
-        )
+        p, d, without, both = (late - early for late, early in zip(astuple(self), astuple(earlier), strict=True))
+        return p, d, without, both
 
 
 @dataclass(frozen=True)

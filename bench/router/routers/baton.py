@@ -36,18 +36,13 @@ class Baton:
     num_processes: int = 1
     flow: ClassVar[Flow] = Flow.P_THEN_D
 
-    @property
-    def num_cores(self) -> int:
-        """Each process has a core, as long as there are any."""
-        return self.num_processes
-
     @contextmanager
     def command(self, place: Place) -> Iterator[Command]:
         """The command, while its Redis runs. Raises RouterError."""
         try:
             with EmbeddedRedis() as redis:
                 os.sched_setaffinity(redis.pid, {place.cores.others})
-                yield Command(self._argv(place, redis.url), self._environ(), self.folder)
+                yield Command(self._argv(place, redis.url), self._environ(), self.folder, self.num_processes > 1)
         except EmbeddedRedisError as error:
             raise RouterError(f"{self.name}: {error}") from None
 

@@ -54,7 +54,6 @@ class Nginx(Peer):
     peers: Path
     name: str = "nginx"
     flow: ClassVar[Flow] = Flow.ONE_HOP
-    num_cores: ClassVar[int] = 1
 
     @property
     def installed(self) -> bool:

@@ -47,11 +47,14 @@ class Place:
 
 @dataclass(frozen=True)
 class Command:
-    """How a router is started. An ``environ`` of None is this process's own."""
+    """How a router is started. An ``environ`` of None is this process's own. It runs on a core of its own, or on
+    ``both``: the one of the load as well.
+    """
 
     argv: list[str]
     environ: Mapping[str, str] | None = None
     folder: Path | None = None
+    both: bool = False
 
 
 class Router(Protocol):
@@ -65,10 +68,6 @@ class Router(Protocol):
     def flow(self) -> Flow:
         """What it does with a request."""
 
-    @property
-    def num_cores(self) -> int:
-        """How many cores it runs on: one, or the one of the load as well."""
-
     def command(self, place: Place) -> AbstractContextManager[Command]:
         """What it takes to start it; what it needs beside it runs while inside. Raises RouterError."""
 
@@ -80,7 +79,7 @@ def running(router: Router, engines: Engines, folder: Path, cores: Cores) -> Ite
     with HeldPorts() as ports:
         place = Place(ports.take(), ports.take(), engines, folder, cores)
         with router.command(place) as command:
-            own = frozenset({cores.router}) if router.num_cores == 1 else cores.both
+            own = cores.both if command.both else frozenset({cores.router})
             try:
                 process = start(command.argv, log, own, environ=command.environ, folder=command.folder)
             except OSError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from bench.router.harness.flow import Flow
 from bench.router.routers.router import Command, Peer
@@ -32,7 +32,6 @@ class Wheel(Peer):
     flow: Flow
     start: tuple[str, ...]
     prefill: tuple[str, ...] = ()
-    num_cores: ClassVar[int] = 1
 
     @property
     def installed(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bench.block_reads.__main__ import Way, case_of
-from bench.block_reads.findings import Case, Findings, Sample, fenced_ratios, intercept, unfenced_ratios
+from bench.block_reads.findings import Case, Findings, Sample, intercept
 from bench.block_reads.pages import REFUSED, report
 from bench.block_reads.reader import repeats
 
@@ -34,9 +34,9 @@ def test_a_line_needs_two_points() -> None:
 
 
 def test_ratios_are_of_speeds() -> None:
-    samples = findings("", 16).of(256)
-    assert fenced_ratios(samples) == pytest.approx([2560 / 5210, 2560 / 5230])
-    assert unfenced_ratios(samples) == pytest.approx([2560 / 2650, 2560 / 2670])
+    found = findings("", 16)
+    assert found.ratios("fenced_s") == pytest.approx([2560 / 2 / 2605, 2560 / 2 / 2615])
+    assert found.ratios("unfenced_s") == pytest.approx([2560 / 2650, 2560 / 2670])
 
 
 def test_reads_stay_within_memory() -> None:

@@ -32,7 +32,7 @@ def test_it_writes_a_report_with_a_table_and_a_plot(
     report = read_report(file)
     assert [len(table.rows) for table in report.tables] == [2 * len(choice.SHARES)]
     assert [len(line.low) for line in report.plots[0].lines] == [len(choice.SHARES)] * 2
-    assert "seeds: 1, 2" in capsys.readouterr().out
+    assert "Seeds: 1, 2." in capsys.readouterr().out
 
 
 def test_a_trace_that_cannot_be_read_is_one_line(

@@ -1,4 +1,4 @@
 """Simulated engines.
 
-``prefill``  a P, and ``decode`` a D; ``machine`` and ``cache`` are what they share
+``prefill``  a P, and ``decode`` a D; ``machine`` is what they share
 """

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from baton_serve.core.protocol.worker import Role, WorkerLoad, WorkerStatus
+from baton_serve.router.placement.chunks import SIZES
 from baton_serve.router.placement.prompt import BYTES_PER_TOKEN
-from bench.scale.cluster.engines.cache import Cache
 from bench.scale.load.job import MODEL
 from bench.worker_record import BLOCK_SIZE, worker_record
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from bench.scale.clock import SimulatedLoop
     from bench.scale.costs import Costs
 
@@ -23,6 +26,25 @@ class Size:
     num_blocks: int
     max_num_seqs: int
     speed: float = 1.0
+
+
+class Cache:
+    """Chunks of prompts; the least recently used are evicted first."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._room = max_bytes
+        self._sizes: OrderedDict[int, int] = OrderedDict()
+
+    def take(self, chunks: Sequence[int]) -> int:
+        """Add a prompt; returns how many of its chunks, from the first on, were cached before."""
+        found = next((i for i, chunk in enumerate(chunks) if chunk not in self._sizes), len(chunks))
+        for chunk, size in reversed(list(zip(chunks, SIZES, strict=False))):  # the end of a prompt is evicted first
+            self._room -= 0 if chunk in self._sizes else size
+            self._sizes[chunk] = size
+            self._sizes.move_to_end(chunk)
+        while self._room < 0:
+            self._room += self._sizes.popitem(last=False)[1]
+        return found
 
 
 class Machine:
