@@ -50,12 +50,12 @@ def main() -> None:
         print(f"{name}: a prompt of {PROMPT_TOKENS} tokens, one adapter: {_spread(ratios)}", flush=True)
 
 
-def adapter_folders(name: str, parent: Path = FOLDER) -> dict[str, str]:
+def adapter_folders(name: str) -> dict[str, str]:
     """Adapters with random weights, which are made if they are not there."""
-    folders = {f"a{i}": parent / f"llama-{name}-rank{RANK}-{i}" for i in range(NUM_ADAPTERS)}
+    folders = {f"a{i}": FOLDER / f"llama-{name}-rank{RANK}-{i}" for i in range(NUM_ADAPTERS)}
     for folder in folders.values():
         if not folder.exists():
-            _make_adapter(model_folder(SIZES[name], parent), folder)
+            _make_adapter(model_folder(SIZES[name]), folder)
     return {adapter: str(folder) for adapter, folder in folders.items()}
 
 
@@ -69,9 +69,9 @@ def _make_adapter(model: Path, folder: Path) -> None:
         get_peft_model(AutoModelForCausalLM.from_pretrained(model), config).save_pretrained(str(folder))
 
 
-def load(name: str, adapters: dict[str, str], parent: Path = FOLDER) -> LoadedRank:
+def load(name: str, adapters: dict[str, str]) -> LoadedRank:
     """A rank in this process, with room for all batches."""
-    return load_on_cpu(model_folder(SIZES[name], parent), max(BATCHES) * len(blocks_of(0, SEQUENCE_TOKENS)), adapters)
+    return load_on_cpu(model_folder(SIZES[name]), max(BATCHES) * len(blocks_of(0, SEQUENCE_TOKENS)), adapters)
 
 
 def decode_step_ms(rank: LoadedRank, batch: int, way: str = "rows of the model") -> float:

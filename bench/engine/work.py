@@ -7,7 +7,7 @@ import random
 import time
 from dataclasses import dataclass
 from statistics import mean
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 from bench.client import AnswerError
 from bench.models.sized import VOCAB_SIZE
@@ -26,18 +26,6 @@ FIRST_TOKEN = 6
 NUM_ARRIVALS = 24
 #: How much longer the arrivals of a trace take than the slower server needs for all of them at once.
 SLACK = 1.25
-
-
-class Work(Protocol):
-    """One kind of load. ``run`` returns a rate; larger is better."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def unit(self) -> str: ...
-
-    async def run(self, ask: Ask, seed: int) -> float: ...
 
 
 class Ask:
@@ -147,6 +135,10 @@ class Trace:
         began_s = time.perf_counter()
         await asyncio.gather(*(ask(each.prompt, each.num_tokens) for each in self.arrivals(seed)))
         return time.perf_counter() - began_s
+
+
+#: One kind of load. ``run`` returns a rate; larger is better.
+Work: TypeAlias = Prefill | Decode | Trace
 
 
 def prompt(rng: random.Random, num_tokens: int) -> list[int]:

@@ -89,12 +89,9 @@ class Stage:
             total.add(await client.ask())
         return total
 
-    async def decode(self, line: str = "stats") -> DecodeStats:
-        """Have all decode engines do what the line says."""
-        total = DecodeStats()
-        for talker in self._decode:
-            total.add(await talker.ask(line))
-        return total
+    async def decode(self, line: str = "stats") -> int:
+        """Have all decode engines do what the line says; returns how many requests they have decoded."""
+        return sum([(await talker.ask(line)).num_decodes for talker in self._decode])
 
 
 def num_processes(num_connections: int) -> int:

@@ -162,7 +162,7 @@ async def _drain(running: Stage, load: Load, outcome: Outcome) -> None:
             outcome.num_done, outcome.num_failed, outcome.failure = stats.done, stats.failed, stats.failure
             prefill = await running.prefill.ask()
             outcome.num_lapsed, outcome.num_prefills = prefill.lapsed, prefill.num_prefills
-            outcome.num_decodes = (await running.decode()).num_decodes
+            outcome.num_decodes = await running.decode()
             if stats.done + stats.failed >= load.num_requests and not prefill.leases:
                 return
             await asyncio.sleep(POLL_S)

@@ -75,7 +75,7 @@ def run(benchmark: Benchmark, folder: Path, num_runs: int | None = None, vllm: s
     log = folder / f"{benchmark.name}.log"
     status = _run(argv, log, benchmark.timeout_s)
     lacks = last_line(log) if status == LACKING else ""
-    failure = "" if lacks else _failure(status, log, benchmark.timeout_s) or _fault_of(report)
+    failure = "" if lacks else _failure(status, log, benchmark.timeout_s, report)
     record = RunRecord(now(), machine(), commit(), time.monotonic() - began_s, failure, lacks)
     if lacks and kept.exists():
         return Outcome(benchmark, None, record)
@@ -101,16 +101,6 @@ def _record_path(benchmark: Benchmark, folder: Path) -> Path:
     return folder / f"{benchmark.name}.run.json"
 
 
-def _fault_of(report: Path) -> str:
-    try:
-        read_report(report)
-    except FileNotFoundError:
-        return "it wrote no report"
-    except msgspec.MsgspecError as error:
-        return f"its report is none: {error}"
-    return ""
-
-
 def _run(argv: list[str], log: Path, timeout_s: float) -> int | None:
     """Run a program to its end; returns its exit status, or None if it was ended."""
     log.unlink(missing_ok=True)
@@ -123,11 +113,19 @@ def _run(argv: list[str], log: Path, timeout_s: float) -> int | None:
         stop(process, STOP_TIMEOUT_S)
 
 
-def _failure(status: int | None, log: Path, timeout_s: float) -> str:
+def _failure(status: int | None, log: Path, timeout_s: float, report: Path) -> str:
     """What went wrong in one line, or an empty string."""
     if status is None:
         return f"it was ended after {timeout_s:.0f} s"
-    return f"it ended with status {status}: {last_line(log)}" if status else ""
+    if status:
+        return f"it ended with status {status}: {last_line(log)}"
+    try:
+        read_report(report)
+    except FileNotFoundError:
+        return "it wrote no report"
+    except msgspec.MsgspecError as error:
+        return f"its report is none: {error}"
+    return ""
 
 
 def last_line(log: Path) -> str:

@@ -40,10 +40,6 @@ class DecodeStats(msgspec.Struct):
 
     num_decodes: int = 0
 
-    def add(self, other: DecodeStats) -> None:
-        """Count those of another process too."""
-        self.num_decodes += other.num_decodes
-
 
 _CHUNK = (
     b'data: {"id":"chatcmpl-0","object":"chat.completion.chunk","created":1764000000,"model":"stub","choices":[{'

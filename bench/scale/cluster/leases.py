@@ -7,7 +7,6 @@ router. What drives them is modelled: P and a released lease wait for no thread 
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
 from baton_serve.core.leases.holder import LeaseHolder
@@ -28,7 +27,7 @@ CLEAN_UP_S = 0.01
 
 
 class Leases:
-    """Leases of ``duration_ms`` in the in-memory store, renewed every quarter of that. Counts the calls of the store.
+    """Leases of ``duration_ms`` in the in-memory store, renewed every quarter of that.
 
     ``cleans_up``: when a router dies, another one ends its leases.
     """
@@ -46,10 +45,8 @@ class Leases:
         self._of_router: dict[str, dict[str, KeptBlocks]] = {}
         self._paused_until_s: dict[str, float] = {}
         self._dead: set[str] = set()
-        #: Calls of the store by verb, and the leases in them.
-        self.calls: Counter[str] = Counter()
-        self.leases: Counter[str] = Counter()
-        self.num_lost = 0
+        #: Leases that were granted, calls that renewed some, and leases that were lost.
+        self.num_granted = self.num_renewals = self.num_lost = 0
 
     def grant(self, engine: KeptBlocks, lease_id: str) -> None:
         """P has kept the blocks; its answer is on its way."""
@@ -82,7 +79,6 @@ class Leases:
         """A router will not have the blocks read."""
         self._untrack(router, engine, lease_id)
         if lease_id in engine.leased and engine.engine_id in self._holders:
-            self._count("release", 1)
             self._store.release(engine.engine_id, [lease_id])
             self._holder(engine).sync_soon()
             self._work(engine)
@@ -148,16 +144,14 @@ class Leases:
         if not work:
             return
         if work.grant:
-            self._count("grant", len(work.grant))
+            self.num_granted += len(work.grant)
             refused = self._store.grant(engine.engine_id, work.grant, self._duration_ms)
             holder.granted(work.grant, now_ms)
             if refused:
                 holder.sync_soon()
         if work.release:
-            self._count("release", len(work.release))
             self._store.release(engine.engine_id, work.release)
         if work.done or work.reap:
-            self._count("reap", len(work.done) + len(work.reap))
             for ended in holder.answered(work, self._store.reap(engine.engine_id, work.reap, work.done), now_ms):
                 engine.free(ended.lease_id)
 
@@ -169,7 +163,7 @@ class Leases:
         if self._paused_until_s.get(router, 0.0) <= self._loop.now_s:
             book = self._books[router]
             for work in book.take_work(now_ms):
-                self._count("renew", len(work.renew))
+                self.num_renewals += 1
                 answers = self._store.renew(work.engine_id, work.renew, self._duration_ms)
                 for over in book.answered(work.engine_id, answers, now_ms, now_ms):
                     self._end(over.lease_id, over.lost)
@@ -180,7 +174,3 @@ class Leases:
         if on_lost is not None and lost:
             self.num_lost += 1
             on_lost(lease_id)
-
-    def _count(self, verb: str, num_leases: int) -> None:
-        self.calls[verb] += 1
-        self.leases[verb] += num_leases

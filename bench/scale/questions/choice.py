@@ -44,6 +44,7 @@ def ask(setting: Setting) -> tuple[list[Table], list[Plot]]:
 
     found = repeat(variants, setting.seeds, once)
     plan = setting.plan(P_TO_D)
+    names = ("first_p99_ms", "second_p99_ms", "kept_share", "wasted_share")
     table = Table(
         f"When D is chosen: {plan.num_p} P and {plan.num_d} D, a quarter of D at half speed, workers die",
         ["load", "D chosen", "TTFT p99 ms", "second token p99 ms", "kept promises", "wasted prefill"],
@@ -51,8 +52,7 @@ def ask(setting: Setting) -> tuple[list[Table], list[Plot]]:
             [
                 f"{variant[0]:.0%}",
                 WHEN[variant[1]],
-                *(found.cell(variant, name) for name in ("first_p99_ms", "second_p99_ms", "kept_share")),
-                found.cell(variant, "wasted_share"),
+                *(found.cell(variant, name) for name in names),
             ]
             for variant in variants
         ],

@@ -42,8 +42,8 @@ def ask(setting: Setting) -> tuple[list[Table], list[Plot]]:
         return {
             **figures(cluster),
             "stranded": cluster.stranded_block_s / (NUM_ROUTERS // 2),
-            "lapsed": 1000 * cluster.leases.num_lost / max(1, cluster.leases.leases["grant"]),
-            "renewals": cluster.leases.calls["renew"] / setting.seconds,
+            "lapsed": 1000 * cluster.leases.num_lost / max(1, cluster.leases.num_granted),
+            "renewals": cluster.leases.num_renewals / setting.seconds,
         }
 
     found = repeat(variants, setting.seeds, once)
@@ -64,23 +64,4 @@ def ask(setting: Setting) -> tuple[list[Table], list[Plot]]:
             for variant in variants
         ],
     )
-    by_length = {float(one): (one, False) for one in LENGTHS_S}
-    plots = [
-        Plot(
-            "scale-leases-stranded",
-            "Blocks stranded by the death of a router, if no other one cleans up",
-            "lease, s",
-            "block-seconds",
-            [found.line("two of four routers die", by_length, "stranded")],
-            log_x=True,
-        ),
-        Plot(
-            "scale-leases-lapsed",
-            "Leases that lapse while a request needs them",
-            "lease, s",
-            "of 1,000 leases",
-            [found.line("renewals stand still at times", by_length, "lapsed")],
-            log_x=True,
-        ),
-    ]
-    return [table], plots
+    return [table], []

@@ -50,9 +50,4 @@ def ask(setting: Setting) -> tuple[list[Table], list[Plot]]:
         )
         for share in SHARES
     ]
-    lines = [
-        found.line(label, {number: (pair, SHARES[0]) for number, pair in enumerate(PAIRS, 1)}, name)
-        for label, name in (("50th percentile", "first_p50_ms"), ("99th percentile", "first_p99_ms"))
-    ]
-    order = ", ".join(f"{number}: {p}, {d}" for number, (p, d) in enumerate(PAIRS, 1))
-    return tables, [Plot("scale-policies", "TTFT by policies of P and D", order, "ms", lines, log_y=True)]
+    return tables, []
