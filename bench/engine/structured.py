@@ -66,12 +66,9 @@ def _round(rank: LoadedRank, grammar: str, seed: int) -> float:
     for number in range(STEPS):
         for which, (one, seconds) in enumerate(taken.items()):
             first = which * BATCH
-            started = (
-                []
-                if number
-                else [_sequence(seq, one, BATCH * seed + seq - first) for seq in range(first, first + BATCH)]
-            )
-            rows = [Row(seq, number, 1, [], sample=True) for seq in range(first, first + BATCH)]
+            seqs = range(first, first + BATCH)
+            started = [] if number else [_sequence(seq, one, BATCH * seed + seq - first) for seq in seqs]
+            rows = [Row(seq, number, 1, [], sample=True) for seq in seqs]
             result = rank.runner.execute(Step(number, [], [], started, rows))
             if any(one.error for one in result.sampled):
                 raise RuntimeError(next(one.error for one in result.sampled if one.error))

@@ -32,10 +32,9 @@ class Counters(msgspec.Struct, frozen=True):
     decodes_without_kv: int
     bootstraps: int
 
-    def since(self, earlier: Counters) -> tuple[int, int, int, int]:
+    def since(self, earlier: Counters) -> tuple[int, ...]:
         """How many more there are, in the order of the fields."""
-        p, d, without, both = (late - early for late, early in zip(astuple(self), astuple(earlier), strict=True))
-        return p, d, without, both
+        return tuple(late - early for late, early in zip(astuple(self), astuple(earlier), strict=True))
 
 
 @dataclass(frozen=True)

@@ -98,6 +98,8 @@ def arguments(workload: Workload, port: int, seconds: float) -> list[str]:
         seconds,
         workload.max_tokens,
         int(workload.stream),
+        workload.prompt_bytes,
+        workload.interval_us,
+        workload.prefill_us,
     )
-    more = (workload.prompt_bytes, workload.interval_us, workload.prefill_us)
-    return [str(number) for number in (*numbers, *more)]
+    return [str(number) for number in numbers]
