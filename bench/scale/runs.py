@@ -53,7 +53,7 @@ class Setting:
         return min(plan.num_p / on_p, num_d / on_d)
 
 
-def run(plan: Plan, setting: Setting, rate: float, seed: int, prepare: Callable[[Cluster], None]) -> Cluster:
+def run(plan: Plan, setting: Setting, rate: float, seed: int, prepare: Callable[[Cluster], object]) -> Cluster:
     """Offer a load to a cluster that ``prepare`` was called with."""
     cluster = Cluster(plan, setting.costs, seed)
     prepare(cluster)

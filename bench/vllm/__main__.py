@@ -22,9 +22,10 @@ from bench.client import AnswerError, Client
 from bench.connector.pair import pair
 from bench.report.arguments import at_least
 from bench.report.command import VLLM_HELP
+from bench.router.routers.router import RouterError
 from bench.vllm.result import RoundResult, result_of, table
 from bench.vllm.round import Round, run_round
-from bench.vllm.routers import BATON, RouterError, fill, gaps, router
+from bench.vllm.routers import BATON, fill, gaps, router
 from bench.vllm.servers import SHAPE
 from bench.vllm.traffic import Asked, Shape, make_round
 

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from bench.client import Client
+from bench.router.routers.router import RouterError
 from bench.vllm.__main__ import named_command
 from bench.vllm.result import Verdict, judge, result_of, table
 from bench.vllm.round import Round, Seen, ask
-from bench.vllm.routers import BATON, RouterError, fill, router
+from bench.vllm.routers import BATON, fill, router
 from bench.vllm.traffic import Asked, Shape, make_round
 
 ASKED = Asked(0, 0.0, "p", 4)

@@ -14,7 +14,6 @@ class LoadResult(msgspec.Struct, frozen=True):
     started: int
     answered: int
     failed: int
-    last_bad_status: int
     #: Events that came in the window and have content or a role.
     tokens: int
     #: All events, and the chunks that they came in, of streams that ended in the window.
@@ -22,7 +21,6 @@ class LoadResult(msgspec.Struct, frozen=True):
     chunks: int
     ttft_p50_us: float
     ttft_p99_us: float
-    itl_p50_us: float
     itl_p99_us: float
     #: Requests without an end when the generator gave up.
     unfinished: int
