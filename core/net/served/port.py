@@ -153,6 +153,11 @@ class HttpPort:
         """The connections of clients. Only after ``start``."""
         return self._server.connections
 
+    @property
+    def served(self) -> Served:
+        """What answers requests, with the connections and tasks that are open."""
+        return self._server.served
+
     async def start(self) -> None:
         """Accept connections. Raises what uvicorn raises."""
         self._task = asyncio.create_task(self._server.serve([self._bound]), name="http-port")

@@ -141,7 +141,7 @@ async def serving_late() -> AsyncIterator[tuple[Served, Turns]]:
     """A port in a burst: its answers are put off until the test makes the next turn."""
     async with serving() as served:
         late_writes, turns = in_a_burst()
-        served.port._server.served.late_writes = late_writes
+        served.port.served.late_writes = late_writes
         yield served, turns
 
 
@@ -228,7 +228,7 @@ def test_in_a_burst_every_client_has_its_answers_in_order(monkeypatch: pytest.Mo
 async def _burst() -> None:
     as_calls.set(True)
     async with serving() as served:
-        served.port._server.served.late_writes = LateWrites(asyncio.get_running_loop())
+        served.port.served.late_writes = LateWrites(asyncio.get_running_loop())
         served.app._answer = lambda call: call.answer(202, b"", b"x")  # type: ignore[method-assign]
         callers = [await served.connect() for _ in range(NUM_CLIENTS)]
         for caller in callers:
