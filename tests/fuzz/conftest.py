@@ -1,18 +1,13 @@
-"""The summary of how much was tried, and a router in front of scripted workers that sync tests can use."""
+"""The summary of how much was tried, and one loop for the tests of a file, whose router or worker lives on it."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from baton_serve.core.ucx import apply_ucx_environment
 from tests.kits.fuzz import profile
-from tests.kits.fuzz.profile import Stage
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 HERE = Path(__file__).parent
 #: For one test of the long profile.
@@ -22,16 +17,11 @@ LONG_TIMEOUT_S = 1800
 apply_ucx_environment("127.0.0.1")
 
 
-@pytest.fixture(scope="module")
-def stage() -> Iterator[Stage]:
-    """A loop of our own, so that hypothesis can call into it many times."""
-    with Stage() as made:
-        yield made
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The long profile takes its time."""
     for item in items:
+        if HERE in item.path.parents and item.get_closest_marker("asyncio"):
+            item.add_marker(pytest.mark.asyncio(loop_scope="module"), append=False)
         if profile.LONG and HERE in item.path.parents:
             item.add_marker(pytest.mark.timeout(LONG_TIMEOUT_S))
 

@@ -7,31 +7,42 @@ import itertools
 from typing import TYPE_CHECKING
 
 import pytest
+import pytest_asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
 from baton_serve.core.net.client.connection import MAX_HEAD_BYTES
 from baton_serve.router.upstream.events import MAX_EVENT_BYTES
-from tests.kits.fuzz.broken_worker import CHUNKED, GOOD, GOOD_EVENTS, HEAD, SOCKETS_BYTES, Broken, chunk, event
-from tests.kits.fuzz.profile import Stage, fuzz, mutated
-from tests.kits.fuzz.raw_worker import PIECE_BYTES
+from tests.kits.fuzz.broken_worker import (
+    CHUNKED,
+    GOOD,
+    GOOD_EVENTS,
+    HEAD,
+    PIECE_BYTES,
+    SOCKETS_BYTES,
+    Broken,
+    chunk,
+    event,
+)
+from tests.kits.fuzz.profile import fuzz, mutated
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
 
 ENDLESS_BYTES = 1 << 30
 UNTIL_CLOSE = HEAD + b"\r\n"
 
 
-@pytest.fixture(scope="module")
-def broken(stage: Stage) -> Broken:
-    return Broken(stage)
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def broken() -> AsyncIterator[Broken]:
+    async with Broken() as made:
+        yield made
 
 
 @fuzz(60)
 @given(answer=mutated(GOOD), stream=st.booleans())
-def test_an_answer_with_changed_bytes(broken: Broken, answer: bytes, stream: bool) -> None:
-    broken.answered(answer, stream=stream)
+async def test_an_answer_with_changed_bytes(broken: Broken, answer: bytes, stream: bool) -> None:
+    await broken.answered(answer, stream=stream)
 
 
 PIECES = st.sampled_from(
@@ -63,11 +74,11 @@ PIECES = st.sampled_from(
 
 @fuzz(80)
 @given(pieces=st.lists(PIECES, max_size=8), chunked=st.booleans())
-def test_a_stream_of_odd_events(broken: Broken, pieces: list[bytes], chunked: bool) -> None:
+async def test_a_stream_of_odd_events(broken: Broken, pieces: list[bytes], chunked: bool) -> None:
     if chunked:
-        broken.answered(CHUNKED + b"".join(map(chunk, filter(None, pieces))) + b"0\r\n\r\n", stream=True)
+        await broken.answered(CHUNKED + b"".join(map(chunk, filter(None, pieces))) + b"0\r\n\r\n", stream=True)
     else:
-        broken.answered(UNTIL_CLOSE + b"".join(pieces), stream=True)
+        await broken.answered(UNTIL_CLOSE + b"".join(pieces), stream=True)
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -102,8 +113,8 @@ def test_a_stream_of_odd_events(broken: Broken, pieces: list[bytes], chunked: bo
     ],
     ids=range(25),
 )
-def test_an_answer_that_is_none(broken: Broken, answer: bytes, stream: bool) -> None:
-    broken.answered(answer, stream=stream)
+async def test_an_answer_that_is_none(broken: Broken, answer: bytes, stream: bool) -> None:
+    await broken.answered(answer, stream=stream)
 
 
 def endless(piece: bytes) -> Callable[[], Iterator[bytes]]:
@@ -131,10 +142,10 @@ def endless(piece: bytes) -> Callable[[], Iterator[bytes]]:
     ],
     ids=["reason", "header", "headers", "interim", "event", "second", "ids", "comments", "lines", *"etmb"],
 )
-def test_a_gigabyte_that_is_not_taken(broken: Broken, answer: bytes, piece: bytes) -> None:
+async def test_a_gigabyte_that_is_not_taken(broken: Broken, answer: bytes, piece: bytes) -> None:
     assert max(MAX_HEAD_BYTES, MAX_EVENT_BYTES) < SOCKETS_BYTES
-    broken.answered(answer, endless(piece), stream=True)
+    await broken.answered(answer, endless(piece), stream=True)
 
 
-def test_a_gigabyte_of_unstreamed_answer(broken: Broken) -> None:
-    broken.answered(UNTIL_CLOSE, endless(b"x"), stream=False)
+async def test_a_gigabyte_of_unstreamed_answer(broken: Broken) -> None:
+    await broken.answered(UNTIL_CLOSE, endless(b"x"), stream=False)

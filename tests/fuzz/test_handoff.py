@@ -5,12 +5,11 @@ Whatever is said, D refuses with its typed error, or reads inside of what its pe
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
+import pytest_asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -32,26 +31,21 @@ from baton_serve.workers.transfer.memory.local_memory import blocks_of
 from baton_serve.workers.transfer.memory.version_tables import versions_of
 from baton_serve.workers.transfer.read_notices import MAX_OPEN, ReadNotice, ReadNotices, encode_read, parse_read
 from baton_serve.workers.transfer.reads.read_checks import ReadRefusedError, check_read
-from tests.kits.fuzz.profile import JSON, Stage, fuzz, mutated, tried
+from tests.kits.fuzz.broken_worker import RawWorker
+from tests.kits.fuzz.profile import JSON, fuzz, mutated, tried
 from tests.kits.transfer.shards import engine, shards
+from tests.kits.worker.hand_off import GOOD
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import AsyncIterator, Iterable, Iterator
 
 HASH = "0" * 32
 BLOCK_SIZE = 16
 PARAMS: dict[str, Any] = {
-    "do_remote_prefill": True,
-    "do_remote_decode": False,
-    "remote_engine_id": "e" * 32,
-    "remote_request_id": "r",
-    "remote_host": "127.0.0.1",
-    "remote_port": 1,
+    **GOOD,
     "remote_block_ids": [[3, 4]],
     "remote_num_tokens": 20,
-    "lease_id": "l",
     "promise": 2**64 - 1,
-    "first_token": 7,
     "prompt_token_ids": list(range(20)),
     "seed": 1,
     "created": 5,
@@ -144,36 +138,13 @@ def rank_bytes(rank: RankMetadata | None = None) -> bytes:
     return handshake_bytes(rank or engine(shards(64, 2, 1, 1))[0], HASH)
 
 
-class Liar:
-    """A handshake server that answers every rank with the same bytes."""
-
-    def __init__(self) -> None:
-        self.raw = b""
-        self._server: asyncio.Server
-
-    async def start(self) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.port = int(self._server.sockets[0].getsockname()[1])
-
-    async def stop(self) -> None:
-        self._server.close()
-        await self._server.wait_closed()
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(self.raw)
-        with contextlib.suppress(ConnectionError):
-            await writer.drain()
-        writer.close()
-
-    async def fetch(self, raw: bytes, num_ranks: int = 1) -> list[RankMetadata]:
-        self.raw = raw
-        fetcher = HandshakeFetcher("token", HASH, resolver=Resolver(no_names, 8), try_s=1.0)
-        params = msgspec.convert(
-            {**PARAMS, "remote_port": self.port, "tp_size": num_ranks, "remote_engine_id": engine_id()},
-            KVTransferParams,
-        )
-        return await fetcher.fetch(target_of(params))
+async def fetch(liar: RawWorker, raw: bytes, num_ranks: int = 1) -> list[RankMetadata]:
+    """The handshake of a server that answers these bytes, whatever it is asked."""
+    liar.answer = raw
+    fetcher = HandshakeFetcher("token", HASH, resolver=Resolver(no_names, 8), try_s=1.0)
+    port = int(liar.url.rpartition(":")[2])
+    told = {**PARAMS, "remote_port": port, "tp_size": num_ranks, "remote_engine_id": engine_id()}
+    return await fetcher.fetch(target_of(msgspec.convert(told, KVTransferParams)))
 
 
 def no_names(host: str) -> list[str]:
@@ -188,19 +159,19 @@ def http(body: bytes, status: bytes = b"200 OK") -> bytes:
     return b"HTTP/1.1 " + status + b"\r\ncontent-length: %d\r\n\r\n" % len(body) + body
 
 
-@pytest.fixture(scope="module")
-def liar(stage: Stage) -> Liar:
-    made = Liar()
-    stage.run(made.start())
-    stage.at_end(made.stop)
-    return made
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def liar() -> AsyncIterator[RawWorker]:
+    made = RawWorker()
+    await made.start()
+    yield made
+    await made.stop()
 
 
-def met(stage: Stage, liar: Liar, raw: bytes) -> None:
+async def met(liar: RawWorker, raw: bytes) -> None:
     """HandshakeError of bounded length, or ranks that are then looked at as always."""
     tried["a handshake's answer"] += 1
     try:
-        ranks = stage.run(liar.fetch(raw))
+        ranks = await fetch(liar, raw)
     except HandshakeError as error:
         assert len(str(error)) < 600 and "\n" not in str(error)
     else:
@@ -209,23 +180,23 @@ def met(stage: Stage, liar: Liar, raw: bytes) -> None:
 
 @fuzz(120)
 @given(body=mutated(rank_bytes()) | st.binary(max_size=64))
-def test_a_handshake_of_changed_bytes(stage: Stage, liar: Liar, body: bytes) -> None:
-    met(stage, liar, http(body))
+async def test_a_handshake_of_changed_bytes(liar: RawWorker, body: bytes) -> None:
+    await met(liar, http(body))
 
 
 @fuzz(60)
 @given(raw=mutated(http(rank_bytes())))
-def test_a_handshake_over_changed_http(stage: Stage, liar: Liar, raw: bytes) -> None:
-    met(stage, liar, raw)
+async def test_a_handshake_over_changed_http(liar: RawWorker, raw: bytes) -> None:
+    await met(liar, raw)
 
 
 @pytest.mark.parametrize("depth", [100, 1_000, 200_000])
-def test_a_handshake_nested_deeply(stage: Stage, liar: Liar, depth: int) -> None:
+async def test_a_handshake_nested_deeply(liar: RawWorker, depth: int) -> None:
     nested = b"\x91" * depth + b"\x00"
     good = msgspec.msgpack.decode(rank_bytes())
     inner = msgspec.msgpack.encode({**good, "metadata": b"\x81\xa1x" + nested})
     for body in (nested, b"\x81\xa1x" + nested, inner):
-        met(stage, liar, http(body))
+        await met(liar, http(body))
 
 
 @pytest.mark.parametrize(
@@ -249,15 +220,15 @@ def test_a_handshake_nested_deeply(stage: Stage, liar: Liar, depth: int) -> None
     ],
     ids=range(15),
 )
-def test_a_handshake_that_is_none(stage: Stage, liar: Liar, raw: bytes) -> None:
-    met(stage, liar, raw)
+async def test_a_handshake_that_is_none(liar: RawWorker, raw: bytes) -> None:
+    await met(liar, raw)
 
 
 @pytest.mark.parametrize("version", [-1, 0, WIRE_VERSION - 1, WIRE_VERSION + 1, 2**64 - 1])
-def test_a_handshake_of_another_wire_version_says_so(stage: Stage, liar: Liar, version: int) -> None:
+async def test_a_handshake_of_another_wire_version_says_so(liar: RawWorker, version: int) -> None:
     other = Handshake(wire_version=version, engine_id="", compatibility_hash="", metadata=b"\xff")
     with pytest.raises(HandshakeError, match=f"wire version {version} there"):
-        stage.run(liar.fetch(http(msgspec.msgpack.encode(other))))
+        await fetch(liar, http(msgspec.msgpack.encode(other)))
 
 
 # --- the ranks that are told of, and what is read of them

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
+import pytest_asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
 from baton_serve.router.request.sent_tokens import SentTokens
 from tests.kits.fuzz.broken_worker import CHUNKED, DONE, NAMED_EVENTS, Broken, chunk, event, whole
-from tests.kits.fuzz.profile import Stage, fuzz, mutated
+from tests.kits.fuzz.profile import fuzz, mutated
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
 
 
-@pytest.fixture(scope="module")
-def broken(stage: Stage) -> Broken:
-    return Broken(stage, ours=True)
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def broken() -> AsyncIterator[Broken]:
+    async with Broken(ours=True) as made:
+        yield made
 
 
 def cut(events: bytes) -> bytes:
@@ -22,12 +29,12 @@ def cut(events: bytes) -> bytes:
 
 
 @pytest.mark.interpreted
-def test_named_tokens_are_taken_and_gone_on_with(broken: Broken, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_named_tokens_are_taken_and_gone_on_with(broken: Broken, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else nothing below would reach what it is about."""
     taken: list[bytes] = []
     take = SentTokens.take
     monkeypatch.setattr(SentTokens, "take", lambda seen, data, num: taken.append(data) or take(seen, data, num))
-    broken.answered(cut(b":8\n" + event() + b":9\n" + event()), stream=True)
+    await broken.answered(cut(b":8\n" + event() + b":9\n" + event()), stream=True)
     assert b":9\n" in b"".join(taken)
     resumed = broken.cluster.metrics.resumed
     assert resumed["resumed"] == 1, resumed
@@ -80,25 +87,25 @@ PIECES = st.one_of(
 
 @fuzz(150)
 @given(pieces=st.lists(PIECES, min_size=1, max_size=6), is_cut=st.booleans())
-def test_a_stream_with_odd_names(broken: Broken, pieces: list[bytes], is_cut: bool) -> None:
+async def test_a_stream_with_odd_names(broken: Broken, pieces: list[bytes], is_cut: bool) -> None:
     """After one good event, so that the stream has begun."""
     events = b":8\n" + event() + b"".join(pieces)
-    broken.answered(cut(events) if is_cut else whole(events), stream=True)
+    await broken.answered(cut(events) if is_cut else whole(events), stream=True)
 
 
 @fuzz(60)
 @given(answer=mutated(whole(NAMED_EVENTS)), stream=st.booleans())
-def test_a_named_answer_with_changed_bytes(broken: Broken, answer: bytes, stream: bool) -> None:
-    broken.answered(answer, stream=stream)
+async def test_a_named_answer_with_changed_bytes(broken: Broken, answer: bytes, stream: bool) -> None:
+    await broken.answered(answer, stream=stream)
 
 
 @fuzz(60)
 @given(events=mutated(NAMED_EVENTS), is_cut=st.booleans())
-def test_named_events_with_changed_bytes(broken: Broken, events: bytes, is_cut: bool) -> None:
+async def test_named_events_with_changed_bytes(broken: Broken, events: bytes, is_cut: bool) -> None:
     """HTTP itself is well."""
-    broken.answered(cut(events) if is_cut else whole(events), stream=True)
+    await broken.answered(cut(events) if is_cut else whole(events), stream=True)
 
 
 @pytest.mark.parametrize("one", IDS, ids=range(len(IDS)))
-def test_each_id_by_itself(broken: Broken, one: bytes) -> None:
-    broken.answered(cut(b":8\n" + event() + b":%b\n" % one + event()), stream=True)
+async def test_each_id_by_itself(broken: Broken, one: bytes) -> None:
+    await broken.answered(cut(b":8\n" + event() + b":%b\n" % one + event()), stream=True)

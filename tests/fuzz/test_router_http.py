@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import orjson
 import pytest
+import pytest_asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,7 +15,7 @@ from tests.kits.fuzz.profile import (
     JSON,
     LONG_TEXT,
     NASTY_TEXTS,
-    Stage,
+    as_json,
     check_error,
     check_excerpts,
     cut,
@@ -25,6 +26,9 @@ from tests.kits.fuzz.profile import (
 )
 from tests.kits.fuzz.served import Served
 from tests.kits.router.cluster import chat, eventually
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
 
 PATHS = ("/v1/chat/completions", "/v1/completions")
 #: A body in each dialect, with something of everything.
@@ -92,9 +96,10 @@ INTERNAL = (
 )
 
 
-@pytest.fixture(scope="module")
-def served(stage: Stage) -> Served:
-    return Served(stage)
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def served() -> AsyncIterator[Served]:
+    async with Served() as made:
+        yield made
 
 
 #: Requests for workers, one after another on a connection, with bodies of both kinds.
@@ -118,8 +123,9 @@ ALMOST = b"".join(
 PIECES = [part + end for end in (b"\r\n\r\n", b"\r\n") for part in ALMOST.split(end)] + [b"zz\r\n", b"{", b"\r\n"]
 
 
-def test_almost_requests_are_made_of_requests(served: Served) -> None:
-    assert served.say([ALMOST], leaves=False).count(b"HTTP/1.1 200 ") == 3
+async def test_almost_requests_are_made_of_requests(served: Served) -> None:
+    said = await served.say([ALMOST], leaves=False)
+    assert said.count(b"HTTP/1.1 200 ") == 3
 
 
 @fuzz(150)
@@ -127,92 +133,67 @@ def test_almost_requests_are_made_of_requests(served: Served) -> None:
     data=mutated(ALMOST) | st.lists(st.sampled_from(PIECES), max_size=8).map(b"".join),
     cuts=st.lists(st.integers(0, len(ALMOST)), max_size=4),
 )
-def test_of_almost_requests_nothing_is_left(served: Served, data: bytes, cuts: list[int]) -> None:
-    said = served.say(cut(data, cuts))
+async def test_of_almost_requests_nothing_is_left(served: Served, data: bytes, cuts: list[int]) -> None:
+    said = await served.say(cut(data, cuts))
     assert said == b"" or said.startswith(b"HTTP/1.1 ")
     assert b"internal_error" not in said
     assert served.cluster.front.calls.num_arriving == 0, "at once, not when it times out"
-    served.stage.run(eventually(served.cluster.is_idle))
+    await eventually(served.cluster.is_idle)
     tried["almost requests for workers"] += 1
-
-
-@fuzz(40)
-@given(
-    body=mutated(orjson.dumps(chat(stream=True, stop=["x"], logit_bias={"5": 1}, seed=1))), path=st.sampled_from(PATHS)
-)
-def test_a_body_with_changed_bytes(served: Served, body: bytes, path: str) -> None:
-    served.tried("a client's body", served.send("POST", path, body))
-
-
-NAMES = [*chat(), "prompt", "stop", "stream", "stream_options", "logprobs", "logit_bias", "seed", "n", "tools", "user"]
-NAMES += ["echo", "prompt_logprobs"]
-
-
-@fuzz(40)
-@given(
-    values=st.dictionaries(st.sampled_from(NAMES) | st.text(max_size=5), JSON, max_size=4), path=st.sampled_from(PATHS)
-)
-def test_a_body_with_any_values(served: Served, values: dict[str, Any], path: str) -> None:
-    try:
-        body = orjson.dumps({**chat(), **values})
-    except TypeError:
-        body = b'{"model":"m","prompt":"x","seed":' + b"9" * 30 + b"}"
-    served.tried("a client's body", served.send("POST", path, body))
 
 
 @pytest.mark.parametrize("path", DIALECTS)
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_body_in_a_dialect_is_served(served: Served, path: str, stream: bool) -> None:
+async def test_a_body_in_a_dialect_is_served(served: Served, path: str, stream: bool) -> None:
     """Else the tests below would only try how it is refused."""
-    answer = served.send("POST", path, orjson.dumps({**DIALECTS[path], "stream": stream}))
+    answer = await served.send("POST", path, orjson.dumps({**DIALECTS[path], "stream": stream}))
     assert answer.status_code == 200, answer.text
 
 
-@pytest.mark.parametrize("path", DIALECTS)
-def test_a_body_in_a_dialect_with_changed_bytes(served: Served, path: str) -> None:
-    @fuzz(30)
-    @given(body=mutated(orjson.dumps({**DIALECTS[path], "stream": True})))
-    def each(body: bytes) -> None:
-        served.tried("a client's body in a dialect", served.send("POST", path, body))
-
-    each()
+#: One for each path, and fields that it has not.
+CLIENTS: dict[str, dict[str, Any]] = {
+    **dict.fromkeys(PATHS, chat(stop=["x"], logit_bias={"5": 1}, seed=1)),
+    **DIALECTS,
+}
+MORE = ["prompt", "stream_options", "logprobs", "n", "echo", "prompt_logprobs", "text", "top_logprobs", "output_config"]
 
 
-@pytest.mark.parametrize("path", DIALECTS)
-def test_a_body_in_a_dialect_with_any_values(served: Served, path: str) -> None:
-    names = st.sampled_from([*DIALECTS[path], "stream", "text", "top_logprobs", "output_config"])
+@fuzz(100)
+@given(
+    sent=st.sampled_from(list(CLIENTS.items())).flatmap(
+        lambda item: st.tuples(st.just(item[0]), mutated(orjson.dumps({**item[1], "stream": True})))
+    )
+)
+async def test_a_body_with_changed_bytes(served: Served, sent: tuple[str, bytes]) -> None:
+    await served.tried("a client's body", await served.send("POST", *sent))
 
-    @fuzz(40)
-    @given(values=st.dictionaries(names, JSON, max_size=3))
-    def each(values: dict[str, Any]) -> None:
-        served.tried("a client's body in a dialect", served.send("POST", path, _json({**DIALECTS[path], **values})))
 
-    each()
+@fuzz(120)
+@given(data=st.data(), path=st.sampled_from(list(CLIENTS)))
+async def test_a_body_with_any_values(served: Served, data: st.DataObject, path: str) -> None:
+    names = st.sampled_from([*CLIENTS[path], "stream", *MORE]) | st.text(max_size=5)
+    values = data.draw(st.dictionaries(names, JSON, max_size=4))
+    await served.tried("a client's body", await served.send("POST", path, as_json({**CLIENTS[path], **values})))
 
 
 @pytest.mark.parametrize("path", [*PATHS, *DIALECTS, "/v1/messages/count_tokens", "/admin/abort", "/admin/workers"])
 @pytest.mark.parametrize("body", NASTY_TEXTS, ids=range(len(NASTY_TEXTS)))
-def test_a_nasty_body(served: Served, path: str, body: bytes) -> None:
-    answer = served.send("POST", path, body)
+async def test_a_nasty_body(served: Served, path: str, body: bytes) -> None:
+    answer = await served.send("POST", path, body)
     is_not_asked = path.endswith("/count_tokens") and b'"max_tokens"' in body  # it has no such parameter
     assert answer.status_code >= 400 or is_not_asked
-    served.tried("a client's body", answer)
+    await served.tried("a client's body", answer)
 
 
 @fuzz(20)
 @given(params=JSON, inner=JSON)
-def test_kv_transfer_params_of_clients_reach_no_worker(served: Served, params: Any, inner: Any) -> None:
+async def test_kv_transfer_params_of_clients_reach_no_worker(served: Served, params: Any, inner: Any) -> None:
     for worker in served.workers:
         worker.bodies.clear()
     body = {**chat(), "kv_transfer_params": {"do_remote_prefill": True, "remote_host": "evil", "resume": inner}}
-    try:
-        answers = [
-            served.send("POST", PATHS[0], orjson.dumps(one)) for one in (body, {**body, "kv_transfer_params": params})
-        ]
-    except TypeError:
-        return
-    for answer in answers:
-        served.tried("a client's kv_transfer_params", answer)
+    for one in (body, {**body, "kv_transfer_params": params}):
+        answer = await served.send("POST", PATHS[0], as_json(one))
+        await served.tried("a client's kv_transfer_params", answer)
         assert answer.status_code == 200
     for worker in served.workers:
         for seen in worker.bodies:
@@ -248,9 +229,9 @@ HEADER_VALUES = (
 
 @fuzz(40)
 @given(headers=st.lists(st.tuples(st.sampled_from(HEADER_NAMES), HEADER_VALUES), max_size=4))
-def test_headers(served: Served, headers: list[tuple[str, bytes]]) -> None:
-    answer = served.send("POST", PATHS[0], orjson.dumps(chat()), headers)
-    served.tried("headers", answer)
+async def test_headers(served: Served, headers: list[tuple[str, bytes]]) -> None:
+    answer = await served.send("POST", PATHS[0], orjson.dumps(chat()), headers)
+    await served.tried("headers", answer)
     keys = [name.lower() for name, _ in headers if name.lower() in ("authorization", "x-api-key")]
     if len(keys) > len(set(keys)):  # it is refused before it is a request
         assert answer.json()["error"]["code"] == "invalid_http"
@@ -262,20 +243,21 @@ def test_headers(served: Served, headers: list[tuple[str, bytes]]) -> None:
 @given(
     place=st.sampled_from(ADMIN),
     tail=st.sampled_from(["", "/", "/%00", "/%ff", "/..%2f", "/" + "x" * 1000, "?a=%ff", "/\u20ac"]),
-    body=JSON.map(lambda value: _json(value)) | st.sampled_from([b"", b'{"url":"http://\\ud800:1","role":"both"}']),
+    body=JSON.map(as_json) | st.sampled_from([b"", b'{"url":"http://\\ud800:1","role":"both"}']),
 )
-def test_the_admin_api(served: Served, place: tuple[str, str], tail: str, body: bytes) -> None:
+async def test_the_admin_api(served: Served, place: tuple[str, str], tail: str, body: bytes) -> None:
     method, path = place
-    served.tried("the admin API", served.send(method, path + tail, b"" if method == "GET" else body))
+    await served.tried("the admin API", await served.send(method, path + tail, b"" if method == "GET" else body))
 
 
-def test_what_other_routers_ask_is_served(served: Served) -> None:
+async def test_what_other_routers_ask_is_served(served: Served) -> None:
     """Else the tests below would only try how unknown paths are refused."""
     for method, path in INTERNAL:
         if method == "GET":
-            assert served.send(method, path, internal=True).status_code == 200, path
+            assert (await served.send(method, path, internal=True)).status_code == 200, path
     for told in (b'{"id":"w","left_out":true}', b'{"id":"w","left_out":false}'):
-        assert served.send("POST", "/internal/workers/leave-out", told, internal=True).status_code == 200
+        answer = await served.send("POST", "/internal/workers/leave-out", told, internal=True)
+        assert answer.status_code == 200
 
 
 TOLD = st.sampled_from(
@@ -298,8 +280,8 @@ TOLD = st.sampled_from(
 )
 
 
-def ask_internal(served: Served, method: str, path: str, body: bytes = b"") -> None:
-    answer = served.send(method, path, body, internal=True)
+async def ask_internal(served: Served, method: str, path: str, body: bytes = b"") -> None:
+    answer = await served.send(method, path, body, internal=True)
     tried["a router's internal port"] += 1
     check_error(answer)
     pool = served.cluster.pool
@@ -312,17 +294,17 @@ def ask_internal(served: Served, method: str, path: str, body: bytes = b"") -> N
 @given(
     place=st.sampled_from(INTERNAL),
     tail=st.sampled_from(["", "", "/", "/%00", "/%ff", "/x", "?num_steps=x", "?num_steps=-1"]),
-    body=JSON.map(lambda value: _json(value)) | TOLD,
+    body=JSON.map(as_json) | TOLD,
 )
-def test_the_internal_port(served: Served, place: tuple[str, str], tail: str, body: bytes) -> None:
+async def test_the_internal_port(served: Served, place: tuple[str, str], tail: str, body: bytes) -> None:
     method, path = place
-    ask_internal(served, method, path + tail, b"" if method == "GET" else body)
+    await ask_internal(served, method, path + tail, b"" if method == "GET" else body)
 
 
 @pytest.mark.parametrize("path", [path for method, path in INTERNAL if method == "POST"])
 @pytest.mark.parametrize("body", NASTY_TEXTS, ids=range(len(NASTY_TEXTS)))
-def test_a_nasty_text_of_another_router(served: Served, path: str, body: bytes) -> None:
-    ask_internal(served, "POST", path, body)
+async def test_a_nasty_text_of_another_router(served: Served, path: str, body: bytes) -> None:
+    await ask_internal(served, "POST", path, body)
 
 
 WORKERS = st.sampled_from(
@@ -332,13 +314,12 @@ WORKERS = st.sampled_from(
 
 @fuzz(20)
 @given(url=WORKERS | st.text(max_size=30), role=st.sampled_from(["prefill", "decode", "both", "x", None]))
-def test_addresses_of_workers(served: Served, url: str, role: str | None) -> None:
+async def test_addresses_of_workers(served: Served, url: str, role: str | None) -> None:
     """Refused, or a worker that nobody can reach; none of them takes the router down."""
-    body = b'{"url":' + (_json(url)) + b',"role":' + _json(role) + b"}"
-    answer = served.send("POST", "/admin/workers", body)
-    served.tried("the admin API", answer)
+    answer = await served.send("POST", "/admin/workers", as_json({"url": url, "role": role}))
+    await served.tried("the admin API", answer)
     if answer.status_code == 201:
-        served.send("DELETE", f"/admin/workers/{answer.json()['id']}")
+        await served.send("DELETE", f"/admin/workers/{answer.json()['id']}")
 
 
 CHAT = chat(
@@ -363,14 +344,14 @@ BODIES: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("path", "body"), BODIES, ids=[path for path, _ in BODIES])
-def test_an_error_repeats_little_of_a_body(served: Served, path: str, body: dict[str, Any]) -> None:
+async def test_an_error_repeats_little_of_a_body(served: Served, path: str, body: dict[str, Any]) -> None:
     for other in with_long_text(body):
-        answer = served.send("POST", path, orjson.dumps(other))
+        answer = await served.send("POST", path, orjson.dumps(other))
         check_excerpts(answer)
-        served.tried("long texts", answer)
+        await served.tried("long texts", answer)
 
 
-def test_an_error_repeats_little_of_another_routers_body(served: Served) -> None:
+async def test_an_error_repeats_little_of_another_routers_body(served: Served) -> None:
     for path, body in (
         ("/internal/abort", FILTER),
         ("/internal/workers/add", {"url": "w:1", "role": "decode"}),
@@ -378,31 +359,24 @@ def test_an_error_repeats_little_of_another_routers_body(served: Served) -> None
         ("/internal/workers/leave-out", {"id": "w", "left_out": True}),
     ):
         for other in with_long_text(body):
-            check_excerpts(served.send("POST", path, orjson.dumps(other), internal=True))
-            ask_internal(served, "POST", path, orjson.dumps(other))
+            check_excerpts(await served.send("POST", path, orjson.dumps(other), internal=True))
+            await ask_internal(served, "POST", path, orjson.dumps(other))
 
 
 @pytest.mark.parametrize("internal", [False, True])
-def test_an_error_repeats_little_of_a_path(served: Served, internal: bool) -> None:
+async def test_an_error_repeats_little_of_a_path(served: Served, internal: bool) -> None:
     places = (*ADMIN, *INTERNAL, ("GET", "/v1/models/x"), ("POST", PATHS[0]), ("PUT", "/nothing"))
     for method, path in places:
         for tail in ("", "/", "?num_steps=", "?beginning="):
             for asked in (path.replace("/x", f"/{quote(LONG_TEXT)}"), path + tail + quote(LONG_TEXT)):
-                answer = served.send(method, asked, b"", internal=internal)
+                answer = await served.send(method, asked, b"", internal=internal)
                 check_excerpts(answer)
-                served.tried("long texts", answer)
+                await served.tried("long texts", answer)
 
 
 @pytest.mark.parametrize("name", [*HEADER_NAMES, "sec-fetch-site", "origin", "content-type", "accept", "x-any"])
 @pytest.mark.parametrize("path", [*PATHS, "/admin/abort"])
-def test_an_error_repeats_little_of_a_header(served: Served, name: str, path: str) -> None:
-    answer = served.send("POST", path, b"{}", [(name, "Z" * 5000)])
+async def test_an_error_repeats_little_of_a_header(served: Served, name: str, path: str) -> None:
+    answer = await served.send("POST", path, b"{}", [(name, "Z" * 5000)])
     check_excerpts(answer)
-    served.tried("long texts", answer)
-
-
-def _json(value: Any) -> bytes:
-    try:
-        return orjson.dumps(value)
-    except TypeError:
-        return b'"\\ud800"'
+    await served.tried("long texts", answer)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
-import httpx
-import pytest
 import schemathesis
 from hypothesis import given
 from schemathesis.specs.openapi.checks import (
@@ -14,10 +13,11 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from tests.kits.fuzz.profile import Stage, check_error, fuzz, tried
-from tests.kits.router.cluster import Cluster, make_settings
+from tests.kits.fuzz.profile import check_error, fuzz, tried
+from tests.kits.fuzz.served import Served
 
 if TYPE_CHECKING:
+    import httpx
     from schemathesis import Case
 
 CHECKS = [content_type_conformance, response_schema_conformance, status_code_conformance]
@@ -25,51 +25,36 @@ CHECKS = [content_type_conformance, response_schema_conformance, status_code_con
 LEFT_OUT = ("/dashboard", "/admin/live", "/admin/dashboard")
 
 
-class Described:
-    """A router with workers, and its schema."""
-
-    def __init__(self, stage: Stage) -> None:
-        self.stage = stage
-        stage.run(self._start())
-        stage.at_end(self.cluster.close)
-        document = self.stage.run(self.cluster.client.get("/openapi.json")).json()
-        self.operations = [
-            found.ok()
-            for found in schemathesis.openapi.from_dict(document).get_all_operations()
-            if not found.ok().path.startswith(LEFT_OUT)
-        ]
-
-    async def _start(self) -> None:
-        self.cluster = Cluster(make_settings())
-        await self.cluster.start()
-        for role in ("prefill", "decode"):
-            await self.cluster.add(role)
-
-    def call(self, case: Case) -> httpx.Response:
-        asked: dict[str, Any] = case.as_transport_kwargs(base_url=self.cluster.url)
-        known = {
-            name: asked[name] for name in ("method", "url", "headers", "params", "json", "data") if asked.get(name)
-        }
-        if isinstance(known.get("data"), bytes | str):
-            known["content"] = known.pop("data")
-        return self.stage.run(self.cluster.client.request(**known))
+async def call(served: Served, case: Case) -> httpx.Response:
+    asked: dict[str, Any] = case.as_transport_kwargs(base_url=served.cluster.url)
+    known = {name: asked[name] for name in ("method", "url", "headers", "params", "json", "data") if asked.get(name)}
+    if isinstance(known.get("data"), bytes | str):
+        known["content"] = known.pop("data")
+    return await served.cluster.client.request(**known)
 
 
-@pytest.fixture(scope="module")
-def described(stage: Stage) -> Described:
-    return Described(stage)
+def test_it_does_what_it_says() -> None:
+    with asyncio.Runner() as runner:
+        served = runner.run(Served().__aenter__())
+        try:
+            check_all(served, runner)
+        finally:
+            runner.run(served.__aexit__())
 
 
-def test_it_does_what_it_says(described: Described) -> None:
-    assert {operation.path for operation in described.operations} >= {"/v1/chat/completions", "/admin/abort", "/ready"}
+def check_all(served: Served, runner: asyncio.Runner) -> None:
+    document = runner.run(served.cluster.client.get("/openapi.json")).json()
+    found = [one.ok() for one in schemathesis.openapi.from_dict(document).get_all_operations()]
+    operations = [one for one in found if not one.path.startswith(LEFT_OUT)]
+    assert {operation.path for operation in operations} >= {"/v1/chat/completions", "/admin/abort", "/ready"}
 
-    for operation in described.operations:
+    for operation in operations:
 
         @fuzz(6)
         @given(case=operation.as_strategy())
         def each(case: Case) -> None:
             tried["a request made from the OpenAPI document"] += 1
-            answer = described.call(case)
+            answer = runner.run(call(served, case))
             if answer.status_code >= 400 and not (answer.status_code == 503 and case.path == "/ready"):
                 check_error(answer, 502, 503, 504)
             case.validate_response(answer, checks=CHECKS)

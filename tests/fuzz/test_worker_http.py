@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import httpx
 import orjson
 import pytest
+import pytest_asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,7 +16,7 @@ from tests.kits.fuzz.profile import (
     JSON,
     LONG_TEXT,
     NASTY_TEXTS,
-    Stage,
+    as_json,
     check_error,
     check_excerpts,
     fuzz,
@@ -25,19 +25,16 @@ from tests.kits.fuzz.profile import (
     with_long_text,
 )
 from tests.kits.worker.front import Front, chat, completion, front, tokens_of
+from tests.kits.worker.hand_off import GOOD
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
 
 PATHS = ("/v1/chat/completions", "/v1/completions")
 PROMPT = tokens_of("hello")
 D_PARAMS: dict[str, Any] = {
-    "do_remote_prefill": True,
-    "do_remote_decode": False,
-    "remote_engine_id": "e" * 32,
-    "remote_request_id": "r",
-    "remote_host": "127.0.0.1",
-    "remote_port": 1,
-    "remote_block_ids": [[3]],
+    **GOOD,
     "remote_num_tokens": len(PROMPT),
-    "lease_id": "l",
     "promise": 2**64 - 1,
     "first_token": 70,
     "prompt_token_ids": PROMPT,
@@ -48,51 +45,49 @@ P_PARAMS: dict[str, Any] = {"do_remote_decode": True, "resume": {"token_ids": [7
 class Worker:
     """Both ports of one worker."""
 
-    def __init__(self, stage: Stage) -> None:
-        self.stage = stage
-        self._stack = contextlib.AsyncExitStack()
-        self.front: Front = stage.run(self._stack.enter_async_context(front()))
-        stage.at_end(self._stack.aclose)
+    def __init__(self, front: Front) -> None:
+        self.front = front
 
-    def send(
+    async def send(
         self, method: str, path: str, body: bytes = b"", headers: Any = None, *, internal: bool = False
     ) -> httpx.Response:
         client = self.front.internal if internal else self.front.http
-        return self.stage.run(client.request(method, path, content=body, headers=headers))
+        return await client.request(method, path, content=body, headers=headers)
 
-    def tried(self, area: str, answer: httpx.Response) -> None:
+    async def tried(self, area: str, answer: httpx.Response) -> None:
         """No mistake, and nothing of it is left."""
         tried[area] += 1
         check_error(answer)
         for lease_id in list(self.front.engine.leases):
             self.front.leases.drop(lease_id)
-        self.stage.run(self.front.engine.until_idle())
+        await self.front.engine.until_idle()
 
 
-@pytest.fixture(scope="module")
-def worker(stage: Stage) -> Worker:
-    return Worker(stage)
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def worker() -> AsyncIterator[Worker]:
+    async with front() as made:
+        yield Worker(made)
 
 
-def test_what_is_changed_below_is_accepted(worker: Worker) -> None:
+async def test_what_is_changed_below_is_accepted(worker: Worker) -> None:
     for params in (D_PARAMS, P_PARAMS, {"resume": P_PARAMS["resume"]}):
-        answer = worker.send("POST", PATHS[1], orjson.dumps(completion(kv_transfer_params=params)))
+        answer = await worker.send("POST", PATHS[1], orjson.dumps(completion(kv_transfer_params=params)))
         assert answer.status_code == 200, answer.content
-        worker.tried("a worker's kv_transfer_params", answer)
+        await worker.tried("a worker's kv_transfer_params", answer)
 
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("body", NASTY_TEXTS, ids=range(len(NASTY_TEXTS)))
-def test_a_nasty_body(worker: Worker, path: str, body: bytes) -> None:
-    answer = worker.send("POST", path, body)
+async def test_a_nasty_body(worker: Worker, path: str, body: bytes) -> None:
+    answer = await worker.send("POST", path, body)
     assert answer.status_code >= 400
-    worker.tried("a worker's body", answer)
+    await worker.tried("a worker's body", answer)
 
 
 @fuzz(40)
 @given(body=mutated(orjson.dumps(chat(kv_transfer_params=P_PARAMS, seed=1))), path=st.sampled_from(PATHS))
-def test_a_body_with_changed_bytes(worker: Worker, body: bytes, path: str) -> None:
-    worker.tried("a worker's body", worker.send("POST", path, body))
+async def test_a_body_with_changed_bytes(worker: Worker, body: bytes, path: str) -> None:
+    await worker.tried("a worker's body", await worker.send("POST", path, body))
 
 
 FIELDS = [*D_PARAMS, "resume", "output_token_ids", "first_logprobs", "tp_size", "dcp_size", "seed", "created", "x"]
@@ -131,25 +126,21 @@ ODD = st.sampled_from(
     more=st.fixed_dictionaries({"stream": st.booleans(), "max_tokens": st.sampled_from([1, 2, 5, None])}),
     path=st.sampled_from(PATHS),
 )
-def test_kv_transfer_params_of_another_p(
+async def test_kv_transfer_params_of_another_p(
     worker: Worker, params: dict[str, Any], changes: dict[str, Any], more: dict[str, Any], path: str
 ) -> None:
     make = chat if "chat" in path else completion
-    try:
-        body = orjson.dumps(make(kv_transfer_params={**params, **changes}, **more))
-    except TypeError:  # an integer that this cannot write
-        return
-    worker.tried("a worker's kv_transfer_params", worker.send("POST", path, body, {"x-baton-token-ids": "1"}))
+    body = as_json(make(kv_transfer_params={**params, **changes}, **more))
+    await worker.tried(
+        "a worker's kv_transfer_params", await worker.send("POST", path, body, {"x-baton-token-ids": "1"})
+    )
 
 
 @fuzz(40)
 @given(params=JSON)
-def test_kv_transfer_params_of_any_kind(worker: Worker, params: Any) -> None:
-    try:
-        body = orjson.dumps(completion(kv_transfer_params=params))
-    except TypeError:
-        return
-    worker.tried("a worker's kv_transfer_params", worker.send("POST", PATHS[1], body))
+async def test_kv_transfer_params_of_any_kind(worker: Worker, params: Any) -> None:
+    answer = await worker.send("POST", PATHS[1], as_json(completion(kv_transfer_params=params)))
+    await worker.tried("a worker's kv_transfer_params", answer)
 
 
 INTERNAL = (
@@ -166,9 +157,9 @@ TAILS = ("", "x", "%00", "%ff", "..", "%2e%2e/state", "0" * 5000, "gone", "%0d%0
 
 @fuzz(40)
 @given(place=st.sampled_from(INTERNAL), tail=st.sampled_from(TAILS), body=st.sampled_from(NASTY_TEXTS))
-def test_the_internal_port(worker: Worker, place: tuple[str, str], tail: str, body: bytes) -> None:
+async def test_the_internal_port(worker: Worker, place: tuple[str, str], tail: str, body: bytes) -> None:
     method, path = place
-    answer = worker.send(method, path + tail, b"" if method == "GET" else body, internal=True)
+    answer = await worker.send(method, path + tail, b"" if method == "GET" else body, internal=True)
     tried["a worker's internal port"] += 1
     check_error(answer)
     worker.front.engine.resume()
@@ -178,17 +169,17 @@ FIRST_LOGPROBS = {"content": [{"token": "x", "logprob": 0.5, "bytes": [1], "top_
 
 
 @pytest.mark.parametrize("params", [P_PARAMS, {**D_PARAMS, "first_logprobs": FIRST_LOGPROBS}], ids=["P", "D"])
-def test_an_error_repeats_little_of_a_body(worker: Worker, params: dict[str, Any]) -> None:
+async def test_an_error_repeats_little_of_a_body(worker: Worker, params: dict[str, Any]) -> None:
     for path, body in zip(PATHS, (chat(), completion()), strict=True):
         for other in with_long_text({**body, "kv_transfer_params": params}):
-            answer = worker.send("POST", path, orjson.dumps(other))
+            answer = await worker.send("POST", path, orjson.dumps(other))
             check_excerpts(answer)
-            worker.tried("long texts", answer)
+            await worker.tried("long texts", answer)
 
 
-def test_an_error_repeats_little_of_a_path(worker: Worker) -> None:
+async def test_an_error_repeats_little_of_a_path(worker: Worker) -> None:
     for method, path in (*INTERNAL, ("GET", "/v1/models/"), ("GET", "/"), ("POST", "/v1/completions")):
         for internal in (False, True):
-            answer = worker.send(method, path + quote(LONG_TEXT), internal=internal)
+            answer = await worker.send(method, path + quote(LONG_TEXT), internal=internal)
             check_excerpts(answer)
-            worker.tried("long texts", answer)
+            await worker.tried("long texts", answer)

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import contextlib
+import json
+from typing import TYPE_CHECKING, Self
 
 import orjson
 
-from tests.kits.fuzz.profile import Stage, check_error, tried
-from tests.kits.fuzz.raw_worker import RawWorker
+from tests.kits.fuzz.profile import check_error, tried
 from tests.kits.router.cluster import Cluster, chat, eventually, make_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import httpx
 
+    from baton_serve.core.leases.store import LeaseStore
     from baton_serve.router.placement import Prefilled
     from baton_serve.router.pool import Worker
     from tests.kits.router.stub_workers import StubWorker
 
 #: Sockets on both sides keep some MB of what the router never reads.
 SOCKETS_BYTES = 16 << 20
+#: Of a burst that has no end by itself.
+PIECE_BYTES = 64 << 10
 #: No vocabulary has more tokens.
 MAX_ID = 2**31
 
@@ -53,6 +57,60 @@ def whole(events: bytes) -> bytes:
 GOOD = whole(GOOD_EVENTS)
 
 
+class RawWorker:
+    """Speaks no HTTP of its own: ``answer`` is written as it is, then ``burst`` (which may be huge), then the end. It
+    counts what the router took of that.
+    """
+
+    def __init__(self, role: str = "both", name: str = "raw") -> None:
+        self.role = role
+        self.name = name
+        self.engine_id = f"engine{name}"
+        self.model = "m"
+        self.ours = False
+        #: Where P's leases are, of which it tells that it has read them.
+        self.store: LeaseStore | None = None
+        self.url = ""
+        self.answer = b""
+        self.burst: Iterable[bytes] = ()
+        #: Bytes of the last burst that went out before the router closed.
+        self.num_taken = 0
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> None:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    async def stop(self) -> None:
+        assert self._server is not None
+        self._server.close()
+        await self._server.wait_closed()
+
+    def _read_blocks(self, body: bytes) -> None:
+        """P's, as a D does: what it answers is another matter."""
+        params = (json.loads(body).get("kv_transfer_params") or {}) if body else {}
+        if self.store is not None and params.get("lease_id"):
+            self.store.reap(params["remote_engine_id"], [params["lease_id"]], [params["lease_id"]])
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            head = (await reader.readuntil(b"\r\n\r\n")).lower()
+            length = head.partition(b"content-length:")[2].split(b"\r\n")[0]
+            body = await reader.readexactly(int(length or 0))
+            self._read_blocks(body)
+            if b"get /health" in head or b"get /v1/models" in head:
+                writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")
+            else:
+                writer.write(self.answer)
+                self.num_taken = 0
+                for piece in self.burst:
+                    writer.write(piece)
+                    await writer.drain()
+                    self.num_taken += len(piece)
+            await writer.drain()
+        writer.close()
+
+
 class RawFirst:
     """The policy that asks who is named raw, if it may."""
 
@@ -63,8 +121,7 @@ class RawFirst:
 class Broken:
     """A cluster whose raw worker answers what the test says. ``ours``: it is a D, a good P and a good D beside it."""
 
-    def __init__(self, stage: Stage, *, ours: bool = False) -> None:
-        self.stage = stage
+    def __init__(self, *, ours: bool = False) -> None:
         self.worker = RawWorker("decode" if ours else "both")
         self.worker.ours = ours
         self.area = (
@@ -72,10 +129,8 @@ class Broken:
         )
         self.good = whole(NAMED_EVENTS) if ours else GOOD
         self.others: list[StubWorker] = []
-        stage.run(self._start())
-        stage.at_end(self.cluster.close)
 
-    async def _start(self) -> None:
+    async def __aenter__(self) -> Self:
         # One attempt each: each input is looked at by itself. A breaker would keep the next one from the raw worker.
         self.cluster = Cluster(
             make_settings(
@@ -100,21 +155,24 @@ class Broken:
             for other in self.others:
                 other.takes_any_ids = True
         self.cluster.announce()
+        return self
 
-    def ask(self, *, stream: bool) -> httpx.Response:
-        return self.stage.run(self.cluster.post(chat(stream=stream)))
+    async def __aexit__(self, *_: object) -> None:
+        await self.cluster.close()
 
-    def answered(self, answer: bytes, burst: Callable[[], Iterator[bytes]] | None = None, *, stream: bool) -> None:
+    async def answered(
+        self, answer: bytes, burst: Callable[[], Iterator[bytes]] | None = None, *, stream: bool
+    ) -> None:
         """This answer, and whatever it is made of: the client is told properly, and a good answer works afterwards."""
         tried[self.area] += 1
         self.worker.answer, self.worker.burst = answer, burst() if burst else ()
-        check_answer(self.ask(stream=stream), stream=stream)
+        check_answer(await self.cluster.post(chat(stream=stream)), stream=stream)
         assert self.worker.num_taken < SOCKETS_BYTES
         self._check_told()
         self.worker.answer, self.worker.burst = self.good, ()
-        assert self.ask(stream=True).content.endswith(DONE)
-        self.stage.run(asyncio.sleep(0))
-        self.stage.run(eventually(self.cluster.is_idle))
+        assert (await self.cluster.post(chat(stream=True))).content.endswith(DONE)
+        await asyncio.sleep(0)
+        await eventually(self.cluster.is_idle)
 
     def _check_told(self) -> None:
         """Whatever the raw worker has named, the others are told ids that could be some."""

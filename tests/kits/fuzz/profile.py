@@ -1,4 +1,4 @@
-"""How much is tried, and what all areas share: the profile, the counts, a loop that sync tests call into.
+"""How much is tried, and what all areas share: the profile and the counts.
 
 The quick profile, of ``make test``, is half of the inputs of ``BATON_FUZZ=all``, which ``make test-faults`` tries: the
 same ones in every run. ``BATON_FUZZ=long`` tries more, other ones in every run: their seed is printed, and
@@ -7,8 +7,8 @@ same ones in every run. ``BATON_FUZZ=long`` tries more, other ones in every run:
 
 from __future__ import annotations
 
-import asyncio
 import itertools
+import json
 import os
 import secrets
 from collections import Counter
@@ -20,13 +20,10 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 
 from baton_serve.core.protocol.excerpts import MAX_CHARS
-from tests.kits.patience import PATIENCE_S
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Iterator
-    from types import TracebackType
+    from collections.abc import Callable, Iterable, Iterator
 
-T = TypeVar("T")
 Test = TypeVar("Test", bound="Callable[..., Any]")
 
 NAME = os.environ.get("BATON_FUZZ", "quick")
@@ -63,37 +60,6 @@ def fuzz(num_examples: int) -> Callable[[Test], Test]:
     return decorate
 
 
-class Stage:
-    """An event loop that runs only while a test calls into it. Close what lives in it with ``at_end``."""
-
-    def __init__(self) -> None:
-        self._runner = asyncio.Runner()
-        self._at_end: list[Callable[[], Coroutine[Any, Any, Any]]] = []
-
-    def __enter__(self) -> Stage:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for end in reversed(self._at_end):
-            self.run(end())
-        self._runner.close()
-
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """To its end, which has to come."""
-
-        async def bounded() -> T:
-            async with asyncio.timeout(PATIENCE_S):
-                return await coroutine
-
-        return self._runner.run(bounded())
-
-    def at_end(self, end: Callable[[], Coroutine[Any, Any, Any]]) -> None:
-        """Run it before the loop is closed, last one first."""
-        self._at_end.append(end)
-
-
 # --- inputs
 
 #: Whatever JSON can say, and what orjson and the standard library disagree about.
@@ -107,6 +73,12 @@ SCALARS = (
 JSON = st.recursive(
     SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4)
 )
+
+
+def as_json(value: Any) -> bytes:
+    """Integers of any size as well, which orjson cannot write."""
+    return json.dumps(value).encode()
+
 
 #: Texts that are JSON, almost JSON, or hard to read.
 NASTY_TEXTS = (
