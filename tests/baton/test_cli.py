@@ -84,6 +84,8 @@ def test_help_repeats_no_secret(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
             ["requests", "--url", "http://u:ses@me@h:1"],
             "--url: the router's address is http(s)://host:port (got 'http://...@h:1')",
         ),
+        (["up", "--host", "0.0.0.0"], "host 0.0.0.0 is not a loopback address"),
+        (["up", "--redis-url", ""], "--redis-url: "),
         (["worker"], "--model is required"),
         (["worker", "--model", "m", "--role", "cook"], "--role: input should be 'prefill', 'decode' or 'both'"),
         (["up", "--config", "/nowhere.yaml"], "cannot read /nowhere.yaml: No such file or directory"),
@@ -97,8 +99,9 @@ def test_a_wrong_command_line_is_one_line(arguments: list[str], line: str, capsy
     assert shown.err.count("\n") == 1
 
 
-def test_a_worker_without_a_model_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["worker", "--model", "/nonexistent"]) == 1
+@pytest.mark.parametrize("command", ["up", "worker"])
+def test_a_missing_model_is_one_line(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, "--port", "0", "--model", "/nonexistent"]) == 1
     assert capsys.readouterr().err == "baton: there is no model at /nonexistent\n"
 
 

@@ -68,9 +68,14 @@ def complaint(arguments: list[str], capsys: Capture, code: int = 1) -> str:
     return shown.err
 
 
+def printed(arguments: list[str], capsys: Capture) -> str:
+    """What a command that succeeds prints."""
+    assert main(arguments) == 0
+    return capsys.readouterr().out
+
+
 def test_requests_are_a_table(router: ScriptedRouter, capsys: Capture) -> None:
-    assert main(["requests"]) == 0
-    head, first, second = capsys.readouterr().out.splitlines()
+    head, first, second = printed(["requests"], capsys).splitlines()
     assert head.split()[:3] == ["ID", "STATE", "AGE"]
     assert first.split()[:4] == ["aaaa0000", "decoding", "2.5", "s"]
     assert second.split()[:2] == ["aaaa9999", "held"]
@@ -80,16 +85,16 @@ def test_requests_are_a_table(router: ScriptedRouter, capsys: Capture) -> None:
 def test_requests_that_ended_are_a_table_and_say_why(router: ScriptedRouter, capsys: Capture) -> None:
     done = {"ended_in": None, "code": None, "error": None}
     router.ended = [ended("bbbb000011112222"), ended("bbbb999911112222", State.DONE, **done)]
-    assert main(["requests", "--ended"]) == 0
-    _, first, second = capsys.readouterr().out.splitlines()
+    _, first, second = printed(["requests", "--ended"], capsys).splitlines()
     assert first.split()[:7] == ["bbbb0000", "failed", "held", "1.5", "s", "2.5", "s"]
     assert first.rstrip().endswith("no_room: No worker had room in time.")
     assert second.split()[:3] == ["bbbb9999", "done", "-"]
-    assert main(["requests", "--ended", "failed", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"ended": router.ended[:1], "unreachable_routers": []}
+    assert json.loads(printed(["requests", "--ended", "failed", "--json"], capsys)) == {
+        "ended": router.ended[:1],
+        "unreachable_routers": [],
+    }
     router.ended.clear()
-    assert main(["requests", "--ended", "failed"]) == 0
-    assert capsys.readouterr().out == "no request is known that failed\n"
+    assert printed(["requests", "--ended", "failed"], capsys) == "no request is known that failed\n"
 
 
 @pytest.mark.parametrize("what", ["requests", "workers"])
@@ -102,14 +107,12 @@ def test_json_is_what_the_router_said(what: str, router: ScriptedRouter, capsys:
 @pytest.mark.parametrize("what", ["requests", "workers"])
 def test_nothing_is_said_in_words(what: str, router: ScriptedRouter, capsys: Capture) -> None:
     setattr(router, what, [])
-    assert main([what]) == 0
-    assert capsys.readouterr().out.startswith("no ")
+    assert printed([what], capsys).startswith("no ")
 
 
 def test_workers_are_a_table(router: ScriptedRouter, capsys: Capture) -> None:
     router.workers[1] |= {"draining": True, "kind": "vllm", "version": "0.32.0"}
-    assert main(["workers"]) == 0
-    _, first, second = capsys.readouterr().out.splitlines()
+    _, first, second = printed(["workers"], capsys).splitlines()
     assert first.split()[1:6] == ["-", "prefill", "up", "baton", "2/8"]
     assert first.split()[9:14] == ["60", "20", "15", "5", "1"]
     assert second.split()[1:7] == ["-", "decode", "draining", "vllm", "0.32.0", "2/8"]
@@ -117,8 +120,7 @@ def test_workers_are_a_table(router: ScriptedRouter, capsys: Capture) -> None:
 
 def test_what_is_wrong_with_a_worker_is_below_the_table(router: ScriptedRouter, capsys: Capture) -> None:
     router.workers[1]["problem"] = "It runs without NixlConnector."
-    assert main(["workers"]) == 0
-    *_, row, line = capsys.readouterr().out.splitlines()
+    *_, row, line = printed(["workers"], capsys).splitlines()
     assert line == f"{row.split()[0]}: It runs without NixlConnector."
 
 
@@ -133,8 +135,7 @@ def test_a_lost_worker_is_a_row_with_what_it_had(router: ScriptedRouter, capsys:
         "leased_blocks": 7,
     }
     router.lost = [{"id": "ffff000011112222", "url": "http://d", **was, "gone_at": 1e9}]
-    assert main(["workers"]) == 0
-    *_, row, line = capsys.readouterr().out.splitlines()
+    *_, row, line = printed(["workers"], capsys).splitlines()
     assert row.split()[:4] == ["ffff0000", "decode-1", "decode", "lost"]
     what, had = line.split(". ")
     assert re.fullmatch(r"decode-1 ffff0000: It left without draining at 2001-09-[\d :-]+", what)
@@ -252,20 +253,17 @@ def test_an_address_is_whole_where_it_has_room(busy: ScriptedRouter, monkeypatch
 
 
 def test_without_a_terminal_everything_is_whole(busy: ScriptedRouter, capsys: Capture) -> None:
-    assert main(["requests", "--ended"]) == 0
-    _, first, second = capsys.readouterr().out.splitlines()
+    _, first, second = printed(["requests", "--ended"], capsys).splitlines()
     assert first.endswith(f"somebody  no_room: {WHY.strip()}") and len(second) > 600
 
 
 def test_abort_takes_a_prefix_and_prints_the_id(router: ScriptedRouter, capsys: Capture) -> None:
-    assert main(["abort", "aaaa9"]) == 0
-    assert capsys.readouterr().out == "aaaa999911112222\n"
+    assert printed(["abort", "aaaa9"], capsys) == "aaaa999911112222\n"
 
 
 @pytest.mark.parametrize("answer", ["chatcmpl-aaaa999911112222", "cmpl-aaaa9999"])
 def test_a_request_may_be_called_as_its_answer_is(answer: str, router: ScriptedRouter, capsys: Capture) -> None:
-    assert main(["abort", answer]) == 0
-    assert capsys.readouterr().out == "aaaa999911112222\n"
+    assert printed(["abort", answer], capsys) == "aaaa999911112222\n"
 
 
 def test_a_silent_router_may_have_the_request_that_is_meant(router: ScriptedRouter, capsys: Capture) -> None:
@@ -284,15 +282,16 @@ def test_one_id_that_is_unclear_does_not_keep_the_others(router: ScriptedRouter,
 
 
 def test_abort_by_filter(router: ScriptedRouter, capsys: Capture) -> None:
-    assert main(["abort", "--state", "held", "--worker", "prefill", "--older-than-s", "1"]) == 0
-    assert capsys.readouterr().out == "aaaa999911112222\n"
+    assert (
+        printed(["abort", "--state", "held", "--worker", "prefill", "--older-than-s", "1"], capsys)
+        == "aaaa999911112222\n"
+    )
     assert router.posts == [("/admin/abort", {"state": "held", "worker": "prefill-worker-1", "older_than_s": 1.0})]
     assert "nothing was aborted" in complaint(["abort", "--state", "queued"], capsys)
 
 
 def test_abort_all(router: ScriptedRouter, capsys: Capture) -> None:
-    assert main(["abort", "--all"]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == 2
+    assert len(printed(["abort", "--all"], capsys).splitlines()) == 2
     assert router.posts == [("/admin/abort", {"all": True})]
 
 
@@ -323,15 +322,13 @@ def test_what_does_not_combine_is_named(
 
 @pytest.mark.parametrize("what", ["drain", "resume"])
 def test_drain_and_resume(what: str, router: ScriptedRouter, capsys: Capture) -> None:
-    assert main([what, "deco"]) == 0
-    assert capsys.readouterr().out.startswith("decode-worker-1 ")
+    assert printed([what, "deco"], capsys).startswith("decode-worker-1 ")
     assert router.posts == [("/admin/workers/decode-worker-1/" + what, None)]
 
 
 def test_a_worker_is_called_as_baton_up_calls_it(router: ScriptedRouter, capsys: Capture) -> None:
     router.workers = [worker(f"{number}abc0000", name=f"decode-{number}") for number in (1, 10)]
-    assert main(["drain", "decode-1"]) == 0
-    assert capsys.readouterr().out == "1abc0000 drains\n"
+    assert printed(["drain", "decode-1"], capsys) == "1abc0000 drains\n"
     assert router.posts == [("/admin/workers/1abc0000/drain", None)]
     assert "no worker has an id that begins with 'decode-2', or that name" in complaint(["drain", "decode-2"], capsys)
     router.lost = [{"id": "2abc0000", "name": "decode-2", "gone_at": 1e9}]
@@ -340,8 +337,7 @@ def test_a_worker_is_called_as_baton_up_calls_it(router: ScriptedRouter, capsys:
 
 def test_a_worker_that_cannot_be_told(router: ScriptedRouter, capsys: Capture) -> None:
     router.can_tell = False
-    assert main(["drain", "deco"]) == 0
-    assert "the routers know" in capsys.readouterr().out
+    assert "the routers know" in printed(["drain", "deco"], capsys)
 
 
 def test_a_router_that_cannot_drain(router: ScriptedRouter, capsys: Capture) -> None:
@@ -364,8 +360,7 @@ def test_nobody_there(capsys: Capture) -> None:
 @pytest.mark.parametrize("name", ["--url", "--port"])
 def test_a_router_of_this_machine_is_named_by_its_port(name: str, router: ScriptedRouter, capsys: Capture) -> None:
     port = router.url.rpartition(":")[2]
-    assert main(["workers", name, port]) == 0
-    assert "decode-w" in capsys.readouterr().out
+    assert "decode-w" in printed(["workers", name, port], capsys)
 
 
 def test_somebody_else_there(capsys: Capture) -> None:

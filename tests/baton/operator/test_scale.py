@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import socket
-import subprocess
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -19,18 +15,15 @@ from baton_serve.baton.processes.private_folder import PrivateFolderError
 from baton_serve.core.protocol.scale import Answer, NotScaled, Scale, Scaled, decode_answer
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from baton_serve.baton.processes.control_socket import Handle
     from tests.kits.baton.up_process import StartUp, UpProcess
-
-ROOT = Path(__file__).parents[3]
 
 
 def scale(up: UpProcess, *words: str) -> tuple[int, str, str]:
     """Exit status, output and complaint of ``baton scale`` beside this ``baton up``."""
-    environ = {**os.environ, "TMPDIR": str(up.temporary), "PYTHONPATH": str(ROOT)}
-    environ.pop("XDG_RUNTIME_DIR", None)
-    command = [sys.executable, "-m", "baton_serve", "scale", *words]
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+    done = up.baton("scale", *words)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -48,7 +41,7 @@ def ask(path: Path, line: bytes) -> Answer:
 
 
 def test_up_and_down_again(start_up: StartUp, model_dir: str) -> None:
-    up = start_up("--model", model_dir, "--port", "0", XDG_RUNTIME_DIR="")
+    up = start_up("--model", model_dir, "--port", "0")
     up.until_ready()
     code, said, _ = scale(up, "prefill=2", "decode=3")
     assert (code, said.splitlines()[-1]) == (0, "prefill=2 decode=3")
@@ -59,16 +52,14 @@ def test_up_and_down_again(start_up: StartUp, model_dir: str) -> None:
     assert {"decode-2: drains", "decode-2: has left", "decode-3: has left"} < set(said.splitlines())
     assert workers(up) == ["decode", "prefill", "prefill"]
     assert scale(up, "prefill=2") == (0, "prefill=2 decode=1\n", "")
-    up.ctrl_c()
-    assert up.finish() == (0, "")
+    up.stop_well()
     assert up.stopped() == ["decode", "decode", "router", "decode", "prefill", "prefill"]
-    assert up.pids() == {}
     assert list(up.temporary.iterdir()) == []
 
 
 @pytest.mark.slow
 def test_what_is_no_command_gets_a_reason_and_harms_nothing(start_up: StartUp, model_dir: str, free_port: int) -> None:
-    up = start_up("--model", model_dir, "--port", str(free_port), XDG_RUNTIME_DIR="")
+    up = start_up("--model", model_dir, "--port", str(free_port))
     up.until_ready()
     (folder,) = up.temporary.glob("baton-[0-9]*")
     path = socket_path(folder, free_port)
@@ -84,14 +75,13 @@ def test_what_is_no_command_gets_a_reason_and_harms_nothing(start_up: StartUp, m
     assert ask(path, b'{"command": "scale"}\n') == Scaled(1, 1)
     assert scale(up, "--url", f"http://127.0.0.1:{free_port}", "decode=2")[0] == 0
     assert scale(up, "--port", str(free_port), "decode=1")[0] == 0
-    up.ctrl_c()
-    assert up.finish() == (0, "")
+    up.stop_well()
 
 
 @pytest.mark.slow
 def test_a_worker_that_cannot_start_leaves_the_others(start_up: StartUp, model_dir: str, tmp_path: Path) -> None:
     broken = tmp_path / "broken"
-    up = start_up("--model", model_dir, "--port", "0", XDG_RUNTIME_DIR="", STAND_IN_BROKEN=str(broken))
+    up = start_up("--model", model_dir, "--port", "0", STAND_IN_BROKEN=str(broken))
     up.until_ready()
     broken.touch()
     code, _, errors = scale(up, "decode=2")
@@ -99,9 +89,7 @@ def test_a_worker_that_cannot_start_leaves_the_others(start_up: StartUp, model_d
     broken.unlink()
     assert workers(up) == ["decode", "prefill"]
     assert scale(up, "decode=2")[0] == 0
-    up.ctrl_c()
-    assert up.finish() == (0, "")
-    assert up.pids() == {}
+    up.stop_well()
 
 
 @pytest.mark.parametrize("words", [[], ["decode"], ["decode=x"], ["router=2"], ["decode=1", "decode=2"], ["decode=0"]])
@@ -172,10 +160,9 @@ async def test_a_folder_that_others_may_enter_is_refused(tmp_path: Path, nothing
 
 @pytest.mark.slow
 def test_who_does_not_serve_leaves_first(start_up: StartUp, model_dir: str) -> None:
-    up = start_up("--model", model_dir, "--port", "0", "--decode", "2", XDG_RUNTIME_DIR="", STAND_IN_FAILING="decode-1")
+    up = start_up("--model", model_dir, "--port", "0", "--decode", "2", STAND_IN_FAILING="decode-1")
     up.until_ready()
     code, said, _ = scale(up, "decode=1")
     assert (code, said.splitlines()) == (0, ["decode-1: drains", "decode-1: has left", "prefill=1 decode=1"])
     assert workers(up) == ["decode", "prefill"]
-    up.ctrl_c()
-    assert up.finish() == (0, "")
+    up.stop_well()

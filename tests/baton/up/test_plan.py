@@ -45,6 +45,10 @@ def flags(argv: tuple[str, ...]) -> dict[str, str]:
     return dict(zip(argv[2::2], argv[3::2], strict=True))
 
 
+def of_workers(made: ProcessPlan, flag: str) -> list[str | None]:
+    return [flags(spec.argv).get(flag) for spec in (*made.prefill, *made.decode)]
+
+
 def test_names_and_the_order_of_stopping() -> None:
     stages = plan(prefill=2, decode=3).stages
     names = [[spec.name for spec in stage] for stage in stages]
@@ -63,24 +67,27 @@ def test_flags_of_router_and_workers() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("settings", "flag", "given"),
+    [
+        ({"lora": ("a=/adapters/a", "b=/adapters/b")}, "--lora", "a=/adapters/a,b=/adapters/b"),
+        ({"generation_config": "none"}, "--generation-config", "none"),
+        ({"max_model_len": 77}, "--max-model-len", "77"),
+        ({"tp": 2}, "--tp", "2"),
+    ],
+)
+def test_all_workers_get_what_is_for_all(settings: dict[str, Any], flag: str, given: str) -> None:
+    """Where it is in the file only, they read it themselves."""
+    in_file = {"lora": ["c=/adapters/c"], "max_model_len": 78, "tp": 4, "generation_config": "auto"}
+    made = plan(prefill=2, worker=in_file, **settings)
+    assert of_workers(made, flag) == [given] * 3
+    assert flag not in flags(made.router.argv)
+    assert of_workers(plan(worker=in_file), flag) == of_workers(plan(), flag) == [None, None]
+
+
 def test_the_number_of_routers_is_passed_on() -> None:
     assert "--processes" not in flags(plan().router.argv)
     assert flags(plan(routers=3).router.argv)["--processes"] == "3"
-
-
-def test_all_workers_get_the_adapters() -> None:
-    made = plan(prefill=2, decode=1, lora=("a=/adapters/a", "b=/adapters/b"), worker={"lora": ["c=/adapters/c"]})
-    for child in (*made.prefill, *made.decode):
-        assert flags(child.argv)["--lora"] == "a=/adapters/a,b=/adapters/b"
-    assert "--lora" not in flags(made.router.argv)
-    alone = plan(worker={"lora": ["c=/adapters/c"]})
-    assert "--lora" not in flags(alone.decode[0].argv), "they read it from the file themselves"
-
-
-def test_all_workers_get_the_defaults_of_sampling() -> None:
-    made = plan(prefill=2, generation_config="none")
-    assert all(flags(child.argv)["--generation-config"] == "none" for child in (*made.decode, *made.prefill))
-    assert "--generation-config" not in flags(plan().decode[0].argv)
 
 
 def test_wrong_adapters_are_found_before_anything_starts() -> None:
@@ -118,39 +125,14 @@ def test_gpus_are_dealt_out_and_their_memory_shared() -> None:
     assert flags(alone.argv)["--gpu-memory-fraction"] == "0.9"
 
 
-def ranks(made: ProcessPlan) -> list[str | None]:
-    return [flags(spec.argv).get("--tp") for spec in (*made.prefill, *made.decode)]
-
-
 def test_each_role_may_have_ranks_of_its_own_number() -> None:
-    assert ranks(plan(prefill=2, prefill_tp=2, decode_tp=1)) == ["2", "2", "1"]
+    assert of_workers(plan(prefill=2, prefill_tp=2, decode_tp=1), "--tp") == ["2", "2", "1"]
+    assert of_workers(plan(tp=2, decode_tp=4), "--tp") == ["2", "4"]
     # Without a flag, a worker finds the number in its own section, or in the environment it inherits.
-    assert ranks(plan(worker={"tp": 2})) == [None, None]
-    assert ranks(plan(worker={"tp": 2}, decode_tp=4)) == [None, "4"]
+    assert of_workers(plan(worker={"tp": 2}, decode_tp=4), "--tp") == [None, "4"]
     made = plan(environ={"BATON_WORKER_TP": "2"})
-    assert ranks(made) == [None, None]
+    assert of_workers(made, "--tp") == [None, None]
     assert made.decode[0].environ["BATON_WORKER_TP"] == "2"
-
-
-def test_one_number_of_ranks_may_be_for_both_roles() -> None:
-    made = plan(tp=2)
-    assert [flags(child.argv)["--tp"] for child in (*made.prefill, *made.decode)] == ["2", "2"]
-    made = plan(tp=2, decode_tp=4)
-    assert [flags(child.argv)["--tp"] for child in (*made.prefill, *made.decode)] == ["2", "4"]
-
-
-def test_workers_are_told_their_names() -> None:
-    made = plan(decode=2)
-    assert [flags(child.argv)["--name"] for child in (*made.prefill, *made.decode)] == [
-        *("prefill-1", "decode-1", "decode-2"),
-    ]
-    more = one_more("decode", made.decode, ())
-    assert (more.name, flags(more.argv)["--name"]) == ("decode-3", "decode-3")
-
-
-def test_all_workers_get_the_length() -> None:
-    made = plan(max_model_len=77)
-    assert [flags(child.argv)["--max-model-len"] for child in (*made.prefill, *made.decode)] == ["77", "77"]
 
 
 def test_keys_of_the_flag_reach_the_router_and_no_command_line() -> None:
@@ -167,8 +149,7 @@ def test_keys_of_the_flag_reach_the_router_and_no_command_line() -> None:
 
 def test_caches_on_cpus_take_an_eighth_of_a_small_machine() -> None:
     small = Machine(2, memory_bytes=4 * 2**30)
-    made = plan(machine=small)
-    assert [flags(child.argv)["--kv-cache-bytes"] for child in (*made.prefill, *made.decode)] == [str(2**28)] * 2
+    assert of_workers(plan(machine=small), "--kv-cache-bytes") == [str(2**28)] * 2
     for known in ({"num_blocks": 9}, {"kv_cache_bytes": 2**29}):
         assert "--kv-cache-bytes" not in flags(plan(machine=small, worker=known).decode[0].argv)
     for other in (Machine(2, memory_bytes=64 * 2**30), Machine(2, ("0", "1"), 4 * 2**30)):
@@ -178,7 +159,8 @@ def test_caches_on_cpus_take_an_eighth_of_a_small_machine() -> None:
 def test_the_demo_takes_little_memory() -> None:
     large, demo = Machine(8, memory_bytes=2**40), ServedModel("/d", "baton-demo", CACHE_BYTES)
     made = make_plan(UpSettings(), demo, ("baton",), {}, Document(), large)
-    assert [flags(child.argv)["--kv-cache-bytes"] for child in (*made.prefill, *made.decode)] == [str(CACHE_BYTES)] * 2
+    assert of_workers(made, "--kv-cache-bytes") == [str(CACHE_BYTES)] * 2
+    assert of_workers(made, "--served-model-name") == ["baton-demo"] * 2
     config = json.loads((MODEL_DIR / "config.json").read_text())
     head_dim = config["hidden_size"] // config["num_attention_heads"]
     token_bytes = 2 * 4 * config["num_hidden_layers"] * config["num_key_value_heads"] * head_dim
@@ -194,16 +176,15 @@ def test_a_number_of_ranks_that_cannot_be_is_refused_by_name() -> None:
         load(UpSettings, {"decode_tp": "65"}, {}, Document())
 
 
-def threads(made: ProcessPlan) -> list[str]:
-    return [flags(spec.argv)["--torch-threads"] for spec in (*made.prefill, *made.decode)]
-
-
 def test_every_rank_gets_the_same_threads() -> None:
-    assert threads(plan(prefill_tp=2, decode_tp=2)) == ["4", "4"]
-    assert threads(plan(prefill_tp=3, decode_tp=1)) == ["6", "2"]
-    assert threads(plan(environ={"BATON_WORKER_TP": "2"}, decode=3)) == ["2", "2", "2", "2"]
-    assert threads(plan(machine=Machine(1), prefill_tp=2)) == ["2", "1"]  # one for each rank at least
-    assert threads(plan(threads_per_worker=4, prefill_tp=2)) == ["4", "4"]
+    for made, threads in (
+        (plan(prefill_tp=2, decode_tp=2), ["4", "4"]),
+        (plan(prefill_tp=3, decode_tp=1), ["6", "2"]),
+        (plan(environ={"BATON_WORKER_TP": "2"}, decode=3), ["2", "2", "2", "2"]),
+        (plan(machine=Machine(1), prefill_tp=2), ["2", "1"]),  # one for each rank at least
+        (plan(threads_per_worker=4, prefill_tp=2), ["4", "4"]),
+    ):
+        assert of_workers(made, "--torch-threads") == threads
 
 
 def gpus(made: ProcessPlan) -> list[tuple[str, str]]:
@@ -253,7 +234,9 @@ def test_a_device_that_was_chosen_stays() -> None:
 def test_one_more_worker_is_as_the_others_of_its_role() -> None:
     made = plan(prefill=2, decode=1)
     running = [*made.prefill, *made.decode]
+    assert of_workers(made, "--name") == [spec.name for spec in running] == ["prefill-1", "prefill-2", "decode-1"]
     more = one_more("decode", running, ())
+    assert flags(more.argv)["--name"] == more.name
     assert (more.name, more.argv) == ("decode-2", plan(prefill=2, decode=2, threads_per_worker=2).decode[1].argv)
     assert one_more("prefill", [made.prefill[1], *made.decode], ()).name == "prefill-1"
 
@@ -275,11 +258,6 @@ def test_which_model() -> None:
     assert choose_model(UpSettings(), {}, Document(), demo) == demo
     renamed = choose_model(UpSettings(), {"BATON_WORKER_SERVED_MODEL_NAME": "mine"}, Document(), demo)
     assert renamed == ServedModel("demo")
-
-
-def test_the_demo_has_a_name() -> None:
-    made = make_plan(UpSettings(), ServedModel("/d", "baton-demo"), ("baton",), {}, Document(), CPU)
-    assert flags(made.decode[0].argv)["--served-model-name"] == "baton-demo"
 
 
 def test_what_a_child_would_refuse_is_refused_before_anything_starts() -> None:

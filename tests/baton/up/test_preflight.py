@@ -18,12 +18,13 @@ from baton_serve.router.settings import RouterSettings
 from tests.kits.redis_servers import Server, WatchedRedis
 
 
-def test_ports() -> None:
+def test_ports(model_dir: str, capsys: pytest.CaptureFixture[str]) -> None:
     check_port("127.0.0.1", 0)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(PreflightError, match=rf"cannot listen on 127\.0\.0\.1 port {port}: address already in use"):
-            check_port("127.0.0.1", port)
+        assert main(["up", "--model", model_dir, "--port", str(port)]) == 1
+    said = f"baton: cannot listen on 127.0.0.1 port {port}: address already in use; choose another with --port\n"
+    assert capsys.readouterr().err == said
     check_port("127.0.0.1", port)
 
 

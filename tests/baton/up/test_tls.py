@@ -8,9 +8,9 @@ import re
 import ssl
 import subprocess
 import sys
-import urllib.request
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import pytest
 
 from tests.kits.baton.up_process import ROOT, RealUpProcess
@@ -32,26 +32,18 @@ def variables(authority: Authority) -> dict[str, str]:
 @pytest.fixture
 def up(tmp_path: Path, authority: Authority) -> Iterator[RealUpProcess]:
     flags = ("--port", "0", "--routers", "2", "--threads-per-worker", "1")
-    process = RealUpProcess(tmp_path, *flags, XDG_RUNTIME_DIR="", **variables(authority))
-    try:
+    with RealUpProcess(tmp_path, *flags, **variables(authority)) as process:
         yield process
-    finally:
-        process.kill_everything()
 
 
 def ask(url: str, authority: Authority, body: dict[str, Any] | None = None) -> Any:
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url, data, {"content-type": "application/json"})
-    with urllib.request.urlopen(request, timeout=120, context=ssl.create_default_context(cafile=authority.ca)) as got:
-        return json.loads(got.read())
+    trust = ssl.create_default_context(cafile=authority.ca)
+    return httpx.request("GET" if body is None else "POST", url, json=body, timeout=120, verify=trust).json()
 
 
 def operator(up: RealUpProcess, command: str, url: str, authority: Authority) -> Any:
     """What ``baton COMMAND --json`` prints, which finds the token where ``up`` has put it."""
-    argv = [sys.executable, "-m", "baton_serve", command, "--json", "--url", url, "--ca-file", str(authority.ca)]
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("BATON_")}
-    environ |= {"TMPDIR": str(up.temporary), "XDG_RUNTIME_DIR": ""}
-    done = subprocess.run(argv, cwd=ROOT, env=environ, capture_output=True, text=True, check=False)
+    done = up.baton(command, "--json", "--url", url, "--ca-file", str(authority.ca))
     assert done.returncode == 0 and done.stderr == "", done.stderr
     return json.loads(done.stdout)
 
@@ -71,9 +63,7 @@ def test_everything_serves_over_tls(up: RealUpProcess, authority: Authority) -> 
     loads = {worker["role"]: ask(f"{worker['url']}/load", authority) for worker in workers}
     assert loads["decode"]["peers_connected"] == 1, "D has read what P kept"
     assert operator(up, "requests", url, authority) == {"requests": [], "unreachable_routers": []}
-    up.ctrl_c()
-    code, errors = up.finish()
-    assert (code, errors) == (0, "")
+    up.stop_well()
     logs = "".join(path.read_text() for path in up.log_dir.iterdir())
     assert "Traceback" not in logs and "no TLS" not in logs and "certificate" not in logs
 
@@ -82,9 +72,8 @@ def test_a_file_that_cannot_be_used_is_one_sentence_before_anything_is_started(
     tmp_path: Path, authority: Authority
 ) -> None:
     wrong = variables(authority) | {"BATON_INTERNAL_TLS_KEY_FILE": str(authority.of("p1.internal").key)}
-    process = RealUpProcess(tmp_path, "--port", "0", **wrong)
-    code, errors = process.finish()
-    process.kill_everything()
+    with RealUpProcess(tmp_path, "--port", "0", **wrong) as process:
+        code, errors = process.finish()
     assert code == 1 and len(errors.splitlines()) == 1, errors
     assert re.search(r"baton: internal_tls_key_file: .* is not the key of the certificate in ", errors)
 

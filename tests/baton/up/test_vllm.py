@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from baton_serve.baton.cli import main
+from baton_serve.baton.cluster.process import command_line
 from baton_serve.baton.config.configuration import Document
 from baton_serve.baton.processes.vllm.extra_args import ExtraArgs
 from baton_serve.baton.processes.vllm.program import VllmProgram
@@ -19,12 +21,10 @@ from baton_serve.baton.up.machine_shares import Machine
 from baton_serve.baton.up.plan import ProcessPlan, ServedModel, child_environ
 from baton_serve.baton.up.preflight import PreflightError
 from baton_serve.baton.up.vllm_plan import VllmServers, make_vllm_plan
-from tests.kits.baton.fake_vllm import is_alive, vllm_environment
-from tests.kits.baton.up_process import UpProcess, wait_for_end
-from tests.kits.repetition import some_now
+from tests.kits.baton.fake_vllm import vllm_environment
 
 if TYPE_CHECKING:
-    from tests.kits.baton.up_process import StartUp
+    from tests.kits.baton.up_process import StartUp, UpProcess
 
 __all__ = ["vllm_environment"]
 
@@ -35,10 +35,10 @@ class Vllm:
     def __init__(self, start_up: StartUp, model_dir: str, environment: Path, folder: Path) -> None:
         self.folder = folder
         self._start_up = start_up
-        self._flags = ("--engine", "vllm", "--vllm", str(environment), "--model", model_dir, "--port", "0")
+        self.flags = ("--engine", "vllm", "--vllm", str(environment), "--model", model_dir, "--port", "0")
 
     def up(self, *flags: str, **environ: str) -> UpProcess:
-        return self._start_up(*self._flags, *flags, FAKE_VLLM_DIR=str(self.folder), **environ)
+        return self._start_up(*self.flags, *flags, FAKE_VLLM_DIR=str(self.folder), **environ)
 
     def noted(self, role: str) -> list[dict[str, Any]]:
         """What the servers of a role have noted, the first start first."""
@@ -85,10 +85,8 @@ def test_it_serves_and_stops_in_order(vllm: Vllm) -> None:
     assert urls == [f"http://127.0.0.1:{_flag(server, '--port')}" for server in servers]
     assert len({server["environ"]["BATON_INTERNAL_TOKEN"] for server in servers}) == 1
     assert {_connector(server) for server in servers} == {"BatonConnector"}
-    up.ctrl_c()
-    assert up.finish() == (0, "")
+    up.stop_well()
     assert up.stopped() == ["router", "decode", "decode", "prefill"]
-    assert up.pids() == {}
 
 
 def test_stock_servers_behind_one_router_need_no_redis(vllm: Vllm) -> None:
@@ -98,8 +96,7 @@ def test_stock_servers_behind_one_router_need_no_redis(vllm: Vllm) -> None:
     servers = [*vllm.noted("prefill"), *vllm.noted("decode")]
     assert {_connector(server) for server in servers} == {"NixlConnector"}
     assert not [name for server in servers for name in server["environ"] if name.startswith("BATON_")]
-    up.ctrl_c()
-    assert up.finish() == (0, "")
+    up.stop_well()
 
 
 @pytest.mark.slow
@@ -110,32 +107,10 @@ def test_a_server_that_dies_is_started_again_at_its_place(vllm: Vllm) -> None:
     os.kill(first["pid"], signal.SIGKILL)
     assert "decode-1: vLLM was ended by SIGKILL; starting it again" in up.until_line("decode-1")
     assert up.until_line("decode-1") == "decode-1: serves again\n"
-    assert not is_alive(first["engine"])
+    assert not command_line(first["engine"])
     _, second = vllm.noted("decode")
     assert second["argv"] == first["argv"]
-    up.ctrl_c()
-    assert up.finish() == (0, "")
-
-
-@pytest.mark.slow
-def test_sigkill_of_up_leaves_nothing(vllm: Vllm) -> None:
-    up = vllm.up()
-    up.until_ready()
-    pids = list(up.pids())
-    assert vllm.noted("prefill")[0]["engine"] in pids
-    up.signal(signal.SIGKILL)
-    wait_for_end(pids)
-    assert up.finish()[0] == -signal.SIGKILL
-
-
-@pytest.mark.slow
-def test_a_server_that_ignores_sigterm_is_killed_with_its_engine(vllm: Vllm) -> None:
-    up = vllm.up("--stop-timeout-s", "0.5", FAKE_VLLM_DECODE="deaf")
-    up.until_ready()
-    up.ctrl_c()
-    assert up.finish() == (0, "")
-    assert up.stopped() == ["router", "prefill"]
-    assert up.pids() == {}
+    up.stop_well()
 
 
 @pytest.mark.slow
@@ -143,46 +118,32 @@ def test_several_routers_get_a_redis(vllm: Vllm) -> None:
     up = vllm.up("--routers", "2")
     up.until_ready()
     assert up.pid_of("redis-server")
-    up.ctrl_c()
-    assert up.finish() == (0, "")
-
-
-@pytest.mark.slow
-def test_a_server_that_cannot_load_is_one_line(vllm: Vllm) -> None:
-    up = vllm.up(FAKE_VLLM_PREFILL="crash")
-    code, errors = up.finish()
-    assert code == 1
-    assert errors == (
-        "baton: prefill-1: vLLM ended with exit code 1: torch.OutOfMemoryError: CUDA out of memory. "
-        f"(logs in {up.log_dir})\n"
-    )
-    assert up.pids() == {}
+    up.stop_well()
 
 
 @pytest.mark.parametrize(
     ("flags", "code", "error"),
-    some_now(
-        [
-            (
-                ("--vllm", "/nowhere"),
-                1,
-                "there is no /nowhere; --vllm is a vllm script, a Python, or the folder of an env",
-            ),
-            (("--model", "/nowhere"), 1, "there is no model at /nowhere"),
-            (("--", "--port", "9000"), 2, "--vllm-args: --port is not passed on: each server gets a port of its own"),
-            (("--engine", "baton"), 2, "vllm, vllm_args and stock need engine=vllm"),
-            (("--lora", "a=/a"), 2, "lora is for Baton's own engine"),
-            (("--generation-config", "none"), 2, "generation_config is for Baton's own engine"),
-            (("serve",), 2, "Got unexpected extra argument (serve)"),
-        ]
-    ),
+    [
+        (("--vllm", "/nowhere"), 1, "there is no /nowhere; --vllm is a vllm script, a Python, or the folder of an env"),
+        (("--model", "/nowhere"), 1, "there is no model at /nowhere"),
+        (("--", "--port", "9000"), 2, "--vllm-args: --port is not passed on: each server gets a port of its own"),
+        (("--engine", "baton"), 2, "vllm, vllm_args and stock need engine=vllm"),
+        (("--lora", "a=/a"), 2, "lora is for Baton's own engine"),
+        (("--generation-config", "none"), 2, "generation_config is for Baton's own engine"),
+        (("serve",), 2, "Got unexpected extra argument (serve)"),
+    ],
 )
 def test_what_cannot_work_is_one_line_before_anything_starts(
-    vllm: Vllm, flags: tuple[str, ...], code: int, error: str
+    vllm: Vllm,
+    flags: tuple[str, ...],
+    code: int,
+    error: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    up = vllm.up(*flags)
-    ended, errors = up.finish()
-    assert ended == code
+    monkeypatch.setenv("FAKE_VLLM_DIR", str(vllm.folder))
+    assert main(["up", *vllm.flags, *flags]) == code
+    errors = capsys.readouterr().err
     assert errors.startswith(f"baton: {error}")
     assert errors.count("\n") == 1
     assert list(vllm.folder.iterdir()) == []

@@ -4,7 +4,6 @@ towards whoever starts it.
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 import venv
@@ -65,12 +64,3 @@ def _make_script(path: Path, text: str) -> Path:
 def vllm_environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An environment as the wheel for CPUs makes it."""
     return make_environment(tmp_path_factory.mktemp("vllm") / "environment")
-
-
-def is_alive(pid: int) -> bool:
-    """Whether the process runs; one that has ended and that nobody has asked about does not."""
-    try:
-        os.kill(pid, 0)
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (ProcessLookupError, FileNotFoundError):
-        return False

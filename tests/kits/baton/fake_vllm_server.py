@@ -3,8 +3,7 @@
 It has an engine in a process of its own, which lives on when this one is killed, as vLLM's does. What it was started
 with is in ``FAKE_VLLM_DIR``, one file for each start: arguments, environment, and the engine's process id.
 ``FAKE_VLLM_PREFILL`` and ``FAKE_VLLM_DECODE`` make the servers of a role misbehave: ``crash`` dies while it loads;
-``usage`` refuses its arguments; ``deaf`` ignores SIGTERM; ``silent`` never serves. ``FAKE_VLLM_BROKEN`` names a file:
-while it exists nobody can start.
+``usage`` refuses its arguments; ``deaf`` ignores SIGTERM; ``silent`` never serves.
 """
 
 import http.server
@@ -44,7 +43,7 @@ def main() -> None:
         print("usage: vllm serve [model_tag] [options]", flush=True)
         print("vllm serve: error: unrecognized arguments: --flux 3", flush=True)
         sys.exit(2)
-    if behaviour == "crash" or Path(os.environ.get("FAKE_VLLM_BROKEN", "/nowhere")).exists():
+    if behaviour == "crash":
         print(CRASH, end="", flush=True)
         sys.exit(1)
     signal.signal(signal.SIGTERM, lambda *_: None if behaviour == "deaf" else stop.append(1))

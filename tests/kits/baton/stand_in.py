@@ -4,7 +4,7 @@
 ``stand_in.py router|worker ... --status-fd N`` is a child. It takes SIGTERM as the real ones do and then appends its
 name to the file in ``STAND_IN_STOPPED``, as it does to the one in ``STAND_IN_SERVING`` when it is ready.
 ``STAND_IN_<NAME>`` (dashes as underscores) makes it misbehave:
-``fail`` says why it cannot start; ``crash`` ends with a traceback; ``deaf`` ignores SIGTERM; ``silent`` never is ready.
+``deaf`` ignores SIGTERM; ``silent`` never is ready.
 ``STAND_IN_BROKEN`` names a file: once it exists nobody can start any more.
 ``STAND_IN_FAILING`` is the name of one child that cannot start.
 """
@@ -46,14 +46,12 @@ def child(kind: str, flags: dict[str, str]) -> int:
     signal.signal(signal.SIGTERM, lambda *_: None if behaviour == "deaf" else stop.set())
     signal.signal(signal.SIGUSR1, lambda *_: os._exit(7))
     os.write(fd, encode(Progress(f"loading {role}")))
-    if behaviour == "fail" or Path("/proc/self/fd/1").readlink().stem == os.environ.get("STAND_IN_FAILING"):
+    if Path("/proc/self/fd/1").readlink().stem == os.environ.get("STAND_IN_FAILING"):
         os.write(fd, encode(Failed("there is no such architecture")))
         return 1
     if Path(os.environ.get("STAND_IN_BROKEN", "/nowhere")).exists():
         os.write(fd, encode(Failed("it broke")))
         return 1
-    if behaviour == "crash":
-        raise RuntimeError("out of luck")
     if behaviour == "silent":
         _wait(stop)
         return 0

@@ -12,12 +12,14 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+    StartUp = Callable[..., "UpProcess"]
 
 STAND_IN = Path(__file__).parent / "stand_in.py"
 ROOT = Path(__file__).parents[3]
@@ -26,7 +28,10 @@ LAST_LINE = "Ctrl-C"
 
 
 class UpProcess:
-    """One ``baton up`` with stand-ins. Every process under it carries a mark in its environment."""
+    """One ``baton up`` with stand-ins. Every process under it carries a mark in its environment.
+
+    A context manager: nothing of it is left afterwards, whatever has happened.
+    """
 
     #: What the interpreter is given before ``up``.
     PROGRAM: tuple[str, ...] = (str(STAND_IN),)
@@ -39,16 +44,13 @@ class UpProcess:
         self.serving_path = directory / "serving"
         self.log_dir = directory / "logs"
         name, value = self.mark.split("=")
-        clean = {key: item for key, item in os.environ.items() if not key.startswith("BATON_")}
         self._process = subprocess.Popen(
             [sys.executable, *self.PROGRAM, "up", "--log-dir", str(self.log_dir), *flags],
             env={
-                **clean,
+                **self._environ(),
                 name: value,
-                "TMPDIR": str(self.temporary),
                 "STAND_IN_STOPPED": str(self.stopped_path),
                 "STAND_IN_SERVING": str(self.serving_path),
-                "PYTHONPATH": str(ROOT),
                 **environ,
             },
             stdout=subprocess.PIPE,
@@ -57,10 +59,30 @@ class UpProcess:
             start_new_session=True,
         )
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for pid in self.pids():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self._process.communicate()
+        shutil.rmtree(self.temporary)
+
+    def _environ(self) -> dict[str, str]:
+        clean = {key: item for key, item in os.environ.items() if not key.startswith("BATON_")}
+        return clean | {"TMPDIR": str(self.temporary), "XDG_RUNTIME_DIR": "", "PYTHONPATH": str(ROOT)}
+
     @property
     def pid(self) -> int:
         """Of ``baton up`` itself."""
         return self._process.pid
+
+    def baton(self, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
+        """Run another command of ``baton``, as the same user on the same machine."""
+        command = [sys.executable, "-m", "baton_serve", *words]
+        env = {**self._environ(), **environ}
+        return subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
 
     def until_ready(self) -> str:
         """Everything it printed up to the end of its screen. Fails when it ends before."""
@@ -111,6 +133,12 @@ class UpProcess:
         _, errors = self._process.communicate()
         return self._process.returncode, errors
 
+    def stop_well(self) -> None:
+        """Ctrl-C; fails if it complains, or leaves a process behind."""
+        self.ctrl_c()
+        assert self.finish() == (0, "")
+        assert self.pids() == {}
+
     def stopped(self) -> list[str]:
         """Roles in the order in which they were stopped."""
         return self.stopped_path.read_text().split() if self.stopped_path.exists() else []
@@ -134,14 +162,6 @@ class UpProcess:
         """The process whose command line contains ``part``."""
         return next(pid for pid, command in self.pids().items() if part in command)
 
-    def kill_everything(self) -> None:
-        """For the end of a test, whatever happened in it."""
-        for pid in self.pids():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        self._process.communicate()
-        shutil.rmtree(self.temporary)
-
 
 class RealUpProcess(UpProcess):
     """One ``baton up`` as people start it."""
@@ -160,29 +180,11 @@ def wait_for_end(pids: list[int]) -> None:
                 os.close(descriptor)
 
 
-class StartUp:
-    """Starts ``baton up`` any number of times; all of them are gone after the test."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._started: list[UpProcess] = []
-
-    def __call__(self, *flags: str, **environ: str) -> UpProcess:
-        process = UpProcess(self._directory, *flags, **environ)
-        self._started.append(process)
-        return process
-
-    def close(self) -> None:
-        for process in self._started:
-            process.kill_everything()
-
-
 @pytest.fixture
 def start_up(tmp_path: Path) -> Iterator[StartUp]:
-    """Call it with flags of ``baton up`` and variables."""
-    starter = StartUp(tmp_path)
-    yield starter
-    starter.close()
+    """Starts ``baton up``, as often as it is called with flags and variables; all of them are gone after the test."""
+    with contextlib.ExitStack() as started:
+        yield lambda *flags, **environ: started.enter_context(UpProcess(tmp_path, *flags, **environ))
 
 
 @pytest.fixture

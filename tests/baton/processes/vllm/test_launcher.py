@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from baton_serve.baton.cluster.process import send
+from baton_serve.baton.cluster.process import command_line, send
 from baton_serve.baton.processes.child import Child, ChildDiedError
 from baton_serve.baton.processes.vllm.held_ports import HeldPorts
 from baton_serve.baton.processes.vllm.launcher import PARENT_ENDED
@@ -22,7 +22,6 @@ from baton_serve.baton.processes.vllm.program import find_vllm
 from baton_serve.baton.processes.vllm.server import ServerPlace, ServerShare, VllmModel, server_spec
 from baton_serve.core.process.interpreter import ROOT
 from baton_serve.core.protocol.status import Progress, Status
-from tests.kits.baton.fake_vllm import is_alive
 from tests.kits.baton.up_process import wait_for_end
 
 
@@ -83,7 +82,7 @@ async def test_it_reports_progress_and_where_it_serves(servers: Servers) -> None
         assert "PYTHONPATH" not in noted["environ"]
         await child.stop(30)
         assert (await child.ended()).startswith("decode-1: ended with exit code 0")
-        assert not is_alive(noted["engine"])
+        assert not command_line(noted["engine"])
 
 
 @pytest.mark.parametrize(
@@ -107,7 +106,7 @@ async def test_a_death_ends_the_engine_too(servers: Servers) -> None:
         os.kill(noted["pid"], signal.SIGKILL)
         assert await child.ended() == "decode-1: vLLM was ended by SIGKILL"
         await asyncio.to_thread(wait_for_end, [child.pid])
-        assert not is_alive(noted["engine"])
+        assert not command_line(noted["engine"])
 
 
 async def test_a_server_that_ignores_sigterm_is_killed_with_its_engine(servers: Servers) -> None:
@@ -150,7 +149,7 @@ async def test_nothing_outlives_a_parent_of_many_threads(servers: Servers) -> No
         while child.runs:
             send(noted["launcher"], PARENT_ENDED)
             await asyncio.sleep(0.001)
-        assert not is_alive(noted["engine"])
+        assert not command_line(noted["engine"])
 
 
 async def test_a_stop_while_it_loads(servers: Servers) -> None:
@@ -159,4 +158,4 @@ async def test_a_stop_while_it_loads(servers: Servers) -> None:
         noted = servers.noted()
         await child.stop(30)
         assert (await child.ended()).startswith("decode-1: ended with exit code 0")
-        assert not is_alive(noted["engine"])
+        assert not command_line(noted["engine"])
