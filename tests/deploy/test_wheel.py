@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from baton_serve.__main__ import PACKAGE
 from baton_serve.baton.processes.vllm.connectors import BATON
@@ -149,15 +150,10 @@ def test_an_installed_baton_has_no_command_that_kills_its_parts(installed: Path,
 
 @pytest.mark.slow
 def test_baton_up_serves_beside_folders_that_are_called_as_ours(installed: Path, beside: Path) -> None:
-    up = RealUpProcess(
-        *(beside, "--port", "0", "--threads-per-worker", "1"), PYTHONPATH=str(installed), XDG_RUNTIME_DIR=""
-    )
-    try:
+    with RealUpProcess(beside, "--port", "0", "--threads-per-worker", "1", PYTHONPATH=str(installed)) as up:
         url = re.findall(r"http://127\.0\.0\.1:\d+/v1", up.until_ready())[0]
         models = httpx.get(f"{url}/models").json()
         assert [one["id"] for one in models["data"]] == ["baton-demo"]
-    finally:
-        up.kill_everything()
 
 
 def test_it_has_the_command_and_the_extras(wheel: zipfile.ZipFile) -> None:
@@ -182,3 +178,21 @@ def test_without_the_router_the_command_says_what_is_missing() -> None:
     hide = f"import sys; sys.modules[{PACKAGE!r}] = None; import baton_serve.__main__ as m; m.main()"
     done = subprocess.run([sys.executable, "-c", hide], cwd=ROOT, capture_output=True, text=True, check=False)
     assert "pip install 'baton-serve[router]'" in done.stderr
+
+
+def test_every_dependency_has_a_range_and_a_pin_in_it() -> None:
+    lines = (ROOT / "deploy" / "constraints.txt").read_text().splitlines()
+    pins = dict(line.split("==") for line in lines if not line.startswith("#"))
+    pins = {canonicalize_name(name): pin for name, pin in pins.items()}
+    everything = [*map(Requirement, PROJECT["dependencies"]), *(item for items in EXTRAS.values() for item in items)]
+    for requirement in everything:
+        if requirement.name != OWN:
+            assert sorted(specifier.operator for specifier in requirement.specifier) == ["<", ">="], requirement
+            assert requirement.specifier.contains(pins[canonicalize_name(requirement.name)]), requirement
+
+
+def test_the_makefile_and_the_images_install_the_torch_that_is_pinned() -> None:
+    (pin,) = re.findall(r"^torch==(\S+)$", (ROOT / "deploy" / "constraints.txt").read_text(), re.MULTILINE)
+    for name in ("Makefile", "Dockerfile"):
+        found = re.findall(r"torch==(\d[\d.]*)", (ROOT / name).read_text())
+        assert found and set(found) == {pin}, name

@@ -57,6 +57,18 @@ LIGHT_STARTS = [
 FRAMEWORKS = {"fastapi", "uvicorn", "starlette", "aiohttp", "httpx", "redis", "rich", "pydantic", "yaml", "numpy"}
 
 
+#: What shows requests to people and programs is given facts, and never the record of a request.
+OBSERVERS = (
+    "router/admin",
+    "router/dashboard",
+    "router/telemetry/metrics",
+    "router/telemetry/tracing",
+    "router/steps/end_log.py",
+)
+#: The modules of ``router.request`` that say something about requests and hold none.
+SHOWN = ("router.request.ended", "router.request.facts", "router.request.states", "router.request.view")
+
+
 def row_of(package: str, room: str) -> int:
     """Counted from the top; raises LookupError for a room that is not declared."""
     for number, row in enumerate(LAYERS[package]):
@@ -210,3 +222,16 @@ def test_what_tests_share_is_a_kit() -> None:
         if re.fullmatch(r"tests\.([a-z_0-9]+\.)*test_\w+", name)
     ]
     assert wrong == []
+
+
+@pytest.mark.parametrize("observer", OBSERVERS)
+def test_observers_do_not_know_the_record_of_a_request(observer: str) -> None:
+    path = ROOT / observer
+    of_requests = {
+        name
+        for source in ([path] if path.is_file() else sorted(path.rglob("*.py")))
+        for name in imported(source)
+        if name.startswith("router.request.")
+    }
+    assert of_requests, "it shows no request at all"
+    assert {name for name in of_requests if not name.startswith(SHOWN)} == set()
