@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import ExitStack
 
 from tests.kits.vllm.asking import Stream, ask, ask_streamed, chat, occupied, prompts, streamed, worker_of
 from tests.kits.vllm.stack import VllmStack
@@ -16,9 +15,7 @@ async def test_d_dies_before_the_first_token(vllm: VllmStack) -> None:
     await vllm.need(*TWO_D)
     wanted = await ask(vllm.http, vllm.url("d1"), *chat(PROMPT))
     async with vllm.router([vllm.address("p1")], [vllm.address("d1"), vllm.address("d2")]) as router:
-        with ExitStack() as stack:
-            for name in ("d1", "d2"):
-                stack.enter_context(vllm.paused(name))
+        with vllm.paused("d1", "d2"):
             asked = asyncio.create_task(ask_streamed(vllm.http, router.url, *chat(PROMPT)))
             await vllm.until(lambda: worker_of(vllm, router, "decode"), "a D has the request")
             await vllm.kill(await worker_of(vllm, router, "decode"))

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from bench.vllm.servers import EXPIRED, READS
-from tests.kits.vllm.asking import Answer, ask, chat, occupied, prompts
+from tests.kits.vllm.asking import ask, chat, held, prompts
 from tests.kits.vllm.stack import LEASE_DURATION_S, VllmStack
 
 PROMPT = prompts()[14]
@@ -24,14 +24,12 @@ async def test_a_held_request_outlives_four_lease_durations(vllm: VllmStack) -> 
     expired = await vllm.metric("p1", EXPIRED)
     patience = {"token_timeout_s": 300, "held_timeout_s": 300}
     async with vllm.router([vllm.address("p1")], [vllm.address("d1", 1)], **patience) as router:
-        async with occupied(vllm, router, "d1"):
+        async with held(vllm, router, PROMPT) as asked:
             reads = await vllm.metric("d1", READS)
-            held = asyncio.create_task(ask(vllm.http, router.url, *chat(PROMPT)))
-            await vllm.until_held(router)
             await vllm.until_renewed(router)
             await asyncio.sleep(4 * LEASE_DURATION_S)
             assert await vllm.cache_usage("p1") > 0
-        assert await held == wanted
+        assert await asked == wanted
         await vllm.until_free("p1", "d1")
     assert await vllm.metric("p1", EXPIRED) == expired
     assert await vllm.metric("d1", READS) == reads + 1  # D has read what was held, and not computed it again
@@ -43,11 +41,9 @@ async def test_without_renewal_it_expires(vllm: VllmStack) -> None:
     expired = await vllm.metric("p1", EXPIRED)
     flags = {"default_max_in_flight": 1, "token_timeout_s": 300}
     async with vllm.router([vllm.url("p1")], [vllm.url("d1")], **flags) as router:
-        async with occupied(vllm, router, "d1"):
-            held = asyncio.create_task(ask(vllm.http, router.url, *chat(PROMPT)))
-            await vllm.until_held(router)
+        async with held(vllm, router, PROMPT) as asked:
             await vllm.until(lambda: _more(vllm, "p1", EXPIRED, expired), "P has given the blocks up")
-        await held
+        await asked
     await vllm.until_free("p1", "d1")
 
 
@@ -56,13 +52,10 @@ async def test_a_cancel_while_held_frees_the_blocks_at_once(vllm: VllmStack) -> 
     expired = await vllm.metric("p1", EXPIRED)
     async with (
         vllm.router([vllm.address("p1")], [vllm.address("d1", 1)], token_timeout_s=300) as router,
-        occupied(vllm, router, "d1"),
+        held(vllm, router, PROMPT) as asked,
     ):
-        held = asyncio.create_task(ask(vllm.http, router.url, *chat(PROMPT)))
-        await vllm.until_held(router)
-        await vllm.until_holds("p1")
         await vllm.until_renewed(router)
-        held.cancel()
+        asked.cancel()
         await vllm.until_free("p1", timeout_s=CANCEL_S)
     assert await vllm.metric("p1", EXPIRED) == expired
 
@@ -71,17 +64,13 @@ async def test_an_abort_while_held_frees_the_blocks_at_once(vllm: VllmStack) -> 
     await vllm.need("p1", "d1")
     async with (
         vllm.router([vllm.address("p1")], [vllm.address("d1", 1)], token_timeout_s=300) as router,
-        occupied(vllm, router, "d1"),
+        held(vllm, router, PROMPT) as asked,
     ):
-        held = asyncio.create_task(ask(vllm.http, router.url, *chat(PROMPT)))
-        await vllm.until_held(router)
-        await vllm.until_holds("p1")
         await vllm.until_renewed(router)
         (row,) = [row for row in await vllm.requests(router) if row["state"] == "held"]
         await vllm.http.post(f"{router.url}/admin/requests/{row['id']}/abort")
         await vllm.until_free("p1", timeout_s=CANCEL_S)
-        answer: Answer = await held
-        assert answer.error is not None
+        assert (await asked).error is not None
 
 
 async def test_a_cancelled_unstreamed_answer_rings_no_alarm(vllm: VllmStack) -> None:
@@ -108,14 +97,11 @@ async def test_a_killed_router_leaves_blocks_for_one_lease_only(vllm: VllmStack)
     await vllm.need("p1", "d1")
     wanted = await ask(vllm.http, vllm.url("d1"), *chat(PROMPT))
     addresses: dict[str, Any] = {"prefill": [vllm.address("p1")], "decode": [vllm.address("d1", 1)]}
-    async with vllm.router(**addresses, token_timeout_s=300) as router, occupied(vllm, router, "d1"):
-        held = asyncio.create_task(ask(vllm.http, router.url, *chat(PROMPT)))
-        await vllm.until_held(router)
-        await vllm.until_holds("p1")
+    async with vllm.router(**addresses, token_timeout_s=300) as router, held(vllm, router, PROMPT) as asked:
         await vllm.until_renewed(router)
         await vllm.kill(router.name)
-        await asyncio.wait({held})
-        assert held.exception() is not None
+        await asyncio.wait({asked})
+        assert asked.exception() is not None
         await vllm.until_free("p1")
     await vllm.until_free("d1")
     async with vllm.router(**addresses) as router:

@@ -9,7 +9,7 @@ import asyncio
 import os
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, ExitStack
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import pytest
@@ -18,7 +18,7 @@ import pytest_asyncio
 from baton_serve.baton.processes.vllm.connectors import BATON
 from bench.connector.pair import CHECKS
 from bench.vllm.servers import EXPIRED, READS
-from tests.kits.vllm.asking import ask, ask_streamed, chat, occupied, prompts, worker_of
+from tests.kits.vllm.asking import ask, ask_streamed, chat, held, prompts, worker_of
 from tests.kits.vllm.stack import MODEL, Router, VllmStack, vllm_stack
 from tests.vllm.conftest import VARIABLE
 
@@ -64,16 +64,14 @@ async def test_a_held_request_is_renewed_and_listed(vllm: VllmStack) -> None:
     wanted = await ask(vllm.http, vllm.url("d1"), *chat(PROMPT))
     expired = await vllm.metric("p1", EXPIRED)
     async with routed(vllm, vllm.address("d1", 1)) as router:
-        async with occupied(vllm, router, "d1"):
+        async with held(vllm, router, PROMPT) as asked:
             reads, before = await vllm.metric("d1", READS), await checks(vllm, "d1")
-            held = asyncio.create_task(ask(vllm.http, router.url, *chat(PROMPT)))
-            await vllm.until_held(router)
             (row,) = [row for row in await vllm.requests(router) if row["state"] == "held"]
             await asyncio.sleep(2.5 * LEASE_DURATION_S)
             assert await vllm.cache_usage("p1") > 0
             (lease,) = await leases(vllm, router)
             assert (lease["request_id"], lease["state"]) == (row["id"], "held")
-        assert await held == wanted
+        assert await asked == wanted
         await vllm.until_free("p1", "d1")
         assert await leases(vllm, router) == []
     assert await vllm.metric("p1", EXPIRED) == expired
@@ -100,23 +98,18 @@ async def test_a_client_that_leaves_frees_the_blocks_that_a_stopped_d_would_read
 
 async def test_an_abort_while_held_frees_the_blocks_at_once(vllm: VllmStack) -> None:
     await vllm.need("p1", "d1")
-    async with routed(vllm, vllm.address("d1", 1)) as router, occupied(vllm, router, "d1"):
-        held = asyncio.create_task(ask(vllm.http, router.url, *chat(PROMPT)))
-        await vllm.until_held(router)
-        await vllm.until_holds("p1")
+    async with routed(vllm, vllm.address("d1", 1)) as router, held(vllm, router, PROMPT) as asked:
         (row,) = [row for row in await vllm.requests(router) if row["state"] == "held"]
         await vllm.http.post(f"{router.url}/admin/requests/{row['id']}/abort")
         await vllm.until_free("p1", timeout_s=CANCEL_S)
-        assert (await held).error is not None
+        assert (await asked).error is not None
 
 
 async def test_a_d_that_dies_before_it_has_read_costs_no_second_prefill(vllm: VllmStack) -> None:
     await vllm.need("p1", "d1", "d2")
     wanted = await ask(vllm.http, vllm.url("d1"), *chat(PROMPT))
     async with routed(vllm, vllm.address("d1"), vllm.address("d2")) as router:
-        with ExitStack() as stack:
-            for name in ("d1", "d2"):
-                stack.enter_context(vllm.paused(name))
+        with vllm.paused("d1", "d2"):
             asked = asyncio.create_task(ask_streamed(vllm.http, router.url, *chat(PROMPT)))
             await vllm.until(lambda: worker_of(vllm, router, "decode"), "a D has the request")
             prefilled = await vllm.metric("p1", PROMPT_TOKENS)
@@ -132,16 +125,13 @@ async def test_without_redis_for_a_while_nothing_is_lost(vllm: VllmStack) -> Non
     await vllm.need("p1", "d1")
     wanted = await ask(vllm.http, vllm.url("d1"), *chat(PROMPT))
     async with routed(vllm, vllm.address("d1", 1)) as router:
-        async with occupied(vllm, router, "d1"):
-            held = asyncio.create_task(ask(vllm.http, router.url, *chat(PROMPT)))
-            await vllm.until_held(router)
-            await vllm.until_holds("p1")
+        async with held(vllm, router, PROMPT) as asked:
             prefilled = await vllm.metric("p1", PROMPT_TOKENS)
             vllm.cluster.redis.kill()
             await asyncio.sleep(1.5 * LEASE_DURATION_S)
             assert await vllm.cache_usage("p1") > 0
             vllm.cluster.redis.start()
-        assert await held == wanted
+        assert await asked == wanted
         await vllm.until_free("p1", "d1")
     assert await vllm.metric("p1", PROMPT_TOKENS) == prefilled
 

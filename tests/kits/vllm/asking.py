@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -111,6 +112,18 @@ async def occupied(vllm: VllmStack, router: Router, name: str) -> AsyncIterator[
         with vllm.paused(name):
             yield
         del stream
+
+
+@asynccontextmanager
+async def held(vllm: VllmStack, router: Router, prompt: str) -> AsyncIterator[asyncio.Task[Answer]]:
+    """A chat that the router holds and ``p1`` keeps blocks for, since ``d1``, the only D, is occupied to the end of the
+    block.
+    """
+    async with occupied(vllm, router, "d1"):
+        asked = asyncio.create_task(ask(vllm.http, router.url, *chat(prompt)))
+        await vllm.until_held(router)
+        await vllm.until_holds("p1")
+        yield asked
 
 
 async def worker_of(vllm: VllmStack, router: Router, leg: str, state: str = "") -> str:

@@ -20,13 +20,15 @@ from baton_serve.baton.processes.vllm.extra_args import ExtraArgs
 from baton_serve.baton.processes.vllm.held_ports import HeldPorts
 from baton_serve.baton.processes.vllm.program import find_vllm
 from baton_serve.baton.processes.vllm.server import ServerPlace, ServerShare, VllmModel
+from tests.kits import tiny_adapters
 from tests.kits.patience import PATIENCE_S
-from tests.kits.vllm.adapter import RANK, write_adapter
 
 #: Seconds for which P keeps blocks that nobody reads: vLLM's default. With less, leases end by themselves here: where
 #: servers share two cores, a process may stand still for seconds, and an idle engine may see only after five seconds
 #: that it has work (vLLM's ``SHM_READER_RECHECK_INTERVAL_MS``).
 LEASE_DURATION_S = 30
+#: Of the LoRA adapter.
+RANK = 8
 #: A server that is stopped gets time for it: by default vLLM kills its engine at once.
 ARGS = (
     "--shutdown-timeout 20 "
@@ -106,9 +108,9 @@ class VllmStack:
         """The names of all servers, whether they run or not."""
         return tuple(self._specs)
 
-    def paused(self, name: str) -> AbstractContextManager[object]:
-        """Stop a server's engine, while its HTTP port goes on to answer: requests on it make no progress meanwhile."""
-        return stopped(*self.cluster.ranks(name))
+    def paused(self, *names: str) -> AbstractContextManager[object]:
+        """Stop the engines of servers, whose HTTP ports go on to answer: requests make no progress meanwhile."""
+        return stopped(*(pid for name in names for pid in self.cluster.ranks(name)))
 
     def url(self, name: str) -> str:
         """The base URL of a server."""
@@ -210,5 +212,6 @@ async def vllm_stack(
     """The servers of one test run. They are killed at its end: nothing of theirs is worth saving."""
     with HeldPorts() as ports:
         async with Cluster(folder, {}) as cluster, httpx.AsyncClient(timeout=None, trust_env=False) as http:
-            adapter = write_adapter(folder / "adapter")
+            targets = ["q_proj", "v_proj"]
+            adapter = tiny_adapters.build(folder / "adapter", MODEL_DIR, seed=7, r=RANK, target_modules=targets)
             yield VllmStack(cluster, http, ports, vllm, adapter, connector, lease_duration_s, announces=announces)
