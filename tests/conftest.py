@@ -20,7 +20,9 @@ from baton_serve.core.process.version import is_compiled
 from tests.kits.certificates import Authority
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+    Tell = Callable[[str], None]
 
 # How fast examples are made depends on who else uses the machine, not on the code under test.
 settings.register_profile("baton", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -105,6 +107,17 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+@pytest.fixture
+def tell(capsys: pytest.CaptureFixture[str]) -> Tell:
+    """Shows a line although the test passes."""
+
+    def show(line: str) -> None:
+        with capsys.disabled():
+            print(f"\n{line}")
+
+    return show
 
 
 @pytest.fixture(scope="session")

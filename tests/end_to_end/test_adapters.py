@@ -6,9 +6,7 @@ import asyncio
 import re
 from typing import TYPE_CHECKING
 
-import httpx
 import pytest
-from openai import AsyncOpenAI
 
 from tests.end_to_end.conftest import flags_with
 from tests.kits.whole import reference
@@ -16,6 +14,8 @@ from tests.kits.whole.stack import MODEL, Stack
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from openai import AsyncOpenAI
 
 NUM_TOKENS = 24
 MODELS = [MODEL, "tuned", "other"]
@@ -91,23 +91,20 @@ async def test_forced_calls_of_tools_equal_one_worker_doing_both(stack: Stack, b
         "function": {"name": "lap", "parameters": {**parameters, "additionalProperties": False}},
     }
     body = {"messages": [{"role": "user", "content": "Run."}], "tools": [tool], "tool_choice": "required", "seed": 4}
-    answers = []
-    for one in (stack, both):
-        url = f"{one.router.url}/v1/chat/completions"
-        answers.append((await one.http.post(url, json={"model": "tuned", **body})).json()["choices"][0])
+    asked = [await one.post("/v1/chat/completions", model="tuned", **body) for one in (stack, both)]
+    answers = [answer.json()["choices"][0] for answer in asked]
     calls = [[call["function"] for call in answer["message"]["tool_calls"]] for answer in answers]
     assert calls[0] == calls[1] and {call["name"] for call in calls[0]} == {"lap"}
     assert {answer["finish_reason"] for answer in answers} == {"tool_calls"}
 
 
-async def test_the_openai_client_asks_an_adapter_as_a_model(stack: Stack) -> None:
-    async with AsyncOpenAI(base_url=f"{stack.router.url}/v1", api_key="none", max_retries=0) as client:
-        asked = {"messages": [{"role": "user", "content": "What is a lease?"}], "max_tokens": 12, "temperature": 0}
-        whole = await client.chat.completions.create(model="tuned", **asked)  # type: ignore[call-overload]
-        stream = await client.chat.completions.create(model="tuned", stream=True, **asked)  # type: ignore[call-overload]
-        chunks = [chunk async for chunk in stream]
-        own = await client.chat.completions.create(model=MODEL, **asked)  # type: ignore[call-overload]
-        card = await client.models.retrieve("tuned")
+async def test_the_openai_client_asks_an_adapter_as_a_model(client: AsyncOpenAI) -> None:
+    asked = {"messages": [{"role": "user", "content": "What is a lease?"}], "max_tokens": 12, "temperature": 0}
+    whole = await client.chat.completions.create(model="tuned", **asked)  # type: ignore[call-overload]
+    stream = await client.chat.completions.create(model="tuned", stream=True, **asked)  # type: ignore[call-overload]
+    chunks = [chunk async for chunk in stream]
+    own = await client.chat.completions.create(model=MODEL, **asked)  # type: ignore[call-overload]
+    card = await client.models.retrieve("tuned")
     text = whole.choices[0].message.content
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == text
     assert {chunk.model for chunk in chunks} == {whole.model, card.id} == {"tuned"}
@@ -116,11 +113,7 @@ async def test_the_openai_client_asks_an_adapter_as_a_model(stack: Stack) -> Non
 
 
 async def test_tokens_of_an_adapter_are_the_models(stack: Stack) -> None:
-    async with httpx.AsyncClient(base_url=stack.router.url) as http:
-        answers = [(await http.post("/tokenize", json={"model": model, "prompt": "The baton"})) for model in MODELS]
-        unknown = await http.post("/v1/completions", json={"model": "none", "prompt": "The baton"})
-    assert len({answer.text for answer in answers}) == 1 and answers[0].status_code == 200
-    assert (unknown.status_code, unknown.json()["error"]["code"]) == (404, "model_not_found")
+    assert len({(await stack.post("/tokenize", model=model, prompt="The baton")).text for model in MODELS}) == 1
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ import pytest
 
 from tests.kits.whole import reference
 from tests.kits.whole.stack import MODEL, Stack
-from tests.kits.whole.streams import NUM_BEFORE, Counts, resumed
+from tests.kits.whole.streams import NUM_BEFORE, Counts, chunks_of, resumed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,23 +52,17 @@ async def alone(stack: Stack, prompt: list[int] | str, **more: Any) -> dict[str,
 async def stream(stack: Stack, path: str, body: dict[str, Any], counts: Counts | None = None) -> list[dict[str, Any]]:
     """All chunks, of which the last one has the usage. Those of each choice are counted as they come."""
     wanted = {"model": MODEL, "stream": True, "stream_options": {"include_usage": True}}
-    chunks, is_over = [], False
+    found: list[str] = []
     with ExitStack() as counted:
         of = [counted.enter_context(one) for one in counts.of] if counts else []
         async with stack.http.stream("POST", f"{stack.router.url}{path}", json={**body, **wanted}) as answer:
             assert answer.status_code == 200, await answer.aread()
             async for line in answer.aiter_lines():
-                if not line.startswith("data: "):
-                    continue
-                assert not is_over, line
-                if line == "data: [DONE]":
-                    is_over = True
-                    continue
-                chunks.append(json.loads(line[6:]))
-                for choice in chunks[-1]["choices"] if of else ():
-                    of[choice["index"]].one_more()
-    assert is_over
-    return chunks
+                found.append(line)
+                for chunk in [json.loads(line[6:])] if of and line.startswith("data: {") else ():
+                    for choice in chunk["choices"]:
+                        of[choice["index"]].one_more()
+    return chunks_of("\n".join(found))
 
 
 async def test_each_choice_is_what_its_seed_gives_alone(stack: Stack, both: Stack) -> None:
@@ -89,7 +83,7 @@ async def test_each_choice_is_what_its_seed_gives_alone(stack: Stack, both: Stac
 async def test_a_stream_of_several_is_the_whole(stack: Stack, path: str) -> None:
     asked = {"prompt": "The baton"} if path == "/v1/completions" else {"messages": [{"role": "user", "content": "Hi"}]}
     body = {"model": MODEL, **asked, "n": 3, "seed": 5, "temperature": 1, "max_tokens": 20}
-    answer = (await stack.http.post(f"{stack.router.url}{path}", json=body)).json()
+    answer = (await stack.post(path, **body)).json()
     *chunks, usage = await stream(stack, path, body)
     said, ends = ["", "", ""], ["", "", ""]
     for chunk in chunks:
@@ -131,10 +125,8 @@ async def test_the_best_of_several(stack: Stack, both: Stack) -> None:
 
 async def test_each_choice_follows_the_schema(stack: Stack) -> None:
     form = {"type": "json_schema", "json_schema": {"name": "leg", "schema": SCHEMA}}
-    body = {"model": MODEL, "messages": [{"role": "user", "content": "Hi"}], "response_format": form}
-    answer = await stack.http.post(
-        f"{stack.router.url}/v1/chat/completions", json={**body, "n": 3, "temperature": 1, "max_tokens": 60}
-    )
+    body = {"messages": [{"role": "user", "content": "Hi"}], "response_format": form}
+    answer = await stack.post("/v1/chat/completions", **body, n=3, temperature=1, max_tokens=60)
     legs = [json.loads(choice["message"]["content"])["leg"] for choice in answer.json()["choices"]]
     assert len(legs) == 3 and set(legs) <= {1, 2, 3}
     await stack.until_idle()
@@ -150,11 +142,8 @@ async def test_a_d_that_dies_costs_its_choices_their_place_and_no_token(tmp_path
         counts, wanted = Counts(3), {**body, "return_token_ids": True}
         task = asyncio.create_task(stream(stack, "/v1/completions", wanted, counts))
         await counts.more(NUM_BEFORE)  # of a choice that has no token yet, the stream would only begin elsewhere
-        workers = (await stack.http.get(f"{stack.router.url}/admin/workers")).json()["workers"]
-        busy = {worker["id"] for worker in workers if worker["role"] == "decode" and worker["in_flight"]}
-        dies, stays = sorted(
-            ("decode-0", "decode-1"), key=lambda name: stack.cluster.processes[name].worker_id not in busy
-        )
+        busy = {worker["id"] for worker in await stack.known_workers() if worker["in_flight"]}
+        dies, stays = sorted(("decode-0", "decode-1"), key=lambda name: stack.workers[name].worker_id not in busy)
         stack.cluster.signal(dies, signal.SIGKILL)
         chunks = await task
         assert await resumed(stack) > 0

@@ -10,7 +10,6 @@ import openai
 import pytest
 import pytest_asyncio
 from anthropic import AsyncAnthropic
-from openai import AsyncOpenAI
 from pydantic import BaseModel
 
 from baton_serve.baton.demo.training.questions import QUESTIONS
@@ -19,6 +18,8 @@ from tests.kits.whole.stack import MODEL, Stack
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+    from openai import AsyncOpenAI
 
 FACT = next(fact for fact in QUESTIONS if fact.id == "hand_off")
 ASK = FACT.ask[0]
@@ -41,21 +42,13 @@ class Pass(BaseModel):
 
 
 @pytest_asyncio.fixture(loop_scope="package")
-async def client(stack: Stack) -> AsyncIterator[AsyncOpenAI]:
-    async with AsyncOpenAI(base_url=f"{stack.router.url}/v1", api_key="none", max_retries=0) as running:
-        yield running
-
-
-@pytest_asyncio.fixture(loop_scope="package")
 async def claude(stack: Stack) -> AsyncIterator[AsyncAnthropic]:
     async with AsyncAnthropic(base_url=stack.router.url, api_key="none", max_retries=0, timeout=60) as running:
         yield running
 
 
 async def ask(stack: Stack, path: str, **body: Any) -> str:
-    answer = await stack.http.post(f"{stack.router.url}{path}", json={"model": MODEL, **body})
-    assert answer.status_code == 200, answer.text
-    return answer.text
+    return (await stack.post(path, **body)).text
 
 
 # --- OpenAI's client

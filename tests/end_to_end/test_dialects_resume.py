@@ -11,12 +11,12 @@ import pytest
 
 from tests.kits.strict_types import message_events, response_events
 from tests.kits.whole.stack import MODEL, Stack
-from tests.kits.whole.streams import Count, Counts, resumed
+from tests.kits.whole.streams import Count, Counts, lines, resumed
 
 pytestmark = pytest.mark.slow
 
-#: Events that each client has before D dies.
-NUM_BEFORE = 20
+#: Lines that each client has before D dies, two for each event.
+NUM_BEFORE = 40
 #: So long that no answer has ended by then.
 LONG: dict[str, Any] = {
     "type": "object",
@@ -44,15 +44,8 @@ BODIES: dict[str, dict[str, Any]] = {
 
 async def stream(stack: Stack, path: str, count: Count | None = None) -> list[Any]:
     """The events, strictly validated. They are counted as they come."""
-    text = ""
-    count = count or Counts(1).of[0]
-    with count:
-        async with stack.http.stream("POST", f"{stack.router.url}{path}", json=BODIES[path]) as answer:
-            assert answer.status_code == 200
-            async for line in answer.aiter_lines():
-                text += f"{line}\n"
-                if line.startswith("data:"):
-                    count.one_more()
+    found = await lines(stack, path, BODIES[path], count or Counts(1).of[0])
+    text = "\n".join(f"\n{line}" if line.startswith("event: ") else line for line in found)
     return response_events(text) if path == "/v1/responses" else message_events(text)
 
 
@@ -70,10 +63,7 @@ async def test_streams_go_on_when_their_d_is_killed(stack: Stack) -> None:
     assert all(len(said) > 500 for said, _, _ in quiet)
     await stack.start_worker("victim", {"role": "decode"})
     await stack.routable(3)
-    workers = {
-        one["url"]: one["id"] for one in (await stack.http.get(f"{stack.router.url}/admin/workers")).json()["workers"]
-    }
-    other = f"{stack.router.url}/admin/workers/{workers[stack.workers['decode-0'].url]}"
+    other = f"{stack.router.url}/admin/workers/{stack.workers['decode-0'].worker_id}"
     await stack.http.post(f"{other}/drain")  # so that both streams are the victim's
     before = await resumed(stack)
     counts = Counts(len(BODIES))

@@ -12,15 +12,13 @@ from tests.kits.whole.stack import MODEL, Stack
 if TYPE_CHECKING:
     from pathlib import Path
 
-ASKED = {"model": MODEL, "messages": [{"role": "user", "content": "What is the fence?"}]}
+ASKED = {"messages": [{"role": "user", "content": "What is the fence?"}]}
 #: Greedy, so that an answer shows it; with a penalty, which is not what the demo model does by itself.
 SAMPLED: dict[str, Any] = {"temperature": 0.0, "repetition_penalty": 5.0}
 
 
 async def ask(stack: Stack, **more: Any) -> dict[str, Any]:
-    answer = await stack.http.post(f"{stack.router.url}/v1/chat/completions", json={**ASKED, **more})
-    assert answer.status_code == 200, answer.text
-    body: dict[str, Any] = answer.json()
+    body = (await stack.post("/v1/chat/completions", **ASKED, **more)).json()
     return {"usage": body["usage"]["completion_tokens"], **body["choices"][0]}
 
 
@@ -41,7 +39,6 @@ async def test_defaults_hold_on_p_and_d(tmp_path: Path, limit: int) -> None:
         plain = await ask(stack, temperature=0, repetition_penalty=1, max_tokens=limit + 8)
         assert plain["message"] != longer["message"], "the penalty makes a difference"
         card = (await stack.http.get(f"{stack.router.url}/v1/models/{MODEL}")).json()
-        told = {"model": MODEL, "input": "What is the fence?"}
-        response = (await stack.http.post(f"{stack.router.url}/v1/responses", json=told)).json()
+        response = (await stack.post("/v1/responses", input="What is the fence?")).json()
         assert (response["temperature"], response["top_p"]) == (SAMPLED["temperature"], 1.0)
         assert card["sampling_defaults"] == {**SAMPLED, "max_tokens": limit}

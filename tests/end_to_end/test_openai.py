@@ -7,23 +7,17 @@ from typing import TYPE_CHECKING
 
 import openai
 import pytest
-import pytest_asyncio
-from openai import AsyncOpenAI
 
 from baton_serve.baton.demo.training.questions import QUESTIONS
-from tests.kits.whole.stack import MODEL, Stack
+from tests.kits.whole.stack import MODEL
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from openai import AsyncOpenAI
+
+    from tests.kits.whole.stack import Stack
 
 #: Each has one wording only, so that greedy decoding has nothing to choose.
 FACTS = [fact for fact in QUESTIONS if fact.id in {"hand_off", "first_token", "grant"}]
-
-
-@pytest_asyncio.fixture(loop_scope="package")
-async def client(stack: Stack) -> AsyncIterator[AsyncOpenAI]:
-    async with AsyncOpenAI(base_url=f"{stack.router.url}/v1", api_key="none", max_retries=0) as running:
-        yield running
 
 
 async def ask(client: AsyncOpenAI, question: str) -> str:

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import json
 from typing import Any
 
 import pytest
 
-from tests.kits.whole import reference
+from baton_serve.router.pool import LOAD_TTL_S
+from tests.kits.whole import reference, streams
 from tests.kits.whole.stack import MODEL, Stack
 
 NUM_TOKENS = 16
+both_ways = functools.partial(streams.both_ways, max_tokens=NUM_TOKENS)
 PATHS = ["/v1/completions", "/v1/chat/completions"]
-
-
-async def both_ways(stack: Stack, both: Stack, **asked: Any) -> dict[str, Any]:
-    """The choice that P and D give together, which is the one that a single worker gives."""
-    prompt = reference.prompt_of(50, seed=11)
-    options = {"max_tokens": NUM_TOKENS, "return_token_ids": True, "temperature": 0, **asked}
-    split, whole = [(await one.complete(prompt, **options))["choices"][0] for one in (stack, both)]
-    assert split == whole
-    return dict(split)
 
 
 async def test_stop_tokens(stack: Stack, both: Stack) -> None:
@@ -59,10 +54,8 @@ async def test_bad_words(stack: Stack, both: Stack) -> None:
 async def chunks(stack: Stack, path: str, **asked: Any) -> list[dict[str, Any]]:
     """The chunks of a greedy stream without what differs between any two answers."""
     prompt = {"prompt": "The baton"} if path == PATHS[0] else {"messages": [{"role": "user", "content": "The baton"}]}
-    body = {"model": MODEL, "max_tokens": NUM_TOKENS, "temperature": 0, "stream": True, **prompt, **asked}
-    answer = await stack.http.post(f"{stack.router.url}{path}", json=body)
-    assert answer.status_code == 200, answer.text
-    found = [json.loads(line[6:]) for line in answer.text.split("\n\n") if line.startswith("data: {")]
+    body = {"max_tokens": NUM_TOKENS, "temperature": 0, "stream": True, **prompt, **asked}
+    found = streams.chunks_of((await stack.post(path, **body)).text)
     for chunk in found:
         for name in ("id", "created"):
             del chunk[name]
@@ -131,17 +124,6 @@ async def test_a_prompt_that_is_cut(stack: Stack, both: Stack) -> None:
     assert choice["prompt_token_ids"] == reference.prompt_of(50, seed=11)[-20:]
 
 
-@pytest.mark.parametrize(
-    ("asked", "param"),
-    [({"suffix": "x"}, "suffix"), ({"chat_template": "x"}, "chat_template"), ({"store": True}, "store")],
-)
-async def test_what_is_refused_by_name(stack: Stack, asked: dict[str, Any], param: str) -> None:
-    path = PATHS[0] if param == "suffix" else PATHS[1]
-    prompt = {"prompt": "x"} if param == "suffix" else {"messages": [{"role": "user", "content": "x"}]}
-    answer = await stack.http.post(f"{stack.router.url}{path}", json={"model": MODEL, **prompt, **asked})
-    assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
-
-
 async def test_a_message_goes_on(stack: Stack, both: Stack) -> None:
     messages = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "The baton"}]
     asked = {"messages": messages, "add_generation_prompt": False, "return_token_ids": True}
@@ -154,21 +136,14 @@ async def test_a_message_goes_on(stack: Stack, both: Stack) -> None:
 
 async def test_texts_and_tokens(stack: Stack) -> None:
     """Through the router, with the body that vLLM takes and the answer that it gives."""
-
-    async def ask(path: str, **body: Any) -> dict[str, Any]:
-        answer = await stack.http.post(f"{stack.router.url}{path}", json=body)
-        assert answer.status_code == 200, answer.text
-        found: dict[str, Any] = answer.json()
-        return found
-
     tokenizer = reference.tokenizer()
     expected = tokenizer.encode("The baton")
-    told = await ask("/tokenize", model=MODEL, prompt="The baton", return_token_strs=True)
+    told = (await stack.post("/tokenize", prompt="The baton", return_token_strs=True)).json()
     assert (told["count"], told["tokens"]) == (len(expected), expected)
     assert told["token_strs"] == tokenizer.convert_ids_to_tokens(expected) and told["max_model_len"] > 100
-    assert await ask("/detokenize", tokens=expected) == {"prompt": tokenizer.decode(expected)}
+    assert (await stack.post("/detokenize", tokens=expected)).json() == {"prompt": tokenizer.decode(expected)}
     messages = [{"role": "user", "content": "The baton"}]
-    chat = await ask("/tokenize", model=MODEL, messages=messages)
+    chat = (await stack.post("/tokenize", messages=messages)).json()
     (first, *_) = await chunks(stack, PATHS[1], return_token_ids=True)
     assert chat["tokens"] == first["prompt_token_ids"] and chat["token_strs"] is None
 
@@ -179,9 +154,17 @@ async def test_pages_for_probes(stack: Stack) -> None:
     assert version == {"version": health["version"]}
     for method in ("GET", "POST"):
         assert (await stack.http.request(method, f"{stack.router.url}/ping")).status_code == 200
-    workers = (await stack.http.get(f"{stack.router.url}/admin/workers")).json()["workers"]
-    assert {worker["version"] for worker in workers} == {version["version"]}, "workers are of the same build"
+    versions = {worker["version"] for worker in await stack.known_workers()}
+    assert versions == {version["version"]}, "workers are of the same build"
     await stack.until_gone()
     assert (await stack.http.get(f"{stack.router.url}/load")).json() == {"server_load": 0}
     card = (await stack.http.get(f"{stack.router.url}/v1/models/{MODEL}")).json()
     assert (card["id"], card["object"]) == (MODEL, "model")
+
+
+async def test_workers_that_have_nothing_to_do_have_no_problem(stack: Stack) -> None:
+    await stack.until_idle()
+    await asyncio.sleep(LOAD_TTL_S + 1)  # longer than a report counts, and no report changes
+    workers = await stack.known_workers()
+    assert workers
+    assert {worker["problem"] for worker in workers} == {""}

@@ -7,18 +7,23 @@ import json
 import os
 import signal
 import time
-from pathlib import Path
-from typing import Any
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 import pytest
 
-from baton_serve.baton.cluster.process import stopped
+from baton_serve.baton.cluster.process import command_line, stopped
 from baton_serve.core.registry.announcement import WORKERS
 from baton_serve.core.registry.redis_registry import RedisRegistry
 from tests.kits.patience import PATIENCE_S
 from tests.kits.registry import snapshot
 from tests.kits.whole import reference
 from tests.kits.whole.stack import MODEL, Stack
+from tests.kits.whole.streams import Counts, lines
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(400)]
 
@@ -35,28 +40,15 @@ async def registered(stack: Stack) -> set[str]:
         await registry.close()
 
 
-def is_alive(pid: int) -> bool:
-    return Path(f"/proc/{pid}").exists()
-
-
-class Streaming:
-    """One long answer, straight from a worker or through the router."""
-
-    def __init__(self, stack: Stack, url: str) -> None:
-        self._stack = stack
-        self._url = url
-        self.events: list[dict[str, Any]] = []
-        self.begun = asyncio.Event()
-
-    async def run(self) -> None:
-        body = {"model": MODEL, "prompt": reference.prompt_of(40, seed=1), "max_tokens": 6000, "ignore_eos": True}
-        url = f"{self._url}/v1/completions"
-        async with self._stack.http.stream("POST", url, json={**body, "stream": True, "temperature": 0}) as answer:
-            async for line in answer.aiter_lines():
-                if line.startswith("data: {"):
-                    self.events.append(json.loads(line.removeprefix("data: ")))
-                    if len(self.events) == 5:
-                        self.begun.set()
+@asynccontextmanager
+async def streaming(stack: Stack, url: str) -> AsyncIterator[asyncio.Task[list[str]]]:
+    """One long answer of a worker, which has begun; the task returns its lines."""
+    asked = {"prompt": reference.prompt_of(40, seed=1), "max_tokens": 6000, "ignore_eos": True, "temperature": 0}
+    body, counts = {"model": MODEL, "stream": True, **asked}, Counts(1)
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(lines(stack, "/v1/completions", body, counts.of[0], url))
+        await asyncio.wait_for(counts.more(5), PATIENCE_S)
+        yield running
 
 
 @pytest.mark.parametrize("victim", [0, 1])
@@ -65,17 +57,15 @@ async def test_a_dead_rank_ends_its_engine_and_nobody_waits(tmp_path: Path, vict
     async with Stack(tmp_path, prefill=0, decode=0, named=named) as stack:
         pair = stack.workers["pair"]
         ranks = stack.ranks("pair")
-        stream = Streaming(stack, pair.url)
-        running = asyncio.create_task(stream.run())
-        await asyncio.wait_for(stream.begun.wait(), PATIENCE_S)
-        began = time.monotonic()
-        os.kill(ranks[victim], signal.SIGKILL)
-        await asyncio.wait_for(running, PATIENCE_S)
+        async with streaming(stack, pair.url) as running:
+            began = time.monotonic()
+            os.kill(ranks[victim], signal.SIGKILL)
+            found = await asyncio.wait_for(running, PATIENCE_S)
         why = await asyncio.wait_for(pair.child.ended(), PATIENCE_S)
         print(f"\nrank {victim} killed: the worker had left after {time.monotonic() - began:.2f} s: {why}")
-        assert stream.events[-1]["error"]["code"] == "engine_dead"
+        assert json.loads(found[-1][6:])["error"]["code"] == "engine_dead"
         assert f"rank {victim} was killed by signal 9" in why
-        assert [pid for pid in ranks if is_alive(pid)] == [], "no rank outlives its engine"
+        assert not any(map(command_line, ranks)), "no rank outlives its engine"
         assert await registered(stack) == {stack.workers["other"].url}
         prompt = reference.prompt_of(30, seed=3)
         assert await stack.tokens(prompt, max_tokens=8) == reference.greedy(tuple(prompt), 8)
@@ -86,18 +76,16 @@ async def test_a_rank_that_hangs_in_a_forward_pass_is_taken_for_dead(tmp_path: P
     async with Stack(tmp_path, prefill=0, decode=0, named=named, with_router=False) as stack:
         pair = stack.workers["pair"]
         ranks = stack.ranks("pair")
-        stream = Streaming(stack, pair.url)
-        running = asyncio.create_task(stream.run())
-        await asyncio.wait_for(stream.begun.wait(), PATIENCE_S)
-        began = time.monotonic()
-        with stopped(ranks[1]):
-            await asyncio.wait_for(running, PATIENCE_S)
-            why = await asyncio.wait_for(pair.child.ended(), PATIENCE_S)
+        async with streaming(stack, pair.url) as running:
+            began = time.monotonic()
+            with stopped(ranks[1]):
+                found = await asyncio.wait_for(running, PATIENCE_S)
+                why = await asyncio.wait_for(pair.child.ended(), PATIENCE_S)
         print(f"\nrank 1 stands still: the worker had left after {time.monotonic() - began:.2f} s: {why}")
-        assert stream.events[-1]["error"]["code"] == "engine_dead"
+        assert json.loads(found[-1][6:])["error"]["code"] == "engine_dead"
         assert "step_timeout_s" in why
         assert "no answer from ranks 0 and 1" in why, "one hangs, the other waits for it"
-        assert [pid for pid in ranks if is_alive(pid)] == []
+        assert not any(map(command_line, ranks))
         assert await registered(stack) == set()
 
 

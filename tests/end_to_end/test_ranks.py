@@ -131,8 +131,8 @@ async def test_the_router_pairs_workers_of_different_sizes(tmp_path: Path, prefi
         got = await asyncio.gather(*(stack.tokens(prompt, max_tokens=NUM_TOKENS) for prompt in prompts))
         assert got == [reference.greedy(tuple(prompt), NUM_TOKENS, model) for prompt in prompts]
         assert await stack.metric("decode-0", "baton_worker_reads_total", outcome="done") == len(prompts)
-        rows = (await stack.http.get(f"{stack.router.url}/admin/workers")).json()["workers"]
-        assert {row["role"]: row["tp"] for row in rows} == {"prefill": prefill_tp, "decode": decode_tp}
+        sizes = {row["role"]: row["tp"] for row in await stack.known_workers()}
+        assert sizes == {"prefill": prefill_tp, "decode": decode_tp}
         await stack.until_idle()
 
 

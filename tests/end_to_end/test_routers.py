@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections import Counter
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
+from signal import SIGKILL, SIGTERM
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -19,8 +19,10 @@ from tests.kits.whole import reference
 from tests.kits.whole.stack import MODEL, Stack, eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator
     from pathlib import Path
+
+    from tests.end_to_end.conftest import Timed
 
 #: Several processes for each of two cores, and each answer is asked for a second time.
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(240)]
@@ -119,6 +121,16 @@ class Crowd:
         return streams
 
 
+@asynccontextmanager
+async def several(folder: Path, num_routers: int, **flags: Any) -> AsyncIterator[tuple[Stack, Crowd, list[str]]]:
+    """So many routers, the clients of all of them, and the ids of the routers."""
+    async with (
+        Stack(folder, num_routers=num_routers, worker_flags=FLAGS, router_flags=ROUTER_FLAGS, **flags) as stack,
+        AsyncExitStack() as clients,
+    ):
+        yield stack, Crowd(stack, clients), await router_ids(stack)
+
+
 async def router_ids(stack: Stack) -> list[str]:
     """Who they are stands in the ids of their requests, also of one that is refused."""
     answers = [await stack.http.post(f"{url}/v1/completions", json={}) for url in stack.router_urls]
@@ -139,37 +151,20 @@ async def until_occupied(stack: Stack, router: int, worker: str, count: int) -> 
     """Wait until this router knows of so many requests on the worker: of those of others it hears by reports."""
 
     async def so() -> bool:
-        rows = (await stack.http.get(f"{stack.router_urls[router]}/admin/workers")).json()["workers"]
+        rows = await stack.known_workers(stack.router_urls[router])
         return any(row["url"] == stack.workers[worker].url and row["occupied"] == count for row in rows)
 
     await eventually(so)
-
-
-async def load(stack: Stack, worker: str) -> dict[str, Any]:
-    loaded = (await stack.http.get(f"{stack.workers[worker].url}/load")).json()
-    assert isinstance(loaded, dict)
-    return loaded
 
 
 async def until_runs(stack: Stack, worker: str, count: int) -> None:
     """Wait until the worker has so many sequences, all running."""
 
     async def so() -> bool:
-        now = await load(stack, worker)
+        now = (await stack.cluster.state(worker))["load"]
         return bool((now["running"], now["waiting"], now["reading"]) == (count, 0, 0))
 
     await eventually(so)
-
-
-class Clock:
-    """Milliseconds since it was made."""
-
-    def __init__(self) -> None:
-        self._start_s = time.perf_counter()
-
-    @property
-    def ms(self) -> float:
-        return (time.perf_counter() - self._start_s) * 1e3
 
 
 async def assert_right(stack: Stack, streams: list[Streaming]) -> None:
@@ -187,29 +182,10 @@ async def _again(stack: Stack, stream: Streaming) -> str:
     return text
 
 
-def say(capsys: pytest.CaptureFixture[str], what: str) -> Callable[[float], None]:
-    def print_it(elapsed_ms: float) -> None:
-        with capsys.disabled():
-            print(f"\n  {what} after {elapsed_ms:.1f} ms")
-
-    return print_it
-
-
-async def test_a_killed_router_leaves_nothing_behind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_killed_router_leaves_nothing_behind(tmp_path: Path, timed: Timed) -> None:
     """It has requests in four states: the streams of the others never notice, all its blocks are free."""
-    async with (
-        Stack(
-            tmp_path,
-            num_routers=3,
-            worker_flags=FLAGS,
-            router_flags=ROUTER_FLAGS,
-            prefill_flags={"max-num-batched-tokens": 64},
-            decode_flags={"max-num-seqs": 6},
-        ) as stack,
-        AsyncExitStack() as clients,
-    ):
-        crowd = Crowd(stack, clients)
-        ids = await router_ids(stack)
+    flags = {"prefill_flags": {"max-num-batched-tokens": 64}, "decode_flags": {"max-num-seqs": 6}}
+    async with several(tmp_path, 3, **flags) as (stack, crowd, ids):
         others = [*await crowd.come(0, 2, 60), *await crowd.come(2, 2, 90)]
         for router in (0, 2):
             await until_states(stack, router, ids[router], decoding=2)
@@ -223,13 +199,12 @@ async def test_a_killed_router_leaves_nothing_behind(tmp_path: Path, capsys: pyt
         assert [Counter(map(owner_of, await listed(stack, router))) for router in range(3)] == [
             {ids[0]: 2, ids[1]: 7, ids[2]: 2}
         ] * 3
-        clock = Clock()
-        await stack.kill_router(1)
+        await stack.end_router(1, SIGKILL)
         async with asyncio.timeout(SOON_S):
-            await stack.until_idle("prefill-0")
-            say(capsys, "router killed: the blocks of three held and two prefilling requests free")(clock.ms)
-            await until_runs(stack, "decode-0", 4)
-            say(capsys, "router killed: D decodes for the others only")(clock.ms)
+            with timed("router killed: D decodes for the others only"):
+                with timed("router killed: the blocks of three held and two prefilling requests free"):
+                    await stack.until_idle("prefill-0")
+                await until_runs(stack, "decode-0", 4)
         for orphan in orphans:
             await orphan.over()
             assert not orphan.is_done and orphan.error is None
@@ -275,16 +250,9 @@ async def until_told(stack: Stack, router: int, num_workers: int) -> None:
     assert await stack.metric(url, "baton_router_dead_routers_total") == 1
 
 
-async def test_blocks_that_d_is_reading_for_a_killed_router_are_free_too(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_blocks_that_d_is_reading_for_a_killed_router_are_free_too(tmp_path: Path, timed: Timed) -> None:
     """D's rank stands still, so that no read ends: P's are free all the same, D's when NIXL is done with them."""
-    async with (
-        Stack(tmp_path, num_routers=2, worker_flags=FLAGS, router_flags=ROUTER_FLAGS) as stack,
-        AsyncExitStack() as clients,
-    ):
-        crowd = Crowd(stack, clients)
-        ids = await router_ids(stack)
+    async with several(tmp_path, 2) as (stack, crowd, ids):
         (other,) = await crowd.come(0, 1, 60)
         await until_states(stack, 0, ids[0], decoding=1)
         await stack.until_idle("prefill-0")  # D decodes before its notice that it has read reaches P
@@ -292,11 +260,10 @@ async def test_blocks_that_d_is_reading_for_a_killed_router_are_free_too(
             await crowd.come(1, 3, 400)
             await until_states(stack, 1, ids[1], reading=3)
             assert (await stack.state("prefill-0"))["leases"] == 3
-            clock = Clock()
-            await stack.kill_router(1)
+            await stack.end_router(1, SIGKILL)
             async with asyncio.timeout(SOON_S):
-                await stack.until_idle("prefill-0")
-                say(capsys, "router killed while D reads: P's blocks free")(clock.ms)
+                with timed("router killed while D reads: P's blocks free"):
+                    await stack.until_idle("prefill-0")
             go_on()
         await until_told(stack, 0, num_workers=2)
         await other.goes_on(20)
@@ -305,18 +272,9 @@ async def test_blocks_that_d_is_reading_for_a_killed_router_are_free_too(
         await assert_right(stack, [other])
 
 
-async def test_a_router_that_stands_still_is_given_up_and_may_come_back(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_a_router_that_stands_still_is_given_up_and_may_come_back(tmp_path: Path, timed: Timed) -> None:
     """Its connections stay open and it cannot be asked, so its presence has to run out first."""
-    async with (
-        Stack(
-            tmp_path, num_routers=2, worker_flags=FLAGS, router_flags=ROUTER_FLAGS, decode_flags={"max-num-seqs": 4}
-        ) as stack,
-        AsyncExitStack() as clients,
-    ):
-        crowd = Crowd(stack, clients)
-        ids = await router_ids(stack)
+    async with several(tmp_path, 2, decode_flags={"max-num-seqs": 4}) as (stack, crowd, ids):
         (other,) = await crowd.come(0, 1, 60)
         await until_states(stack, 0, ids[0], decoding=1)
         decoding = await crowd.come(1, 3, 100)
@@ -327,11 +285,10 @@ async def test_a_router_that_stands_still_is_given_up_and_may_come_back(
         for stream in decoding:  # what has no token yet would begin again, not go on
             await stream.goes_on(1)
         with stopped(stack.routers[1].pid):
-            clock = Clock()
             async with asyncio.timeout(SOON_S):
-                await stack.until_idle("prefill-0")
-                await until_runs(stack, "decode-0", 1)
-            say(capsys, "router stopped: its blocks free")(clock.ms)
+                with timed("router stopped: its blocks free"):
+                    await stack.until_idle("prefill-0")
+                    await until_runs(stack, "decode-0", 1)
             await until_told(stack, 0, num_workers=2)
         for stream in held:
             await stream.over()
@@ -346,21 +303,14 @@ async def test_a_router_that_stands_still_is_given_up_and_may_come_back(
 
 
 async def test_a_router_that_leaves_in_order_lets_its_requests_finish(tmp_path: Path) -> None:
-    async with (
-        Stack(
-            tmp_path, num_routers=2, worker_flags=FLAGS, router_flags=ROUTER_FLAGS, decode_flags={"max-num-seqs": 4}
-        ) as stack,
-        AsyncExitStack() as clients,
-    ):
-        crowd = Crowd(stack, clients)
-        ids = await router_ids(stack)
+    async with several(tmp_path, 2, decode_flags={"max-num-seqs": 4}) as (stack, crowd, ids):
         streams = [*await crowd.come(0, 2, 60, 200), *await crowd.come(1, 2, 90, 200)]
         for router in (0, 1):
             await until_states(stack, router, ids[router], decoding=2)
         await until_occupied(stack, 1, "decode-0", 4)
         streams += await crowd.come(1, 2, 200, 50)
         await until_states(stack, 1, ids[1], decoding=2, held=2)
-        assert "ended with exit code 0" in await stack.stop_router(1)
+        assert "ended with exit code 0" in await stack.end_router(1, SIGTERM)
         for stream in streams:
             await stream.over()
             assert stream.is_done and stream.error is None

@@ -99,7 +99,7 @@ async def test_no_request_fails_while_workers_come_and_go(tmp_path: Path) -> Non
 
 async def drain_and_resume(stack: Stack, load: Load, name: str) -> None:
     """What it has is finished, nothing new comes; then it comes again."""
-    url = await admin_url(stack, name)
+    url = f"{stack.router.url}/admin/workers/{stack.workers[name].worker_id}"
     answer = await stack.http.post(f"{url}/drain")
     assert (answer.status_code, answer.json()["told"]) == (200, True)
 
@@ -113,12 +113,6 @@ async def drain_and_resume(stack: Stack, load: Load, name: str) -> None:
     assert await served(stack, name) == before
     assert (await stack.http.post(f"{url}/resume")).status_code == 200
     await until_serving(stack, name)
-
-
-async def admin_url(stack: Stack, name: str) -> str:
-    rows = (await stack.http.get(f"{stack.router.url}/admin/workers")).json()["workers"]
-    (worker_id,) = [row["id"] for row in rows if row["url"] == stack.workers[name].url]
-    return f"{stack.router.url}/admin/workers/{worker_id}"
 
 
 async def failed(stack: Stack) -> float:

@@ -12,6 +12,7 @@ import torch
 
 from tests.kits.whole import reference
 from tests.kits.whole.stack import MODEL, Stack
+from tests.kits.whole.streams import chunks_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,15 +39,6 @@ def check_lists(logprobs: dict[str, Any], tokens: list[int], num_top: int) -> No
         best = at.topk(num_top).values.tolist()
         assert sorted(top.values(), reverse=True)[: len(best)] == pytest.approx(best, abs=1e-3)
         assert len(top) <= num_top + 1
-
-
-async def stream_of(stack: Stack, url: str, **body: Any) -> list[dict[str, Any]]:
-    """The choices of a stream's events."""
-    asked = {"model": MODEL, "temperature": 0, "stream": True, **body}
-    text = (await stack.http.post(f"{url}/v1/completions", json=asked)).text
-    events = [json.loads(line[len("data: ") :]) for line in text.split("\n") if line.startswith("data: {")]
-    assert not any("error" in event for event in events) and text.endswith("data: [DONE]\n\n")
-    return [choice for event in events for choice in event["choices"]]
 
 
 @pytest.mark.parametrize("max_tokens", [0, 1])
@@ -118,7 +110,8 @@ async def test_a_streamed_echo_is_the_whole_one(stack: Stack, both: Stack) -> No
     asked: dict[str, Any] = {"echo": True, "logprobs": 20, "max_tokens": 6, "ignore_eos": True}
     (whole,) = (await stack.complete(prompt, **asked))["choices"]
     for one in (stack, both):
-        choices = await stream_of(one, one.router.url, prompt=prompt, **asked)
+        answer = await one.post("/v1/completions", prompt=prompt, temperature=0, stream=True, **asked)
+        choices = [choice for chunk in chunks_of(answer.text) for choice in chunk["choices"]]
         assert len(choices) > 1 + 6, "the prompt comes in several parts"
         assert choices[0]["logprobs"]["token_logprobs"][0] is None
         assert "".join(choice["text"] for choice in choices) == whole["text"]
@@ -126,21 +119,6 @@ async def test_a_streamed_echo_is_the_whole_one(stack: Stack, both: Stack) -> No
             values = [value for choice in choices if choice["logprobs"] for value in choice["logprobs"][name]]
             assert values == whole["logprobs"][name]
         assert choices[-1]["finish_reason"] == "length"
-
-
-async def test_another_worker_goes_on_after_the_prompt_and_some_tokens(stack: Stack, both: Stack) -> None:
-    prompt = reference.prompt_of(60, seed=4)
-    asked: dict[str, Any] = {"prompt": prompt, "echo": True, "logprobs": 1, "max_tokens": 8, "ignore_eos": True}
-    whole = await stream_of(stack, stack.router.url, return_token_ids=True, **asked)
-    tokens = [token for choice in whole for token in choice["token_ids"]]
-    for num_given in (0, 3, 7):
-        resume = {"resume": {"token_ids": tokens[:num_given], "created": 5}}
-        for one, url in ((both, both.workers["both-0"].url), (stack, stack.workers["prefill-0"].url)):
-            rest = await stream_of(one, url, kv_transfer_params=resume, **asked)
-            for name in ("tokens", "text_offset"):
-                values = [value for choice in rest if choice["logprobs"] for value in choice["logprobs"][name]]
-                before = [value for choice in whole if choice["logprobs"] for value in choice["logprobs"][name]]
-                assert values == before[len(prompt) + num_given :]
 
 
 async def test_prompt_logprobs(stack: Stack, both: Stack) -> None:
@@ -161,33 +139,17 @@ async def test_prompt_logprobs(stack: Stack, both: Stack) -> None:
 
 
 async def test_prompt_logprobs_of_a_chat(stack: Stack) -> None:
-    body = {"model": MODEL, "messages": [{"role": "user", "content": "Who holds the baton?"}], "max_tokens": 2}
-    answer = await stack.http.post(f"{stack.router.url}/v1/chat/completions", json={**body, "prompt_logprobs": 1})
-    assert answer.status_code == 200
+    messages = [{"role": "user", "content": "Who holds the baton?"}]
+    answer = await stack.post("/v1/chat/completions", messages=messages, max_tokens=2, prompt_logprobs=1)
     entries = answer.json()["prompt_logprobs"]
     assert len(entries) == answer.json()["usage"]["prompt_tokens"] and entries[0] is None
     tokens = [0, *(int(next(iter(entry))) for entry in entries[1:])]
-    text = reference.tokenizer().apply_chat_template(body["messages"], add_generation_prompt=True, tokenize=False)
+    text = reference.tokenizer().apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
     assert tokens == reference.tokenizer()(text, add_special_tokens=False)["input_ids"]
     expected = logprobs_of(tokens)
     for index, entry in enumerate(entries[1:], 1):
         own = next(iter(entry.values()))["logprob"]
         assert own == pytest.approx(float(expected[index - 1][tokens[index]]), abs=1e-3)
-
-
-@pytest.mark.parametrize(
-    ("path", "more", "param"),
-    [
-        ("/v1/completions", {"prompt": "x", "max_tokens": 0}, "max_tokens"),
-        ("/v1/completions", {"prompt": "x", "prompt_logprobs": 1, "stream": True}, "prompt_logprobs"),
-        ("/v1/completions", {"prompt": "x", "prompt_logprobs": 21}, "prompt_logprobs"),
-        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}], "echo": True}, "echo"),
-    ],
-)
-async def test_what_is_refused_is_named(stack: Stack, path: str, more: dict[str, Any], param: str) -> None:
-    for url in (stack.router.url, stack.workers["prefill-0"].url):
-        answer = await stack.http.post(f"{url}{path}", json={"model": MODEL, **more})
-        assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
 
 
 @pytest.mark.slow

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from openai.types import Model
+from openai.types import Completion, Model
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from tests.kits import strict_types
+from tests.kits.strict_types import strictly
 from tests.kits.whole.stack import MODEL
 
 if TYPE_CHECKING:
@@ -51,27 +53,22 @@ WHOLE_ONLY = {"the best"}
 NUM_CHOICES = {"several": 3, "prompts": 3}
 
 
-def body_of(path: str, asked: dict[str, Any]) -> dict[str, Any]:
-    asking = {"prompt": "The baton"} if path == COMPLETION else {"messages": [{"role": "user", "content": "The baton"}]}
-    return {"model": MODEL, "max_tokens": 8, "temperature": 0, **asking, **asked}
-
-
 async def text_of(stack: Stack, path: str, **asked: Any) -> str:
-    answer = await stack.http.post(f"{stack.router.url}{path}", json=body_of(path, asked))
-    assert answer.status_code == 200, answer.text
-    return str(answer.text)
+    asking = {"prompt": "The baton"} if path == COMPLETION else {"messages": [{"role": "user", "content": "The baton"}]}
+    return (await stack.post(path, **{"max_tokens": 8, "temperature": 0, **asking, **asked})).text
 
 
 @pytest.mark.parametrize("asked", CHATS)
 async def test_chats(stack: Stack, asked: str) -> None:
-    answer = strict_types.chat_of(await text_of(stack, CHAT, **CHATS[asked]))
+    answer = strictly(ChatCompletion, await text_of(stack, CHAT, **CHATS[asked]))
     assert [choice.index for choice in answer.choices] == list(range(NUM_CHOICES.get(asked, 1)))
     assert answer.usage is not None and answer.usage.completion_tokens
 
 
 @pytest.mark.parametrize("asked", COMPLETIONS)
 async def test_completions(stack: Stack, asked: str) -> None:
-    answer = strict_types.completion_of(await text_of(stack, COMPLETION, **COMPLETIONS[asked]), echo="echo" in asked)
+    kind = strict_types.EchoCompletion if "echo" in asked else Completion
+    answer = strictly(kind, await text_of(stack, COMPLETION, **COMPLETIONS[asked]))
     assert [choice.index for choice in answer.choices] == list(range(NUM_CHOICES.get(asked, 1)))
     assert answer.usage is not None and answer.usage.prompt_tokens
 
@@ -79,27 +76,18 @@ async def test_completions(stack: Stack, asked: str) -> None:
 @pytest.mark.parametrize(
     "usage", [{}, {"include_usage": True}, {"include_usage": True, "continuous_usage_stats": True}]
 )
-@pytest.mark.parametrize("asked", CHATS)
-async def test_streams_of_chats(stack: Stack, asked: str, usage: dict[str, bool]) -> None:
-    text = await text_of(stack, CHAT, stream=True, stream_options=usage, **CHATS[asked])
-    events = strict_types.chat_events(text)
-    check_ends([event.model_dump() for event in events], NUM_CHOICES.get(asked, 1), usage)
-
-
 @pytest.mark.parametrize(
-    "usage", [{}, {"include_usage": True}, {"include_usage": True, "continuous_usage_stats": True}]
+    ("path", "asked"),
+    [*((CHAT, name) for name in CHATS), *((COMPLETION, name) for name in COMPLETIONS if name not in WHOLE_ONLY)],
 )
-@pytest.mark.parametrize("asked", [name for name in COMPLETIONS if name not in WHOLE_ONLY])
-async def test_streams_of_completions(stack: Stack, asked: str, usage: dict[str, bool]) -> None:
-    text = await text_of(stack, COMPLETION, stream=True, stream_options=usage, **COMPLETIONS[asked])
-    events = strict_types.completion_events(text)
-    check_ends([event.model_dump() for event in events], NUM_CHOICES.get(asked, 1), usage)
-
-
-def check_ends(events: list[dict[str, Any]], num_choices: int, usage: dict[str, bool]) -> None:
+async def test_streams(stack: Stack, path: str, asked: str, usage: dict[str, bool]) -> None:
     """Each choice ends once, and the usage comes last where it is asked for, and nowhere else."""
+    more = (CHATS if path == CHAT else COMPLETIONS)[asked]
+    text = await text_of(stack, path, stream=True, stream_options=usage, **more)
+    kind = ChatCompletionChunk if path == CHAT else strict_types.CompletionEvent
+    events = [event.model_dump() for event in strict_types.plain_events(kind, text)]
     ended = [choice["index"] for event in events for choice in event["choices"] if choice["finish_reason"]]
-    assert sorted(ended) == list(range(num_choices))
+    assert sorted(ended) == list(range(NUM_CHOICES.get(asked, 1)))
     counted = [event for event in events if event["usage"]]
     assert counted == (events if usage.get("continuous_usage_stats") else events[-1:] if usage else [])
     assert bool(events[-1]["choices"]) is not bool(usage)
@@ -107,11 +95,10 @@ def check_ends(events: list[dict[str, Any]], num_choices: int, usage: dict[str, 
 
 @pytest.mark.parametrize("path", [CHAT, COMPLETION])
 async def test_logprobs_of_the_prompt(stack: Stack, path: str) -> None:
-    text = await text_of(stack, path, prompt_logprobs=2)
-    read = strict_types.chat_of if path == CHAT else strict_types.completion_of
-    assert read(text).choices
+    kind = ChatCompletion if path == CHAT else Completion
+    assert strictly(kind, await text_of(stack, path, prompt_logprobs=2)).choices
 
 
 async def test_models(stack: Stack) -> None:
     answer = await stack.http.get(f"{stack.router.url}/v1/models/{MODEL}")
-    assert strict_types.strictly(Model, answer.text).id == MODEL
+    assert strictly(Model, answer.text).id == MODEL

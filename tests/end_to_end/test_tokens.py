@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import json
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.kits.whole import reference
-from tests.kits.whole.stack import MODEL, Stack
+from tests.kits.whole.stack import Stack
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 LENGTHS = [1, 15, 16, 17, 100, 3000]
 NUM_TOKENS = 24
@@ -47,13 +50,15 @@ async def test_seeded_sampling_equals_one_worker_doing_both(stack: Stack, both: 
     assert split != [await both.tokens(p, seed=99, **options) for p in prompts]  # the seed matters
 
 
-async def test_streamed_and_not_streamed_give_the_same(stack: Stack) -> None:
-    prompt = reference.prompt_of(40, seed=3)
-    options = {"temperature": 1, "seed": 5, "max_tokens": NUM_TOKENS}
-    whole = await stack.complete(prompt, **options)
-    body = {"model": MODEL, "prompt": prompt, "stream": True, **options}
-    answer = await stack.http.post(f"{stack.router.url}/v1/completions", json=body)
-    events = [line.removeprefix("data: ") for line in answer.text.split("\n\n") if line]
-    assert events[-1] == "[DONE]"
-    text = "".join(choice["text"] for event in events[:-1] for choice in json.loads(event)["choices"])
-    assert text == whole["choices"][0]["text"]
+@pytest.mark.slow
+async def test_a_worker_whose_cache_is_leased_decodes_what_it_prefilled(tmp_path: Path) -> None:
+    """It takes its own blocks over. The only one that prefills is also the less busy one to decode; eight prompts of
+    four blocks fill its cache.
+    """
+    async with Stack(tmp_path, prefill=0, decode=1, both=1, worker_flags={"num-blocks": 33}) as stack:
+        prompts = [reference.prompt_of(64, seed=100 + number) for number in range(16)]
+        got = await asyncio.gather(*(stack.tokens(prompt, max_tokens=NUM_TOKENS) for prompt in prompts))
+        assert got == [reference.greedy(tuple(prompt), NUM_TOKENS) for prompt in prompts]
+        assert await stack.metric("both-0", "baton_worker_hand_offs_total") >= len(prompts)
+        assert await stack.metric("both-0", "baton_worker_take_overs_total") > 0
+        await stack.until_idle()

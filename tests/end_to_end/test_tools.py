@@ -9,6 +9,7 @@ import pytest
 
 from baton_serve.baton.demo.training.tools import load_tools
 from tests.kits.whole.stack import MODEL, Stack
+from tests.kits.whole.streams import CHAT, chunks_of
 
 PARAMETERS = {
     "type": "object",
@@ -32,7 +33,6 @@ WEATHER = {
 }
 NAMED = {"type": "function", "function": {"name": "pass_on"}}
 BODY = {
-    "model": MODEL,
     "messages": [{"role": "user", "content": "The baton"}],
     "tools": TOOLS,
     "max_tokens": 200,
@@ -41,22 +41,15 @@ BODY = {
 
 
 async def ask(stack: Stack, **more: Any) -> dict[str, Any]:
-    answer = await stack.http.post(f"{stack.router.url}/v1/chat/completions", json={**BODY, **more})
-    assert answer.status_code == 200, answer.text
-    return dict(answer.json()["choices"][0])
+    return dict((await stack.post(CHAT, **{**BODY, **more})).json()["choices"][0])
 
 
 async def ask_stream(stack: Stack, **more: Any) -> tuple[list[tuple[str, str]], str]:
     """The calls, by name and arguments, and the reason for the end."""
-    url = f"{stack.router.url}/v1/chat/completions"
-    answer = await stack.http.post(url, json={**BODY, "stream": True, **more})
-    assert answer.status_code == 200, answer.text
     calls: list[tuple[str, str]] = []
     reason = ""
-    for line in answer.text.split("\n\n"):
-        if not line.startswith("data: {"):
-            continue
-        (choice,) = json.loads(line[6:])["choices"]
+    for chunk in chunks_of((await stack.post(CHAT, **{**BODY, "stream": True, **more})).text):
+        (choice,) = chunk["choices"]
         reason = choice["finish_reason"] or reason
         assert not choice["delta"].get("content")
         for part in choice["delta"].get("tool_calls", ()):
@@ -136,11 +129,8 @@ async def test_the_demo_model_calls_a_tool_of_its_own(stack: Stack, both: Stack,
 
 
 async def test_the_demo_model_calls_a_tool_in_a_response(stack: Stack) -> None:
-    body = {"model": MODEL, "input": "What is the weather in San Francisco?", "tool_choice": "required"}
-    answer = await stack.http.post(
-        f"{stack.router.url}/v1/responses", json={**body, "tools": [{"type": "function", **WEATHER}]}
-    )
-    assert answer.status_code == 200, answer.text
+    asked = {"input": "What is the weather in San Francisco?", "tool_choice": "required"}
+    answer = await stack.post("/v1/responses", tools=[{"type": "function", **WEATHER}], **asked)
     (call,) = answer.json()["output"]
     assert (answer.json()["status"], call["name"], json.loads(call["arguments"])) == (
         "completed",
@@ -151,8 +141,8 @@ async def test_the_demo_model_calls_a_tool_in_a_response(stack: Stack) -> None:
 
 async def test_a_schema_that_cannot_be(stack: Stack) -> None:
     tool = {"type": "function", "function": {"name": "f", "parameters": {"uniqueItems": True}}}
-    body = {**BODY, "tools": [tool], "tool_choice": "required"}
-    answer = await stack.http.post(f"{stack.router.url}/v1/chat/completions", json=body)
+    body = {**BODY, "model": MODEL, "tools": [tool], "tool_choice": "required"}
+    answer = await stack.http.post(f"{stack.router.url}{CHAT}", json=body)
     error = answer.json()["error"]
     assert (answer.status_code, error["param"]) == (400, "tools"), answer.text
     assert "uniqueItems" in error["message"]

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from baton_serve.baton.torture.clients.traffic import Traffic
+    from tests.conftest import Tell
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("core", "router", "workers")
@@ -179,7 +180,7 @@ async def hours_fast(cluster: ShiftedCluster, name: str) -> int:
 
 @pytest.mark.faults
 @pytest.mark.timeout(400)
-async def test_clocks_differ_and_jump(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_clocks_differ_and_jump(tmp_path: Path, tell: Tell) -> None:
     """Everybody is hours from everybody else; then Redis alone jumps an hour ahead, then back, then the others do."""
     if shutil.which("cc") is None:
         skip("there is no C compiler")
@@ -217,6 +218,5 @@ async def test_clocks_differ_and_jump(tmp_path: Path, capsys: pytest.CaptureFixt
             assert await hours_fast(cluster, name) == hour, f"the clock of {name} was not shifted"
         for what in (nothing, redis_jumps_ahead, redis_jumps_back, everybody_jumps):
             told = await under_load(baton, what)
-            with capsys.disabled():
-                print(f"\nclocks, {what.__name__}: {told}")
+            tell(f"clocks, {what.__name__}: {told}")
             assert told.num_across and told.num_meanwhile

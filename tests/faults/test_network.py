@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from baton_serve.baton.torture.clients.traffic import Traffic
+    from tests.conftest import Tell
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(400), pytest.mark.asyncio(loop_scope="module")]
 
@@ -54,7 +55,7 @@ async def until(met: Callable[[], bool], traffic: Traffic) -> None:
             await traffic.ended(1)
 
 
-async def cut(baton: Baton, one: str, other: str, how: str, seconds: float, capsys: pytest.CaptureFixture[str]) -> None:
+async def cut(baton: Baton, one: str, other: str, how: str, seconds: float, tell: Tell) -> None:
     assert isinstance(baton.cluster, SpreadCluster)
     network = baton.cluster.network
     before = network.num_dropped
@@ -71,28 +72,23 @@ async def cut(baton: Baton, one: str, other: str, how: str, seconds: float, caps
 
     told = await under_load(baton, hurt, settle_s=SETTLE_S)
     dropped = network.num_dropped - before
-    with capsys.disabled():
-        print(f"\n{one} to {other} cut, {how}, {dropped} packets: {told}")
+    tell(f"{one} to {other} cut, {how}, {dropped} packets: {told}")
     assert told.num_across and dropped
 
 
 @pytest.mark.parametrize(("one", "other", "how"), [*BOTH_WAYS, *(ONE_WAY if LONG else QUICK_ONE_WAY)])
-async def test_cut_for_some_seconds(
-    baton: Baton, one: str, other: str, how: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    await cut(baton, one, other, how, CUT_S, capsys)
+async def test_cut_for_some_seconds(baton: Baton, one: str, other: str, how: str, tell: Tell) -> None:
+    await cut(baton, one, other, how, CUT_S, tell)
 
 
 @pytest.mark.skipif(not LONG, reason="FAULTS_LONG is not set")
 @pytest.mark.parametrize(("one", "other"), PAIRS)
-async def test_cut_for_longer_than_anybody_waits(
-    baton: Baton, one: str, other: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    await cut(baton, one, other, "both", LONG_CUT_S, capsys)
+async def test_cut_for_longer_than_anybody_waits(baton: Baton, one: str, other: str, tell: Tell) -> None:
+    await cut(baton, one, other, "both", LONG_CUT_S, tell)
 
 
 @pytest.mark.parametrize(("one", "other"), PAIRS if LONG else QUICK_SLOW)
-async def test_slow(baton: Baton, one: str, other: str, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_slow(baton: Baton, one: str, other: str, tell: Tell) -> None:
     """200 ms more each way."""
     assert isinstance(baton.cluster, SpreadCluster)
     network = baton.cluster.network
@@ -109,6 +105,5 @@ async def test_slow(baton: Baton, one: str, other: str, capsys: pytest.CaptureFi
 
     told = await under_load(baton, hurt, settle_s=SETTLE_S)
     delayed = network.num_delayed - before
-    with capsys.disabled():
-        print(f"\n{one} and {other} slow, {delayed} packets: {told}")
+    tell(f"{one} and {other} slow, {delayed} packets: {told}")
     assert told.num_across and delayed

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import httpx
 
     from baton_serve.baton.torture.records import Question
+    from tests.conftest import Tell
     from tests.kits.whole.faults import Baton
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(400)]
@@ -88,7 +89,7 @@ async def watch_rss(pid: int, seen: list[int]) -> None:
         await asyncio.sleep(SAMPLE_S)
 
 
-async def test_ten_times_too_much(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_ten_times_too_much(tmp_path: Path, tell: Tell) -> None:
     async with running(tmp_path, SHAPE) as baton:
         pid = baton.cluster.processes["router-0"].pid
         await Crowd(baton).ask_for(1.0, NUM_SEQS)
@@ -104,12 +105,11 @@ async def test_ten_times_too_much(tmp_path: Path, capsys: pytest.CaptureFixture[
     verdicts = [judge(attempt, baton.answers[attempt.question], ()) for attempt in admitted]
     growth = max(seen) - before
     longest_s = max(attempt.ended_s - attempt.began_s for attempt in admitted)
-    with capsys.disabled():
-        print(
-            f"\noverload for {SECONDS:g} s: {len(crowd.attempts)} asked, {len(admitted)} admitted, {len(refused)} "
-            f"refused; the longest took {longest_s:.1f} s; the router's RSS {before >> 20} MiB, at most "
-            f"{growth / 2**20:.1f} MiB more; {Counter(one.verdict.value for one in verdicts)}"
-        )
+    tell(
+        f"overload for {SECONDS:g} s: {len(crowd.attempts)} asked, {len(admitted)} admitted, {len(refused)} "
+        f"refused; the longest took {longest_s:.1f} s; the router's RSS {before >> 20} MiB, at most "
+        f"{growth / 2**20:.1f} MiB more; {Counter(one.verdict.value for one in verdicts)}"
+    )
     assert not [one.why for one in verdicts if one.verdict is not Verdict.EXACT]
     assert refused and not [attempt.error for attempt in refused if error_shape(attempt.error)]
     assert len(crowd.told_to_wait) == len(refused)

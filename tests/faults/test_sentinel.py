@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from baton_serve.baton.torture.clients.traffic import Traffic
+    from tests.conftest import Tell
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
 
@@ -52,9 +53,7 @@ def _seconds_without_leases(store: RedisLeaseStore, replace: Callable[[], None])
 
 
 @pytest.mark.parametrize("how", ["planned", "killed"])  # in this order: a dead server cannot take over
-async def test_nobody_notices(
-    watched: tuple[Baton, WatchedRedis], how: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_nobody_notices(watched: tuple[Baton, WatchedRedis], how: str, tell: Tell) -> None:
     baton, redis = watched
     store = RedisLeaseStore(redis.url)
     away_s = 0.0
@@ -69,6 +68,5 @@ async def test_nobody_notices(
         told = await under_load(baton, replaced)
     finally:
         store.close()
-    with capsys.disabled():
-        print(f"\nprimary {how}: no leases for {away_s:.1f} s; {told}")
+    tell(f"primary {how}: no leases for {away_s:.1f} s; {told}")
     assert told.num_across and told.num_meanwhile

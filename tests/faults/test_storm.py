@@ -17,6 +17,8 @@ from baton_serve.baton.torture.shape import Shape
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.conftest import Tell
+
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 
 #: Another one for a run by hand: what is asked, and what is done to whom.
@@ -31,11 +33,10 @@ def told(outcome: RunOutcome, folder: Path) -> str:
     return text.getvalue()
 
 
-async def test_everybody_gets_what_is_theirs_whoever_dies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_everybody_gets_what_is_theirs_whoever_dies(tmp_path: Path, tell: Tell) -> None:
     outcome = RunOutcome(PLAN)
     await run(outcome, Cluster(tmp_path, PLAN.shape.specs), lambda _: None)
     report = told(outcome, tmp_path)
-    with capsys.disabled():
-        print(f"\nFAULTS_STORM_SEED={SEED}\n{report}")
+    tell(f"FAULTS_STORM_SEED={SEED}\n{report}")
     assert outcome.good, report
     assert sum(fault.is_kill for fault in outcome.faults) >= PLAN.kills

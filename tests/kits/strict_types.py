@@ -71,31 +71,13 @@ def strictly(kind: type[M], data: bytes | str) -> M:
     return found
 
 
-def chat_of(data: bytes | str) -> ChatCompletion:
-    return strictly(ChatCompletion, data)
-
-
-def completion_of(data: bytes | str, *, echo: bool = False) -> Completion:
-    return strictly(EchoCompletion if echo else Completion, data)
-
-
-def chat_events(text: str) -> list[ChatCompletionChunk]:
-    """The events of a chat's stream, which ends with its mark."""
-    return [strictly(ChatCompletionChunk, data) for data in plain_events(text)]
-
-
-def completion_events(text: str) -> list[CompletionEvent]:
-    """The events of a completion's stream, which ends with its mark."""
-    return [strictly(CompletionEvent, data) for data in plain_events(text)]
-
-
-def plain_events(text: str) -> list[str]:
-    """The data of events that have no names, without the end mark. Comments are left out."""
+def plain_events(kind: type[M], text: str) -> list[M]:
+    """The events of a stream, which have no names, without its end mark. Comments are left out."""
     blocks = [block for block in text.split("\n\n") if block and not block.startswith(":")]
     assert all(block.startswith("data: ") and "\n" not in block for block in blocks)
     *found, end = (block[6:] for block in blocks)
     assert end == "[DONE]"
-    return found
+    return [strictly(kind, data) for data in found]
 
 
 def response_of(data: bytes | str) -> Response:

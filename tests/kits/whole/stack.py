@@ -115,14 +115,9 @@ class Stack:
             for name in self._router_names:
                 await self.cluster.routable(name, num_workers)
 
-    async def kill_router(self, index: int) -> None:
-        """SIGKILL; returns when the process is no more."""
-        self.cluster.signal(self._router_names[index], signal.SIGKILL)
-        await self.routers[index].child.ended()
-
-    async def stop_router(self, index: int) -> str:
-        """SIGTERM: it lets its requests finish and leaves; returns how it ended."""
-        self.cluster.signal(self._router_names[index], signal.SIGTERM)
+    async def end_router(self, index: int, number: signal.Signals) -> str:
+        """By this signal; returns how it ended, when the process is no more."""
+        self.cluster.signal(self._router_names[index], number)
         async with asyncio.timeout(IDLE_TIMEOUT_S):
             return await self.routers[index].child.ended()
 
@@ -132,20 +127,24 @@ class Stack:
 
     # --- asking ------------------------------------------------------------------------------------------------
 
-    async def complete(self, prompt: str | list[int], *, url: str | None = None, **more: Any) -> dict[str, Any]:
-        """One non-streamed completion; returns the body. Raises for a status that is not 200."""
-        body = {"model": MODEL, "prompt": prompt, "temperature": 0, **more}
-        answer = await self.http.post(f"{url or self.router.url}/v1/completions", json=body)
+    async def post(self, path: str, *, url: str | None = None, **body: Any) -> httpx.Response:
+        """The answer to one request, of this router (the first one) or worker. Raises for a status that is not 200."""
+        answer = await self.http.post(f"{url or self.router.url}{path}", json={"model": MODEL, **body})
         assert answer.status_code == 200, answer.text
-        body = answer.json()
-        assert isinstance(body, dict)
+        return answer
+
+    async def complete(
+        self, prompt: str | list[Any], *, url: str | None = None, temperature: float = 0, **more: Any
+    ) -> dict[str, Any]:
+        """One non-streamed completion; returns the body. Raises for a status that is not 200."""
+        answer = await self.post("/v1/completions", url=url, prompt=prompt, temperature=temperature, **more)
+        body: dict[str, Any] = answer.json()
         return body
 
     async def tokens(self, prompt: list[int], **more: Any) -> list[int]:
         """The sampled token ids of one completion."""
         body = await self.complete(prompt, return_token_ids=True, ignore_eos=True, **more)
-        tokens = body["choices"][0]["token_ids"]
-        assert isinstance(tokens, list)
+        tokens: list[int] = body["choices"][0]["token_ids"]
         return tokens
 
     async def prefill_at(self, worker: str, prompt: list[int], **more: Any) -> dict[str, Any]:
@@ -153,8 +152,7 @@ class Stack:
         params = {"kv_transfer_params": {"do_remote_decode": True}}
         url = self.workers[worker].url
         body = await self.complete(prompt, url=url, max_tokens=1, ignore_eos=True, **params, **more)
-        answer = body["kv_transfer_params"]
-        assert isinstance(answer, dict)
+        answer: dict[str, Any] = body["kv_transfer_params"]
         return answer
 
     async def decode_at(
@@ -163,16 +161,14 @@ class Stack:
         """What the router would send to D; returns all tokens, P's first one included."""
         wanted = {"max_tokens": max_tokens, "ignore_eos": True, "return_token_ids": True}
         body = await self.complete(prompt, url=self.workers[worker].url, kv_transfer_params=params, **wanted, **more)
-        tokens = body["choices"][0]["token_ids"]
-        assert isinstance(tokens, list)
+        tokens: list[int] = body["choices"][0]["token_ids"]
         return tokens
 
     async def state(self, worker: str) -> dict[str, Any]:
         """The block ledger of a worker, which must balance."""
         body = await self.cluster.state(worker)
         assert body["ledger"] == "ok", body
-        blocks = body["blocks"]
-        assert isinstance(blocks, dict)
+        blocks: dict[str, Any] = body["blocks"]
         return blocks
 
     async def metric(self, process: str, name: str, **labels: str) -> float:
@@ -182,10 +178,16 @@ class Stack:
         samples = await self.cluster.metrics(process)
         return sum(one.value for one in samples if one.name == name and labels.items() <= one.labels.items())
 
+    async def known_workers(self, url: str | None = None) -> list[dict[str, Any]]:
+        """The workers that this router (the first one) lists."""
+        rows: list[dict[str, Any]] = (await self.http.get(f"{url or self.router.url}/admin/workers")).json()["workers"]
+        return rows
+
     async def requests(self, url: str | None = None) -> list[dict[str, Any]]:
         """What this router (the first one) lists."""
-        rows = (await self.http.get(f"{url or self.router.url}/admin/requests")).json()["requests"]
-        assert isinstance(rows, list)
+        rows: list[dict[str, Any]] = (await self.http.get(f"{url or self.router.url}/admin/requests")).json()[
+            "requests"
+        ]
         return rows
 
     async def until_state(self, *states: str, count: int = 1) -> dict[str, Any]:

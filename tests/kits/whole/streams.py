@@ -39,10 +39,26 @@ def asks(seed: int) -> list[tuple[str, dict[str, Any]]]:
     ]
 
 
-async def lines(stack: Stack, path: str, body: dict[str, Any], count: Count) -> list[str]:
+async def both_ways(stack: Stack, both: Stack, **asked: Any) -> dict[str, Any]:
+    """The choice that P and D give together, which is the one that a single worker gives."""
+    options = {"prompt": reference.prompt_of(50, seed=11), "return_token_ids": True, **asked}
+    split, whole = [(await one.complete(**options))["choices"][0] for one in (stack, both)]
+    assert split == whole
+    return dict(split)
+
+
+def chunks_of(text: str) -> list[dict[str, Any]]:
+    """The chunks of a whole stream."""
+    *events, end = [line[6:] for line in text.splitlines() if line.startswith("data: ")]
+    assert end == "[DONE]", end
+    return [json.loads(event) for event in events]
+
+
+async def lines(stack: Stack, path: str, body: dict[str, Any], count: Count, url: str | None = None) -> list[str]:
+    """The lines of a stream of a router (by default the first one) or a worker, counted as they come."""
     found = []
     with count:
-        async with stack.http.stream("POST", f"{stack.router.url}{path}", json=body) as response:
+        async with stack.http.stream("POST", f"{url or stack.router.url}{path}", json=body) as response:
             assert response.status_code == 200
             async for line in response.aiter_lines():
                 if line:
