@@ -18,23 +18,22 @@ if TYPE_CHECKING:
 LONG_MS = 60_000
 
 
-def worker(worker_id: str, running: int = 0) -> WorkerStatus:
-    return WorkerStatus(
-        record=WorkerRecord(
-            worker_id=worker_id,
-            engine_id=f"engine-{worker_id}",
-            role=Role.PREFILL,
-            model="demo",
-            url="http://127.0.0.1:1",
-            internal_url="http://127.0.0.1:2",
-            compatibility_hash="c",
-            max_model_len=100,
-            block_size=16,
-            num_blocks=10,
-            max_num_seqs=4,
-        ),
-        load=WorkerLoad(running=running),
-    )
+def worker(worker_id: str, running: int = 0, **fields: Any) -> WorkerStatus:
+    """``fields``: of the record."""
+    given: dict[str, Any] = {
+        "worker_id": worker_id,
+        "engine_id": f"engine-{worker_id}",
+        "role": Role.PREFILL,
+        "model": "demo",
+        "url": "http://127.0.0.1:1",
+        "internal_url": "http://127.0.0.1:2",
+        "compatibility_hash": "c",
+        "max_model_len": 100,
+        "block_size": 16,
+        "num_blocks": 10,
+        "max_num_seqs": 4,
+    }
+    return WorkerStatus(record=WorkerRecord(**given | fields), load=WorkerLoad(running=running))
 
 
 def vllm_server(server_id: str, running: int = 0, **fields: Any) -> VllmStatus:

@@ -71,32 +71,12 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
     "mamba": {"state_size": 8},
 }
 
+_SIZES = ("intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim", "max_position_embeddings")
 #: Names in ``_COMMON`` that an architecture spells in its own way and would otherwise see twice.
 _OWN_SPELLING: dict[str, tuple[str, ...]] = {
-    "gpt2": (
-        "hidden_size",
-        "intermediate_size",
-        "num_hidden_layers",
-        "num_attention_heads",
-        "num_key_value_heads",
-        "head_dim",
-        "max_position_embeddings",
-    ),
-    "bloom": (
-        "intermediate_size",
-        "num_hidden_layers",
-        "num_attention_heads",
-        "num_key_value_heads",
-        "head_dim",
-        "max_position_embeddings",
-    ),
-    "mamba": (
-        "intermediate_size",
-        "num_attention_heads",
-        "num_key_value_heads",
-        "head_dim",
-        "max_position_embeddings",
-    ),
+    "gpt2": ("hidden_size", "num_hidden_layers", *_SIZES),
+    "bloom": ("num_hidden_layers", *_SIZES),
+    "mamba": _SIZES,
 }
 
 

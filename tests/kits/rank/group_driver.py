@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 
+from baton_serve.baton.cluster.process import command_line
+from baton_serve.core.process.descendants import children_of
 from baton_serve.core.protocol.steps import FromRank, Progress, Step, StepResult
 from baton_serve.workers.rank_group.group import RankGroup
 from baton_serve.workers.rank_protocol.errors import RankDeadError
@@ -74,13 +77,9 @@ class GroupDriver:
 
 def children() -> set[int]:
     """Processes of ours, the dead that nobody has collected included."""
-    tasks = Path("/proc/self/task").glob("*/children")
-    return {int(pid) for task in tasks for pid in task.read_text().split()}
+    return set(children_of(os.getpid()))
 
 
 def gone(pid: int) -> bool:
     """Not there, or nothing but an exit status that somebody has yet to collect."""
-    try:
-        return "State:\tZ" in Path(f"/proc/{pid}/status").read_text()
-    except FileNotFoundError:
-        return True
+    return not command_line(pid)

@@ -13,7 +13,7 @@ from baton_serve.core.leases.memory_store import MemoryLeaseStore
 from baton_serve.core.net.sockets import base_url, listen, port_of
 from baton_serve.core.net.tls import own_certificate_context
 from baton_serve.core.protocol.request_ids import new_router_id
-from baton_serve.core.protocol.worker import AdapterRecord, Role, WorkerLoad, WorkerRecord, WorkerStatus
+from baton_serve.core.protocol.worker import AdapterRecord, Role
 from baton_serve.router.admin import LocalRouter
 from baton_serve.router.admin.lease_view import LeaseListing
 from baton_serve.router.apps.group_metrics import process_collector
@@ -29,6 +29,7 @@ from baton_serve.router.peers.port import NoPeers
 from baton_serve.router.pool.health import HealthProbes
 from baton_serve.router.settings import RouterSettings
 from tests.kits.patience import PATIENCE_S
+from tests.kits.registry import worker as worker_status
 from tests.kits.router.stub_workers import StubWorker
 
 if TYPE_CHECKING:
@@ -39,8 +40,9 @@ if TYPE_CHECKING:
 
     from baton_serve.core.leases.store import LeaseState, LeaseStore
     from baton_serve.core.protocol.router import RouterRecord
+    from baton_serve.core.protocol.worker import WorkerStatus
     from baton_serve.router.engines.engines import Engines
-    from baton_serve.router.peers.port import PeerAnswer, PeerRouters
+    from baton_serve.router.peers.port import PeerRouters
     from baton_serve.router.request.ended import EndedRequest
 
 
@@ -98,26 +100,17 @@ class SwitchedPeers:
     def __init__(self) -> None:
         self.now: PeerRouters = NoPeers(new_router_id())
 
-    @property
-    def router_id(self) -> str:
-        return self.now.router_id
-
-    @property
-    def record(self) -> RouterRecord:
-        return self.now.record
-
-    @property
-    def on_dead(self) -> list[Callable[[str], None]]:
-        return self.now.on_dead
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.now, name)
 
     def __iter__(self) -> Iterator[RouterRecord]:
         return iter(self.now)
 
-    async def gather(self, method: str, path: str, body: bytes = b"") -> list[PeerAnswer]:
-        return await self.now.gather(method, path, body)
 
-    async def ask(self, router_id: str, method: str, path: str, body: bytes = b"") -> PeerAnswer | None:
-        return await self.now.ask(router_id, method, path, body)
+def announced(worker: StubWorker, **fields: Any) -> WorkerStatus:
+    """What a worker would announce. ``fields``: others of the record."""
+    about = {"engine_id": worker.engine_id, "role": Role(worker.role), "model": worker.model, "url": worker.url}
+    return worker_status(worker.name, **about, **fields)
 
 
 class Cluster:
@@ -128,7 +121,7 @@ class Cluster:
         self.store = MemoryLeaseStore()
         self.leases = DirectLeases(self.store)
         self.tls = load_tls(settings)
-        self._peers = SwitchedPeers()
+        self._peers: Any = SwitchedPeers()
         self.router = router = build_router(settings, self.leases, self._peers, self.tls.internal)
         self.router_id = self._peers.router_id
         self.pool, self.lost = router.workers.pool, router.workers.lost
@@ -205,33 +198,24 @@ class Cluster:
 
     def _status(self, worker: StubWorker) -> WorkerStatus:
         # The pool doubles what a prefill worker reports, so that it never waits; tests count places.
-        limit = self.limits[worker.name]
-        return WorkerStatus(
-            record=WorkerRecord(
-                worker_id=worker.name,
-                engine_id=worker.engine_id,
-                role=Role(worker.role),
-                model=worker.model,
-                url=worker.url,
-                internal_url=worker.url if worker.ours else "",
-                compatibility_hash=self.hashes[worker.name],
-                weights_fingerprint=self.weights.get(worker.name, ""),
-                max_model_len=1000,
-                block_size=16,
-                num_blocks=10,
-                max_num_seqs=limit,
-                adapters=tuple(
-                    AdapterRecord(name=name, root=f"/adapters/{name}", fingerprint=fingerprint)
-                    for name, fingerprint in self.adapters.get(worker.name, {}).items()
-                ),
+        return announced(
+            worker,
+            internal_url=worker.url if worker.ours else "",
+            compatibility_hash=self.hashes[worker.name],
+            weights_fingerprint=self.weights.get(worker.name, ""),
+            max_model_len=1000,
+            max_num_seqs=self.limits[worker.name],
+            adapters=tuple(
+                AdapterRecord(name=name, root=f"/adapters/{name}", fingerprint=fingerprint)
+                for name, fingerprint in self.adapters.get(worker.name, {}).items()
             ),
-            load=WorkerLoad(),
         )
 
     @property
     def peers(self) -> PeerRouters:
         """The other routers."""
-        return self._peers.now
+        peers: PeerRouters = self._peers.now
+        return peers
 
     @peers.setter
     def peers(self, peers: PeerRouters) -> None:

@@ -15,14 +15,16 @@ import httpx
 from baton_serve.core.leases.in_redis.store import RedisLeaseStore
 from baton_serve.core.process.parent_death import die_with_parent
 from baton_serve.core.protocol.status import Ready, decode
-from baton_serve.core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
+from baton_serve.core.protocol.worker import WorkerLoad, WorkerStatus
 from baton_serve.core.registry.announcement import WORKERS
 from baton_serve.core.registry.redis_registry import RedisRegistry
 from tests.kits.patience import PATIENCE_S
+from tests.kits.router.cluster import announced
 from tests.kits.router.stub_workers import StubWorker
 
 if TYPE_CHECKING:
-    pass
+    from baton_serve.core.protocol.worker import WorkerRecord
+
 START = """
 import json, sys
 from baton_serve.router.main import run
@@ -91,24 +93,12 @@ class Announced:
         await self.registry.close()
         self.store.close()
 
-    def record(self, worker: StubWorker) -> WorkerRecord:
-        return WorkerRecord(
-            worker_id=worker.name,
-            engine_id=worker.engine_id,
-            role=Role(worker.role),
-            model=worker.model,
-            url=worker.url,
-            internal_url=worker.url if self.has_internal_port else "",
-            compatibility_hash="hash",
-            max_model_len=100,
-            block_size=16,
-            num_blocks=10,
-            max_num_seqs=4,
-        )
-
     async def announce(self) -> None:
         for worker in (self.p, self.d):
             await self.registry.announce(WorkerStatus(record=self.record(worker), load=WorkerLoad()), 60_000)
+
+    def record(self, worker: StubWorker) -> WorkerRecord:
+        return announced(worker, internal_url=worker.url if self.has_internal_port else "").record
 
     def held(self) -> list[str]:
         return [lease.lease_id for lease in self.store.held(self.p.engine_id) if lease.remaining_ms > 0]
