@@ -33,11 +33,13 @@ if TYPE_CHECKING:
     from baton_serve.core.net.access.hosts import Hosts
     from baton_serve.core.protocol.openai.json_body import BodyLimits
     from baton_serve.core.protocol.worker import WorkerLoad
+    from baton_serve.workers.engine.api import Engine
+    from baton_serve.workers.leases.engine_leases import EngineLeases
     from baton_serve.workers.server.access import Access
     from baton_serve.workers.server.identity import Identity
+    from baton_serve.workers.server.answers.job import HoldGrammar
     from baton_serve.workers.server.metrics import WorkerMetrics
     from baton_serve.workers.server.pages.internal import PeerLook
-    from baton_serve.workers.server.ports import Grammars, LeaseControl, ServedEngine
     from baton_serve.workers.settings import WorkerSettings
     from baton_serve.workers.text.tokenizer import Tokenizer
 
@@ -51,8 +53,8 @@ class PublicSide(NamedTuple):
 
 def create_public_app(
     *,
-    engine: ServedEngine,
-    leases: LeaseControl,
+    engine: Engine,
+    leases: EngineLeases,
     tokenizer: Tokenizer,
     identity: Identity,
     access: Access,
@@ -63,14 +65,14 @@ def create_public_app(
     max_bodies_bytes: int,
     body_timeout_s: float,
     limits: BodyLimits,
-    grammars: Grammars | None = None,
+    hold_grammar: HoldGrammar | None = None,
     allow_chat_template: bool = False,
     hosts: Hosts | None = None,
     on_change: Callable[[], None] = lambda: None,
 ) -> PublicSide:
     """What the public port serves to clients and routers.
 
-    ``grammars`` compiles what structured output follows; None: it is refused.
+    ``hold_grammar``: see ``JobFactory``.
     ``load`` returns what ``/load`` answers.
     ``hosts``: see ``local_hosts``.
     ``on_change`` is called whenever a request begins or ends.
@@ -80,7 +82,7 @@ def create_public_app(
     use_our_errors(app)
     app.include_router(pages(identity, health, load, metrics))
     prompts = Prompts(tokenizer, identity.max_model_len, allow_chat_template=allow_chat_template)
-    jobs = JobFactory(identity, tokenizer, prompts, grammars)
+    jobs = JobFactory(identity, tokenizer, prompts, hold_grammar)
     serving = Serving(engine, leases, identity, metrics, on_change)
     bodies = BodyReader(with_hand_off(max_body_bytes, identity.max_model_len), BodyBudget(max_bodies_bytes))
     tokenizing = Tokenizing(identity, tokenizer, prompts)
@@ -98,8 +100,8 @@ def create_public_app(
 
 def create_internal_app(
     *,
-    engine: ServedEngine,
-    leases: LeaseControl,
+    engine: Engine,
+    leases: EngineLeases,
     access: Access,
     health: WorkerHealth,
     drain: Callable[[], None],

@@ -294,7 +294,7 @@ class WorkerProcess:
             max_bodies_bytes=settings.max_bodies_bytes,
             body_timeout_s=settings.body_timeout_s,
             limits=settings.body_limits,
-            grammars=grammars,
+            hold_grammar=grammars.hold,
             allow_chat_template=settings.allow_chat_template,
             hosts=local_hosts(settings, settings.host),
             on_change=self._announcer.changed,

@@ -15,7 +15,7 @@ from baton_serve.router.pool.breaker import BreakerState
 from baton_serve.router.request.states import State
 from baton_serve.router.telemetry.metrics.metrics import Metrics, RouterCollector
 from baton_serve.router.upstream.internal_calls import InternalCalls
-from baton_serve.workers.engine.blocks.block_audit import PoolStats
+from baton_serve.workers.engine.blocks.block_pool import PoolStats
 from baton_serve.workers.engine.counters import Counters, EngineStats
 from baton_serve.workers.handshake.peer_view import HandshakeStats
 from baton_serve.workers.server.metrics import WorkerMetrics

@@ -54,9 +54,11 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "workers.engine": (
         ("engine",),
-        ("pending_handshakes", "scheduling", "step_pace", "timeouts", "token_stream", "tombstones"),
-        ("counters", "sequences"),
-        ("api", "blocks", "config", "ports"),
+        ("pending_handshakes", "scheduling", "step_pace", "timeouts", "tombstones"),
+        ("sequences",),
+        ("api",),
+        ("counters",),
+        ("blocks", "config", "ports"),
         ("errors",),
     ),
     "workers.rank": (
@@ -74,7 +76,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("answers", "pages"),
         ("calls",),
         ("access", "client"),
-        ("error_pages", "identity", "metrics", "ports", "presence"),
+        ("error_pages", "identity", "metrics", "presence"),
     ),
     "workers.transfer": (
         ("rank_transfer",),

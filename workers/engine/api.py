@@ -17,6 +17,8 @@ EngineError                  the sequence cannot continue; its blocks are releas
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
@@ -26,10 +28,12 @@ from baton_serve.core.protocol.handoff import KVTransferParams
 from baton_serve.core.protocol.steps import PromptScores, SamplingParams
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import Callable
 
     from baton_serve.core.leases.store import LeaseState
     from baton_serve.core.protocol.worker import WorkerLoad
+    from baton_serve.workers.engine.blocks.lease_index import LeaseIndex
+    from baton_serve.workers.engine.counters import EngineStats
 
 
 class FinishReason(StrEnum):
@@ -185,34 +189,86 @@ class EngineGoneError(EngineDeadError):
     code = "engine_gone"
 
 
-class TokenStream(Protocol):
-    """The tokens of one sequence, for one consumer; use it with ``contextlib.aclosing``.
+class TokenStream:
+    """The tokens of one sequence, for one consumer; use it with ``contextlib.aclosing``. ``on_close`` is called once, if
+    the consumer closes the stream before its end.
 
-    Cancelling ``anext`` loses no token and does not end the sequence; ``aclose`` ends it at once, in any state.
+    Cancelling ``anext`` loses no token and does not end the sequence. The queue's length is bounded by the tokens of the
+    sequence.
     """
 
-    @property
-    def is_refused(self) -> bool:
-        """Whether the sequence was refused: it never started and replaced no older one. Never changes.
+    def __init__(self, on_close: Callable[[], None] = lambda: None) -> None:
+        self._on_close = on_close
+        self._items: deque[TokenOutput | PromptOutput | EngineError] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+        #: Whether the last item was put or the stream was closed; no further item is accepted.
+        self._complete = False
+        #: Whether the sequence never started and replaced no older one; the iterator raises the reason.
+        self.is_refused = False
 
-        The iterator raises the reason.
-        """
+    @classmethod
+    def refused(cls, error: EngineError) -> TokenStream:
+        """The stream of a sequence that never started."""
+        stream = cls()
+        stream.is_refused = True
+        stream.put(error)
+        return stream
 
-    def __aiter__(self) -> AsyncIterator[TokenOutput | PromptOutput]:
-        """Return the stream itself."""
+    def put(self, item: TokenOutput | PromptOutput | EngineError) -> None:
+        """Add an item. An error, or an output with ``finish``, is the last item; later ones are dropped."""
+        if self._complete:
+            return
+        self._items.append(item)
+        self._complete = isinstance(item, EngineError) or item.finish is not None
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def __aiter__(self) -> TokenStream:
+        return self
 
     async def __anext__(self) -> TokenOutput | PromptOutput:
         """The next token, or what there is of the prompt before the first one.
 
         Raises EngineError once, then StopAsyncIteration.
         """
+        while not self._items:
+            if self._complete:
+                raise StopAsyncIteration
+            if self._waiter is not None:
+                raise RuntimeError("a token stream has one consumer")
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        item = self._items.popleft()
+        if isinstance(item, EngineError):
+            raise item
+        return item
 
     async def aclose(self) -> None:
-        """Abort the sequence unless it has ended. Safe to call twice; never waits."""
+        """Abort the sequence at once, unless it has ended, and drop the tokens that were not consumed. Never suspends."""
+        self._items.clear()
+        if self._complete:
+            return
+        self._complete = True
+        self._wake()
+        self._on_close()
 
 
 class Engine(Protocol):
-    """A running engine. All methods are called from its asyncio loop."""
+    """A running engine, as the HTTP server and the lease keeper use it. All methods are called from its asyncio loop."""
+
+    @property
+    def leases(self) -> LeaseIndex:
+        """The leases that hold blocks here. They change by ``end_lease`` and ``note_read`` only.
+
+        The lease of a sequence that is handed off appears here in the same turn of the loop in which ``abort`` stops
+        finding the sequence.
+        """
 
     def submit(self, request: EngineRequest) -> TokenStream:
         """Queue a sequence at once; returns its tokens. Closing the stream early aborts the sequence.
@@ -239,27 +295,19 @@ class Engine(Protocol):
         ``how``: DONE if D has read them, RELEASED if no D will, EXPIRED if nobody has renewed the lease.
         """
 
-    def has_lease(self, lease_id: str) -> bool:
-        """Whether the lease holds blocks here."""
-
     def note_read(self, name: str) -> None:
         """Note that a reader has read a lease's blocks; the lease is over when all of its readers have.
 
         ``name``: what the reader calls the lease (``core.protocol.handoff.reader_name``).
         """
 
-    def has_readers(self, lease_id: str) -> bool:
-        """Whether the lease is for several readers."""
-
-    def leases_of(self, request_id: str) -> list[str]:
-        """The leases granted for the request that have not ended: one, or several if it was prefilled here repeatedly.
-
-        The lease of a sequence that is handed off appears here in the same turn of the loop in which ``abort`` stops
-        finding the sequence.
-        """
-
-    def leases_with(self, suffix: str) -> list[str]:
-        """The leases that have not ended, of all requests whose id ends with ``suffix``."""
-
     def load(self) -> WorkerLoad:
         """The engine's load now."""
+
+    def stats(self) -> EngineStats:
+        """All numbers of the engine."""
+
+    def audit(self) -> Callable[[], None]:
+        """A check of the block counts as they are now, which any thread may call. Both calls raise EngineFault if
+        something does not add up.
+        """

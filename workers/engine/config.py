@@ -38,20 +38,6 @@ class EngineConfig:
     engine_id: str = ""
     adapters: frozenset[str] = frozenset()
 
-    def __post_init__(self) -> None:
-        for name in ("num_blocks", "block_size", "max_model_len", "vocab_size", "max_num_seqs", "max_waiting"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        for name in ("read_timeout_s", "step_timeout_s"):
-            timeout_s = getattr(self, name)
-            if timeout_s is not None and not timeout_s >= 0:
-                raise ValueError(f"{name} must not be negative, got {timeout_s}")
-        if self.max_num_batched_tokens < self.max_num_seqs:
-            raise ValueError(
-                f"max_num_batched_tokens ({self.max_num_batched_tokens}) must not be below max_num_seqs"
-                f" ({self.max_num_seqs}): every running sequence takes one token of a step"
-            )
-
     @property
     def max_total_tokens(self) -> int:
         """Most tokens of one sequence, prompt and output together: the minimum of model length and whole cache."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from baton_serve.core.protocol.worker import WorkerLoad
-    from baton_serve.workers.engine.blocks.block_audit import PoolStats
+    from baton_serve.workers.engine.blocks.block_pool import PoolStats
 
 
 @dataclass(slots=True)

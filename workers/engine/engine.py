@@ -23,6 +23,7 @@ from baton_serve.workers.engine.api import (
     EngineGoneError,
     PromptOutput,
     TokenOutput,
+    TokenStream,
 )
 from baton_serve.workers.engine.counters import EngineStats
 from baton_serve.workers.engine.errors import EngineFault
@@ -31,7 +32,6 @@ from baton_serve.workers.engine.ports import EngineHooks, LeaseRead, ReadFailing
 from baton_serve.workers.engine.scheduling.scheduler import Scheduler
 from baton_serve.workers.engine.step_pace import StepPace
 from baton_serve.workers.engine.timeouts import Timeouts
-from baton_serve.workers.engine.token_stream import QueuedTokens
 from baton_serve.workers.engine.tombstones import Tombstones
 
 if TYPE_CHECKING:
@@ -68,6 +68,7 @@ class AsyncEngine:
     ) -> None:
         version_base = secrets.randbits(63) if version_base is None else version_base
         self._scheduler = Scheduler(config, version_base, is_connected=connector.is_connected)
+        self.leases = self._scheduler.state.leases
         self._ranks = ranks
         self._handshakes = PendingHandshakes(connector, self._on_handshake_end)
         self._hooks = hooks or EngineHooks()
@@ -82,7 +83,7 @@ class AsyncEngine:
         #: The step for which it is decided when the next one is sent ahead.
         self._paced_step: int | None = None
         self._tombstones = Tombstones(clock or self._loop.time)
-        self._streams: dict[int, QueuedTokens] = {}
+        self._streams: dict[int, TokenStream] = {}
         self._pump_handle: asyncio.Handle | None = None
         self._draining = False
         self._quiet = asyncio.Event()
@@ -96,7 +97,7 @@ class AsyncEngine:
 
     # --- api.Engine ---------------------------------------------------------------------------------------------
 
-    def submit(self, request: EngineRequest) -> QueuedTokens:
+    def submit(self, request: EngineRequest) -> TokenStream:
         """Queue a sequence at once; see ``api.Engine``. A refusal is raised by the stream.
 
         A sequence of the same request id that has not ended is aborted: its stream raises AbortedError.
@@ -104,8 +105,8 @@ class AsyncEngine:
         try:
             seq_id = self._accept(request)
         except EngineError as error:
-            return QueuedTokens.refused(error)
-        stream = QueuedTokens(lambda: self._abandon(seq_id, request.request_id))
+            return TokenStream.refused(error)
+        stream = TokenStream(lambda: self._abandon(seq_id, request.request_id))
         self._streams[seq_id] = stream
         if request.remote is not None and request.remote.remote_engine_id != self._scheduler.config.engine_id:
             self._handshakes.start(seq_id, request.remote)
@@ -159,28 +160,11 @@ class AsyncEngine:
 
     def end_lease(self, lease_id: str, how: LeaseState) -> bool:
         """Release a hand-off's blocks (they stay in the prefix cache); False if there is no such lease."""
-        has_ended = self._scheduler.end_lease(lease_id)
-        if self._hooks.on_lease_end is not None:
-            self._hooks.on_lease_end(lease_id, how)
+        has_ended = self._scheduler.state.end_lease(lease_id)
+        self._hooks.on_lease_end(lease_id, how)
         if has_ended:
             self._pump_soon()
         return has_ended
-
-    def has_lease(self, lease_id: str) -> bool:
-        """Whether the lease holds blocks here."""
-        return self._scheduler.has_lease(lease_id)
-
-    def has_readers(self, lease_id: str) -> bool:
-        """Whether the lease is for several readers."""
-        return self._scheduler.has_readers(lease_id)
-
-    def leases_of(self, request_id: str) -> list[str]:
-        """The leases granted for the request that have not ended; see ``api.Engine``."""
-        return self._scheduler.leases_of(request_id)
-
-    def leases_with(self, suffix: str) -> list[str]:
-        """The leases that have not ended, of all requests whose id ends with ``suffix``."""
-        return self._scheduler.leases_with(suffix)
 
     def load(self) -> WorkerLoad:
         """The load now."""
@@ -217,8 +201,7 @@ class AsyncEngine:
             return
         _LOG.error("engine is dead: %s; %r", error, self._scheduler)
         self._end(error)
-        if self._hooks.on_dead is not None:
-            self._hooks.on_dead(error)
+        self._hooks.on_dead(error)
 
     def _end(self, error: str) -> None:
         self._error = self._error or error
@@ -240,13 +223,9 @@ class AsyncEngine:
         """A snapshot for metrics."""
         return EngineStats(deepcopy(self._scheduler.counters), self._scheduler.pool.stats(), self.load())
 
-    def check(self) -> None:
-        """Check the block ledger. O(total blocks). Raises LedgerError."""
-        self._scheduler.check()
-
     def audit(self) -> Callable[[], None]:
         """See ``SchedulerState.audit``."""
-        return self._scheduler.audit()
+        return self._scheduler.state.audit()
 
     # --- answers of the ranks -----------------------------------------------------------------------------------
 
@@ -257,7 +236,7 @@ class AsyncEngine:
         if isinstance(event, StepResult | ReadResult):
             self._take_result(event)
         elif isinstance(event, ReadFailing):
-            self._end_failed(self._scheduler.fail_read(event.read_id, event.error))
+            self._end_failed(self._scheduler.reads.give_up(event.read_id, event.error))
         elif isinstance(event, LeaseRead):
             self.note_read(event.lease_id)
         elif isinstance(event, RankFailed):
@@ -265,7 +244,7 @@ class AsyncEngine:
 
     def note_read(self, name: str) -> None:
         """Note that a reader has read a lease's blocks; see ``api.Engine``."""
-        lease_id = self._scheduler.note_read(name)
+        lease_id = self.leases.note_read(name)
         if lease_id is not None:
             self.end_lease(lease_id, LeaseState.DONE)
 
@@ -311,12 +290,10 @@ class AsyncEngine:
     def _observe(self, event: StepResult | ReadResult, num_steps_before: int) -> None:
         """Call the hooks and note the time, except for a step without rows, whose time would distort both."""
         if isinstance(event, ReadResult):
-            if self._hooks.on_read is not None:
-                self._hooks.on_read(event)
+            self._hooks.on_read(event)
         elif self._scheduler.counters.steps > num_steps_before:
             self._pace.note(event.seconds)
-            if self._hooks.on_step is not None:
-                self._hooks.on_step(event)
+            self._hooks.on_step(event)
 
     def _on_step_timeout(self, step_id: int) -> None:
         """End the engine: the step that runs has not ended, and no other step can run before it does."""
@@ -378,7 +355,7 @@ class AsyncEngine:
                 self._handshakes.start(seq_id, params)
             for command in commands:
                 self._send(command)
-        for lease_id in self._scheduler.drain_read_leases():
+        for lease_id in self._scheduler.local_handoff.drain():
             self.note_read(lease_id)
         if self._scheduler.config.steps_ahead:
             self._pace_step()
@@ -425,10 +402,9 @@ class AsyncEngine:
             self._pressure_told_at = -1
             return
         ended = self._scheduler.counters.leases_ended
-        if self._pressure_told_at == ended or self._hooks.on_pressure is None:
-            return
-        self._pressure_told_at = ended
-        self._hooks.on_pressure()
+        if self._pressure_told_at != ended:
+            self._pressure_told_at = ended
+            self._hooks.on_pressure()
 
     def _look_quiet(self) -> None:
         if self._draining and self._scheduler.is_quiet:
@@ -442,13 +418,3 @@ def _aborted(request_id: str) -> AbortedError:
 def _in_words(numbers: list[int]) -> str:
     *others, last = map(str, numbers)
     return f"ranks {', '.join(others)} and {last}" if others else f"rank {last}"
-
-
-if TYPE_CHECKING:
-    from baton_serve.workers.engine.api import Engine, TokenStream
-
-    def _is_engine(engine: AsyncEngine) -> Engine:
-        return engine
-
-    def _is_token_stream(stream: QueuedTokens) -> TokenStream:
-        return stream

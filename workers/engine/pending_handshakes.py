@@ -23,20 +23,14 @@ class PendingHandshakes:
         self._on_end = on_end
         self._tasks: dict[int, asyncio.Task[None]] = {}
 
-    def __len__(self) -> int:
-        return len(self._tasks)
-
     def start(self, seq_id: int, params: KVTransferParams) -> None:
         """Begin the sequence's handshake in the background; if P can be read from already, call ``on_end`` now."""
         if self._connector.is_connected(params.remote_engine_id):
             self._on_end(seq_id, None)
             return
-        task = asyncio.create_task(self._connect(params), name=f"handshake for sequence {seq_id}")
+        task = asyncio.create_task(self._connector.connect(params), name=f"handshake for sequence {seq_id}")
         self._tasks[seq_id] = task
         task.add_done_callback(lambda done: self._finish(seq_id, done))
-
-    async def _connect(self, params: KVTransferParams) -> None:
-        await self._connector.connect(params)
 
     def _finish(self, seq_id: int, task: asyncio.Task[None]) -> None:
         del self._tasks[seq_id]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from baton_serve.core.protocol.steps import RankFailed, ReadResult, StepResult
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
 
     from baton_serve.core.leases.store import LeaseState
     from baton_serve.core.protocol.handoff import KVTransferParams
@@ -63,7 +63,7 @@ class Ranks(Protocol):
 class Connector(Protocol):
     """Makes remote engines known to the ranks before their blocks are read."""
 
-    def connect(self, params: KVTransferParams) -> Awaitable[None]:
+    async def connect(self, params: KVTransferParams) -> None:
         """Return once every rank can read from ``params.remote_engine_id``. The implementation bounds the time.
 
         Requests to one engine share one handshake; cancelling one of them must not disturb the others. Any exception
@@ -90,8 +90,8 @@ class EngineHooks:
     for histograms.
     """
 
-    on_lease_end: Callable[[str, LeaseState], object] | None = None
-    on_pressure: Callable[[], None] | None = None
-    on_dead: Callable[[str], None] | None = None
-    on_step: Callable[[StepResult], None] | None = None
-    on_read: Callable[[ReadResult], None] | None = None
+    on_lease_end: Callable[[str, LeaseState], object] = lambda lease_id, how: None
+    on_pressure: Callable[[], None] = lambda: None
+    on_dead: Callable[[str], None] = lambda error: None
+    on_step: Callable[[StepResult], None] = lambda result: None
+    on_read: Callable[[ReadResult], None] = lambda result: None

@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-
-class Timer(Protocol):
-    """The part of ``asyncio.TimerHandle`` that is used."""
-
-    def cancel(self) -> None:
-        """Cancel the timer, which then never fires."""
-
-
-class CallLater(Protocol):
-    """The signature of ``loop.call_later``."""
-
-    def __call__(self, delay_s: float, callback: Callable[[int], None], number: int, /) -> Timer:
-        """Call ``callback(number)`` after ``delay_s`` seconds."""
+    #: The signature of ``loop.call_later``; returns a timer that can be cancelled.
+    CallLater = Callable[[float, Callable[[int], None], int], Any]
 
 
 class Timeouts:
@@ -33,7 +22,7 @@ class Timeouts:
         self._timeout_s = timeout_s
         self._call_later = call_later
         self._on_timeout = on_timeout
-        self._timers: dict[int, Timer] = {}
+        self._timers: dict[int, Any] = {}
 
     def __len__(self) -> int:
         return len(self._timers)

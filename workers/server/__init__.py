@@ -7,5 +7,4 @@ Begin with ``answers/serving``, which answers one request.
 ``access``    checks the internal token
 ``identity``  what answers say about this worker; ``presence`` announces the worker in the registry
 ``metrics``   the worker's metrics
-``ports``     what the server needs of the engine and of the leases
 """

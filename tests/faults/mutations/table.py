@@ -99,8 +99,8 @@ READS = (
         (
             Change(
                 "workers/engine/scheduling/scheduler.py",
-                "            self._cancels[seq.read_id] = self._reads.cancel(seq)\n",
-                "            self._cancels[seq.read_id] = self._reads.cancel(seq)\n"
+                "            self._cancels[seq.read_id] = self.reads.cancel(seq)\n",
+                "            self._cancels[seq.read_id] = self.reads.cancel(seq)\n"
                 "            self.pool.free(seq.blocks)\n"
                 "            seq.blocks = []\n",
             ),
@@ -236,7 +236,7 @@ LEASES = (
         (
             Change(
                 "workers/leases/engine_leases.py",
-                "return self.release(self._engine.leases_with(suffix))",
+                "return self.release(self._engine.leases.ending_with(suffix))",
                 "return self.release([])",
             ),
         ),

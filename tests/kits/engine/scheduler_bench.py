@@ -40,7 +40,7 @@ class Bench:
         commands = self.scheduler.schedule()
         for command in commands:
             self.rank.receive(command)
-        self.scheduler.check()
+        self.scheduler.state.check()
         return commands
 
     def go_ahead(self) -> list[Step]:
@@ -49,7 +49,7 @@ class Bench:
         ahead = self.scheduler.schedule_ahead()
         for command in ahead:
             self.rank.receive(command)
-        self.scheduler.check()
+        self.scheduler.state.check()
         return [command for command in commands + ahead if isinstance(command, Step)]
 
     def step(self) -> Step | None:
@@ -63,7 +63,7 @@ class Bench:
     def finish(self) -> None:
         for seq_id, item in self.scheduler.apply_step(self.rank.finish_step()):
             self.outputs[seq_id].append(item)
-        self.scheduler.check()
+        self.scheduler.state.check()
 
     def hand_off(self, name: str, prompt: list[int], adapter: str = "") -> HandOff:
         seq_id = self.add(name, prompt, 1, hand_off=True, adapter=adapter)
@@ -85,7 +85,7 @@ class Bench:
     def deliver(self, failure: Output | None) -> None:
         if failure is not None:
             self.outputs[failure[0]].append(failure[1])
-        self.scheduler.check()
+        self.scheduler.state.check()
 
     def run(self) -> None:
         """Until no step is under way, and none is sent."""

@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from collections.abc import AsyncIterator, Callable, Iterable
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import httpx
 from tokenizers import Tokenizer as FastTokenizer
@@ -21,7 +22,6 @@ from baton_serve.core.leases.store import LeaseState
 from baton_serve.core.net.served.config import PortConfig
 from baton_serve.core.net.served.port import HttpPort
 from baton_serve.core.net.sockets import bind, port_of
-from baton_serve.core.protocol.handoff import lease_of_reader
 from baton_serve.core.protocol.openai.json_body import BodyLimits
 from baton_serve.core.protocol.steps import PromptScores
 from baton_serve.core.protocol.worker import AdapterRecord, WorkerLoad
@@ -35,21 +35,26 @@ from baton_serve.workers.engine.api import (
     HandOff,
     PromptOutput,
     TokenOutput,
+    TokenStream,
 )
-from baton_serve.workers.engine.blocks.block_audit import PoolStats
+from baton_serve.workers.engine.blocks.block_pool import PoolStats
+from baton_serve.workers.engine.blocks.lease_index import Grant, LeaseIndex
 from baton_serve.workers.engine.counters import Counters, EngineStats
-from baton_serve.workers.engine.token_stream import QueuedTokens
+from baton_serve.workers.leases.engine_leases import EngineLeases
 from baton_serve.workers.parsers.message_format import MessageFormat
 from baton_serve.workers.server.access import Access
 from baton_serve.workers.server.answers.sampling import NO_DEFAULTS
 from baton_serve.workers.server.identity import Identity
 from baton_serve.workers.server.metrics import WorkerMetrics
 from baton_serve.workers.server.pages.public import WorkerHealth
-from baton_serve.workers.server.ports import Grammars
 from baton_serve.workers.text.chat_template import PLAIN, ChatOptions
 from baton_serve.workers.text.content_forms import ContentForms
 from baton_serve.workers.text.sampling_defaults import SamplingDefaults
 from baton_serve.workers.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from baton_serve.workers.leases.keeper import LeaseKeeper
+    from baton_serve.workers.server.answers.job import HoldGrammar
 
 EOS = 1
 MODEL = "relay"
@@ -117,31 +122,28 @@ class ScriptedEngine:
         self.error_after = 0
         self.requests: list[EngineRequest] = []
         self.running: dict[str, asyncio.Task[None]] = {}
-        #: By id, the request each was granted for.
-        self.leases: dict[str, str] = {}
+        self.leases = LeaseIndex()
         self.on_lease_end: Callable[[str, LeaseState], object] | None = None
-        #: Leases that several choices read, and what those that have read call them.
-        self.shared: dict[str, list[str]] = {}
         #: As many tokens fit into the context, prompt included.
         self.max_total_tokens = MAX_MODEL_LEN
         self.aborted: list[str] = []
         self.draining = self.leaving = False
         self.changed = asyncio.Event()
-        self._streams: dict[str, QueuedTokens] = {}
+        self._streams: dict[str, TokenStream] = {}
         self._num_leases = 0
 
-    def submit(self, request: EngineRequest) -> QueuedTokens:
+    def submit(self, request: EngineRequest) -> TokenStream:
         self.requests.append(request)
         if self.draining:
-            return QueuedTokens.refused(DrainingError("draining"))
-        stream = QueuedTokens(lambda: self.abort(request.request_id) and None)
+            return TokenStream.refused(DrainingError("draining"))
+        stream = TokenStream(lambda: self.abort(request.request_id) and None)
         self.abort(request.request_id)
         self._streams[request.request_id] = stream
         self.running[request.request_id] = asyncio.create_task(self._run(request, stream))
         self._tell()
         return stream
 
-    async def _run(self, request: EngineRequest, stream: QueuedTokens) -> None:
+    async def _run(self, request: EngineRequest, stream: TokenStream) -> None:
         skip = len(request.output_token_ids)
         skip += request.remote is not None and request.remote.first_token >= 0
         await self._score(request, stream)
@@ -167,7 +169,7 @@ class ScriptedEngine:
             if output.finish is not None:
                 return
 
-    async def _score(self, request: EngineRequest, stream: QueuedTokens) -> None:
+    async def _score(self, request: EngineRequest, stream: TokenStream) -> None:
         prompt, num_top = request.prompt_token_ids, request.sampling.num_prompt_logprobs
         if num_top is None:
             return
@@ -199,9 +201,7 @@ class ScriptedEngine:
     def _hand_off(self, request: EngineRequest) -> HandOff:
         hand_off = HandOff(f"lease-{self._num_leases}", [7, 9], 2**64 - 1)
         self._num_leases += 1
-        self.leases[hand_off.lease_id] = request.request_id
-        if request.num_readers > 1:
-            self.shared[hand_off.lease_id] = []
+        self.lease(hand_off.lease_id, request.request_id, request.num_readers)
         return hand_off
 
     def abort(self, request_id: str) -> bool:
@@ -218,26 +218,27 @@ class ScriptedEngine:
         return sum(self.abort(request_id) for request_id in [*self.running] if request_id.endswith(suffix))
 
     def end_lease(self, lease_id: str, how: LeaseState) -> bool:
-        there = self.leases.pop(lease_id, None) is not None
+        there = self.leases.remove(lease_id) is not None
         if self.on_lease_end is not None:
             self.on_lease_end(lease_id, how)
         self._tell()
         return there
 
-    def has_lease(self, lease_id: str) -> bool:
-        return lease_id in self.leases
-
     def note_read(self, name: str) -> None:
-        self.shared[lease_of_reader(name)[0]].append(name)
+        lease_id = self.leases.note_read(name)
+        if lease_id is not None:
+            self.end_lease(lease_id, LeaseState.DONE)
 
-    def has_readers(self, lease_id: str) -> bool:
-        return lease_id in self.shared
+    def lease(self, lease_id: str, request_id: str, num_readers: int = 1) -> None:
+        self.leases.add(lease_id, Grant(request_id, num_readers=num_readers))
 
-    def leases_of(self, request_id: str) -> list[str]:
-        return [lease_id for lease_id, owner in self.leases.items() if owner == request_id]
+    def forget_leases(self) -> None:
+        self.leases = LeaseIndex()
 
-    def leases_with(self, suffix: str) -> list[str]:
-        return [lease_id for lease_id, owner in self.leases.items() if owner.endswith(suffix)]
+    @property
+    def held(self) -> dict[str, str]:
+        """By id, the request each lease was granted for."""
+        return {lease_id: grant.request_id for lease_id, grant in self.leases._by_lease.items()}
 
     def load(self) -> WorkerLoad:
         return WorkerLoad(running=len(self.running), leases=len(self.leases), draining=self.draining)
@@ -261,7 +262,7 @@ class ScriptedEngine:
 
     async def until_idle(self) -> None:
         """Nothing runs and nothing is leased."""
-        while self.running or self.leases:
+        while self.running or len(self.leases):
             self.changed.clear()
             await self.changed.wait()
 
@@ -274,46 +275,17 @@ class ScriptedEngine:
         self.changed.set()
 
 
-@dataclass
-class RecordingLeases:
-    """A keeper without a store."""
+class RecordingLeases(EngineLeases):
+    """Without a keeper."""
 
-    engine: ScriptedEngine
-    granted: list[str] = field(default_factory=list)
-    dropped: list[str] = field(default_factory=list)
-
-    def grant(self, lease_id: str) -> bool:
-        if not self.engine.has_lease(lease_id):
-            return False
-        self.granted.append(lease_id)
-        return True
+    def __init__(self, engine: ScriptedEngine) -> None:
+        self.granted: list[str] = []
+        self.dropped: list[str] = []
+        super().__init__(cast("LeaseKeeper", SimpleNamespace(grant=self.granted.append)), engine)
 
     def drop(self, lease_id: str) -> None:
         self.dropped.append(lease_id)
-        self.engine.end_lease(lease_id, LeaseState.RELEASED)
-
-    def release(self, lease_ids: Iterable[str]) -> int:
-        held = self.held(lease_ids)
-        for lease_id in held:
-            self.drop(lease_id)
-        return len(held)
-
-    def held(self, lease_ids: Iterable[str]) -> list[str]:
-        return [lease_id for lease_id in lease_ids if self.engine.has_lease(lease_id)]
-
-    def drop_request(self, request_id: str) -> bool:
-        return bool(self.release(self.engine.leases_of(request_id)))
-
-    def drop_older(self, request_id: str, but: str) -> None:
-        for lease_id in self.engine.leases_of(request_id):
-            if lease_id != but and not self.engine.has_readers(lease_id):
-                self.drop(lease_id)
-
-    def note_read(self, lease_id: str) -> None:
-        self.engine.note_read(lease_id)
-
-    def drop_all(self, suffix: str) -> int:
-        return self.release(self.engine.leases_with(suffix))
+        super().drop(lease_id)
 
 
 @dataclass
@@ -340,7 +312,7 @@ async def front(
     body_timeout_s: float = 60,
     message_format: MessageFormat | None = None,
     chat_template: str = "",
-    grammars: Grammars | None = None,
+    hold_grammar: HoldGrammar | None = None,
     defaults: SamplingDefaults = NO_DEFAULTS,
 ) -> AsyncIterator[Front]:
     """A worker's two ports on loopback."""
@@ -386,7 +358,7 @@ async def front(
         max_bodies_bytes=16 * max_body_bytes,
         body_timeout_s=body_timeout_s,
         limits=BodyLimits(max_messages, max_json_values),
-        grammars=grammars,
+        hold_grammar=hold_grammar,
     )
     internal = create_internal_app(
         engine=engine,

@@ -95,4 +95,4 @@ def test_a_lease_of_another_adapter_is_not_taken_over(adapter: str) -> None:
     bench.run()
     counters = bench.scheduler.counters
     assert (counters.local_handoffs, counters.local_prefills) == ((1, 0) if adapter == FIRST else (0, 1))
-    assert not bench.scheduler.has_lease(hand_off.lease_id)
+    assert hand_off.lease_id not in bench.scheduler.state.leases

@@ -22,6 +22,7 @@ from baton_serve.workers.engine.api import (
     InvalidRequestError,
     ReadFailedError,
     TokenOutput,
+    TokenStream,
 )
 from baton_serve.workers.engine.engine import AsyncEngine
 from baton_serve.workers.engine.ports import EngineHooks, LeaseRead, ReadFailing
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from baton_serve.core.protocol.handoff import KVTransferParams
-    from baton_serve.workers.engine.token_stream import QueuedTokens
-
 PROMPT = [1, 2, 3, 4, 5, 6]
 STEP_TIMEOUT_S = 77.0
 
@@ -159,14 +158,14 @@ class World:
         timers.append(HandTimer(delay_s, lambda: callback(number)))
         return timers[-1]
 
-    def submit(self, wanted: EngineRequest) -> QueuedTokens:
+    def submit(self, wanted: EngineRequest) -> TokenStream:
         return self.engine.submit(wanted)
 
     @property
     def pinned(self) -> int:
         return self.engine.stats().pool.pinned
 
-    async def reading(self, name: str = "a") -> QueuedTokens:
+    async def reading(self, name: str = "a") -> TokenStream:
         """A request whose read is under way."""
         stream = self.submit(remote_request(name, PROMPT))
         await turns()
@@ -187,7 +186,7 @@ async def turns(count: int = 8) -> None:
         await asyncio.sleep(0)
 
 
-async def collect(stream: QueuedTokens) -> list[TokenOutput]:
+async def collect(stream: TokenStream) -> list[TokenOutput]:
     return [output async for output in stream]
 
 
@@ -197,7 +196,7 @@ async def test_tokens_come_in_order_and_the_stream_ends() -> None:
     assert [output.token for output in outputs] == expected(PROMPT, 4)
     assert outputs[-1].finish is FinishReason.LENGTH
     await turns()
-    world.engine.check()
+    world.engine.audit()()
     assert world.pinned == 0
     assert world.link.rank.records == {}
 
@@ -358,7 +357,7 @@ async def test_asking_again_ends_the_older_stream_and_no_other(state: str) -> No
         world.link.read("cancelled")
     await turns()
     assert world.pinned == 0
-    world.engine.check()
+    world.engine.audit()()
 
 
 async def test_one_that_is_refused_leaves_the_older_stream_alone() -> None:
@@ -413,8 +412,8 @@ async def test_all_of_a_suffix_are_aborted_in_whatever_state() -> None:
     for stream in (reading, running, waiting, connecting):
         with pytest.raises(AbortedError):
             await anext(stream)
-    assert world.engine.leases_with("-dead") == [leased.lease_id]
-    assert world.engine.leases_with("other") == world.engine.leases_with("dea") == []
+    assert world.engine.leases.ending_with("-dead") == [leased.lease_id]
+    assert world.engine.leases.ending_with("other") == world.engine.leases.ending_with("dea") == []
     assert world.engine.end_lease(leased.lease_id, LeaseState.RELEASED)
     assert isinstance(world.link.sent[-1], CancelRead)
     world.link.read("cancelled")
@@ -423,7 +422,7 @@ async def test_all_of_a_suffix_are_aborted_in_whatever_state() -> None:
     assert len(await collect(other)) == 4
     assert world.engine.abort_all("-dead") == 0
     await turns()
-    world.engine.check()
+    world.engine.audit()()
     assert (world.pinned, world.engine.stats().pool.leased) == (0, 0)
 
 
@@ -521,7 +520,7 @@ async def test_a_read_that_takes_too_long_is_given_up() -> None:
     assert world.pinned == 0
     assert ears.of("read") == ["cancelled"]
     assert world.engine.stats().counters.reads_timed_out == 1
-    world.engine.check()
+    world.engine.audit()()
 
 
 async def test_the_seat_of_a_read_that_was_given_up_is_used_before_its_caller_hears() -> None:
@@ -562,7 +561,7 @@ async def test_nobody_reads_from_where_a_read_was_given_up() -> None:
             await anext(stream)
     assert world.pinned == 2, "only the read that hangs holds blocks"
     assert world.engine.load().waiting == 0
-    world.engine.check()
+    world.engine.audit()()
 
 
 async def test_an_engine_that_was_lost_since_is_met_again() -> None:
@@ -595,7 +594,7 @@ async def test_who_is_connected_again_can_be_aborted_and_dies_with_the_engine() 
     assert first.cancelled() and not second.done()
     world.engine.dead("gone")
     await turns()
-    assert second.cancelled() and len(world.engine._handshakes) == 0
+    assert second.cancelled() and not world.engine._handshakes._tasks
     for stream, error in zip(streams, (AbortedError, EngineDeadError), strict=True):
         with pytest.raises(error):
             await anext(stream)
@@ -826,7 +825,7 @@ async def test_an_aborted_stream_ends_at_once_and_frees_its_blocks_after_both_st
     assert world.pinned == 1
     world.link.finish()
     assert world.pinned == 0
-    world.engine.check()
+    world.engine.audit()()
 
 
 async def test_a_step_without_rows_that_does_not_end_is_the_end_too() -> None:
@@ -940,14 +939,14 @@ async def test_a_hand_off_is_known_by_its_request_before_the_caller_sees_it() ->
     world = World()
     stream = world.submit(request("a", PROMPT, 1, hand_off=True))
     async with asyncio.timeout(PATIENCE_S):
-        while not world.engine.leases_of("a"):
+        while not world.engine.leases.of("a"):
             assert world.engine._scheduler._sequences.by_request, "neither a sequence nor a lease of the request"
             await asyncio.sleep(0)
     assert not world.engine.abort("a"), "it is a lease now, not a sequence"
     (output,) = await collect(stream)
     assert output.hand_off is not None
-    assert world.engine.leases_of("a") == [output.hand_off.lease_id]
-    assert world.engine.leases_of("b") == []
+    assert world.engine.leases.of("a") == [output.hand_off.lease_id]
+    assert world.engine.leases.of("b") == []
 
 
 async def test_a_read_by_a_peer_ends_the_lease_and_the_keeper_is_told() -> None:
@@ -957,7 +956,7 @@ async def test_a_read_by_a_peer_ends_the_lease_and_the_keeper_is_told() -> None:
     world.engine.on_rank_event(LeaseRead(hand_off.lease_id))
     assert ears.of("lease_end") == [(hand_off.lease_id, LeaseState.DONE)]
     assert not world.engine.end_lease(hand_off.lease_id, LeaseState.RELEASED)
-    assert not world.engine.has_lease(hand_off.lease_id) and world.engine.leases_of("a") == []
+    assert hand_off.lease_id not in world.engine.leases and world.engine.leases.of("a") == []
     assert world.engine.load().leased_blocks == 0
 
 
@@ -972,7 +971,7 @@ async def test_a_hand_off_to_ourselves_needs_no_handshake_and_no_read(keeper: bo
     assert [type(message) for message in world.link.sent if not isinstance(message, Step)] == []
     assert not world.connector.waiting
     assert ears.of("lease_end") == ([(hand_off.lease_id, LeaseState.DONE)] if keeper else [])
-    assert not world.engine.has_lease(hand_off.lease_id)
+    assert hand_off.lease_id not in world.engine.leases
     assert world.engine.stats().counters.local_handoffs == 1
     assert world.engine.stats().counters.prefill_tokens == len(PROMPT)
     await world.engine.drain()
@@ -1089,7 +1088,7 @@ async def test_a_read_that_may_never_end_does_not_hide_the_pressure() -> None:
     assert ears.of("pressure") == [None]
     world.engine.end_lease(lease, LeaseState.RELEASED)
     assert len(await collect(waiting)) == 1
-    world.engine.check()
+    world.engine.audit()()
 
 
 async def test_drain_ends_with_the_last_failed_handshake() -> None:
@@ -1181,7 +1180,7 @@ async def test_close_ends_everything_without_a_word_to_the_dead_hook() -> None:
         with pytest.raises(EngineDeadError, match="closed"):
             await anext(ended)
     assert ears.of("dead") == []
-    assert len(world.engine._handshakes) == 0
+    assert not world.engine._handshakes._tasks
 
 
 async def test_the_repr_tells_the_state() -> None:

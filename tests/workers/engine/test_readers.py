@@ -67,10 +67,10 @@ def test_no_reader_of_several_takes_the_blocks_over() -> None:
     bench.run()
     assert bench.tokens(lead) == expected(PROMPT, 4)[1:]
     assert [bench.tokens(seq) for seq in others] == [expected(PROMPT, 4)] * 2
-    told = bench.scheduler.drain_read_leases()
+    told = bench.scheduler.local_handoff.drain()
     assert sorted(told) == sorted(names)
-    assert [bench.scheduler.note_read(name) for name in told] == [None, None, held.lease_id]
-    assert bench.scheduler.has_lease(held.lease_id) and bench.scheduler.end_lease(held.lease_id)
+    assert [bench.scheduler.state.leases.note_read(name) for name in told] == [None, None, held.lease_id]
+    assert held.lease_id in bench.scheduler.state.leases and bench.scheduler.state.end_lease(held.lease_id)
     counters = bench.scheduler.counters
     # All but the last block came from the cache, three times.
     assert (counters.local_handoffs, counters.local_prefills) == (0, 3)

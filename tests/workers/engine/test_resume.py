@@ -50,7 +50,7 @@ class Bench:
         commands = self.scheduler.schedule()
         for command in commands:
             self.rank.receive(command)
-        self.scheduler.check()
+        self.scheduler.state.check()
         self.steps += [command for command in commands if isinstance(command, Step)]
         return any(isinstance(command, Step) for command in commands)
 
@@ -59,7 +59,7 @@ class Bench:
             for seq_id, item in self.scheduler.apply_step(self.rank.finish_step()):
                 assert isinstance(item, TokenOutput)
                 self.outputs[seq_id].append(item)
-            self.scheduler.check()
+            self.scheduler.state.check()
 
     def tokens(self, seq_id: int) -> list[int]:
         return [output.token for output in self.outputs[seq_id]]

@@ -15,7 +15,6 @@ from baton_serve.workers.engine.api import (
     QueueFullError,
     ReadFailedError,
 )
-from baton_serve.workers.engine.config import EngineConfig
 from baton_serve.workers.engine.errors import IllegalTransitionError, RankProtocolError
 from baton_serve.workers.engine.sequences.sequence_state import State
 from tests.kits.engine.fake_rank import PROMISE
@@ -94,7 +93,7 @@ def test_who_preempts_itself_makes_room_at_once() -> None:
     bench.step()
     high = bench.add("high", [2] * 8, 1, priority=-1)
     assert rows(bench.step()) == [(high, 0, 8, True)]
-    bench.scheduler.end_lease("lease-0")
+    bench.scheduler.state.end_lease("lease-0")
     bench.run()
     assert bench.tokens(low) == expected([1] * 8, 4)
 
@@ -211,8 +210,8 @@ def test_a_hand_off_pins_the_prompts_blocks_and_nothing_more() -> None:
     assert output.hand_off.promise == max(bench.rank.versions)
     stats = bench.scheduler.pool.stats()
     assert (stats.leased, stats.pinned, stats.leases) == (2, 0, 1)
-    assert bench.scheduler.end_lease("lease-0")
-    assert not bench.scheduler.end_lease("lease-0")
+    assert bench.scheduler.state.end_lease("lease-0")
+    assert not bench.scheduler.state.end_lease("lease-0")
     assert bench.scheduler.pool.stats().cached == 2
 
 
@@ -235,7 +234,7 @@ def test_leased_blocks_serve_other_prompts_and_are_never_given_out() -> None:
     bench.run()
     assert not bench.outputs[waiting]
     assert bench.scheduler.is_starved
-    bench.scheduler.end_lease("lease-0")
+    bench.scheduler.state.end_lease("lease-0")
     assert not bench.scheduler.is_starved
     bench.run()
     assert bench.tokens(waiting) == expected([3] * 6, 1)
@@ -246,10 +245,10 @@ def test_a_request_prefilled_twice_has_two_leases() -> None:
     for _ in range(2):
         bench.add("a", PROMPT, 1, hand_off=True)
         bench.step()
-    assert bench.scheduler.leases_of("a") == ["lease-0", "lease-1"]
-    bench.scheduler.end_lease("lease-0")
-    assert bench.scheduler.leases_of("a") == ["lease-1"]
-    assert not bench.scheduler.has_lease("lease-0") and bench.scheduler.has_lease("lease-1")
+    assert bench.scheduler.state.leases.of("a") == ["lease-0", "lease-1"]
+    bench.scheduler.state.end_lease("lease-0")
+    assert bench.scheduler.state.leases.of("a") == ["lease-1"]
+    assert "lease-0" not in bench.scheduler.state.leases and "lease-1" in bench.scheduler.state.leases
 
 
 def test_nobody_is_starved_while_something_runs() -> None:
@@ -303,11 +302,11 @@ def test_an_audit_counts_the_blocks_as_they_were_when_it_was_asked_for() -> None
     audit = bench.scheduler.state.audit()
     remote = params_of(hand_off, PROMPT, "us")
     taken = bench.add("d", PROMPT, 9, remote=remote)
-    bench.scheduler.end_lease("lease-1")
+    bench.scheduler.state.end_lease("lease-1")
     bench.run()
     assert bench.tokens(running) and bench.tokens(taken)
     audit()
-    bench.scheduler.check()
+    bench.scheduler.state.check()
 
 
 def test_a_read_begins_though_a_prompt_before_it_waits_for_the_next_step() -> None:
@@ -494,7 +493,7 @@ def test_a_read_is_given_up_at_once_and_its_blocks_only_when_it_has_ended(why: s
     if why == "timeout":
         bench.deliver(bench.scheduler.time_out_read(1))
     else:
-        bench.deliver(bench.scheduler.fail_read(1, "rank 1: P is gone"))
+        bench.deliver(bench.scheduler.reads.give_up(1, "rank 1: P is gone"))
     (error,) = bench.outputs[seq]
     assert isinstance(error, ReadFailedError)
     texts = {
@@ -522,10 +521,10 @@ def test_who_has_left_is_not_told_that_the_read_is_given_up() -> None:
     bench.pump()
     bench.scheduler.abort("a")
     bench.pump()
-    assert bench.scheduler.fail_read(1, "no") is None
+    assert bench.scheduler.reads.give_up(1, "no") is None
     assert bench.scheduler.time_out_read(1) is None
     bench.read(PROMPT, "cancelled")
-    assert bench.scheduler.fail_read(1, "late") is None
+    assert bench.scheduler.reads.give_up(1, "late") is None
     assert bench.outputs[seq] == []
     counters = bench.scheduler.counters
     assert (counters.ended["aborted"], counters.ended["failed"], counters.reads_timed_out) == (1, 0, 1)
@@ -558,8 +557,8 @@ def test_a_read_is_given_up_once() -> None:
     bench = Bench()
     bench.add_remote("a", PROMPT)
     bench.pump()
-    assert bench.scheduler.fail_read(1, "no") is not None
-    assert bench.scheduler.fail_read(1, "no") is None
+    assert bench.scheduler.reads.give_up(1, "no") is not None
+    assert bench.scheduler.reads.give_up(1, "no") is None
     assert bench.scheduler.time_out_read(1) is None
 
 
@@ -593,7 +592,7 @@ def test_a_read_that_may_never_end_is_no_movement(is_wanted: bool) -> None:
     assert not bench.scheduler.is_starved
     assert (bench.scheduler.time_out_read(1) is not None) == is_wanted
     assert bench.scheduler.is_starved
-    bench.scheduler.end_lease("lease-0")
+    bench.scheduler.state.end_lease("lease-0")
     assert not bench.scheduler.is_starved and not bench.scheduler.is_quiet
     bench.run()
     assert bench.tokens(waiting) == expected([1] * 9, 1)
@@ -705,9 +704,9 @@ def test_what_this_engine_handed_off_is_taken_over_not_read() -> None:
     step = bench.step()
     assert rows(step) == [(seq, 10, 1, True)]
     assert step is not None and step.started[0].block_ids == hand_off.block_ids
-    assert bench.scheduler.drain_read_leases() == [hand_off.lease_id]
-    assert bench.scheduler.drain_read_leases() == []
-    assert not bench.scheduler.end_lease(hand_off.lease_id)
+    assert bench.scheduler.local_handoff.drain() == [hand_off.lease_id]
+    assert bench.scheduler.local_handoff.drain() == []
+    assert not bench.scheduler.state.end_lease(hand_off.lease_id)
     bench.run()
     assert bench.tokens(seq) == expected(PROMPT, 4)[1:]
     assert hand_off.block_ids == promised, "the blocks that the sequence got later are not in the promise"
@@ -750,21 +749,21 @@ def test_a_parked_sequence_waits_for_a_seat_and_can_be_aborted() -> None:
     bench.step()
     assert bench.scheduler.load().waiting == 1
     assert bench.scheduler.abort("d") is not None
-    assert bench.scheduler.drain_read_leases() == []
-    assert bench.scheduler.has_lease(hand_off.lease_id), "another D may still read it"
+    assert bench.scheduler.local_handoff.drain() == []
+    assert hand_off.lease_id in bench.scheduler.state.leases, "another D may still read it"
 
 
 @pytest.mark.parametrize("prefix_cache", [True, False])
 def test_without_its_lease_a_hand_off_to_ourselves_is_computed(prefix_cache: bool) -> None:
     bench = Bench(engine_id="us", prefix_cache=prefix_cache)
     hand_off = bench.hand_off("p", PROMPT)
-    bench.scheduler.end_lease(hand_off.lease_id)
+    bench.scheduler.state.end_lease(hand_off.lease_id)
     seq = bench.add_own("d", PROMPT, hand_off)
     start = 8 if prefix_cache else 0
     assert rows(bench.step()) == [(seq, start, 11 - start, True)]
     bench.run()
     assert bench.tokens(seq) == expected(PROMPT, 4)[1:]
-    assert bench.scheduler.drain_read_leases() == []
+    assert bench.scheduler.local_handoff.drain() == []
     assert bench.scheduler.counters.local_prefills == 1
 
 
@@ -782,7 +781,7 @@ def test_a_hand_off_to_ourselves_that_is_not_what_the_lease_holds_is_computed(ch
     bench.run()
     count = 4 if "first_token" in changes else 3
     assert bench.tokens(seq) == expected(PROMPT, 4)[-count:]
-    assert bench.scheduler.drain_read_leases() == [hand_off.lease_id]
+    assert bench.scheduler.local_handoff.drain() == [hand_off.lease_id]
     assert bench.scheduler.is_quiet
 
 
@@ -861,7 +860,7 @@ def test_who_is_asked_for_again_is_aborted_wherever_it_is(state: str) -> None:
     second = bench.add("a", [1], 3)
     assert bench.scheduler.current("a") == second != first
     had = list(bench.outputs[first])
-    bench.scheduler.check()
+    bench.scheduler.state.check()
     if state == "computing":
         bench.pump()
         bench.finish()
@@ -949,12 +948,12 @@ def test_a_lease_outlives_that_its_request_is_asked_again() -> None:
     """Who keeps the leases ends it; the request that reads them here is the same one."""
     bench = Bench(engine_id="us")
     hand_off = bench.hand_off("a", PROMPT)
-    assert bench.scheduler.leases_of("a") == [hand_off.lease_id]
+    assert bench.scheduler.state.leases.of("a") == [hand_off.lease_id]
     first = bench.add_own("a", PROMPT, hand_off)
     again = bench.add_own("a", PROMPT, hand_off)
     bench.run()
     assert (bench.outputs[first], bench.tokens(again)) == ([], expected(PROMPT, 4)[1:])
-    assert bench.scheduler.counters.local_handoffs == 1 and bench.scheduler.drain_read_leases() == [hand_off.lease_id]
+    assert bench.scheduler.counters.local_handoffs == 1 and bench.scheduler.local_handoff.drain() == [hand_off.lease_id]
 
 
 # --- refusals ----------------------------------------------------------------------------------------------------
@@ -1020,17 +1019,6 @@ def test_a_request_is_finished_by_its_first_token_or_hands_off_or_reads() -> Non
         bench.scheduler.add(remote_request("a", PROMPT, 1))
     with pytest.raises(InvalidHandOffError):
         bench.scheduler.add(remote_request("a", PROMPT, hand_off=True))
-
-
-def test_a_budget_below_the_number_of_sequences_is_refused() -> None:
-    with pytest.raises(ValueError, match="max_num_batched_tokens"):
-        config(max_num_seqs=8, max_num_batched_tokens=7)
-    with pytest.raises(ValueError, match="read_timeout_s"):
-        config(read_timeout_s=-1.0)
-    with pytest.raises(ValueError, match="step_timeout_s"):
-        config(step_timeout_s=-1.0)
-    with pytest.raises(ValueError, match="num_blocks"):
-        EngineConfig(num_blocks=0, block_size=1, max_model_len=1, vocab_size=1)
 
 
 # --- what ranks must not do --------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from baton_serve.workers.engine.api import EngineRequest
 from baton_serve.workers.engine.errors import IllegalTransitionError
 from baton_serve.workers.engine.sequences.sequence import Sequence
 from baton_serve.workers.engine.sequences.sequence_state import ENDED, TABLE, Event, State, next_state
-from baton_serve.workers.engine.sequences.wait_queue import WaitQueue
+from baton_serve.workers.engine.sequences.by_urgency import ByUrgency
 
 
 def sequence(seq_id: int, *, prompt: list[int] | None = None, priority: int = 0) -> Sequence:
@@ -60,10 +60,10 @@ def test_every_state_but_the_first_ones_is_reached_by_an_event() -> None:
 
 @given(st.lists(st.tuples(st.integers(-2, 2), st.booleans()), max_size=20))
 def test_the_queue_gives_lower_priority_then_older(entries: list[tuple[int, bool]]) -> None:
-    queue, stay = WaitQueue(), []
+    queue, stay = ByUrgency(), []
     seqs = [sequence(number, priority=priority) for number, (priority, _) in enumerate(entries)]
     for seq in seqs:
-        queue.push(seq)
+        queue.add(seq)
     for seq, (_, leaves) in zip(seqs, entries, strict=True):
         if leaves:
             queue.discard(seq)
@@ -71,29 +71,27 @@ def test_the_queue_gives_lower_priority_then_older(entries: list[tuple[int, bool
             stay.append(seq)
     assert len(queue) == len(stay)
     assert [seq in queue for seq in seqs] == [not leaves for _, leaves in entries]
-    in_order, popped = queue.in_order(), []
-    while (head := queue.peek()) is not None:
-        popped.append(queue.pop())
-        assert popped[-1] is head
-    assert popped == in_order
-    assert [seq.id for seq in popped] == [seq.id for seq in sorted(stay, key=lambda s: (s.request.priority, s.id))]
+    in_order = list(queue)
+    assert (queue.first, queue.last if stay else None) == (in_order[0] if stay else None, in_order[-1] if stay else None)
+    assert [seq.id for seq in in_order] == [seq.id for seq in sorted(stay, key=lambda s: (s.request.priority, s.id))]
 
 
-def test_the_queue_takes_back_who_was_popped() -> None:
-    queue, old, young = WaitQueue(), sequence(1), sequence(2)
-    queue.push(old)
-    queue.push(young)
+def test_the_queue_takes_back_who_was_removed() -> None:
+    queue, old, young = ByUrgency(), sequence(1), sequence(2)
+    queue.add(old)
+    queue.add(young)
     queue.discard(sequence(3))
-    assert queue.pop() is old
-    queue.push(old)
-    assert queue.peek() is old
+    queue.discard(old)
+    assert queue.first is young
+    queue.add(old)
+    assert queue.first is old
     assert young in queue
 
 
 def test_the_queue_keeps_nothing_of_who_left() -> None:
-    queue, seqs = WaitQueue(), [sequence(number) for number in range(3)]
+    queue, seqs = ByUrgency(), [sequence(number) for number in range(3)]
     for seq in seqs:
-        queue.push(seq)
+        queue.add(seq)
     queue.discard(seqs[1])
     # Not a weak reference: what a heap would still hold is found by what it refers to.
     assert seqs[1] not in gc.get_referents(*gc.get_referents(queue))

@@ -356,11 +356,11 @@ class Simulation(RuleBasedStateMachine):
                 assert sum(row.num_tokens for row in command.rows) <= self.config.max_num_batched_tokens
                 assert len(command.rows) <= self.config.max_num_seqs
         self.reconnect()
-        for lease_id in self.scheduler.drain_read_leases():
+        for lease_id in self.scheduler.local_handoff.drain():
             (promise,) = [promise for promise in self.promises if promise.hand_off.lease_id == lease_id]
             assert promise.held
             promise.held = False
-            assert not self.scheduler.end_lease(lease_id)
+            assert not self.scheduler.state.end_lease(lease_id)
 
     @rule()
     def go_ahead(self) -> None:
@@ -474,7 +474,7 @@ class Simulation(RuleBasedStateMachine):
             self.deliver(self.scheduler.apply_read(event))
         else:
             assert isinstance(event, ReadFailing), event
-            self.deliver(self.scheduler.fail_read(event.read_id, event.error))
+            self.deliver(self.scheduler.reads.give_up(event.read_id, event.error))
 
     def deliver(self, output: tuple[int, TokenOutput | PromptOutput | Exception] | None) -> None:
         if output is None:
@@ -516,8 +516,8 @@ class Simulation(RuleBasedStateMachine):
 
     def end(self, promise: Promise) -> None:
         promise.held = False
-        assert self.scheduler.end_lease(promise.hand_off.lease_id)
-        assert not self.scheduler.end_lease(promise.hand_off.lease_id)
+        assert self.scheduler.state.end_lease(promise.hand_off.lease_id)
+        assert not self.scheduler.state.end_lease(promise.hand_off.lease_id)
 
     @precondition(lambda self: self.promises)
     @rule(data=st.data())
@@ -538,7 +538,7 @@ class Simulation(RuleBasedStateMachine):
     @invariant()
     def ledger_balances(self) -> None:
         if hasattr(self, "scheduler"):
-            self.scheduler.check()
+            self.scheduler.state.check()
 
     @invariant()
     def who_connects_has_a_handshake(self) -> None:
@@ -574,7 +574,7 @@ class Simulation(RuleBasedStateMachine):
         """After planning, who is next in the queue waits for a slot, for blocks, or for the step to end."""
         self.pump()
         state, load = self.scheduler.state, self.scheduler.load()
-        head = state.sequences.queue.peek()
+        head = state.sequences.queue.first
         has_slot = load.running + load.reading < self.config.max_num_seqs
         assert not (has_slot and state.sequences.awaiting_handoff), "such a sequence needs nothing but a slot"
         if head is None or load.running + load.reading == self.config.max_num_seqs:
@@ -662,7 +662,7 @@ class Simulation(RuleBasedStateMachine):
         assert ended["aborted"] == sum(caller.aborted for caller in self.callers.values())
         assert self.scheduler.counters.reads_timed_out == len(self.peers.given_up) == len(self.timed_out)
         assert sum(self.scheduler.counters.reads.values()) == len(self.ended_reads)
-        self.scheduler.check()
+        self.scheduler.state.check()
 
 
 def cases(max_examples: int) -> settings:

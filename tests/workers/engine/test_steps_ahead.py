@@ -110,7 +110,7 @@ def test_a_grammar_that_fails_ends_its_sequence_only(is_ahead: bool) -> None:
     sampled = [msgspec.structs.replace(one, error="too complex" if one.seq == fails else "") for one in result.sampled]
     for seq, output in bench.scheduler.apply_step(StepResult(result.step_id, sampled, result.seconds)):
         bench.outputs[seq].append(output)
-    bench.scheduler.check()
+    bench.scheduler.state.check()
     (*_, last) = bench.outputs[fails]
     assert isinstance(last, GrammarFailedError)
     assert bench.scheduler.load().running == 1, "its slot is free"

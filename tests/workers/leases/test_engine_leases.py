@@ -19,7 +19,7 @@ class Kept:
 
     def __init__(self) -> None:
         self.engine = ScriptedEngine()
-        self.engine.leases["lease-0"] = "r"
+        self.engine.lease("lease-0", "r")
         self.store = MemoryLeaseStore()
         self.failures: list[Exception] = []
         self.keeper = LeaseKeeper(
@@ -38,7 +38,7 @@ class Kept:
         return [lease.lease_id for lease in self.store.held(ENGINE) if lease.remaining_ms > 0]
 
     def check_nothing_held(self) -> None:
-        assert self.engine.leases == {}
+        assert self.engine.held == {}
         assert len(self.keeper) == 0
 
 
@@ -65,10 +65,11 @@ async def test_a_lease_is_granted_and_dropped_by_its_request() -> None:
 
 async def test_leases_are_released_by_their_names_granted_or_not() -> None:
     async with keeping() as kept:
-        kept.engine.leases |= {"lease-1": "r", "lease-2": "r"}
+        kept.engine.lease("lease-1", "r")
+        kept.engine.lease("lease-2", "r")
         assert kept.leases.grant("lease-0")
         assert kept.leases.release(["lease-0", "lease-1", "never"]) == 2
-        assert list(kept.engine.leases) == ["lease-2"]
+        assert list(kept.engine.held) == ["lease-2"]
         assert kept.leases.release(["lease-0", "lease-1"]) == 0
         assert kept.leases.release(["lease-2"]) == 1
         kept.check_nothing_held()
@@ -77,11 +78,12 @@ async def test_leases_are_released_by_their_names_granted_or_not() -> None:
 
 async def test_all_leases_of_a_suffix_are_dropped_granted_or_not() -> None:
     async with keeping() as kept:
-        kept.engine.leases |= {"lease-1": "1r", "lease-2": "r-another-s"}
+        kept.engine.lease("lease-1", "1r")
+        kept.engine.lease("lease-2", "r-another-s")
         assert kept.leases.grant("lease-0")
         assert kept.leases.grant("lease-2")
         assert kept.leases.drop_all("r") == 2
-        assert kept.engine.leases == {"lease-2": "r-another-s"}
+        assert kept.engine.held == {"lease-2": "r-another-s"}
         assert not kept.leases.grant("lease-1")
         assert kept.leases.drop_all("r") == 0
         assert kept.leases.drop_all("-s") == 1

@@ -63,7 +63,8 @@ async def test_a_lease_for_several_readers() -> None:
         assert answer["kv_transfer_params"]["lease_id"] == "lease-0"
         assert answer["choices"][0]["finish_reason"] == "length"
         assert worker.engine.requests[0].num_readers == 4
-        assert worker.engine.shared == {"lease-0": []}
+        grant = worker.engine.leases.get("lease-0")
+        assert grant is not None and (grant.num_readers, grant.have_read) == (4, set())
 
 
 @pytest.mark.parametrize("script", [[EOS], tokens_of("the runner")], ids=["token", "string"])
@@ -75,16 +76,17 @@ async def test_the_others_may_read_after_an_answer_that_its_first_token_ended(sc
         assert (choice["finish_reason"], choice["message"]["content"]) == ("stop", "")
         assert answer["kv_transfer_params"]["lease_id"] == "lease-0"
         assert (worker.leases.granted, worker.leases.dropped) == (["lease-0"], [])
-        assert worker.engine.shared == {"lease-0": ["lease-0"]}, "the first reader need not read"
+        grant = worker.engine.leases.get("lease-0")
+        assert grant is not None and grant.have_read == {0}, "the first reader need not read"
 
 
 async def test_a_request_that_comes_again_leaves_the_lease_to_the_others() -> None:
     async with front() as worker:
         for num_readers in (2, 1, 1):
             await post(worker, "/v1/completions", {**completion(max_tokens=9), **ask(num_readers)})
-        assert list(worker.engine.leases) == ["lease-0", "lease-2"]
+        assert list(worker.engine.held) == ["lease-0", "lease-2"]
         assert worker.leases.drop_request("cd" * 16)
-        assert not worker.engine.leases
+        assert not worker.engine.held
 
 
 @pytest.mark.parametrize("num_readers", [0, -1, 1025, "2", 1.5, None])

@@ -43,7 +43,7 @@ def tools(number: int, num_properties: int, about: str = "") -> list[dict[str, A
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_grammar_is_held_until_its_request_has_ended(stream: bool) -> None:
     grammars = CountedGrammars()
-    async with front(grammars=grammars) as worker:
+    async with front(hold_grammar=grammars.hold) as worker:
         worker.engine.gate = asyncio.Semaphore(0)
         task = asyncio.create_task(worker.http.post("/v1/completions", json=completion(stream=stream, **BY_REGEX)))
         await worker.engine.until_running()
@@ -60,14 +60,14 @@ async def test_a_grammar_is_held_until_its_request_has_ended(stream: bool) -> No
 async def test_the_client_that_the_router_names(sent: str | None, client: str) -> None:
     grammars = CountedGrammars()
     headers = {} if sent is None else {"x-baton-client": sent}
-    async with front(grammars=grammars) as worker:
+    async with front(hold_grammar=grammars.hold) as worker:
         await worker.http.post("/v1/completions", json=completion(**BY_REGEX), headers=headers)
     assert grammars.clients == [client]
 
 
 async def test_a_refused_request_holds_nothing() -> None:
     grammars = CountedGrammars()
-    async with front(grammars=grammars) as worker:
+    async with front(hold_grammar=grammars.hold) as worker:
         answer = await worker.http.post("/v1/completions", json=completion(max_tokens=10**6, **BY_REGEX))
         assert answer.status_code == 400
         assert len(grammars.forms) == 1 and grammars.num_held == 0
@@ -78,7 +78,7 @@ async def test_a_refused_request_holds_nothing() -> None:
 
 async def test_a_grammar_that_fails_while_it_is_followed() -> None:
     grammars = CountedGrammars()
-    async with front(grammars=grammars) as worker:
+    async with front(hold_grammar=grammars.hold) as worker:
         worker.engine.error = GrammarFailedError("Too many items (limit 50000; try avoiding)\n<non-verbose/>")
         answer = await worker.http.post("/v1/completions", json=completion(**BY_REGEX))
     error = answer.json()["error"]
@@ -89,7 +89,7 @@ async def test_a_grammar_that_fails_while_it_is_followed() -> None:
 
 async def test_tools_are_bounded_by_their_bytes_and_not_by_their_colons() -> None:
     grammars = CountedGrammars()
-    async with front(grammars=grammars) as worker:
+    async with front(hold_grammar=grammars.hold) as worker:
         body = chat(tools=tools(8, 60), tool_choice="required")
         assert (await worker.http.post("/v1/chat/completions", json=body)).status_code == 200
         assert grammars.forms[0].text.count(":") > MAX_RULE_MARKS
@@ -102,7 +102,7 @@ async def test_schemas_of_tools_are_put_into_the_librarys_words() -> None:
     grammars = CountedGrammars()
     schema = {"type": "object", "propertyNames": {"type": "string"}, "properties": {"a": {"format": "password"}}}
     tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
-    async with front(grammars=grammars) as worker:
+    async with front(hold_grammar=grammars.hold) as worker:
         await worker.http.post("/v1/chat/completions", json=chat(tools=[tool], tool_choice="required"))
     assert '"a":{}' in grammars.forms[0].text and "propertyNames" not in grammars.forms[0].text
 
@@ -112,7 +112,7 @@ async def test_no_pattern_of_a_client_is_searched_for_on_the_event_loop() -> Non
     grammars = CountedGrammars()
     schema = {"propertyNames": {"pattern": "^(a+)+$"}, "properties": {"a" * 40 + "!": {}}}
     tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
-    async with front(grammars=grammars) as worker:
+    async with front(hold_grammar=grammars.hold) as worker:
         await worker.http.post("/v1/chat/completions", json=chat(tools=[tool], tool_choice="required"))
     assert '"patternProperties":{"^(a+)+$":{}}' in grammars.forms[0].text
 
@@ -122,7 +122,7 @@ async def test_schemas_of_tools_are_bounded_before_they_are_rewritten() -> None:
     reference = {"propertyNames": {"$ref": "#/$defs/Names"}}
     schema = {"$defs": {"Names": {"enum": [str(number) for number in range(1000)]}}, "anyOf": [reference] * 5_000}
     tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
-    async with front(grammars=CountedGrammars()) as worker:
+    async with front(hold_grammar=CountedGrammars().hold) as worker:
         tracemalloc.start()
         try:
             answer = await worker.http.post("/v1/chat/completions", json=chat(tools=[tool], tool_choice="required"))
@@ -141,7 +141,7 @@ async def test_schemas_of_tools_do_not_multiply_while_they_are_rewritten(num_too
         schema = {"type": "object", "propertyNames": names, "additionalProperties": schema}
     tools = [{"type": "function", "function": {"name": f"f{each}", "parameters": schema}} for each in range(num_tools)]
     grammars = CountedGrammars()
-    async with front(grammars=grammars) as worker:
+    async with front(hold_grammar=grammars.hold) as worker:
         tracemalloc.start()
         try:
             answer = await worker.http.post("/v1/chat/completions", json=chat(tools=tools, tool_choice="required"))
@@ -158,6 +158,6 @@ async def test_schemas_of_tools_that_are_nested_too_deeply(depth: int) -> None:
     for _ in range(depth):
         schema = {"type": "object", "properties": {"a": schema}}
     tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
-    async with front(grammars=CountedGrammars()) as worker:
+    async with front(hold_grammar=CountedGrammars().hold) as worker:
         answer = await worker.http.post("/v1/chat/completions", json=chat(tools=[tool], tool_choice="required"))
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "tools")

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from baton_serve.core.protocol.openai.requests import ChatRequest, CompletionRequest
-from baton_serve.workers.engine.api import EngineError, EngineRequest
-from baton_serve.workers.engine.token_stream import QueuedTokens
+from baton_serve.workers.engine.api import EngineError, EngineRequest, TokenStream
 from baton_serve.workers.server.access import TRUST_HEADER
 from baton_serve.workers.server.answers.job import Job
 from baton_serve.workers.server.calls import Asked, _Request
@@ -24,7 +23,7 @@ from tests.kits.worker.hand_off import ASK
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-KINDS = (Job, EngineRequest, QueuedTokens, ChatRequest, CompletionRequest, Asked, Client, _Request)
+KINDS = (Job, EngineRequest, TokenStream, ChatRequest, CompletionRequest, Asked, Client, _Request)
 TRUST = TRUST_HEADER.decode()
 CHAT, COMPLETION = "/v1/chat/completions", "/v1/completions"
 #: What is answered whole, streamed and handed over.
@@ -74,7 +73,7 @@ async def test_what_ends_well(worker: Front) -> None:
     with without_collector(KINDS) as survivors:
         for path, body in EVERY:
             assert (await worker.http.post(path, json=body)).status_code == 200
-        worker.engine.leases.clear()
+        worker.engine.forget_leases()
         await check(worker, survivors)
 
 

@@ -38,7 +38,7 @@ async def test_p_answers_how_to_read_its_blocks() -> None:
         )
         answer = response.json()
         params = answer["kv_transfer_params"]
-        assert worker.leases.granted == ["lease-0"] == list(worker.engine.leases)
+        assert worker.leases.granted == ["lease-0"] == list(worker.engine.held)
         request = worker.engine.requests[0]
     assert params == {
         "do_remote_prefill": True,
@@ -83,7 +83,7 @@ async def test_a_stop_string_in_the_first_token_leaves_no_lease() -> None:
         answer = await prefill(worker, "/v1/completions", completion(stop=stop))
         assert "kv_transfer_params" not in answer
         assert (answer["choices"][0]["finish_reason"], answer["choices"][0]["text"]) == ("stop", "")
-        assert worker.leases.granted == [] and worker.engine.leases == {}
+        assert worker.leases.granted == [] and worker.engine.held == {}
 
 
 @pytest.mark.parametrize(
@@ -347,7 +347,7 @@ async def test_a_prefill_that_is_asked_again_drops_the_lease_of_the_answer_befor
         for number in range(2):
             response = await worker.http.post("/v1/completions", json=completion(**ASK), headers=NAMED)
             assert response.json()["kv_transfer_params"]["lease_id"] == f"lease-{number}"
-        assert worker.leases.dropped == ["lease-0"] and list(worker.engine.leases) == ["lease-1"]
+        assert worker.leases.dropped == ["lease-0"] and list(worker.engine.held) == ["lease-1"]
 
 
 @pytest.mark.parametrize("decode", [False, True])
@@ -359,7 +359,7 @@ async def test_a_request_that_is_refused_leaves_the_answer_before_alone(decode: 
         more = {"kv_transfer_params": GOOD} if decode else ASK
         again = await worker.http.post("/v1/completions", json=completion(**more), headers=NAMED)
         assert (again.status_code, again.json()["error"]["code"]) == (503, "draining")
-        assert list(worker.engine.leases) == [first.json()["kv_transfer_params"]["lease_id"]]
+        assert list(worker.engine.held) == [first.json()["kv_transfer_params"]["lease_id"]]
         assert await abort(worker), "as before: whoever has not read it says so"
 
 
@@ -382,11 +382,13 @@ async def test_a_decode_that_is_asked_again_ends_the_one_before(stream: bool) ->
 
 async def test_a_decode_keeps_the_lease_that_it_is_about_to_read_and_no_other_of_its_request() -> None:
     async with front() as worker:
-        worker.engine.leases |= {"ll": ID, "unread": ID, "lease-x": "another"}
+        worker.engine.lease("ll", ID)
+        worker.engine.lease("unread", ID)
+        worker.engine.lease("lease-x", "another")
         body = completion(kv_transfer_params=GOOD)
         assert (await worker.http.post("/v1/completions", json=body, headers=NAMED)).status_code == 200
-        assert worker.engine.leases == {"ll": ID, "lease-x": "another"}
-        worker.engine.leases.clear()
+        assert worker.engine.held == {"ll": ID, "lease-x": "another"}
+        worker.engine.forget_leases()
 
 
 async def test_an_abort_drops_the_lease_of_an_answer_that_nobody_has_read() -> None:
@@ -399,7 +401,7 @@ async def test_an_abort_drops_the_lease_of_an_answer_that_nobody_has_read() -> N
         await hang_up(writer, reset=True)
         assert (await worker.http.get("/load")).json()["leases"] == 1
         assert await abort(worker)
-        assert worker.leases.dropped == ["lease-0"] and worker.engine.leases == {}
+        assert worker.leases.dropped == ["lease-0"] and worker.engine.held == {}
         assert not await abort(worker), "nothing is left"
 
 
@@ -407,7 +409,7 @@ async def test_an_abort_of_another_request_leaves_the_lease() -> None:
     async with front() as worker:
         await prefill(worker, "/v1/completions", completion())
         assert not await abort(worker)
-        assert list(worker.engine.leases) == ["lease-0"]
+        assert list(worker.engine.held) == ["lease-0"]
 
 
 async def test_one_connection_serves_many_requests() -> None:

@@ -19,7 +19,7 @@ async def test_leases_end_and_what_is_not_held_is_not_counted() -> None:
             assert (await worker.http.post("/v1/completions", json=completion(**ASK))).status_code == 200
         answer = await worker.internal.post(RELEASE_PATH, json={"lease_ids": ["lease-0", "lease-2", "never", "a b"]})
         assert (answer.status_code, answer.json()) == (200, {"released": 2})
-        assert worker.leases.dropped == ["lease-0", "lease-2"] and list(worker.engine.leases) == ["lease-1"]
+        assert worker.leases.dropped == ["lease-0", "lease-2"] and list(worker.engine.held) == ["lease-1"]
         again = await worker.internal.post(RELEASE_PATH, json={"lease_ids": ["lease-0", "lease-2"]})
         assert again.json() == {"released": 0}
 
@@ -31,7 +31,7 @@ async def test_what_is_held_is_said_and_stays() -> None:
         for _ in range(2):
             answer = await worker.internal.post(HELD_PATH, json={"lease_ids": ["lease-1", "never", "a b"]})
             assert (answer.status_code, answer.json()) == (200, {"held": ["lease-1"]})
-        assert worker.leases.dropped == [] and list(worker.engine.leases) == ["lease-0", "lease-1"]
+        assert worker.leases.dropped == [] and list(worker.engine.held) == ["lease-0", "lease-1"]
 
 
 async def test_as_many_as_a_router_names_in_one_call_fit() -> None:

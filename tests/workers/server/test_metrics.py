@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from baton_serve.core.protocol.worker import WorkerLoad
-from baton_serve.workers.engine.blocks.block_audit import PoolStats
+from baton_serve.workers.engine.blocks.block_pool import PoolStats
 from baton_serve.workers.engine.counters import Counters, EngineStats
 from baton_serve.workers.handshake.peer_view import HandshakeStats
 from baton_serve.workers.server.metrics import WorkerMetrics

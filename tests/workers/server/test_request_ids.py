@@ -40,13 +40,13 @@ async def test_hand_offs_that_clients_call_the_same_are_both_read() -> None:
             (await worker.http.post("/v1/completions", json=completion(**ASK), headers=named)).json() for _ in range(2)
         ]
         leases = {one["kv_transfer_params"]["lease_id"]: one["kv_transfer_params"] for one in found}
-        assert {key: params["remote_request_id"] for key, params in leases.items()} == worker.engine.leases
+        assert {key: params["remote_request_id"] for key, params in leases.items()} == worker.engine.held
         for body in found:
             more = {"kv_transfer_params": {**GOOD, **body["kv_transfer_params"], "remote_engine_id": "another"}}
             answer = await worker.http.post("/v1/completions", json=completion(**more), headers=named)
             assert answer.status_code == 200, answer.text
         assert len(worker.engine.leases) == 2 and worker.leases.dropped == []
-        worker.engine.leases.clear()
+        worker.engine.forget_leases()
 
 
 async def test_a_routers_own_id_is_the_engines() -> None:
@@ -55,7 +55,7 @@ async def test_a_routers_own_id_is_the_engines() -> None:
     request_id = new_request_id(router_id)
     async with front() as worker:
         await worker.http.post("/v1/completions", json=completion(**ASK), headers={"x-request-id": request_id})
-        assert worker.engine.leases == {"lease-0": request_id}
+        assert worker.engine.held == {"lease-0": request_id}
         worker.engine.gate = asyncio.Semaphore(0)
         asked = worker.http.post("/v1/completions", json=completion(), headers={"x-request-id": request_id})
         running = asyncio.create_task(asked)

@@ -29,7 +29,7 @@ async def test_its_leases_are_dropped_and_nobody_elses() -> None:
         for router_id, number in ((DEAD, 1), (ALIVE, 2), (DEAD, 3)):
             assert (await ask(worker, router_id, number, **ASK)).status_code == 200
         assert await gone(worker, DEAD) == {"aborted": 0, "leases": 2}
-        assert worker.leases.dropped == ["lease-0", "lease-2"] and list(worker.engine.leases) == ["lease-1"]
+        assert worker.leases.dropped == ["lease-0", "lease-2"] and list(worker.engine.held) == ["lease-1"]
         assert await gone(worker, DEAD) == {"aborted": 0, "leases": 0}
 
 

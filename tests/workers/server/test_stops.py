@@ -46,7 +46,7 @@ async def test_a_prefill_that_ends_the_answer_says_why() -> None:
         body = (await worker.http.post("/v1/completions", json=completion(**asked))).json()
         (choice,) = body["choices"]
         assert (choice["text"], choice["finish_reason"], choice["stop_reason"]) == ("", "stop", SCRIPT[0])
-        assert "kv_transfer_params" not in body and not worker.engine.leases
+        assert "kv_transfer_params" not in body and not worker.engine.held
 
 
 async def test_min_tokens_bans_the_stop_tokens_too() -> None:

@@ -10,8 +10,7 @@ import pytest
 
 from baton_serve.core.protocol.errors import ApiError
 from baton_serve.core.protocol.openai.requests import CompletionRequest
-from baton_serve.workers.engine.api import FinishReason, HandOff, TokenOutput
-from baton_serve.workers.engine.token_stream import QueuedTokens
+from baton_serve.workers.engine.api import FinishReason, HandOff, TokenOutput, TokenStream
 from baton_serve.workers.server.answers.job import JobFactory
 from baton_serve.workers.server.answers.serving import Serving
 from baton_serve.workers.server.client import Client
@@ -37,14 +36,14 @@ class OneStream(ScriptedEngine):
 
     def __init__(self) -> None:
         super().__init__([])
-        self.stream = QueuedTokens(lambda: None)
+        self.stream = TokenStream(lambda: None)
 
-    def submit(self, request: Any) -> QueuedTokens:
+    def submit(self, request: Any) -> TokenStream:
         self.changed.set()
         return self.stream
 
     def hand_off(self) -> None:
-        self.leases[LEASE] = "r"
+        self.lease(LEASE, "r")
         self.stream.put(TOKEN)
 
 

@@ -19,9 +19,9 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from copy import copy
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from baton_serve.workers.engine.blocks.block_audit import PoolStats, audit
 from baton_serve.workers.engine.blocks.lease_index import LeaseIndex
 from baton_serve.workers.engine.errors import LedgerError, OutOfBlocksError
 
@@ -29,6 +29,24 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from baton_serve.workers.engine.blocks.lease_index import Grant
+
+
+@dataclass(frozen=True, slots=True)
+class PoolStats:
+    """The number of blocks in each state, and the number of leases that hold blocks."""
+
+    total: int
+    free: int
+    cached: int
+    pinned: int
+    leased: int
+    leases: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.total} blocks: {self.free} free + {self.cached} cached + {self.pinned} pinned"
+            f" + {self.leased} leased by {self.leases} leases"
+        )
 
 
 class BlockPool:
@@ -239,9 +257,7 @@ class BlockPool:
 
         Raises LedgerError with all counts.
         """
-        problems = audit(
-            self.stats(), self._users, self._holds, self._block_hashes, self._by_hash, self._free, self._cached
-        )
+        problems = self._audit()
         held = self.leases.blocks() if held is None else held
         if sum(self._holds) != len(held) or any(self._holds[block] == 0 for block in held):
             problems.append("holds differ from the leases' blocks")
@@ -249,3 +265,24 @@ class BlockPool:
             problems.append("users differ from the sequences' blocks")
         if problems:
             raise LedgerError(f"{'; '.join(problems)}: {self.stats()}")
+
+    def _audit(self) -> list[str]:
+        """The counts that do not add up, in words; empty if all do."""
+        stats, users, holds, hashes = self.stats(), self._users, self._holds, self._block_hashes
+        problems = []
+        if stats.free + stats.cached + stats.pinned + stats.leased != stats.total:
+            problems.append("the states do not add up to the total")
+        if min(users, default=0) < 0 or min(holds, default=0) < 0:
+            problems.append("a negative count of users or holds")
+        if stats.leased != sum(hold > 0 for hold in holds):
+            problems.append("leased is not the number of held blocks")
+        if stats.pinned != sum(use > 0 and hold == 0 for use, hold in zip(users, holds, strict=True)):
+            problems.append("pinned is not the number of used blocks")
+        idle = {block for block in range(stats.total) if users[block] == 0 and holds[block] == 0}
+        if stats.free + stats.cached != len(idle) or idle != {*self._free, *self._cached}:
+            problems.append("free and cached are not the blocks without users and leases")
+        if any(hashes[block] is not None for block in self._free) or any(hashes[block] is None for block in self._cached):
+            problems.append("a free block with a hash, or a cached one without")
+        if self._by_hash != {block_hash: block for block, block_hash in enumerate(hashes) if block_hash is not None}:
+            problems.append("the index of block hashes is wrong")
+        return problems

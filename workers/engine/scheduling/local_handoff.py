@@ -31,7 +31,7 @@ class LocalHandoff:
         """
         sequences = self._scheduler_state.sequences
         admitted = False
-        while (seq := sequences.awaiting_handoff.peek()) is not None:
+        while (seq := sequences.awaiting_handoff.first) is not None:
             if not self._fits(seq):
                 self._compute_instead(seq)
             elif sequences.num_slots_taken < self._scheduler_state.config.max_num_seqs:
@@ -42,7 +42,9 @@ class LocalHandoff:
         return admitted
 
     def drain(self) -> list[str]:
-        """The leases that sequences here took over, or do not need, since the last call: for the lease keeper."""
+        """The leases that sequences here took over, or do not need, since the last call, by what the readers call them:
+        for the lease keeper. Those without other readers have ended.
+        """
         leases, self._read = self._read, []
         return leases
 
@@ -61,23 +63,23 @@ class LocalHandoff:
 
     def _run(self, seq: Sequence) -> None:
         scheduler_state = self._scheduler_state
-        scheduler_state.sequences.awaiting_handoff.pop()
+        scheduler_state.sequences.awaiting_handoff.discard(seq)
         seq.advance(Event.TAKE_OVER)
         seq.blocks = scheduler_state.take_over(self._note_read(seq))
         seq.num_computed = seq.num_prefilled
         seq.num_cached = 0
         scheduler_state.register_computed(seq)
-        scheduler_state.sequences.add_running(seq)
+        scheduler_state.sequences.running.add(seq)
 
     def _compute_instead(self, seq: Sequence) -> None:
         scheduler_state = self._scheduler_state
-        scheduler_state.sequences.awaiting_handoff.pop()
+        scheduler_state.sequences.awaiting_handoff.discard(seq)
         seq.advance(Event.LOSE)
         lease = self._lease_of(seq)
         if scheduler_state.leases.has_readers(lease) or scheduler_state.end_lease(lease):
             self._note_read(seq)
         scheduler_state.counters.local_prefills += 1
-        scheduler_state.sequences.queue.push(seq)
+        scheduler_state.sequences.queue.add(seq)
 
     def _note_read(self, seq: Sequence) -> str:
         lease_id = self._lease_of(seq)

@@ -6,9 +6,9 @@ concurrently with them. A method that raises has changed nothing.
 
 from __future__ import annotations
 
-import secrets
 from typing import TYPE_CHECKING
 
+from baton_serve.core.leases.ids import new_id
 from baton_serve.core.protocol.steps import CancelRead, Read, Step
 from baton_serve.core.protocol.worker import WorkerLoad
 from baton_serve.workers.engine.api import QueueFullError, ReadFailedError
@@ -17,9 +17,8 @@ from baton_serve.workers.engine.scheduling.local_handoff import LocalHandoff
 from baton_serve.workers.engine.scheduling.scheduler_state import SchedulerState
 from baton_serve.workers.engine.scheduling.sequence_reads import SequenceReads
 from baton_serve.workers.engine.scheduling.step_outcome import Output, apply_rows, match, match_scores
-from baton_serve.workers.engine.scheduling.step_plan import StepPlan, continue_running
+from baton_serve.workers.engine.scheduling.step_plan import StepPlan, StepsUnderWay, continue_running
 from baton_serve.workers.engine.scheduling.steps_ahead import can_go_ahead
-from baton_serve.workers.engine.scheduling.under_way import StepsUnderWay
 from baton_serve.workers.engine.scheduling.validation import check_request
 from baton_serve.workers.engine.sequences.sequence import Sequence
 from baton_serve.workers.engine.sequences.sequence_state import WAITING, Event, State
@@ -35,11 +34,6 @@ if TYPE_CHECKING:
 Command = CancelRead | Read | Step
 
 
-def random_lease_id() -> str:
-    """32 random hex digits, which cannot be guessed."""
-    return secrets.token_hex(16)
-
-
 class Scheduler:
     """The pure core of an engine. ``version_base``: see ``BlockPool``; ``is_connected``: see ``ports.Connector``."""
 
@@ -47,7 +41,7 @@ class Scheduler:
         self,
         config: EngineConfig,
         version_base: int,
-        new_lease_id: Callable[[], str] = random_lease_id,
+        new_lease_id: Callable[[], str] = new_id,
         is_connected: Callable[[str], bool] = lambda engine_id: True,
     ) -> None:
         self.config = config
@@ -55,8 +49,8 @@ class Scheduler:
         self.state = SchedulerState(config, self.pool)
         self.counters = self.state.counters
         self._sequences = self.state.sequences
-        self._reads = SequenceReads(self.state)
-        self._local_handoff = LocalHandoff(self.state)
+        self.reads = SequenceReads(self.state)
+        self.local_handoff = LocalHandoff(self.state)
         self._new_lease_id = new_lease_id
         self._is_connected = is_connected
         self._next_seq_id = 1
@@ -98,7 +92,7 @@ class Scheduler:
         seq = self._sequences.by_id.get(seq_id)
         if seq is not None:
             seq.advance(Event.CONNECT)
-            self._sequences.queue.push(seq)
+            self._sequences.queue.add(seq)
 
     def connect_failed(self, seq_id: int, reason: str) -> Output | None:
         """The handshake failed: end the sequence; returns its id and error, or None if it has been aborted."""
@@ -125,7 +119,7 @@ class Scheduler:
 
     def _abort(self, seq: Sequence) -> None:
         if seq.state is State.READING:
-            self._cancels[seq.read_id] = self._reads.cancel(seq)
+            self._cancels[seq.read_id] = self.reads.cancel(seq)
         elif seq.num_under_way:
             self._sequences.hide(seq)
             seq.advance(Event.ABORT_BUSY)
@@ -144,7 +138,7 @@ class Scheduler:
         self._cancels.clear()
         is_free = not self._under_way
         plan = StepPlan(self.config.max_num_batched_tokens if is_free else 0)
-        self._local_handoff.admit()
+        self.local_handoff.admit()
         preempted = is_free and self._continue(plan)
         if not preempted:
             self._admit(plan, commands)
@@ -173,7 +167,7 @@ class Scheduler:
         preempted = continue_running(self.state, plan)
         # A sequence that ran alone may have preempted itself. Other sequences must get its slot and blocks now: without
         # a step to send, nothing would call ``schedule`` again.
-        while not plan.entries and self._local_handoff.admit():
+        while not plan.entries and self.local_handoff.admit():
             preempted = continue_running(self.state, plan)
         return preempted and bool(plan.entries)
 
@@ -185,7 +179,7 @@ class Scheduler:
         """
         queue = self._sequences.queue
         num_kept = num_kept_blocks = 0
-        for seq in queue.in_order():
+        for seq in queue:
             if self._sequences.num_slots_taken + num_kept >= self.config.max_num_seqs:
                 return
             if seq.state is State.CONNECTED:
@@ -200,7 +194,7 @@ class Scheduler:
                 return
             queue.discard(seq)
             if seq.state is State.CONNECTED:
-                commands.append(self._reads.post(seq, fresh))
+                commands.append(self.reads.post(seq, fresh))
             else:
                 self._start(plan, seq, fresh)
 
@@ -227,7 +221,7 @@ class Scheduler:
         seq.advance(Event.ADMIT)
         # The ranks may know the sequence from before a preemption; it is sent to them as new.
         seq.on_rank = False
-        self._sequences.add_running(seq)
+        self._sequences.running.add(seq)
         for block in fresh:
             plan.add_fresh(block, self.pool.version_of(block))
         plan.add_row(seq, [])
@@ -267,60 +261,22 @@ class Scheduler:
         """Apply the result of a read; returns its sequence's id and error if it failed. Raises RankProtocolError if the
         read is unknown.
         """
-        failure = self._reads.settle(result)
+        failure = self.reads.settle(result)
         # A read that has ended needs no cancelling. The ranks ignore a cancel that crosses the read's result.
         self._cancels.pop(result.read_id, None)
         return failure
 
-    def fail_read(self, read_id: int, error: str) -> Output | None:
-        """Fail the sequence of a read that will fail but has not ended; returns the sequence's id and error, or None if
-        it is CLOSING.
-        """
-        return self._reads.give_up(read_id, error)
-
     def time_out_read(self, read_id: int) -> Output | None:
-        """Do as ``fail_read``, for a read that has not ended after ``read_timeout_s``. Call it once per read.
+        """Do as ``reads.give_up``, for a read that has not ended after ``read_timeout_s``. Call it once per read.
 
         The cause may be P or a hanging rank of this engine. ``step_timeout_s`` would reveal a hanging rank, so if no
         step is under way, the next step is sent even if it is empty.
         """
         self.counters.reads_timed_out += 1
-        self._reads.note_overdue(read_id)
+        self.reads.note_overdue(read_id)
         self._is_probe_due = not self._under_way
         after = f"after {self.config.read_timeout_s:g} s (read_timeout)"
-        return self._reads.give_up(read_id, f"the read of P's blocks has not ended {after}")
-
-    # --- leases -------------------------------------------------------------------------------------------------
-
-    def end_lease(self, lease_id: str) -> bool:
-        """Release a hand-off's blocks; False if there is no such lease."""
-        return self.state.end_lease(lease_id)
-
-    def has_lease(self, lease_id: str) -> bool:
-        """Whether the lease holds blocks."""
-        return lease_id in self.state.leases
-
-    def note_read(self, name: str) -> str | None:
-        """Note that a reader has read; returns the lease that is over by it. See ``LeaseIndex.note_read``."""
-        return self.state.leases.note_read(name)
-
-    def has_readers(self, lease_id: str) -> bool:
-        """Whether the lease is for several readers."""
-        return self.state.leases.has_readers(lease_id)
-
-    def leases_of(self, request_id: str) -> list[str]:
-        """The leases granted for the request that still hold blocks, oldest first."""
-        return self.state.leases.of(request_id)
-
-    def leases_with(self, suffix: str) -> list[str]:
-        """The leases that hold blocks and whose request's id ends with ``suffix``. O(leases)."""
-        return self.state.leases.ending_with(suffix)
-
-    def drain_read_leases(self) -> list[str]:
-        """Leases that this engine has read itself since the last call, by what the readers call them; those without
-        other readers have ended.
-        """
-        return self._local_handoff.drain()
+        return self.reads.give_up(read_id, f"the read of P's blocks has not ended {after}")
 
     # --- state --------------------------------------------------------------------------------------------------
 
@@ -359,11 +315,3 @@ class Scheduler:
             leases=stats.leases,
             draining=draining,
         )
-
-    def check(self) -> None:
-        """Check the block ledger. O(total blocks). Raises LedgerError."""
-        self.state.check()
-
-    def audit(self) -> Callable[[], None]:
-        """See ``SchedulerState.audit``."""
-        return self.state.audit()

@@ -75,7 +75,7 @@ class SchedulerState:
         Returns the block, or None if ``seq`` itself was preempted.
         """
         while self.pool.num_available == 0:
-            victim = self.sequences.running[-1]
+            victim = self.sequences.running.last
             self.preempt(victim)
             if victim is seq:
                 return None
@@ -87,11 +87,11 @@ class SchedulerState:
         """Free a running sequence's blocks and queue it; it computes all its tokens again. No step may be under way."""
         seq.advance(Event.PREEMPT)
         self.counters.preemptions += 1
-        self.sequences.remove_running(seq)
+        self.sequences.running.discard(seq)
         self.pool.free(seq.blocks)
         seq.blocks = []
         seq.num_computed = seq.num_registered = 0
-        self.sequences.queue.push(seq)
+        self.sequences.queue.add(seq)
 
     def register_computed(self, seq: Sequence) -> None:
         """Register the hashes of blocks that have become full and computed."""

@@ -134,4 +134,4 @@ class SequenceReads:
     def _run(self, seq: Sequence, event: Event) -> None:
         seq.advance(event)
         del self._scheduler_state.sequences.reads[seq.read_id]
-        self._scheduler_state.sequences.add_running(seq)
+        self._scheduler_state.sequences.running.add(seq)

@@ -1,10 +1,14 @@
-"""Fills a step: one token for every decoding sequence, then prompt chunks, within the step's token budget."""
+"""Fills a step: one token for every decoding sequence, then prompt chunks, within the step's token budget. Keeps the
+steps that were sent.
+"""
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING
 
 from baton_serve.core.protocol.steps import NewSequence, Row, Step
+from baton_serve.workers.engine.errors import RankProtocolError
 from baton_serve.workers.engine.sequences.sequence_state import State
 
 if TYPE_CHECKING:
@@ -14,8 +18,6 @@ if TYPE_CHECKING:
 
 class StepPlan:
     """A step that is being built. ``entries`` pairs each row with its sequence, in the order of the rows."""
-
-    __slots__ = ("_fresh", "_started", "budget", "entries", "num_decode_rows")
 
     def __init__(self, budget_tokens: int) -> None:
         self.budget = budget_tokens
@@ -70,13 +72,9 @@ def continue_running(scheduler_state: SchedulerState, plan: StepPlan) -> bool:
     """
     preemptions_before = scheduler_state.counters.preemptions
     prefilling: list[Sequence] = []
-    running = scheduler_state.sequences.running
-    index = 0
-    # Preemption removes sequences from the end of ``running``, never before ``index``.
-    while index < len(running):
-        seq = running[index]
-        index += 1
-        if seq.ends_under_way:
+    for seq in scheduler_state.sequences.running:
+        # A sequence before this one may have preempted it.
+        if seq.state is not State.RUNNING or seq.ends_under_way:
             continue
         if seq.is_decoding:
             _decode(scheduler_state, plan, seq)
@@ -99,3 +97,43 @@ def _decode(scheduler_state: SchedulerState, plan: StepPlan, seq: Sequence) -> N
         plan.add_fresh(block, scheduler_state.pool.version_of(block))
         new_blocks = [block]
     plan.add_row(seq, new_blocks)
+
+
+class StepsUnderWay:
+    """The steps that the ranks have and whose results have not come, with their plans: at most two, which the ranks execute
+    in order. Counts for each sequence the steps that have a row of it.
+    """
+
+    def __init__(self) -> None:
+        self._steps: deque[tuple[Step, StepPlan]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._steps)
+
+    @property
+    def lone(self) -> int | None:
+        """The id of the only step; None if there are none or two."""
+        return self._steps[0][0].step_id if len(self._steps) == 1 else None
+
+    @property
+    def last(self) -> StepPlan:
+        """The plan of the youngest step. There must be one."""
+        return self._steps[-1][1]
+
+    def add(self, step: Step, plan: StepPlan) -> None:
+        """The step is sent to the ranks."""
+        self._steps.append((step, plan))
+        for seq, _ in plan.entries:
+            seq.num_under_way += 1
+
+    def first(self, step_id: int) -> StepPlan:
+        """The plan of the oldest step, whose id this has to be. Raises RankProtocolError if it is not."""
+        if not self._steps or self._steps[0][0].step_id != step_id:
+            raise RankProtocolError(f"result of step {step_id}, which is not under way")
+        return self._steps[0][1]
+
+    def end_first(self) -> None:
+        """The oldest step has ended. There must be one."""
+        _, plan = self._steps.popleft()
+        for seq, _ in plan.entries:
+            seq.num_under_way -= 1

@@ -39,7 +39,7 @@ def _could_start(scheduler_state: SchedulerState) -> bool:
     One that is to read blocks does not count: reads begin while steps are under way.
     """
     sequences = scheduler_state.sequences
-    head = sequences.queue.peek()
+    head = sequences.queue.first
     if head is None or head.state is State.CONNECTED:
         return False
     return sequences.num_slots_taken < scheduler_state.config.max_num_seqs and scheduler_state.has_room(head)

@@ -18,28 +18,6 @@ class Sequence:
     ``num_computed`` tokens.
     """
 
-    __slots__ = (
-        "_block_hashes",
-        "_block_size",
-        "blocks",
-        "id",
-        "is_given_up",
-        "is_overdue",
-        "key",
-        "max_num_tokens",
-        "num_cached",
-        "num_computed",
-        "num_given",
-        "num_registered",
-        "num_scored",
-        "num_under_way",
-        "on_rank",
-        "read_id",
-        "request",
-        "state",
-        "tokens",
-    )
-
     def __init__(
         self, seq_id: int, request: EngineRequest, block_size: int, max_total_tokens: int, own_engine_id: str = ""
     ) -> None:

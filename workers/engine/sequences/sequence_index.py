@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
-from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from baton_serve.workers.engine.errors import LedgerError
+from baton_serve.workers.engine.sequences.by_urgency import ByUrgency
 from baton_serve.workers.engine.sequences.sequence_state import ENDED, QUEUED, State
-from baton_serve.workers.engine.sequences.wait_queue import WaitQueue
 
 if TYPE_CHECKING:
     from baton_serve.workers.engine.sequences.sequence import Sequence
 
-_KEY = attrgetter("key")
-
 
 class SequenceIndex:
-    """``running`` is sorted by ``Sequence.key``; its last sequence is preempted first. Sequences in ``queue`` and in
-    ``awaiting_handoff`` wait for a slot. ``reads`` and ``closing_reads`` map read ids to sequences; the reads in
+    """The last sequence of ``running`` is preempted first. Sequences in ``queue`` and in ``awaiting_handoff`` wait for a
+    slot. ``reads`` and ``closing_reads`` map read ids to sequences; the reads in
     ``closing_reads`` were cancelled or given up and have not ended. Of these lists a CLOSING sequence can only be in
     ``closing_reads``, and it is not found by its request id.
     """
@@ -26,9 +22,9 @@ class SequenceIndex:
     def __init__(self) -> None:
         self.by_id: dict[int, Sequence] = {}
         self.by_request: dict[str, Sequence] = {}
-        self.queue = WaitQueue()
-        self.awaiting_handoff = WaitQueue()
-        self.running: list[Sequence] = []
+        self.queue = ByUrgency()
+        self.awaiting_handoff = ByUrgency()
+        self.running = ByUrgency()
         self.reads: dict[int, Sequence] = {}
         self.closing_reads: dict[int, Sequence] = {}
 
@@ -37,25 +33,14 @@ class SequenceIndex:
         self.by_id[seq.id] = seq
         self.by_request[seq.request.request_id] = seq
         if seq.state in QUEUED:
-            self.queue.push(seq)
+            self.queue.add(seq)
         elif seq.state is State.AWAITING_HANDOFF:
-            self.awaiting_handoff.push(seq)
-
-    def add_running(self, seq: Sequence) -> None:
-        """List a sequence that has become RUNNING."""
-        insort(self.running, seq, key=_KEY)
-
-    def remove_running(self, seq: Sequence) -> None:
-        """Undo ``add_running``; does nothing if the sequence is not listed there."""
-        index = bisect_left(self.running, seq.key, key=_KEY)
-        if index < len(self.running) and self.running[index] is seq:
-            del self.running[index]
+            self.awaiting_handoff.add(seq)
 
     def hide(self, seq: Sequence) -> None:
         """Remove a sequence from ``running``, from the queues and from its request id."""
-        self.remove_running(seq)
-        self.queue.discard(seq)
-        self.awaiting_handoff.discard(seq)
+        for part in (self.running, self.queue, self.awaiting_handoff):
+            part.discard(seq)
         if self.by_request.get(seq.request.request_id) is seq:
             del self.by_request[seq.request.request_id]
 
@@ -100,11 +85,8 @@ class SequenceIndex:
         for seq in self.by_id.values():
             if seq.state in ENDED:
                 raise LedgerError(f"{seq} is still listed")
-            index = bisect_left(self.running, seq.key, key=_KEY)
-            listed = index < len(self.running) and self.running[index] is seq
-            if listed != (seq.state is State.RUNNING) or (seq in self.queue) != (seq.state in QUEUED):
-                raise LedgerError(f"{seq} is listed elsewhere than its state says")
-            if (seq in self.awaiting_handoff) != (seq.state is State.AWAITING_HANDOFF):
+            listed = seq in self.running, seq in self.queue, seq in self.awaiting_handoff
+            if listed != (seq.state is State.RUNNING, seq.state in QUEUED, seq.state is State.AWAITING_HANDOFF):
                 raise LedgerError(f"{seq} is listed elsewhere than its state says")
             if (self.reads.get(seq.read_id) is seq) != (seq.state is State.READING):
                 raise LedgerError(f"{seq} is READING without a read, or has a read without being READING")

@@ -46,13 +46,17 @@ from baton_serve.workers.text.text_stream import TextStream
 from baton_serve.workers.text.transcript import Transcript
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from baton_serve.core.protocol.handoff import KVTransferParams
     from baton_serve.workers.grammar.rank_grammars import HeldGrammar
     from baton_serve.workers.server.answers.request_leg import RequestLeg
     from baton_serve.workers.server.identity import Identity
-    from baton_serve.workers.server.ports import Grammars
     from baton_serve.workers.text.shown_prompt import ShownPrompt
     from baton_serve.workers.text.tokenizer import Tokenizer
+
+    #: ``GrammarCompiler.hold``.
+    HoldGrammar = Callable[[Form, str], Awaitable[HeldGrammar]]
 
 
 @dataclass
@@ -120,10 +124,10 @@ class JobFactory:
         identity: Identity,
         tokenizer: Tokenizer,
         prompts: Prompts | None = None,
-        grammars: Grammars | None = None,
+        hold_grammar: HoldGrammar | None = None,
     ) -> None:
-        """``grammars`` compiles the forms that answers must have; None: such requests are refused."""
-        self._grammars = grammars
+        """``hold_grammar`` has a form that answers must have compiled; None: such requests are refused."""
+        self._hold_grammar = hold_grammar
         self._identity = identity
         self._tokenizer = tokenizer
         self._prompts = prompts or Prompts(tokenizer, identity.max_model_len)
@@ -181,11 +185,11 @@ class JobFactory:
         return tokens
 
     async def _hold(self, form: Form, client: str) -> HeldGrammar:
-        if self._grammars is None:
+        if self._hold_grammar is None:
             raise BadRequestError(
                 f"'{form.param}' is not supported here.", param=form.param, code="unsupported_parameter"
             )
-        return await self._grammars.hold(form, client)
+        return await self._hold_grammar(form, client)
 
     def _job(
         self,

@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from baton_serve.workers.engine.api import Engine, HandOff, TokenStream
+    from baton_serve.workers.leases.engine_leases import EngineLeases
     from baton_serve.workers.parsers.deltas import MessageDelta
     from baton_serve.workers.server.answers.job import Job
     from baton_serve.workers.server.client import Client
     from baton_serve.workers.server.identity import Identity
     from baton_serve.workers.server.metrics import WorkerMetrics
-    from baton_serve.workers.server.ports import LeaseControl
 
 
 class Serving:
@@ -44,7 +44,7 @@ class Serving:
     def __init__(
         self,
         engine: Engine,
-        leases: LeaseControl,
+        leases: EngineLeases,
         identity: Identity,
         metrics: WorkerMetrics,
         on_change: Callable[[], None],

@@ -18,11 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from baton_serve.core.protocol.worker import WorkerLoad
+    from baton_serve.workers.engine.api import Engine
     from baton_serve.workers.engine.counters import EngineStats
     from baton_serve.workers.handshake.peer_view import PeerView
+    from baton_serve.workers.leases.engine_leases import EngineLeases
     from baton_serve.workers.server.access import Access
     from baton_serve.workers.server.pages.public import WorkerHealth
-    from baton_serve.workers.server.ports import LeaseControl, ServedEngine
 
     PeerLook = Callable[[], Mapping[str, PeerView]]
 
@@ -45,8 +46,8 @@ class LeavingError(ApiError):
 
 
 def internal_pages(
-    engine: ServedEngine,
-    leases: LeaseControl,
+    engine: Engine,
+    leases: EngineLeases,
     access: Access,
     health: WorkerHealth,
     drain: Callable[[], None],
@@ -139,7 +140,7 @@ async def _lease_ids(request: Request) -> list[str]:
     return lease_ids
 
 
-async def ledger(engine: ServedEngine) -> str:
+async def ledger(engine: Engine) -> str:
     """``ok``, or what is wrong with the block counts. They are counted in a thread: steps and streams go on."""
     try:
         await asyncio.to_thread(engine.audit())

@@ -1,4 +1,4 @@
-"""Sequences that wait for room, most urgent first."""
+"""Sequences in the order of their urgency."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from baton_serve.workers.engine.sequences.sequence import Sequence
 
 _KEY = attrgetter("key")
 
 
-class WaitQueue:
+class ByUrgency:
     """Sorted by ``Sequence.key``, which is unique. Keeps no reference to a sequence that was removed.
 
     Insertion and removal move at most ``EngineConfig.max_waiting`` list entries plus one for each preempted sequence,
@@ -25,6 +27,10 @@ class WaitQueue:
     def __len__(self) -> int:
         return len(self._seqs)
 
+    def __iter__(self) -> Iterator[Sequence]:
+        """All sequences, most urgent first, as they are now: the list may change meanwhile."""
+        return iter(self._seqs[:])
+
     def __contains__(self, seq: Sequence) -> bool:
         return self._index(seq) is not None
 
@@ -32,24 +38,22 @@ class WaitQueue:
         index = bisect_left(self._seqs, seq.key, key=_KEY)
         return index if index < len(self._seqs) and self._seqs[index] is seq else None
 
-    def push(self, seq: Sequence) -> None:
-        """Queue a sequence that is not queued."""
-        insort(self._seqs, seq, key=_KEY)
-
-    def in_order(self) -> list[Sequence]:
-        """All sequences, most urgent first; the list stays as it is while the queue changes."""
-        return self._seqs[:]
-
-    def peek(self) -> Sequence | None:
-        """The most urgent sequence; None if the queue is empty."""
+    @property
+    def first(self) -> Sequence | None:
+        """The most urgent sequence; None if there is none."""
         return self._seqs[0] if self._seqs else None
 
-    def pop(self) -> Sequence:
-        """Remove and return the most urgent sequence. The queue must not be empty."""
-        return self._seqs.pop(0)
+    @property
+    def last(self) -> Sequence:
+        """The least urgent sequence. There must be one."""
+        return self._seqs[-1]
+
+    def add(self, seq: Sequence) -> None:
+        """Add a sequence that is not here."""
+        insort(self._seqs, seq, key=_KEY)
 
     def discard(self, seq: Sequence) -> None:
-        """Remove a sequence; does nothing if it is not queued."""
+        """Remove a sequence; does nothing if it is not here."""
         index = self._index(seq)
         if index is not None:
             del self._seqs[index]
