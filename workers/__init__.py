@@ -9,7 +9,7 @@ In the main process, without torch and NIXL:
 ``leases``         grants and ends P's leases (``keeper``), in threads
 ``handshake``      fetches from other engines what is needed to read their memory, and serves the same to them
 ``rank_group``     starts the rank processes, and merges their answers into one
-``settings``       the settings; ``engine_setup`` and ``stores`` build from them what the engine needs
+``settings``       the settings; ``engine_setup`` makes of them what ranks and engine are built with
 
 In a rank process:
 

@@ -11,6 +11,7 @@ import logging
 import os
 import signal
 import sys
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 import uvloop
@@ -23,10 +24,10 @@ from baton_serve.core.process.log import set_up_logging
 from baton_serve.core.process.signals import on_signals
 from baton_serve.core.process.status_pipe import StatusPipe
 from baton_serve.core.protocol.status import Ready
-from baton_serve.core.stores import complaint
+from baton_serve.core.registry.announcement import WORKERS
+from baton_serve.core.stores import complaint, lease_store, registry
 from baton_serve.workers.rank_protocol.errors import RankError, one_line
-from baton_serve.workers.stores import connect
-from baton_serve.workers.text.sampling_defaults import SamplingDefaultsError
+from baton_serve.workers.text.model_files import ModelFileError
 from baton_serve.workers.text.tokenizer import TokenizerError
 from baton_serve.workers.worker import WorkerProcess
 
@@ -81,26 +82,23 @@ async def _serve(
         why = await asyncio.to_thread(complaint, settings)
         if why is not None:
             return why
-        stores = connect(settings)
+        leases, workers = lease_store(settings), registry(settings, WORKERS)
     except ValueError:  # a bad option in the URL, which the exception's message may repeat
         return "redis_url is not understood by the Redis client"
     try:
-        worker = WorkerProcess(settings, sockets, stores, pipe.tell)
-    except TlsError as error:
-        await stores.close()
-        return str(error)
-    try:
-        if not await _start(worker, signals):
-            return None
-        pipe.tell(Ready(url=worker.url, internal_url=worker.internal_url, worker_id=worker.worker_id))
-        names = ", ".join([settings.model_name, *settings.adapters])
-        logger.info("serving %s as %s on %s", names, settings.role, worker.url)
-        return await _until_signal(worker, signals, settings.drain_timeout_s)
-    except (RankError, TokenizerError, SamplingDefaultsError) as error:
+        async with AsyncExitStack() as parts:
+            parts.callback(leases.close)
+            parts.push_async_callback(workers.close)
+            worker = WorkerProcess(settings, sockets, leases, workers, pipe.tell)
+            parts.push_async_callback(worker.stop)
+            if not await _start(worker, signals):
+                return None
+            pipe.tell(Ready(url=worker.url, internal_url=worker.internal_url, worker_id=worker.worker_id))
+            names = ", ".join([settings.model_name, *settings.adapters])
+            logger.info("serving %s as %s on %s", names, settings.role, worker.url)
+            return await _until_signal(worker, signals, settings.drain_timeout_s)
+    except (TlsError, RankError, TokenizerError, ModelFileError) as error:
         return one_line(error)
-    finally:
-        await worker.stop()
-        await stores.close()
 
 
 def warn(settings: WorkerSettings) -> None:

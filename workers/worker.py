@@ -29,7 +29,8 @@ from baton_serve.core.net.tls import internal_tls
 from baton_serve.core.process.version import version
 from baton_serve.core.protocol.status import Progress as ProgressStatus
 from baton_serve.core.protocol.steps import Progress
-from baton_serve.core.protocol.worker import AdapterRecord, WorkerLoad, WorkerRecord
+from baton_serve.core.protocol.worker import AdapterRecord, WorkerLoad, WorkerRecord, WorkerStatus
+from baton_serve.core.registry.announcer import Announcer
 from baton_serve.workers.app import create_internal_app, create_public_app, guarded, local_hosts
 from baton_serve.workers.engine.engine import AsyncEngine
 from baton_serve.workers.engine.ports import EngineHooks
@@ -47,9 +48,8 @@ from baton_serve.workers.rank_protocol.errors import RankStartError
 from baton_serve.workers.server.access import Access
 from baton_serve.workers.server.identity import Identity
 from baton_serve.workers.server.metrics import WorkerMetrics
-from baton_serve.workers.server.pages.hello import hello_pages
+from baton_serve.workers.server.pages.internal import hello_pages
 from baton_serve.workers.server.pages.public import WorkerHealth
-from baton_serve.workers.server.presence import presence
 from baton_serve.workers.settings import ANNOUNCE_INTERVAL_MS
 from baton_serve.workers.text import sampling_defaults
 from baton_serve.workers.text import tokenizer as tokenizers
@@ -62,11 +62,10 @@ if TYPE_CHECKING:
     from fastapi import APIRouter
 
     from baton_serve.core.protocol.steps import FromRank, RankReady
-    from baton_serve.core.protocol.worker import WorkerStatus
-    from baton_serve.core.registry.announcer import Announcer
+    from baton_serve.core.leases.store import LeaseStore
+    from baton_serve.core.registry.store import Registry
     from baton_serve.workers.rank_protocol.errors import RankDeadError
     from baton_serve.workers.settings import WorkerSettings
-    from baton_serve.workers.stores import WorkerStores
     from baton_serve.workers.text.sampling_defaults import SamplingDefaults
     from baton_serve.workers.text.tokenizer import Tokenizer
 
@@ -86,13 +85,15 @@ class WorkerProcess:
         self,
         settings: WorkerSettings,
         sockets: tuple[socket.socket, socket.socket],
-        stores: WorkerStores,
+        leases: LeaseStore,
+        registry: Registry[WorkerStatus],
         tell: Callable[[ProgressStatus], None],
     ) -> None:
         """Raises TlsError."""
         self._settings = settings
         self._bound, self._internal_bound = sockets
-        self._stores = stores
+        self._lease_store = leases
+        self._registry = registry
         self._tell = tell
         self._tls = internal_tls(settings)
         self._engine_id = new_id()
@@ -130,8 +131,7 @@ class WorkerProcess:
         return base_url(host, port_of(self._internal_bound), tls=settings.speaks_internal_tls)
 
     async def start(self) -> None:
-        """Load the model and serve. Raises RankStartError, TokenizerError, SamplingDefaultsError; ``stop`` then cleans
-        up.
+        """Load the model and serve. Raises RankStartError, TokenizerError, ModelFileError; ``stop`` then cleans up.
         """
         self._defaults = await self._load_defaults()
         ranks, tokenizer = await self._load()
@@ -227,7 +227,7 @@ class WorkerProcess:
         )
         self._parts.push_async_callback(pool.close)
         self._keeper = keeper = LeaseKeeper(
-            self._stores.leases,
+            self._lease_store,
             self._engine_id,
             on_end=lambda lease_id, how: self._engine.end_lease(lease_id, how),
             on_failed=lambda error: self._engine.dead(f"leases cannot be kept: {error!r}"),
@@ -274,12 +274,13 @@ class WorkerProcess:
             )
         identity = self._identity(ready, most)
         record = self._record(ready, identity)
-        self._announcer = presence(
-            self._stores.registry,
-            record,
-            self._tell_load,
+        self._announcer = Announcer(
+            self._registry,
+            record.worker_id,
+            lambda: WorkerStatus(record=record, load=self._tell_load()),
             interval_ms=ANNOUNCE_INTERVAL_MS,
             ttl_ms=settings.registry_ttl_ms,
+            who="worker",
         )
         public = create_public_app(
             engine=engine,

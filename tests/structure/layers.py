@@ -48,7 +48,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("worker",),
         ("app",),
         ("rank", "server"),
-        ("engine_setup", "grammar", "handshake", "rank_group", "stores", "transfer"),
+        ("engine_setup", "grammar", "handshake", "rank_group", "transfer"),
         ("leases", "settings", "sharding", "text"),
         ("engine", "limits", "parsers", "rank_protocol"),
     ),
@@ -76,7 +76,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("answers", "pages"),
         ("calls",),
         ("access", "client"),
-        ("error_pages", "identity", "metrics", "presence"),
+        ("error_pages", "identity", "metrics"),
     ),
     "workers.transfer": (
         ("rank_transfer",),

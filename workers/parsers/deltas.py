@@ -29,9 +29,6 @@ class MessageDelta:
     def __bool__(self) -> bool:
         return bool(self.reasoning or self.content or self.calls)
 
-    def __add__(self, later: MessageDelta) -> MessageDelta:
-        return MessageDelta(self.reasoning + later.reasoning, self.content + later.content, [*self.calls, *later.calls])
-
     def whole_calls(self) -> list[CallDelta]:
         """The calls, each in one part. For all additions of a message together."""
         parts: dict[int, list[CallDelta]] = {}

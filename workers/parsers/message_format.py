@@ -6,8 +6,17 @@ import re
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from baton_serve.workers.parsers.families import AUTO, REASONING, TOOL_CALLS, reasoning_family, tool_family
-from baton_serve.workers.parsers.formats.parts import ANSWER_BEGINS, MARKS, everything_else
+from baton_serve.workers.parsers.families import (
+    ANSWER_BEGINS,
+    AUTO,
+    MARKS,
+    REASONING,
+    REASONING_MARKS,
+    TOOL_CALLS,
+    TOOL_MARKS,
+    everything_else,
+    family,
+)
 from baton_serve.workers.parsers.message_parser import MessageParser
 from baton_serve.workers.parsers.spaces import load
 
@@ -34,8 +43,8 @@ class MessageFormat:
         tool_call_parser: str = AUTO,
         reasoning_parser: str = AUTO,
     ) -> None:
-        self._tools = tool_family(tool_call_parser, chat_template)
-        self._reasoning = reasoning_family(reasoning_parser, chat_template)
+        self._tools = family(tool_call_parser, chat_template, TOOL_MARKS)
+        self._reasoning = family(reasoning_parser, chat_template, REASONING_MARKS)
         self._own = own if tool_call_parser == reasoning_parser == AUTO else None
 
     @property

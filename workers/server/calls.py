@@ -102,7 +102,7 @@ class WorkerCalls:
         self._loop = asyncio.get_running_loop()
         self._requests: dict[HttpCall, _Request] = {}
         #: Calls whose bodies did not come together with their heads.
-        self._waiting = Deadlines(self._loop, body_timeout_s, self._late)
+        self._waiting = Deadlines(self._loop, body_timeout_s, lambda call: self._refuse(call, too_late()))
 
     def begin(self, call: HttpCall) -> None:
         """Check what the head says."""
@@ -179,9 +179,6 @@ class WorkerCalls:
         call.untrack(task)
         if request.client.gone:
             logger.debug("request %s: the connection ended before the answer did", request.asked.request_id)
-
-    def _late(self, call: HttpCall) -> None:
-        self._refuse(call, too_late())
 
     def _refuse(self, call: HttpCall, error: ApiError) -> None:
         """Answer a request that never ran. If its body was not read to the end, the connection is closed."""

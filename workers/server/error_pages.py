@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from baton_serve.core.net.error_pages import use_error_pages
@@ -26,18 +25,10 @@ def _invalid(_: RequestValidationError) -> ApiError:
 def _framework(_: Request, error: HTTPException) -> ApiError:
     if error.status_code == 404:
         return NotFoundError("There is nothing at this path.", code="not_found")
-    failure = BadRequestError(_phrase(error.status_code))
+    failure = BadRequestError(error.detail)
     failure.status = error.status_code
     return failure
 
 
 def _bug(_: Request) -> ApiError:
     return InternalError("The worker made a mistake; its log says more.")
-
-
-def _phrase(status: int) -> str:
-    """The standard phrase for an HTTP status."""
-    try:
-        return HTTPStatus(status).phrase
-    except ValueError:
-        return f"Status {status}"

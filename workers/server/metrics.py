@@ -64,10 +64,10 @@ class WorkerMetrics:
         )
         for part, seconds in (load_seconds or {}).items():
             loading.labels(part).set(seconds)
-        self._registry.register(_EngineCollector(engine_stats, lease_counts, handshakes))
-        if model:
-            self._registry.register(_VllmCollector(self._vllm_families))
         self._engine_stats = engine_stats
+        self._lease_counts = lease_counts
+        self._handshakes = handshakes
+        self._registry.register(_Collector(self._families))
         self._requests = Counter(
             f"{PREFIX}_requests", "Requests answered, by why they ended.", ["finish_reason"], registry=self._registry
         )
@@ -107,9 +107,21 @@ class WorkerMetrics:
         """Count a block read that has ended."""
         self._read_seconds.labels(result.outcome).observe(result.seconds)
 
-    def _vllm_families(self) -> Iterable[Metric]:
-        """vLLM's names, for the dashboards and autoscalers that read them."""
+    def _families(self) -> Iterable[Metric]:
+        """The engine's numbers, read at every scrape."""
         stats = self._engine_stats()
+        yield from _gauges(stats)
+        yield from _counters(stats)
+        yield from _handshakes(self._handshakes())
+        leases = dict(self._lease_counts())
+        for name, text in _LEASE_COUNTS.items():
+            yield CounterMetricFamily(f"{PREFIX}_{name}", text, value=leases.pop(name.removeprefix("leases_"), 0))
+        yield _by("lease_outcomes", "Leases ended, by outcome.", "outcome", leases)
+        if self._model:
+            yield from self._vllm_families(stats)
+
+    def _vllm_families(self, stats: EngineStats) -> Iterable[Metric]:
+        """vLLM's names, for the dashboards and autoscalers that read them."""
         load, pool = stats.load, stats.pool
         in_use = (pool.pinned + pool.leased) / pool.total if pool.total else 0.0
         for name, text, value in (
@@ -139,41 +151,18 @@ class WorkerMetrics:
         return generate_latest(self._registry)
 
 
-class _VllmCollector(Collector):
+class _Collector(Collector):
     """Calls ``families`` at every scrape."""
 
     def __init__(self, families: Callable[[], Iterable[Metric]]) -> None:
         self._families = families
 
     def describe(self) -> Iterable[Metric]:
-        """Return nothing, as ``_EngineCollector`` does."""
-        return ()
-
-    def collect(self) -> Iterable[Metric]:
-        return self._families()
-
-
-class _EngineCollector(Collector):
-    """Reads the engine's numbers at every scrape."""
-
-    def __init__(self, engine_stats: EngineLook, lease_counts: LeaseLook, handshakes: HandshakeLook) -> None:
-        self._engine_stats = engine_stats
-        self._lease_counts = lease_counts
-        self._handshakes = handshakes
-
-    def describe(self) -> Iterable[Metric]:
         """Return nothing; without this method ``register`` would call ``collect`` before the engine runs."""
         return ()
 
     def collect(self) -> Iterable[Metric]:
-        stats = self._engine_stats()
-        yield from _gauges(stats)
-        yield from _counters(stats)
-        yield from _handshakes(self._handshakes())
-        leases = dict(self._lease_counts())
-        for name, text in _LEASE_COUNTS.items():
-            yield CounterMetricFamily(f"{PREFIX}_{name}", text, value=leases.pop(name.removeprefix("leases_"), 0))
-        yield _by("lease_outcomes", "Leases ended, by outcome.", "outcome", leases)
+        return self._families()
 
 
 def _gauges(stats: EngineStats) -> Iterable[Metric]:

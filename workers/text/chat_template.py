@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from baton_serve.core.protocol.errors import BadRequestError
 from baton_serve.core.protocol.excerpts import excerpt
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from baton_serve.core.protocol.openai.messages import Message
+
+    #: Applies a chat template to a conversation.
+    Render = Callable[[list[dict[str, Any]], "ChatOptions"], str]
 
 logger = logging.getLogger(__name__)
 
@@ -36,12 +39,6 @@ class ChatOptions:
 
 #: As a model's template is used by most chats.
 PLAIN = ChatOptions()
-
-
-class Render(Protocol):
-    """Applies a chat template."""
-
-    def __call__(self, conversation: list[dict[str, Any]], options: ChatOptions) -> str: ...
 
 
 def rendered(render: Render, messages: Sequence[Message], options: ChatOptions) -> str:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from baton_serve.workers.text.json_list import JsonList
 
@@ -18,25 +18,12 @@ if TYPE_CHECKING:
 LEAST_LOGPROB = -9999.0
 
 
-class Logprobs(Protocol):
-    """The value of ``choices[0].logprobs``: ``ChatLogprobs`` or ``CompletionLogprobs``."""
-
-    def add(self, output: TokenOutput) -> None:
-        """Add a sampled token."""
-
-    def resume(self, first_token: int, first: dict[str, Any] | None) -> None:
-        """On D: add the token that P sampled. ``first``: the logprobs that P made of it; None if they are not shown."""
-
-    @property
-    def num_waiting(self) -> int:
-        """The number of tokens added since the last ``take``."""
-
-    def take(self) -> dict[str, Any]:
-        """The ``logprobs`` object for all tokens since the last call."""
-
-
 class ChatLogprobs:
-    """``{"content": [{"token", "logprob", "bytes", "top_logprobs"}], "refusal": null}``."""
+    """``{"content": [{"token", "logprob", "bytes", "top_logprobs"}], "refusal": null}``.
+
+    Add a sampled token with ``add``; ``resume`` adds, on D, the token that P sampled, with the logprobs that P made of
+    it, or None if they are not shown. ``take`` returns the object for the ``num_waiting`` tokens since the last ``take``.
+    """
 
     def __init__(self, token_bytes: Callable[[int], bytes], *, as_ids: bool = False) -> None:
         self._token_bytes = token_bytes
@@ -66,7 +53,7 @@ class ChatLogprobs:
 
 
 class CompletionLogprobs:
-    """``{"tokens", "token_logprobs", "top_logprobs", "text_offset"}``: lists of equal length.
+    """``{"tokens", "token_logprobs", "top_logprobs", "text_offset"}``: lists of equal length. Used as ``ChatLogprobs``.
 
     ``text_offset`` is the number of characters before the token: of the answer, which may begin with its prompt.
     ``prompt_chars``: the length of that prompt, else 0.
@@ -125,6 +112,10 @@ class CompletionLogprobs:
             return raw.decode()
         except UnicodeDecodeError:
             return "bytes:" + "".join(f"\\x{byte:02x}" for byte in raw)
+
+
+#: The value of ``choices[0].logprobs``.
+Logprobs = ChatLogprobs | CompletionLogprobs
 
 
 def _id_name(token: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
-from baton_serve.workers.parsers.deltas import MessageDelta
+from baton_serve.workers.parsers.deltas import MessageDelta, joined
 
 if TYPE_CHECKING:
     from baton_serve.workers.parsers.deltas import CallDelta
@@ -41,7 +41,7 @@ class MessageReader:
         """
         delta = self._parser.feed(text) if text else MessageDelta()
         if ended:
-            delta += self._parser.finish()
+            delta = joined((delta, self._parser.finish()))
         if delta.reasoning:
             self.num_reasoning_tokens = num_tokens
         if self._one_call:

@@ -12,7 +12,7 @@ GENERATION_CONFIG = "generation_config.json"
 
 
 class ModelFileError(Exception):
-    """A file is there and is no JSON object. The message is one line for people."""
+    """A file cannot be read, or its values cannot be used. The message is one line for people."""
 
 
 def read_json(model: str, revision: str | None, name: str) -> dict[str, Any]:

@@ -16,10 +16,6 @@ _NAMES = {
 }
 
 
-class SamplingDefaultsError(Exception):
-    """The file's values cannot be used. The message is one line for people."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class SamplingDefaults:
     """A parameter that is None has the API's own default. ``max_tokens`` is for chats: completions have their own."""
@@ -38,15 +34,12 @@ class SamplingDefaults:
 
 
 def load(source: str, model: str, revision: str | None) -> SamplingDefaults:
-    """The defaults of a model. ``source``: the worker's ``generation_config``. Raises SamplingDefaultsError."""
+    """The defaults of a model. ``source``: the worker's ``generation_config``. Raises ModelFileError."""
     if source == NONE:
         return SamplingDefaults()
-    try:
-        config = generation_config(source, model, revision)
-    except ModelFileError as error:
-        raise SamplingDefaultsError(str(error)) from error
+    config = generation_config(source, model, revision)
     if not config and source != AUTO:
-        raise SamplingDefaultsError(f"there is no {GENERATION_CONFIG} in {source}")
+        raise ModelFileError(f"there is no {GENERATION_CONFIG} in {source}")
     return _checked({name: config[key] for key, name in _NAMES.items() if config.get(key) is not None})
 
 
@@ -55,7 +48,7 @@ def _checked(values: dict[str, Any]) -> SamplingDefaults:
     try:
         found = validate(ChatRequest, {"model": "m", "messages": [{"role": "user", "content": ""}], **values})
     except BadRequestError as error:
-        raise SamplingDefaultsError(
+        raise ModelFileError(
             f"{GENERATION_CONFIG} cannot be used: {error.message} Without it: --generation-config none"
         ) from None
     return SamplingDefaults(**{name: getattr(found, name) for name in values})

@@ -16,8 +16,6 @@ from baton_serve.workers.parsers.families import AUTO
 from baton_serve.workers.parsers.message_format import MessageFormat
 from baton_serve.workers.text import model_files
 from baton_serve.workers.text.chat_template import PLAIN, rendered, renderer
-from baton_serve.workers.text.infilling import infilling_prompt
-from baton_serve.workers.text.token_bytes import byte_level_bytes, sentencepiece_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,6 +32,16 @@ NUM_THREADS = 2
 #: Of a very long text only this many characters per allowed token are encoded at first. Prose has 4 characters per
 #: token, source code 3.
 PROBE_CHARS_PER_TOKEN = 16
+
+#: How a model is asked for the middle of a text: the tokens before the beginning, before the end, and before the answer,
+#: in the families of models that have them.
+INFILLING = (
+    ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"),
+    ("<fim_prefix>", "<fim_suffix>", "<fim_middle>"),
+    ("<fim-prefix>", "<fim-suffix>", "<fim-middle>"),
+    ("<\uff5cfim\u2581begin\uff5c>", "<\uff5cfim\u2581hole\uff5c>", "<\uff5cfim\u2581end\uff5c>"),
+)
+_BYTE_PIECE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 class TokenizerError(Exception):
@@ -199,7 +207,11 @@ class Tokenizer:
 
     def infilling_prompt(self, beginning: str, end: str) -> str | None:
         """The prompt for the text between two others; None if the model has no tokens for that."""
-        return infilling_prompt(set(self.added_texts.values()), beginning, end)
+        added = set(self.added_texts.values())
+        for before_beginning, before_end, before_answer in INFILLING:
+            if {before_beginning, before_end, before_answer} <= added:
+                return f"{before_beginning}{beginning}{before_end}{end}{before_answer}"
+        return None
 
     def _rendered(self, messages: Sequence[Message], options: ChatOptions) -> str:
         if not self._has_chat_template and options.template is None:
@@ -321,3 +333,28 @@ def _eos_token_ids(loaded: Any, *configs: dict[str, Any]) -> frozenset[int]:
 
 def _first_line(error: Exception) -> str:
     return re.split(r"[\r\n]", str(error).strip() or type(error).__name__)[0]
+
+
+def _byte_level_alphabet() -> dict[str, int]:
+    """The byte of each character in GPT-2's alphabet: visible Latin-1 characters stand for themselves, those from
+    U+0100 on for the remaining bytes.
+    """
+    visible = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAC + 1), *range(0xAE, 0xFF + 1)]
+    hidden = [byte for byte in range(256) if byte not in set(visible)]
+    return {chr(byte): byte for byte in visible} | {chr(256 + i): byte for i, byte in enumerate(hidden)}
+
+
+_ALPHABET = _byte_level_alphabet()
+
+
+def byte_level_bytes(piece: str) -> bytes:
+    """The bytes of a byte-level BPE piece: every character stands for one byte; an added token is plain text."""
+    if all(character in _ALPHABET for character in piece):
+        return bytes(_ALPHABET[character] for character in piece)
+    return piece.encode()
+
+
+def sentencepiece_bytes(piece: str) -> bytes:
+    """The bytes of a SentencePiece piece: ``<0xE2>`` stands for one byte, U+2581 for a space."""
+    byte = _BYTE_PIECE.fullmatch(piece)
+    return bytes([int(byte[1], 16)]) if byte else piece.replace("\u2581", " ").encode()

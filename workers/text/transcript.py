@@ -35,7 +35,7 @@ class Transcript:
         stop_tokens: Container[int] = frozenset(),
     ) -> None:
         self._stop_tokens = stop_tokens
-        self._text = text
+        self.text = text
         self._logprobs = logprobs
         self._num_prompt_tokens = num_prompt_tokens
         self._num_cached_tokens: int | None = None
@@ -58,17 +58,7 @@ class Transcript:
             self._logprobs.resume(token, None)
         self.tokens.append(token)
         self.num_given = self._num_listed = len(self.tokens)
-        return self._text.push(token)
-
-    @property
-    def num_tokens(self) -> int:
-        """The number of tokens so far, including those sampled on other workers."""
-        return len(self.tokens)
-
-    @property
-    def stopped(self) -> bool:
-        """Whether a stop string ended the text."""
-        return self._text.stopped
+        return self.text.push(token)
 
     def resume(self, first_token: int, first_logprobs: dict[str, Any] | None, num_cached_tokens: int) -> str:
         """On D: continue after the token that P sampled; returns the token's text, which P's answer has shown."""
@@ -77,7 +67,7 @@ class Transcript:
             self._logprobs.resume(first_token, first_logprobs)
         self.tokens.append(first_token)
         self._num_listed = len(self.tokens)
-        return self._text.push(first_token)
+        return self.text.push(first_token)
 
     def end_with_prompt(self, output: PromptOutput) -> None:
         """The answer has no tokens, if the output is the last one."""
@@ -94,11 +84,11 @@ class Transcript:
             self._num_cached_tokens = output.num_cached_tokens
         self.tokens.append(output.token)
         ends = output.finish is FinishReason.STOP
-        delta = self._text.push(output.token, ends=ends)
-        if self._logprobs is not None and (not ends or self._text.shows_stop):
+        delta = self.text.push(output.token, ends=ends)
+        if self._logprobs is not None and (not ends or self.text.shows_stop):
             self._logprobs.add(output)
         if output.finish is not None and (output.hand_off is None or ends):
-            delta += self._text.flush()
+            delta += self.text.flush()
         self._conclude(output)
         return delta
 
@@ -119,11 +109,11 @@ class Transcript:
     @property
     def usage(self) -> Usage:
         """The token counts so far, including tokens sampled on other workers."""
-        return Usage(self._num_prompt_tokens, self._text.num_tokens, self._num_cached_tokens or 0)
+        return Usage(self._num_prompt_tokens, self.text.num_tokens, self._num_cached_tokens or 0)
 
     def _conclude(self, output: TokenOutput) -> None:
-        if self._text.stopped:
-            self.finish_reason, self.stop_reason = "stop", self._text.stop_string
+        if self.text.stop_string is not None:
+            self.finish_reason, self.stop_reason = "stop", self.text.stop_string
         elif output.finish is FinishReason.STOP:
             self.finish_reason = "stop"
             self.stop_reason = output.token if output.token in self._stop_tokens else None

@@ -6,16 +6,15 @@ import asyncio
 from itertools import cycle
 from typing import TYPE_CHECKING
 
-from baton_serve.core.protocol.worker import WorkerRecord
+from baton_serve.core.protocol.worker import WorkerRecord, WorkerStatus
 from baton_serve.core.registry.announcement import WORKERS
+from baton_serve.core.registry.announcer import Announcer
 from baton_serve.core.registry.redis_registry import RedisRegistry
-from baton_serve.workers.server.presence import presence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from baton_serve.core.protocol.worker import WorkerLoad, WorkerStatus
-    from baton_serve.core.registry.announcer import Announcer
+    from baton_serve.core.protocol.worker import WorkerLoad
 
 MODEL = "stub"
 NUM_BLOCKS = 1 << 20
@@ -36,12 +35,13 @@ async def announce(
     for one, load in engines:
         cached = cycle((0, 1))
         announcers.append(
-            presence(
+            Announcer(
                 registry,
-                one,
-                lambda load=load, cached=cached: load(next(cached)),  # type: ignore[misc]
+                one.worker_id,
+                lambda one=one, load=load, cached=cached: WorkerStatus(record=one, load=load(next(cached))),  # type: ignore[misc]
                 interval_ms=ANNOUNCE_MS,
                 ttl_ms=TTL_MS,
+                who="worker",
             )
         )
         await announcers[-1].start()

@@ -14,10 +14,11 @@ from baton_serve.baton.settings import UpSettings
 from baton_serve.baton.up.machine_shares import Machine
 from baton_serve.baton.up.plan import ServedModel, child_environ, make_plan
 from baton_serve.core.leases.store import LeaseStoreError
+from baton_serve.core.registry.announcement import WORKERS
+from baton_serve.core.stores import lease_store, registry
 from baton_serve.router.main import connect as connect_router
 from baton_serve.router.settings import RouterSettings
 from baton_serve.workers.settings import WorkerSettings
-from baton_serve.workers.stores import connect as connect_worker
 from tests.kits.registry import snapshot
 
 if TYPE_CHECKING:
@@ -41,16 +42,17 @@ async def test_router_and_worker_log_in_with_the_password_of_a_file(
         (tmp_path / "redis-password").write_text(f"{password}\n")
         given = read_secret_files(environ)
         stores = connect_router(load(RouterSettings, {}, given, Document()))
-        worker_stores = connect_worker(load(WorkerSettings, {"model": "m"}, given, Document()))
-        assert stores.leases.held("e") == worker_stores.leases.held("e") == []
-        assert await snapshot(stores.registry) == await snapshot(worker_stores.registry) == []
-        without = connect_worker(WorkerSettings(model="m", redis_url=environ["BATON_REDIS_URL"]))
+        worker = load(WorkerSettings, {"model": "m"}, given, Document())
+        leases, workers = lease_store(worker), registry(worker, WORKERS)
+        assert stores.leases.held("e") == leases.held("e") == []
+        assert await snapshot(stores.registry) == await snapshot(workers) == []
+        without = lease_store(WorkerSettings(model="m", redis_url=environ["BATON_REDIS_URL"]))
         with pytest.raises(LeaseStoreError, match="Authentication required"):
-            without.leases.held("e")
-        for each in (worker_stores, without):
-            await each.close()
-        await stores.registry.close()
-        stores.leases.close()
+            without.held("e")
+        for registered in (workers, stores.registry):
+            await registered.close()
+        for kept in (leases, without, stores.leases):
+            kept.close()
 
 
 def test_baton_up_passes_the_password_on_in_the_environment_only() -> None:

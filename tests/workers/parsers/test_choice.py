@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from baton_serve.workers.parsers.families import AUTO, NONE, reasoning_family, tool_family
+from baton_serve.workers.parsers.families import AUTO, NONE, REASONING_MARKS, TOOL_MARKS
+from baton_serve.workers.parsers.families import family as family_of
 from baton_serve.workers.parsers.message_format import MessageFormat
 
 #: Pieces of chat templates, as the models have them.
@@ -38,9 +39,9 @@ TOOLS: list[dict[str, Any]] = [{"type": "function", "function": {"name": "get"}}
 
 @pytest.mark.parametrize("family", TEMPLATES)
 def test_a_chat_template_tells(family: str) -> None:
-    assert tool_family(AUTO, TEMPLATES[family]) == family
-    assert tool_family(NONE, TEMPLATES[family]) is None
-    assert tool_family("hermes", TEMPLATES[family]) == "hermes"
+    assert family_of(AUTO, TEMPLATES[family], TOOL_MARKS) == family
+    assert family_of(NONE, TEMPLATES[family], TOOL_MARKS) is None
+    assert family_of("hermes", TEMPLATES[family], TOOL_MARKS) == "hermes"
 
 
 @pytest.mark.parametrize(
@@ -55,7 +56,7 @@ def test_a_chat_template_tells(family: str) -> None:
     ],
 )
 def test_a_chat_template_tells_of_reasoning(template: str, family: str | None) -> None:
-    assert reasoning_family(AUTO, template) == family
+    assert family_of(AUTO, template, REASONING_MARKS) == family
 
 
 def test_without_a_family_all_is_content() -> None:

@@ -10,7 +10,7 @@ from baton_serve.core.protocol.hello import HELLO_PATH, new_nonce, worker_proof
 from baton_serve.core.protocol.token_keys import announcement_key, hello_key
 from baton_serve.core.protocol.worker import Role, WorkerRecord
 from baton_serve.workers.server.error_pages import use_our_errors
-from baton_serve.workers.server.pages.hello import hello_pages
+from baton_serve.workers.server.pages.internal import hello_pages
 
 TOKEN = "sesame"
 RECORD = WorkerRecord(

@@ -14,8 +14,7 @@ from baton_serve.core.protocol.openai.requests import ChatRequest, CompletionReq
 from baton_serve.workers.server.answers.echo import echoed_texts
 from baton_serve.workers.server.answers.prompts import Prompts
 from baton_serve.workers.server.answers.turns import NUM_TOGETHER
-from baton_serve.workers.text.infilling import FAMILIES
-from baton_serve.workers.text.tokenizer import Tokenizer, load
+from baton_serve.workers.text.tokenizer import INFILLING, Tokenizer, load
 from tests.kits import tiny_models
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tokenizer]:
     """It puts a token before and after a text, and has tokens for the middle of a text."""
     saved = tiny_models.tokenizer()
     saved.chat_template = TEMPLATE
-    saved.add_special_tokens({"additional_special_tokens": list(FAMILIES[0])})
+    saved.add_special_tokens({"additional_special_tokens": list(INFILLING[0])})
     fast = saved.backend_tokenizer
     fast.post_processor = TemplateProcessing(single=f"{BOS} $A {EOS}", special_tokens=[(BOS, 0), (EOS, 1)])
     folder = tmp_path_factory.mktemp("tokenizer")
@@ -166,7 +165,7 @@ async def test_as_much_as_leaves_room_for_the_answer(prompts: Prompts) -> None:
 
 
 async def test_the_middle_of_a_text(prompts: Prompts, tokenizer: Tokenizer) -> None:
-    before, end, middle = FAMILIES[0]
+    before, end, middle = INFILLING[0]
     prompt = await shown(prompts, tokenizer, text("def f():", suffix="return x", add_special_tokens=False))
     assert prompt == f"{before}def f():{end}return x{middle}"
     assert await prompts.tokens(text("a", suffix="")) == await prompts.tokens(text("a"))

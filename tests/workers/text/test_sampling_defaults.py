@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from baton_serve.workers.settings import WorkerSettings
-from baton_serve.workers.text.sampling_defaults import SamplingDefaultsError, load
+from baton_serve.workers.text.model_files import ModelFileError
+from baton_serve.workers.text.sampling_defaults import load
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,7 +57,7 @@ def test_of_the_model_of_a_folder_or_none(tmp_path: Path) -> None:
 
 def test_a_folder_has_to_have_the_file(tmp_path: Path) -> None:
     model, empty = folder(tmp_path / "model", QWEN), folder(tmp_path / "empty", None)
-    with pytest.raises(SamplingDefaultsError, match=r"^there is no generation_config\.json in "):
+    with pytest.raises(ModelFileError, match=r"^there is no generation_config\.json in "):
         load(empty, model, None)
 
 
@@ -66,7 +67,7 @@ def test_a_folder_has_to_have_the_file(tmp_path: Path) -> None:
 def test_values_that_no_request_may_have(wrong: dict[str, Any], tmp_path: Path) -> None:
     """The start says so, not each request."""
     model = folder(tmp_path / "model", wrong)
-    with pytest.raises(SamplingDefaultsError, match="Without it: --generation-config none") as caught:
+    with pytest.raises(ModelFileError, match="Without it: --generation-config none") as caught:
         load("auto", model, None)
     assert "\n" not in str(caught.value)
     assert load("none", model, None).given == {}
@@ -77,7 +78,7 @@ def test_a_broken_file_is_named(text: bytes, tmp_path: Path) -> None:
     model = folder(tmp_path / "model", QWEN)
     (tmp_path / "model" / "generation_config.json").write_bytes(text)
     for source, of in (("auto", model), (model, folder(tmp_path / "other", None))):
-        with pytest.raises(SamplingDefaultsError, match=r"^generation_config\.json in .*model ") as caught:
+        with pytest.raises(ModelFileError, match=r"^generation_config\.json in .*model ") as caught:
             load(source, of, None)
         assert "\n" not in str(caught.value)
 

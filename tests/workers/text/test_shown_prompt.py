@@ -9,8 +9,7 @@ from baton_serve.core.protocol.steps import PromptScores
 from baton_serve.router.upstream.events import MAX_EVENT_BYTES
 from baton_serve.workers.text.json_list import NUM_TOGETHER, JsonList
 from baton_serve.workers.text.logprobs import CompletionLogprobs
-from baton_serve.workers.text.prompt_logprobs import PromptLogprobs
-from baton_serve.workers.text.shown_prompt import ShownPrompt
+from baton_serve.workers.text.shown_prompt import PromptLogprobs, ShownPrompt
 
 
 @pytest.mark.parametrize("length", [0, 1, NUM_TOGETHER - 1, NUM_TOGETHER, NUM_TOGETHER + 1, 3 * NUM_TOGETHER + 7])

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from baton_serve.workers.text.detokenizer import CONTEXT_TOKENS, MAX_PENDING, Detokenizer
-from baton_serve.workers.text.stop_strings import StopStrings
-from baton_serve.workers.text.text_stream import TextStream
-from baton_serve.workers.text.token_bytes import byte_level_bytes, sentencepiece_bytes
+from baton_serve.workers.text.text_stream import StopStrings, TextStream
+from baton_serve.workers.text.tokenizer import byte_level_bytes, sentencepiece_bytes
 
 SPECIAL = "<|x|>"
 
@@ -195,10 +194,10 @@ def test_a_stop_string_across_tokens_ends_the_text() -> None:
     out = ""
     for token in tokens:
         out += stream.push(token)
-        if stream.stopped:
+        if stream.stop_string is not None:
             break
     assert out == "the run"
-    assert stream.stopped and stream.flush() == ""
+    assert stream.stop_string is not None and stream.flush() == ""
 
 
 def test_a_second_worker_goes_on_where_the_first_stopped() -> None:

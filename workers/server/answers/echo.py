@@ -8,8 +8,7 @@ from baton_serve.core.protocol.openai.requests import CompletionRequest
 from baton_serve.workers.server.answers.turns import in_turns
 from baton_serve.workers.text.detokenizer import REPLACEMENT, Detokenizer
 from baton_serve.workers.text.logprobs import CompletionLogprobs
-from baton_serve.workers.text.prompt_logprobs import PromptLogprobs
-from baton_serve.workers.text.shown_prompt import ShownPrompt
+from baton_serve.workers.text.shown_prompt import PromptLogprobs, ShownPrompt
 
 if TYPE_CHECKING:
     from collections.abc import Callable

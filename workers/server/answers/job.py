@@ -99,7 +99,7 @@ class Job:
         """
         if self.reader is None:
             return MessageDelta()
-        return self.reader.read(text, self.transcript.num_tokens, ended=ended)
+        return self.reader.read(text, len(self.transcript.tokens), ended=ended)
 
     @property
     def usage(self) -> Usage:
@@ -395,7 +395,7 @@ async def _skip_given(job: Job, leg: RequestLeg) -> None:
     """
     async for token in in_turns(leg.given):
         job.read(job.transcript.skip(token), ended=False)
-    if job.transcript.stopped:
+    if job.transcript.text.stop_string is not None:
         raise leg.has_stop_string()
     if leg.remote is not None and leg.has_first_token:
         first_logprobs = None if job.request.stream else leg.remote.first_logprobs

@@ -23,8 +23,8 @@ from baton_serve.core.protocol.handoff import KVTransferParams
 from baton_serve.workers.engine.api import AbortedError, EngineError, PromptOutput, TokenOutput
 from baton_serve.workers.parsers.deltas import joined
 from baton_serve.workers.server.answers.engine_errors import to_api_error
-from baton_serve.workers.server.answers.prompt_part import add_prompt, prompt_chunks
-from baton_serve.workers.server.answers.token_ids import END, KEEP_ALIVE, MAX_SILENCE_S
+from baton_serve.workers.server.answers.token_ids import END, KEEP_ALIVE, MAX_SILENCE_S, NONE
+from baton_serve.workers.server.answers.turns import in_turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -89,7 +89,7 @@ class Serving:
             last_s = clock()
             async for output in outputs:
                 if isinstance(output, PromptOutput):
-                    await add_prompt(job, output)
+                    await _add_prompt(job, output)
                     if output.finish is None:
                         continue
                 opening = b"" if client.started else _opening(job)
@@ -110,7 +110,7 @@ class Serving:
             async for output in outputs:
                 if isinstance(output, PromptOutput):
                     text = ""
-                    await add_prompt(job, output)
+                    await _add_prompt(job, output)
                 else:
                     text = job.transcript.add(output)
                 ended = job.transcript.finish_reason is not None
@@ -296,4 +296,24 @@ def _opening(job: Job) -> bytes:
     """The first chunks of the stream; empty if the client has received them from another worker."""
     if job.leg.has_begun:
         return b""
-    return job.response.opening(job.transcript.usage) + prompt_chunks(job)
+    return job.response.opening(job.transcript.usage) + _prompt_chunks(job)
+
+
+async def _add_prompt(job: Job, output: PromptOutput) -> None:
+    """Add to the answer what the engine has found out about the prompt."""
+    if output.scores is not None and job.shown_prompt is not None:
+        async for _ in in_turns(job.shown_prompt.add(output.scores)):
+            pass  # each step adds a token
+    job.transcript.end_with_prompt(output)
+
+
+def _prompt_chunks(job: Job) -> bytes:
+    """The chunks of a stream that begins with the prompt. No token of the output is named before them."""
+    if job.shown_prompt is None:
+        return b""
+    line = b"" if job.token_ids is None else NONE
+    usage, with_ids = job.transcript.usage, job.request.return_token_ids
+    return b"".join(
+        line + job.response.prompt(text, logprobs, usage, with_ids=with_ids)
+        for text, logprobs in job.shown_prompt.parts()
+    )

@@ -7,8 +7,8 @@ that contains them.
 
 from __future__ import annotations
 
-import itertools
 import re
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -50,7 +50,10 @@ def parse(raw: dict[str, Any]) -> TransferRequest | KVTransferParams:
     if request.do_remote_prefill:
         if request.resume is not None:
             raise bad("a D is not asked to resume: its output_token_ids say where it goes on")
-        return _checked(_convert(raw, KVTransferParams))
+        params = _convert(raw, KVTransferParams)
+        for complaint in chain(_about_the_engine(params), _about_the_blocks(params), _about_the_request(params)):
+            raise bad(complaint)
+        return params
     if not 1 <= request.num_readers <= (MAX_READERS if request.do_remote_decode else 1):
         raise bad(f"num_readers is from 1 to {MAX_READERS}, and is for a P only")
     if request.resume is not None:
@@ -64,16 +67,6 @@ def _convert(raw: dict[str, Any], kind: type[T]) -> T:
         return msgspec.convert(raw, kind, strict=True)
     except msgspec.ValidationError as error:
         raise bad(excerpt(str(error))) from None
-
-
-def _checked(params: KVTransferParams) -> KVTransferParams:
-    for complaint in _complaints(params):
-        raise bad(complaint)
-    return params
-
-
-def _complaints(params: KVTransferParams) -> Iterable[str]:
-    return itertools.chain(_about_the_engine(params), _about_the_blocks(params), _about_the_request(params))
 
 
 def _about_the_engine(params: KVTransferParams) -> Iterable[str]:

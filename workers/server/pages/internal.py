@@ -12,11 +12,14 @@ from fastapi import APIRouter, Depends, Path, Request, Response
 
 from baton_serve.core.protocol import leases_at_p
 from baton_serve.core.protocol.errors import ApiError, BadRequestError, PayloadTooLargeError
+from baton_serve.core.protocol.hello import HELLO_PATH, NONCE, worker_proof
+from baton_serve.core.protocol.token_keys import hello_key
 from baton_serve.workers.engine.errors import EngineFault
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from baton_serve.core.protocol.hello import WorkerIdentity
     from baton_serve.core.protocol.worker import WorkerLoad
     from baton_serve.workers.engine.api import Engine
     from baton_serve.workers.engine.counters import EngineStats
@@ -112,6 +115,21 @@ def internal_pages(
         return _json({"draining": False})
 
     router.include_router(guarded)
+    return router
+
+
+def hello_pages(worker: WorkerIdentity, token: str) -> APIRouter:
+    """``GET /internal/hello/{nonce}``: this worker proves that it knows the internal token (``core/protocol/hello.py``).
+
+    A caller needs no token for it: the caller sends its token only after this proof.
+    """
+    router = APIRouter()
+    key = hello_key(token)
+
+    @router.get(HELLO_PATH + "{nonce}", response_class=Response)
+    async def hello(nonce: Annotated[str, Path(pattern=f"^{NONCE.pattern}$")]) -> Response:
+        return Response(worker_proof(key, worker, nonce), media_type="text/plain")
+
     return router
 
 

@@ -1,17 +1,36 @@
-"""The registry entry."""
+"""The registry entry, which stays fresh although a bug comes between."""
 
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 from baton_serve.core.protocol.worker import WorkerLoad, WorkerStatus
+from baton_serve.core.registry import announcer as announcers
 from baton_serve.core.registry.announcement import WORKERS
+from baton_serve.core.registry.announcer import Announcer
 from baton_serve.core.registry.memory_registry import MemoryRegistry
 from baton_serve.core.registry.store import RegistryError
-from baton_serve.workers.server.presence import presence
+from tests.kits.patience import PATIENCE_S
 from tests.kits.registry import snapshot, worker
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pytest
+
 RECORD = worker("w").record
+
+
+def presence(
+    registry: MemoryRegistry[WorkerStatus], load: Callable[[], WorkerLoad], interval_ms: int
+) -> Announcer[WorkerStatus]:
+    """A worker's announcer."""
+
+    def entry() -> WorkerStatus:
+        return WorkerStatus(record=RECORD, load=load())
+
+    return Announcer(registry, "w", entry, interval_ms=interval_ms, ttl_ms=60_000, who="worker")
 
 
 class Watched(MemoryRegistry[WorkerStatus]):
@@ -31,7 +50,7 @@ class Watched(MemoryRegistry[WorkerStatus]):
 
 async def test_an_entry_is_there_once_started_and_gone_once_stopped() -> None:
     registry = Watched()
-    announcer = presence(registry, RECORD, WorkerLoad, interval_ms=60_000, ttl_ms=60_000)
+    announcer = presence(registry, WorkerLoad, 60_000)
     await announcer.start()
     assert [status.record for status in await snapshot(registry)] == [RECORD]
     await announcer.stop()
@@ -41,7 +60,7 @@ async def test_an_entry_is_there_once_started_and_gone_once_stopped() -> None:
 async def test_a_change_is_announced_without_waiting_for_the_interval() -> None:
     registry = Watched()
     load = WorkerLoad()
-    announcer = presence(registry, RECORD, lambda: load, interval_ms=3_600_000, ttl_ms=60_000)
+    announcer = presence(registry, lambda: load, 3_600_000)
     await announcer.start()
     assert await registry.loads.get() == load
     load = WorkerLoad(running=3)
@@ -53,7 +72,7 @@ async def test_a_change_is_announced_without_waiting_for_the_interval() -> None:
 async def test_what_it_announces_last_is_how_it_is_when_it_stops() -> None:
     registry = Watched()
     load = WorkerLoad()
-    announcer = presence(registry, RECORD, lambda: load, interval_ms=3_600_000, ttl_ms=60_000)
+    announcer = presence(registry, lambda: load, 3_600_000)
     await announcer.start()
     left: list[WorkerStatus] = []
     registry.on_withdrawn.append(left.append)
@@ -65,7 +84,7 @@ async def test_what_it_announces_last_is_how_it_is_when_it_stops() -> None:
 async def test_a_silent_registry_is_tried_again() -> None:
     registry = Watched()
     registry.silent = True
-    announcer = presence(registry, RECORD, WorkerLoad, interval_ms=1, ttl_ms=60_000)
+    announcer = presence(registry, WorkerLoad, 1)
     await announcer.start()
     await registry.loads.get()
     await registry.loads.get()
@@ -73,3 +92,26 @@ async def test_a_silent_registry_is_tried_again() -> None:
     while not await snapshot(registry):
         await registry.loads.get()
     await announcer.stop()
+
+
+async def test_a_bug_does_not_end_the_announcements(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(announcers, "RESTART_S", 0.01)
+    asked: list[WorkerLoad] = []
+    again = asyncio.Event()
+
+    def load() -> WorkerLoad:
+        asked.append(WorkerLoad(running=len(asked)))
+        if len(asked) == 2:
+            raise KeyError("bug")
+        if len(asked) == 4:
+            again.set()
+        return asked[-1]
+
+    announcer = presence(MemoryRegistry(WORKERS), load, 10)
+    await announcer.start()
+    async with asyncio.timeout(PATIENCE_S):
+        await again.wait()
+    await announcer.stop()
+    assert [record.exc_info is not None for record in caplog.records] == [True]
