@@ -33,6 +33,7 @@ from baton_serve.workers.worker import WorkerProcess
 
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Awaitable, Coroutine
 
     from baton_serve.workers.settings import WorkerSettings
 
@@ -91,7 +92,7 @@ async def _serve(
             parts.push_async_callback(workers.close)
             worker = WorkerProcess(settings, sockets, leases, workers, pipe.tell)
             parts.push_async_callback(worker.stop)
-            if not await _start(worker, signals):
+            if not await _first(worker.start(), signals.leave.wait()):
                 return None
             pipe.tell(Ready(url=worker.url, internal_url=worker.internal_url, worker_id=worker.worker_id))
             names = ", ".join([settings.model_name, *settings.adapters])
@@ -107,28 +108,8 @@ def warn(settings: WorkerSettings) -> None:
         logger.warning("unsafe_disable_fence is on: answers may be made of blocks that belong to other prompts")
 
 
-async def _start(worker: WorkerProcess, signals: _Signals) -> bool:
-    """Start the worker; False if a signal came first. Raises what ``WorkerProcess.start`` raises."""
-    starting = asyncio.create_task(worker.start(), name="start")
-    leave = asyncio.create_task(signals.leave.wait())
-    try:
-        await asyncio.wait({starting, leave}, return_when=asyncio.FIRST_COMPLETED)
-        if not starting.done():
-            return False
-        await starting
-        return True
-    finally:
-        for task in (starting, leave):
-            task.cancel()
-        await asyncio.gather(starting, leave, return_exceptions=True)
-
-
 async def _until_signal(worker: WorkerProcess, signals: _Signals, drain_timeout_s: float) -> str | None:
-    leave = asyncio.create_task(signals.leave.wait())
-    events: set[asyncio.Future[Any]] = {leave, worker.failed}
-    await asyncio.wait(events, return_when=asyncio.FIRST_COMPLETED)
-    leave.cancel()
-    if signals.leave.is_set() and not worker.failed.done():
+    if await _first(signals.leave.wait(), asyncio.shield(worker.failed)) and not worker.failed.done():
         await _drain(worker, signals, drain_timeout_s)
     return worker.failed.result() if worker.failed.done() else None
 
@@ -137,15 +118,27 @@ async def _drain(worker: WorkerProcess, signals: _Signals, timeout_s: float) -> 
     """Drain the worker until it is idle, the timeout passes, a second signal comes, or the worker fails."""
     if not signals.hurry.is_set():
         logger.info("draining, for at most %g s or until a second SIGTERM", timeout_s)
-    draining = asyncio.create_task(worker.drain(), name="drain")
-    hurry = asyncio.create_task(signals.hurry.wait())
-    events: set[asyncio.Future[Any]] = {draining, hurry, worker.failed}
-    await asyncio.wait(events, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-    if not draining.done():
+    others = signals.hurry.wait(), asyncio.shield(worker.failed)
+    if not await _first(worker.drain(), *others, timeout_s=timeout_s):
         logger.warning("leaving before everything was over")
-    for task in (draining, hurry):
-        task.cancel()
-    await asyncio.gather(draining, hurry, return_exceptions=True)
+
+
+async def _first(wanted: Coroutine[Any, Any, object], *others: Awaitable[object], timeout_s: float | None = None) -> bool:
+    """Wait until one of them is done, or for ``timeout_s``; cancel those that are not. Whether ``wanted`` is done; raises
+    what that has raised.
+    """
+    task = asyncio.create_task(wanted)
+    tasks = [task, *map(asyncio.ensure_future, others)]
+    try:
+        await asyncio.wait(tasks, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            return False
+        await task
+        return True
+    finally:
+        for each in tasks:
+            each.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class _Signals:

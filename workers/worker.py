@@ -59,8 +59,6 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable
 
-    from fastapi import APIRouter
-
     from baton_serve.core.protocol.steps import FromRank, RankReady
     from baton_serve.core.leases.store import LeaseStore
     from baton_serve.core.registry.store import Registry
@@ -300,6 +298,11 @@ class WorkerProcess:
             hosts=local_hosts(settings, settings.host),
             on_change=self._announcer.changed,
         )
+        token = settings.internal_token
+        handshakes = {one.rank: handshake_bytes(one.metadata, one.compatibility.hash) for one in readies}
+        routers = [handshake_router(handshakes.get, token)]
+        if token is not None:
+            routers.append(hello_pages(record, token.get_secret_value()))
         internal = create_internal_app(
             engine=engine,
             leases=self._leases,
@@ -309,7 +312,7 @@ class WorkerProcess:
             resume=self._end_drain,
             load=self._tell_load,
             peers=self._pool.states,
-            routers=[self._handshakes(readies), *self._hello(record)],
+            routers=routers,
         )
         internal_app = guarded(internal, local_hosts(settings, settings.bound_internal_host))
         public_config = public_port(settings, KEEP_ALIVE_S, self._context(internal=False))
@@ -325,15 +328,6 @@ class WorkerProcess:
     def _tell_load(self) -> WorkerLoad:
         """The engine's load, and the states of its remote engines."""
         return msgspec.structs.replace(self._engine.load(), **msgspec.structs.asdict(self._pool.summary()))
-
-    def _handshakes(self, readies: list[RankReady]) -> APIRouter:
-        answers = {ready.rank: handshake_bytes(ready.metadata, ready.compatibility.hash) for ready in readies}
-        return handshake_router(answers.get, self._settings.internal_token)
-
-    def _hello(self, record: WorkerRecord) -> list[APIRouter]:
-        """The page that proves knowledge of the internal token; an empty list if there is no token."""
-        token = self._settings.internal_token
-        return [] if token is None else [hello_pages(record, token.get_secret_value())]
 
     def _identity(self, ready: RankReady, max_model_len: int) -> Identity:
         settings = self._settings

@@ -2,17 +2,17 @@
 
 EngineError                  the sequence cannot continue; its blocks are released
 ├── RefusedError             the sequence was never started
-│   ├── InvalidRequestError      token ids out of range, no prompt
-│   ├── PromptTooLongError       longer than the model or the whole cache takes
+│   ├── InvalidRequestError      token ids out of range, no prompt, or no token left to sample
+│   ├── PromptTooLongError       prompt, outputs so far and one more exceed the model's context or the whole cache
 │   ├── InvalidHandOffError      ``kv_transfer_params`` that contradict the request or themselves
-│   ├── OtherAdapterError        P's blocks were computed by another adapter than the request asks for
-│   ├── QueueFullError           too many sequences wait here already; retry later or elsewhere
+│   ├── OtherAdapterError        P's blocks are of another adapter than the request's; another D may read them
+│   ├── QueueFullError           ``max_waiting`` sequences wait here already; retry later or elsewhere
 │   └── DrainingError            this engine accepts no new requests
 ├── AbortedError             the sequence was aborted, or replaced by a newer one of the same request id
-├── GrammarFailedError       the output cannot go on as its grammar says
-├── ReadFailedError          P could not be reached or read
-└── EngineDeadError          a rank is gone, or hangs
-    └── EngineGoneError          the engine was dead before the request came
+├── GrammarFailedError       the output cannot go on as its grammar says, which has become too complex to follow
+├── ReadFailedError          P could not be reached or read (handshake refused, P dead); another D may read it
+└── EngineDeadError          a rank is gone, or hangs; the worker is about to exit
+    └── EngineGoneError          the engine was dead before the request came, so the request is not the cause
 """
 
 from __future__ import annotations
@@ -118,74 +118,50 @@ class EngineError(Exception):
 
 
 class RefusedError(EngineError):
-    """The request never started."""
-
     code = "refused"
 
 
 class InvalidRequestError(RefusedError):
-    """Token ids are out of range, the prompt is empty, or no token is left to sample."""
-
     code = "invalid_request"
 
 
 class PromptTooLongError(RefusedError):
-    """Prompt, outputs so far and one more token exceed the model's context length or the whole cache."""
-
     code = "context_length_exceeded"
 
 
 class InvalidHandOffError(RefusedError):
-    """``kv_transfer_params`` that contradict the request or themselves."""
-
     code = "kv_params_invalid"
 
 
 class OtherAdapterError(RefusedError):
-    """P's blocks were computed by another adapter than the request asks for here. Another D may still read them."""
-
     code = "other_adapter"
 
 
 class QueueFullError(RefusedError):
-    """``max_waiting`` sequences are waiting already."""
-
     code = "queue_full"
 
 
 class DrainingError(RefusedError):
-    """The engine accepts no new requests."""
-
     code = "draining"
 
 
 class AbortedError(EngineError):
-    """The sequence was aborted."""
-
     code = "aborted"
 
 
 class GrammarFailedError(EngineError):
-    """The output cannot go on as its grammar says, because the grammar has become too complex to follow."""
-
     code = "grammar_failed"
 
 
 class ReadFailedError(EngineError):
-    """P's blocks could not be read (handshake refused or timed out, P dead). Another D may still read them."""
-
     code = "kv_read_failed"
 
 
 class EngineDeadError(EngineError):
-    """A rank is gone, or hangs; the worker is about to exit."""
-
     code = "engine_dead"
 
 
 class EngineGoneError(EngineDeadError):
-    """The engine was dead before the request came, so the request never started and is not the cause."""
-
     code = "engine_gone"
 
 

@@ -49,7 +49,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class AsyncEngine:
-    """Implements ``api.Engine``. Construct it on the loop, once the ranks are ready; the first request makes it send.
+    """Implements ``api.Engine``, which says what its methods promise. Construct it on the loop, once the ranks are ready; the first request makes it send.
 
     ``version_base``: see ``BlockPool``; by default random, 63 bits. ``call_later``: for ``step_timeout_s`` and
     ``read_timeout_s``; the loop's by default. ``clock``: seconds; the loop's by default.
@@ -98,10 +98,6 @@ class AsyncEngine:
     # --- api.Engine ---------------------------------------------------------------------------------------------
 
     def submit(self, request: EngineRequest) -> TokenStream:
-        """Queue a sequence at once; see ``api.Engine``. A refusal is raised by the stream.
-
-        A sequence of the same request id that has not ended is aborted: its stream raises AbortedError.
-        """
         try:
             seq_id = self._accept(request)
         except EngineError as error:
@@ -132,14 +128,12 @@ class AsyncEngine:
             self.abort(request_id)
 
     def abort(self, request_id: str) -> bool:
-        """End the sequence in any state; its stream raises AbortedError. False if there is none."""
         if not self._abort(request_id):
             return False
         self._pump()
         return True
 
     def abort_all(self, suffix: str) -> int:
-        """End the sequences of all requests whose id ends with ``suffix``, and refuse late ones; see ``api.Engine``."""
         self._tombstones.note(suffix)
         num_ended = sum(self._abort(request_id) for request_id in self._scheduler.requests_with(suffix))
         if num_ended:
@@ -159,7 +153,6 @@ class AsyncEngine:
         self._put(seq_id, _aborted(request_id))
 
     def end_lease(self, lease_id: str, how: LeaseState) -> bool:
-        """Release a hand-off's blocks (they stay in the prefix cache); False if there is no such lease."""
         has_ended = self._scheduler.state.end_lease(lease_id)
         self._hooks.on_lease_end(lease_id, how)
         if has_ended:
@@ -167,7 +160,6 @@ class AsyncEngine:
         return has_ended
 
     def load(self) -> WorkerLoad:
-        """The load now."""
         return self._scheduler.load(draining=self._draining)
 
     # --- life ---------------------------------------------------------------------------------------------------
@@ -220,7 +212,6 @@ class AsyncEngine:
         await self._handshakes.close()
 
     def stats(self) -> EngineStats:
-        """A snapshot for metrics."""
         return EngineStats(deepcopy(self._scheduler.counters), self._scheduler.pool.stats(), self.load())
 
     def audit(self) -> Callable[[], None]:
@@ -243,7 +234,6 @@ class AsyncEngine:
             self.dead(event.error)
 
     def note_read(self, name: str) -> None:
-        """Note that a reader has read a lease's blocks; see ``api.Engine``."""
         lease_id = self.leases.note_read(name)
         if lease_id is not None:
             self.end_lease(lease_id, LeaseState.DONE)

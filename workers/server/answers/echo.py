@@ -1,4 +1,4 @@
-"""What an answer will show of its prompt: the text of each token, and what collects the logprobs."""
+"""The text of a prompt with which its answer begins."""
 
 from __future__ import annotations
 
@@ -7,14 +7,9 @@ from typing import TYPE_CHECKING
 from baton_serve.core.protocol.openai.requests import CompletionRequest
 from baton_serve.workers.server.answers.turns import in_turns
 from baton_serve.workers.text.detokenizer import REPLACEMENT, Detokenizer
-from baton_serve.workers.text.logprobs import CompletionLogprobs
-from baton_serve.workers.text.shown_prompt import PromptLogprobs, ShownPrompt
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from baton_serve.core.protocol.openai.requests import Request
-    from baton_serve.workers.text.logprobs import Logprobs
     from baton_serve.workers.text.tokenizer import Tokenizer
 
 
@@ -46,22 +41,3 @@ def _rest(detokenizer: Detokenizer, *, is_all: bool) -> str:
     """
     rest = detokenizer.flush()
     return rest if is_all else rest.rstrip(REPLACEMENT)
-
-
-def shown_prompt(
-    token_bytes: Callable[[int], bytes],
-    request: Request,
-    tokens: list[int],
-    texts: list[str],
-    logprobs: Logprobs | None,
-) -> ShownPrompt:
-    """What collects it. ``texts``: see ``echoed_texts``; ``logprobs`` are the answer's."""
-    wanted = request.prompt_logprobs
-    return ShownPrompt(
-        tokens,
-        texts,
-        logprobs if texts and isinstance(logprobs, CompletionLogprobs) else None,
-        None if wanted is None else PromptLogprobs(token_bytes, wanted),
-        num_top=request.num_logprobs or 0,
-        in_parts=request.stream,
-    )

@@ -26,7 +26,7 @@ from baton_serve.workers.grammar.schemas import Room, TooLongError, in_known_wor
 from baton_serve.workers.parsers.deltas import MessageDelta
 from baton_serve.workers.parsers.forced_calls import forced_parser, grammar_of_calls
 from baton_serve.workers.server.answers import transfer_params
-from baton_serve.workers.server.answers.echo import echoed_texts, shown_prompt
+from baton_serve.workers.server.answers.echo import echoed_texts
 from baton_serve.workers.server.answers.prompts import Prompts
 from baton_serve.workers.server.answers.request_leg import leg_of
 from baton_serve.workers.server.answers.sampling import check_prompt_tokens, sampling_params
@@ -42,6 +42,7 @@ from baton_serve.workers.text.response_builder import (
     Shown,
     Usage,
 )
+from baton_serve.workers.text.shown_prompt import PromptLogprobs, ShownPrompt
 from baton_serve.workers.text.text_stream import TextStream
 from baton_serve.workers.text.transcript import Transcript
 
@@ -52,7 +53,6 @@ if TYPE_CHECKING:
     from baton_serve.workers.grammar.rank_grammars import HeldGrammar
     from baton_serve.workers.server.answers.request_leg import RequestLeg
     from baton_serve.workers.server.identity import Identity
-    from baton_serve.workers.text.shown_prompt import ShownPrompt
     from baton_serve.workers.text.tokenizer import Tokenizer
 
     #: ``GrammarCompiler.hold``.
@@ -240,7 +240,15 @@ class JobFactory:
         response = self._response(request, choice, created, shown)
         job = Job(request, leg, engine_request, transcript, response, created)
         if request.is_about_prompt and not leg.has_begun:
-            job.shown_prompt = shown_prompt(self._tokenizer.token_bytes, request, prompt, texts, logprobs)
+            wanted = request.prompt_logprobs
+            job.shown_prompt = ShownPrompt(
+                prompt,
+                texts,
+                logprobs if texts and isinstance(logprobs, CompletionLogprobs) else None,
+                None if wanted is None else PromptLogprobs(self._tokenizer.token_bytes, wanted),
+                num_top=request.num_logprobs or 0,
+                in_parts=request.stream,
+            )
             job.first_text = job.shown_prompt.text
         return job
 
