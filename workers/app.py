@@ -13,18 +13,16 @@ from baton_serve.core.net.served.body import BodyBudget, BodyReader
 from baton_serve.core.protocol.errors import InternalError
 from baton_serve.core.protocol.openai.requests import ChatRequest, CompletionRequest
 from baton_serve.workers.limits import limits_with_hand_off, with_hand_off
-from baton_serve.workers.server.answers.endpoint import GenerateEndpoint
 from baton_serve.workers.server.answers.job import JobFactory
 from baton_serve.workers.server.answers.prompts import Prompts
 from baton_serve.workers.server.answers.serving import Serving
-from baton_serve.workers.server.answers.tokenizing import Tokenizing, TokenizingEndpoint
-from baton_serve.workers.server.calls import Endpoint, WorkerCalls
+from baton_serve.workers.server.answers.tokenizing import Tokenizing
+from baton_serve.workers.server.calls import WorkerCalls
 from baton_serve.workers.server.error_pages import use_our_errors
-from baton_serve.workers.server.pages.internal import internal_pages
 from baton_serve.workers.server.pages.public import WorkerHealth, pages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from fastapi import APIRouter
     from starlette.requests import Request
@@ -36,10 +34,10 @@ if TYPE_CHECKING:
     from baton_serve.workers.engine.api import Engine
     from baton_serve.workers.leases.engine_leases import EngineLeases
     from baton_serve.workers.server.access import Access
-    from baton_serve.workers.server.identity import Identity
     from baton_serve.workers.server.answers.job import HoldGrammar
+    from baton_serve.workers.server.calls import Endpoint
+    from baton_serve.workers.server.identity import Identity
     from baton_serve.workers.server.metrics import WorkerMetrics
-    from baton_serve.workers.server.pages.internal import PeerLook
     from baton_serve.workers.settings import WorkerSettings
     from baton_serve.workers.text.tokenizer import Tokenizer
 
@@ -78,47 +76,28 @@ def create_public_app(
     ``on_change`` is called whenever a request begins or ends.
     ``max_body_bytes`` and ``limits`` bound the body of a client; the hand-off that a router adds is allowed on top.
     """
-    app = FastAPI(title="Baton worker", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
-    use_our_errors(app)
+    app = _app("Baton worker")
     app.include_router(pages(identity, health, load, metrics))
     prompts = Prompts(tokenizer, identity.max_model_len, allow_chat_template=allow_chat_template)
     jobs = JobFactory(identity, tokenizer, prompts, hold_grammar)
     serving = Serving(engine, leases, identity, metrics, on_change)
     bodies = BodyReader(with_hand_off(max_body_bytes, identity.max_model_len), BodyBudget(max_bodies_bytes))
-    tokenizing = Tokenizing(identity, tokenizer, prompts)
-    generating = jobs, serving, limits_with_hand_off(limits, identity.max_model_len)
+    tokenizing = Tokenizing(identity, tokenizer, prompts, limits)
+    generating = jobs, limits_with_hand_off(limits, identity.max_model_len)
     endpoints: dict[str, Endpoint] = {
-        "/v1/chat/completions": GenerateEndpoint(ChatRequest, *generating),
-        "/v1/completions": GenerateEndpoint(CompletionRequest, *generating),
-        "/tokenize": TokenizingEndpoint(tokenizing.tokenize, limits),
-        "/detokenize": TokenizingEndpoint(tokenizing.detokenize, limits),
+        "/v1/chat/completions": serving.endpoint(ChatRequest, *generating),
+        "/v1/completions": serving.endpoint(CompletionRequest, *generating),
+        "/tokenize": tokenizing.tokenize,
+        "/detokenize": tokenizing.detokenize,
     }
     for path in endpoints:  # so that the framework answers other methods there 405
         app.router.routes.append(Route(path, _not_here, methods=["POST"]))
     return PublicSide(guarded(app, hosts), WorkerCalls(endpoints, access, bodies, body_timeout_s, hosts))
 
 
-def create_internal_app(
-    *,
-    engine: Engine,
-    leases: EngineLeases,
-    access: Access,
-    health: WorkerHealth,
-    drain: Callable[[], None],
-    resume: Callable[[], bool],
-    load: Callable[[], WorkerLoad],
-    peers: PeerLook = dict,
-    routers: Iterable[APIRouter] = (),
-) -> FastAPI:
-    """The application for routers and other workers.
-
-    ``peers`` returns the state of the remote engines. ``routers`` are further routes, such as the handshake.
-    """
-    app = FastAPI(
-        title="Baton worker, internal", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False
-    )
-    use_our_errors(app)
-    app.include_router(internal_pages(engine, leases, access, health, drain, resume, load, peers))
+def create_internal_app(*routers: APIRouter) -> FastAPI:
+    """The application for routers and other workers: the internal pages, the handshake and the proof of the token."""
+    app = _app("Baton worker, internal")
     for router in routers:
         app.include_router(router)
     return app
@@ -137,6 +116,12 @@ def local_hosts(settings: WorkerSettings, bound: str) -> Hosts | None:
 def guarded(app: ASGIApp, hosts: Hosts | None) -> ASGIApp:
     """``app``, but with ``hosts`` its ``Host`` header and page are checked."""
     return app if hosts is None else Unguarded(app, hosts)
+
+
+def _app(title: str) -> FastAPI:
+    app = FastAPI(title=title, docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
+    use_our_errors(app)
+    return app
 
 
 async def _not_here(request: Request) -> NoReturn:

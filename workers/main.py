@@ -123,9 +123,12 @@ async def _drain(worker: WorkerProcess, signals: _Signals, timeout_s: float) -> 
         logger.warning("leaving before everything was over")
 
 
-async def _first(wanted: Coroutine[Any, Any, object], *others: Awaitable[object], timeout_s: float | None = None) -> bool:
-    """Wait until one of them is done, or for ``timeout_s``; cancel those that are not. Whether ``wanted`` is done; raises
-    what that has raised.
+async def _first(
+    wanted: Coroutine[Any, Any, object], *others: Awaitable[object], timeout_s: float | None = None
+) -> bool:
+    """Wait until one of them is done, or for ``timeout_s``, and cancel those that are not.
+
+    Returns whether ``wanted`` is done; raises what that has raised.
     """
     task = asyncio.create_task(wanted)
     tasks = [task, *map(asyncio.ensure_future, others)]

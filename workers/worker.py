@@ -48,7 +48,7 @@ from baton_serve.workers.rank_protocol.errors import RankStartError
 from baton_serve.workers.server.access import Access
 from baton_serve.workers.server.identity import Identity
 from baton_serve.workers.server.metrics import WorkerMetrics
-from baton_serve.workers.server.pages.internal import hello_pages
+from baton_serve.workers.server.pages.internal import hello_pages, internal_pages
 from baton_serve.workers.server.pages.public import WorkerHealth
 from baton_serve.workers.settings import ANNOUNCE_INTERVAL_MS
 from baton_serve.workers.text import sampling_defaults
@@ -59,8 +59,8 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable
 
-    from baton_serve.core.protocol.steps import FromRank, RankReady
     from baton_serve.core.leases.store import LeaseStore
+    from baton_serve.core.protocol.steps import FromRank, RankReady
     from baton_serve.core.registry.store import Registry
     from baton_serve.workers.rank_protocol.errors import RankDeadError
     from baton_serve.workers.settings import WorkerSettings
@@ -129,8 +129,7 @@ class WorkerProcess:
         return base_url(host, port_of(self._internal_bound), tls=settings.speaks_internal_tls)
 
     async def start(self) -> None:
-        """Load the model and serve. Raises RankStartError, TokenizerError, ModelFileError; ``stop`` then cleans up.
-        """
+        """Load the model and serve. Raises RankStartError, TokenizerError, ModelFileError; ``stop`` then cleans up."""
         self._defaults = await self._load_defaults()
         ranks, tokenizer = await self._load()
         weights = ranks.readies[0].compatibility.weights_fingerprint
@@ -299,21 +298,23 @@ class WorkerProcess:
             on_change=self._announcer.changed,
         )
         token = settings.internal_token
+        routers = [
+            internal_pages(
+                engine,
+                self._leases,
+                access,
+                self._health,
+                drain=self._begin_drain,
+                resume=self._end_drain,
+                load=self._tell_load,
+                peers=self._pool.states,
+            )
+        ]
         handshakes = {one.rank: handshake_bytes(one.metadata, one.compatibility.hash) for one in readies}
-        routers = [handshake_router(handshakes.get, token)]
+        routers.append(handshake_router(handshakes.get, token))
         if token is not None:
             routers.append(hello_pages(record, token.get_secret_value()))
-        internal = create_internal_app(
-            engine=engine,
-            leases=self._leases,
-            access=access,
-            health=self._health,
-            drain=self._begin_drain,
-            resume=self._end_drain,
-            load=self._tell_load,
-            peers=self._pool.states,
-            routers=routers,
-        )
+        internal = create_internal_app(*routers)
         internal_app = guarded(internal, local_hosts(settings, settings.bound_internal_host))
         public_config = public_port(settings, KEEP_ALIVE_S, self._context(internal=False))
         internal_config = internal_port(settings, KEEP_ALIVE_S, self._context(internal=True))

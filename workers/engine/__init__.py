@@ -3,7 +3,7 @@ torch.
 
 Begin with ``scheduling/scheduler`` for the decisions, or with ``engine`` for how they reach the ranks.
 
-``engine``              the asyncio shell; ``api`` is what the HTTP server calls and gets, ``ports`` what the engine calls
+``engine``              the asyncio shell; ``api`` is what the HTTP server calls, ``ports`` what the engine calls
 ``scheduling``          what runs when, without I/O
 ``sequences``           the sequences and their states
 ``blocks``              who owns which block, and the leases of hand-offs

@@ -166,11 +166,10 @@ class EngineGoneError(EngineDeadError):
 
 
 class TokenStream:
-    """The tokens of one sequence, for one consumer; use it with ``contextlib.aclosing``. ``on_close`` is called once, if
-    the consumer closes the stream before its end.
+    """The tokens of one sequence, for one consumer; use it with ``contextlib.aclosing``.
 
-    Cancelling ``anext`` loses no token and does not end the sequence. The queue's length is bounded by the tokens of the
-    sequence.
+    ``on_close`` is called once, if the consumer closes the stream before its end. Cancelling ``anext`` loses no token
+    and does not end the sequence. The queue's length is bounded by the tokens of the sequence.
     """
 
     def __init__(self, on_close: Callable[[], None] = lambda: None) -> None:
@@ -226,7 +225,7 @@ class TokenStream:
         return item
 
     async def aclose(self) -> None:
-        """Abort the sequence at once, unless it has ended, and drop the tokens that were not consumed. Never suspends."""
+        """Abort the sequence at once, unless it has ended, and drop what was not consumed. Never suspends."""
         self._items.clear()
         if self._complete:
             return
@@ -236,7 +235,7 @@ class TokenStream:
 
 
 class Engine(Protocol):
-    """A running engine, as the HTTP server and the lease keeper use it. All methods are called from its asyncio loop."""
+    """A running engine, as the HTTP server uses it. All methods are called from its asyncio loop."""
 
     @property
     def leases(self) -> LeaseIndex:

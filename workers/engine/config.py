@@ -16,9 +16,8 @@ class EngineConfig:
     ``max_num_batched_tokens``: most tokens computed per step. Decode rows come first, and prefill chunks get the rest,
     so this bounds how long a prefill may delay running streams. Never below ``max_num_seqs``.
     ``prefix_cache``: reuse blocks by content. ``read_timeout_s``: seconds after which a read of P's blocks is given up:
-    its request fails at once, its blocks stay out of use until the read has ended. None or 0: never.
+    its request fails at once, its blocks stay out of use until the read has ended.
     ``step_timeout_s``: seconds after which ranks that have not answered a step count as hung, and the engine as dead.
-    None or 0: never.
     ``steps_ahead``: send a step that decodes on shortly before the one under way ends.
     ``engine_id``: this engine's id, to recognize hand-offs whose P is this engine; empty if there can be none.
     ``adapters``: fingerprints of the adapters that the ranks have.
@@ -32,8 +31,8 @@ class EngineConfig:
     max_num_batched_tokens: int = 2048
     max_waiting: int = 1024
     prefix_cache: bool = True
-    read_timeout_s: float | None = 15.0
-    step_timeout_s: float | None = 120.0
+    read_timeout_s: float = 15.0
+    step_timeout_s: float = 120.0
     steps_ahead: bool = True
     engine_id: str = ""
     adapters: frozenset[str] = frozenset()

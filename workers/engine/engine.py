@@ -49,7 +49,8 @@ _LOG = logging.getLogger(__name__)
 
 
 class AsyncEngine:
-    """Implements ``api.Engine``, which says what its methods promise. Construct it on the loop, once the ranks are ready; the first request makes it send.
+    """Implements ``api.Engine``, which says what its methods promise. Construct it on the loop, once the ranks are
+    ready; the first request makes it send.
 
     ``version_base``: see ``BlockPool``; by default random, 63 bits. ``call_later``: for ``step_timeout_s`` and
     ``read_timeout_s``; the loop's by default. ``clock``: seconds; the loop's by default.

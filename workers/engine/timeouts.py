@@ -14,11 +14,10 @@ if TYPE_CHECKING:
 class Timeouts:
     """Timers by the ids of steps, or of reads.
 
-    ``on_timeout(number)`` is called at most once for each ``start``, ``timeout_s`` later; never if the timeout is None
-    or 0.
+    ``on_timeout(number)`` is called at most once for each ``start``, ``timeout_s`` later.
     """
 
-    def __init__(self, timeout_s: float | None, call_later: CallLater, on_timeout: Callable[[int], None]) -> None:
+    def __init__(self, timeout_s: float, call_later: CallLater, on_timeout: Callable[[int], None]) -> None:
         self._timeout_s = timeout_s
         self._call_later = call_later
         self._on_timeout = on_timeout
@@ -29,8 +28,7 @@ class Timeouts:
 
     def start(self, number: int) -> None:
         """Start the timer of a step or read that was sent to the ranks."""
-        if self._timeout_s:
-            self._timers[number] = self._call_later(self._timeout_s, self._fire, number)
+        self._timers[number] = self._call_later(self._timeout_s, self._fire, number)
 
     def _fire(self, number: int) -> None:
         del self._timers[number]

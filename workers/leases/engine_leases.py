@@ -10,7 +10,8 @@ from baton_serve.workers.leases.keeper import LeaseKeeper
 
 
 class EngineLeases:
-    """The engine leases the blocks before ``LeaseKeeper.grant`` is called, and tells the keeper when a lease has ended.
+    """The engine leases the blocks before ``LeaseKeeper.grant`` is called, and tells the keeper when a lease has
+    ended.
     """
 
     def __init__(self, keeper: LeaseKeeper, engine: Engine) -> None:

@@ -42,7 +42,10 @@ def grammar_of_calls(tools: Sequence[dict[str, Any]], *, one: bool) -> str:
         function = tool["function"]
         begins = _literal(f"{_BEGINS}{function['name']}{_BETWEEN}")
         schema = orjson.dumps({**_ANY_OBJECT, **(function.get("parameters") or {}), "x-guidance": _SPACES}).decode()
-        lines += [f"call_{number}: {begins} arguments_{number} {_literal(_ENDS)}", f"arguments_{number}: %json {schema}"]
+        lines += [
+            f"call_{number}: {begins} arguments_{number} {_literal(_ENDS)}",
+            f"arguments_{number}: %json {schema}",
+        ]
     return "\n".join(lines)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from starlette.requests import Request
+
 from baton_serve.core.net.access.keys import Keys
 from baton_serve.core.protocol.errors import AuthenticationError
 
@@ -11,7 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pydantic import SecretStr
-    from starlette.types import Scope
 
 #: The router sends the internal token in this header to the public port, after it has checked keys and limits.
 TRUST_HEADER = b"x-baton-internal-token"
@@ -31,7 +32,7 @@ class Access:
                 code="invalid_internal_token",
             )
 
-    def check_bearer(self, scope: Scope) -> None:
-        """Raise AuthenticationError unless the request has ``Authorization: Bearer <internal token>``."""
-        if not self._keys.match_bearer(dict(scope["headers"]).get(b"authorization")):
+    def check_bearer(self, request: Request) -> None:
+        """Raise AuthenticationError unless the request has the internal token. A dependency of FastAPI's."""
+        if not self._keys.match_bearer(dict(request.scope["headers"]).get(b"authorization")):
             raise AuthenticationError("The internal token is missing or wrong.", code="invalid_internal_token")

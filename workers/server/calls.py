@@ -9,7 +9,7 @@ import asyncio
 import logging
 import secrets
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from baton_serve.core.net.access.unguarded import check_local
 from baton_serve.core.net.deadlines import Deadlines
@@ -24,12 +24,15 @@ from baton_serve.core.protocol.id_syntax import REQUEST_ID
 from baton_serve.workers.server.client import Client
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from baton_serve.core.net.access.hosts import Hosts
     from baton_serve.core.net.served.body import BodyReader
     from baton_serve.core.net.served.call import HttpCall
     from baton_serve.workers.server.access import Access
+
+    #: Answers a body of the requests for one path. Raises ApiError, maybe after the answer has begun.
+    Endpoint = Callable[[bytes, Client, "Asked"], Awaitable[None]]
 
 logger = logging.getLogger(__name__)
 
@@ -56,13 +59,6 @@ class Asked:
     def client(self) -> str:
         """The key of the client that a router names; empty: it names none."""
         return client_in(self.headers.get(_CLIENT))
-
-
-class Endpoint(Protocol):
-    """Answers the requests for one path."""
-
-    async def answer(self, raw: bytes, client: Client, asked: Asked) -> None:
-        """Answer the body ``raw``. Raises ApiError, maybe after the answer has begun."""
 
 
 class _Request:
@@ -102,7 +98,9 @@ class WorkerCalls:
         self._loop = asyncio.get_running_loop()
         self._requests: dict[HttpCall, _Request] = {}
         #: Calls whose bodies did not come together with their heads.
-        self._waiting = Deadlines(self._loop, body_timeout_s, lambda call: self._refuse(call, too_late()))
+        self._waiting: Deadlines[HttpCall] = Deadlines(
+            self._loop, body_timeout_s, lambda call: self._refuse(call, too_late())
+        )
 
     def begin(self, call: HttpCall) -> None:
         """Check what the head says."""
@@ -152,7 +150,7 @@ class WorkerCalls:
     async def _run(self, call: HttpCall, request: _Request) -> None:
         asked, client = request.asked, request.client
         try:
-            await self._endpoints[call.path].answer(call.body(), client, asked)
+            await self._endpoints[call.path](call.body(), client, asked)
         except ApiError as error:
             forget_frames(error)
             if error.status >= 500:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -12,12 +13,9 @@ from baton_serve.core.protocol.excerpts import excerpt
 from baton_serve.workers.text.content_forms import MISTAKES, ContentForms, forms_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from baton_serve.core.protocol.openai.messages import Message
-
-    #: Applies a chat template to a conversation.
-    Render = Callable[[list[dict[str, Any]], "ChatOptions"], str]
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +37,8 @@ class ChatOptions:
 
 #: As a model's template is used by most chats.
 PLAIN = ChatOptions()
+#: Applies a chat template to a conversation.
+Render = Callable[[list[dict[str, Any]], ChatOptions], str]
 
 
 def rendered(render: Render, messages: Sequence[Message], options: ChatOptions) -> str:

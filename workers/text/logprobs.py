@@ -22,7 +22,8 @@ class ChatLogprobs:
     """``{"content": [{"token", "logprob", "bytes", "top_logprobs"}], "refusal": null}``.
 
     Add a sampled token with ``add``; ``resume`` adds, on D, the token that P sampled, with the logprobs that P made of
-    it, or None if they are not shown. ``take`` returns the object for the ``num_waiting`` tokens since the last ``take``.
+    it, or None if they are not shown. ``take`` returns the object for the ``num_waiting`` tokens since it was last
+    called.
     """
 
     def __init__(self, token_bytes: Callable[[int], bytes], *, as_ids: bool = False) -> None:

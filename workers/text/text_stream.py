@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
 
 class StopStrings:
-    """Finds stop strings in text that arrives in pieces: the result depends on the text only, not on the pieces. Add text
-    with ``push``; once ``found`` is set, no more text is returned.
+    """Finds stop strings in text that arrives in pieces: the result depends on the text only, not on the pieces.
+
+    Add text with ``push``; once ``found`` is set, no more text is returned.
 
     The text ends at the first character that completes any stop string. It is cut where that stop string begins (the
     longest one, if several end there), or behind it if it is to be shown. Text that may still become a stop string is

@@ -33,8 +33,8 @@ NUM_THREADS = 2
 #: token, source code 3.
 PROBE_CHARS_PER_TOKEN = 16
 
-#: How a model is asked for the middle of a text: the tokens before the beginning, before the end, and before the answer,
-#: in the families of models that have them.
+#: How a model is asked for the middle of a text: the tokens before the beginning, before the end, and before the
+#: answer, in the families of models that have them.
 INFILLING = (
     ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"),
     ("<fim_prefix>", "<fim_suffix>", "<fim_middle>"),
@@ -191,9 +191,7 @@ class Tokenizer:
         """The bytes that the token stands for, with its leading space; maybe only a part of a character."""
         known = self._bytes_of.get(token)
         if known is None:
-            piece: str | None = self._fast.id_to_token(token)
-            known = b"" if piece is None else self._piece_bytes(piece)
-            self._bytes_of[token] = known
+            known = self._bytes_of[token] = self._piece_bytes(self.piece(token))
         return known
 
     def to_json(self) -> str:

@@ -296,7 +296,7 @@ class FenceMachine(RuleBasedStateMachine):
 
     @invariant()
     def pool_and_holder_know_the_same_leases(self) -> None:
-        assert self.pool.num_leases == len(self.holder)
+        assert len(self.pool.leases) == len(self.holder)
         assert all(lease_id in self.pool.leases for lease_id in self.holder.pinned())
 
     @invariant()

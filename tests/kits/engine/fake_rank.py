@@ -24,7 +24,6 @@ from baton_serve.core.protocol.steps import (
     StepResult,
     ToRank,
 )
-from tests.kits.engine.blocks import is_writable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,6 +33,11 @@ if TYPE_CHECKING:
 POISON = -1
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER: msgspec.msgpack.Decoder[ToRank] = msgspec.msgpack.Decoder(ToRank)
+
+
+def is_writable(pool: BlockPool, block: int) -> bool:
+    """The block has exactly one user, no lease, and no hash by which other sequences could share it."""
+    return pool._users[block] == 1 and pool._holds[block] == 0 and pool._block_hashes[block] is None
 
 
 def values(tokens: Sequence[int]) -> list[int]:

@@ -46,6 +46,7 @@ from baton_serve.workers.server.access import Access
 from baton_serve.workers.server.answers.sampling import NO_DEFAULTS
 from baton_serve.workers.server.identity import Identity
 from baton_serve.workers.server.metrics import WorkerMetrics
+from baton_serve.workers.server.pages.internal import internal_pages
 from baton_serve.workers.server.pages.public import WorkerHealth
 from baton_serve.workers.text.chat_template import PLAIN, ChatOptions
 from baton_serve.workers.text.content_forms import ContentForms
@@ -361,13 +362,7 @@ async def front(
         hold_grammar=hold_grammar,
     )
     internal = create_internal_app(
-        engine=engine,
-        leases=leases,
-        access=access,
-        health=health,
-        drain=engine.begin_drain,
-        resume=engine.resume,
-        load=engine.load,
+        internal_pages(engine, leases, access, health, engine.begin_drain, engine.resume, engine.load)
     )
     config = PortConfig(keep_alive_s=300)
     ports = [HttpPort(public.app, bound, config, calls=public.calls), HttpPort(internal, internal_bound, config)]

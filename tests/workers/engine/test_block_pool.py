@@ -14,7 +14,7 @@ from baton_serve.workers.engine.blocks.block_hash import NO_PARENT, first_parent
 from baton_serve.workers.engine.blocks.block_pool import BlockPool
 from baton_serve.workers.engine.blocks.lease_index import Grant
 from baton_serve.workers.engine.errors import LedgerError, OutOfBlocksError
-from tests.kits.engine.blocks import is_writable
+from tests.kits.engine.fake_rank import is_writable
 
 SIZE = 4
 

@@ -18,7 +18,7 @@ from baton_serve.workers.engine.api import (
 from baton_serve.workers.engine.errors import IllegalTransitionError, RankProtocolError
 from baton_serve.workers.engine.sequences.sequence_state import State
 from tests.kits.engine.fake_rank import PROMISE
-from tests.kits.engine.requests import VOCAB, config, expected, params, params_of, remote_request, request
+from tests.kits.engine.requests import VOCAB, expected, params, params_of, remote_request, request
 from tests.kits.engine.scheduler_bench import Bench, rows
 
 PROMPT = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
@@ -221,7 +221,7 @@ def test_a_first_token_that_ends_the_sequence_pins_nothing() -> None:
     bench.step()
     (output,) = bench.outputs[seq]
     assert (output.finish, output.hand_off) == (FinishReason.STOP, None)
-    assert bench.scheduler.pool.num_leases == 0
+    assert not len(bench.scheduler.pool.leases)
 
 
 def test_leased_blocks_serve_other_prompts_and_are_never_given_out() -> None:

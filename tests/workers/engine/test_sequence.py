@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from baton_serve.core.protocol.steps import SamplingParams
 from baton_serve.workers.engine.api import EngineRequest
 from baton_serve.workers.engine.errors import IllegalTransitionError
+from baton_serve.workers.engine.sequences.by_urgency import ByUrgency
 from baton_serve.workers.engine.sequences.sequence import Sequence
 from baton_serve.workers.engine.sequences.sequence_state import ENDED, TABLE, Event, State, next_state
-from baton_serve.workers.engine.sequences.by_urgency import ByUrgency
 
 
 def sequence(seq_id: int, *, prompt: list[int] | None = None, priority: int = 0) -> Sequence:
@@ -72,7 +72,10 @@ def test_the_queue_gives_lower_priority_then_older(entries: list[tuple[int, bool
     assert len(queue) == len(stay)
     assert [seq in queue for seq in seqs] == [not leaves for _, leaves in entries]
     in_order = list(queue)
-    assert (queue.first, queue.last if stay else None) == (in_order[0] if stay else None, in_order[-1] if stay else None)
+    assert (queue.first, queue.last if stay else None) == (
+        in_order[0] if stay else None,
+        in_order[-1] if stay else None,
+    )
     assert [seq.id for seq in in_order] == [seq.id for seq in sorted(stay, key=lambda s: (s.request.priority, s.id))]
 
 

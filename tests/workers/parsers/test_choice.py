@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from baton_serve.workers.parsers.deltas import joined
 from baton_serve.workers.parsers.families import AUTO, NONE, REASONING_MARKS, TOOL_MARKS
 from baton_serve.workers.parsers.families import family as family_of
 from baton_serve.workers.parsers.message_format import MessageFormat
@@ -71,7 +72,7 @@ def test_the_models_own_template_counts() -> None:
     assert own.understands_calls and own.names == ["own"]
     parser = own.parser("<|im_start|>assistant\n<t>", TOOLS)
     assert parser is not None
-    delta = parser.feed('hm</t>yes<c>{"name": "get", "arguments": {"a": 1}}</c>') + parser.finish()
+    delta = joined((parser.feed('hm</t>yes<c>{"name": "get", "arguments": {"a": 1}}</c>'), parser.finish()))
     assert (delta.reasoning, delta.content) == ("hm", "yes")
     assert [(call.name, call.arguments) for call in delta.calls] == [("get", '{"a":1}')]
 

@@ -60,7 +60,7 @@ class Served:
         self.endpoint = Endpoint()
         self.budget = BodyBudget(2 * MOST_BYTES)
         self.calls = WorkerCalls(
-            {"/here": self.endpoint},
+            {"/here": self.endpoint.answer},
             Access(None if token is None else SecretStr(token)),
             BodyReader(MOST_BYTES, self.budget),
             body_timeout_s,

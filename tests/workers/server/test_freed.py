@@ -142,7 +142,7 @@ async def test_what_is_nobodys_fault(worker: Front, error: Exception, monkeypatc
 
     # The test's handlers would keep the frames of what is logged.
     monkeypatch.setattr(logging.getLogger("baton_serve.workers.server.calls"), "propagate", False)
-    monkeypatch.setattr("baton_serve.workers.server.answers.endpoint.parse_body", fails)
+    monkeypatch.setattr("baton_serve.workers.server.answers.serving.parse_body", fails)
     with without_collector(KINDS) as survivors:
         answer = await worker.http.post(CHAT, json=chat())
         await check(worker, survivors)

@@ -79,11 +79,6 @@ class BlockPool:
         """The number of blocks that ``allocate`` could return now."""
         return len(self._free) + len(self._cached)
 
-    @property
-    def num_leases(self) -> int:
-        """The number of leases that hold blocks."""
-        return len(self.leases)
-
     def version_of(self, block: int) -> int:
         """The block's version, unsigned 64 bits."""
         return self._versions[block]
@@ -281,7 +276,9 @@ class BlockPool:
         idle = {block for block in range(stats.total) if users[block] == 0 and holds[block] == 0}
         if stats.free + stats.cached != len(idle) or idle != {*self._free, *self._cached}:
             problems.append("free and cached are not the blocks without users and leases")
-        if any(hashes[block] is not None for block in self._free) or any(hashes[block] is None for block in self._cached):
+        if any(hashes[block] is not None for block in self._free) or any(
+            hashes[block] is None for block in self._cached
+        ):
             problems.append("a free block with a hash, or a cached one without")
         if self._by_hash != {block_hash: block for block, block_hash in enumerate(hashes) if block_hash is not None}:
             problems.append("the index of block hashes is wrong")

@@ -65,7 +65,9 @@ class LocalHandoff:
         scheduler_state = self._scheduler_state
         scheduler_state.sequences.awaiting_handoff.discard(seq)
         seq.advance(Event.TAKE_OVER)
-        seq.blocks = scheduler_state.take_over(self._note_read(seq))
+        lease = self._lease_of(seq)
+        seq.blocks = scheduler_state.take_over(lease)
+        self._read.append(lease)
         seq.num_computed = seq.num_prefilled
         seq.num_cached = 0
         scheduler_state.register_computed(seq)
@@ -77,14 +79,9 @@ class LocalHandoff:
         seq.advance(Event.LOSE)
         lease = self._lease_of(seq)
         if scheduler_state.leases.has_readers(lease) or scheduler_state.end_lease(lease):
-            self._note_read(seq)
+            self._read.append(lease)
         scheduler_state.counters.local_prefills += 1
         scheduler_state.sequences.queue.add(seq)
-
-    def _note_read(self, seq: Sequence) -> str:
-        lease_id = self._lease_of(seq)
-        self._read.append(lease_id)
-        return lease_id
 
     def _lease_of(self, seq: Sequence) -> str:
         remote = seq.request.remote

@@ -287,7 +287,7 @@ class Scheduler:
         An overdue read may never end, so it does not count.
         """
         sequences = self._sequences
-        if not (len(sequences.queue) and self.pool.num_leases):
+        if not (len(sequences.queue) and len(self.pool.leases)):
             return False
         return not (sequences.num_slots_taken or len(self._under_way) or sequences.has_closing_read_in_time)
 
@@ -299,7 +299,7 @@ class Scheduler:
     @property
     def is_quiet(self) -> bool:
         """Whether no lease and no sequence is left, except sequences that wait for an overdue read to end."""
-        return not self.pool.num_leases and all(seq.is_overdue for seq in self._sequences.by_id.values())
+        return not len(self.pool.leases) and all(seq.is_overdue for seq in self._sequences.by_id.values())
 
     def load(self, *, draining: bool = False) -> WorkerLoad:
         """The load now. CLOSING and FINISHING sequences take no slot, so they count by their pinned blocks only."""

@@ -100,8 +100,8 @@ def _decode(scheduler_state: SchedulerState, plan: StepPlan, seq: Sequence) -> N
 
 
 class StepsUnderWay:
-    """The steps that the ranks have and whose results have not come, with their plans: at most two, which the ranks execute
-    in order. Counts for each sequence the steps that have a row of it.
+    """The steps that the ranks have and whose results have not come, with their plans: at most two, oldest first, which
+    the ranks execute in order. Counts for each sequence the steps that have a row of it.
     """
 
     def __init__(self) -> None:

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 class SequenceIndex:
-    """The last sequence of ``running`` is preempted first. Sequences in ``queue`` and in ``awaiting_handoff`` wait for a
-    slot. ``reads`` and ``closing_reads`` map read ids to sequences; the reads in
-    ``closing_reads`` were cancelled or given up and have not ended. Of these lists a CLOSING sequence can only be in
-    ``closing_reads``, and it is not found by its request id.
+    """The last sequence of ``running`` is preempted first. Sequences in ``queue`` and in ``awaiting_handoff`` wait for
+    a slot. ``reads`` and ``closing_reads`` map read ids to sequences; the reads in ``closing_reads`` were cancelled or
+    given up and have not ended. Of these lists a CLOSING sequence can only be in ``closing_reads``, and it is not found
+    by its request id.
     """
 
     def __init__(self) -> None:

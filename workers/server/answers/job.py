@@ -29,7 +29,7 @@ from baton_serve.workers.server.answers import transfer_params
 from baton_serve.workers.server.answers.echo import echoed_texts
 from baton_serve.workers.server.answers.prompts import Prompts
 from baton_serve.workers.server.answers.request_leg import leg_of
-from baton_serve.workers.server.answers.sampling import check_prompt_tokens, sampling_params
+from baton_serve.workers.server.answers.sampling import check_tokens, sampling_params
 from baton_serve.workers.server.answers.token_ids import TokenIdLines
 from baton_serve.workers.server.answers.turns import in_turns
 from baton_serve.workers.text.detokenizer import Detokenizer
@@ -180,7 +180,7 @@ class JobFactory:
             tokens = remote.prompt_token_ids
         else:
             tokens = await self._prompts.tokens(request)
-        check_prompt_tokens(tokens, self._identity.vocab_size)
+        check_tokens(tokens, self._identity.vocab_size, "Token ids of a prompt", "prompt")
         self._prompts.check(request, tokens)
         return tokens
 

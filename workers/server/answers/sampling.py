@@ -9,6 +9,8 @@ from baton_serve.core.protocol.steps import SamplingParams
 from baton_serve.workers.text.sampling_defaults import SamplingDefaults
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from baton_serve.core.protocol.openai.requests import Request
 
 
@@ -35,9 +37,8 @@ def sampling_params(
     BadRequestError for token ids outside the vocabulary.
     """
     allowed, stops = request.allowed_token_ids, request.stop_token_ids or []
-    for name, tokens in (("allowed_token_ids", allowed), ("stop_token_ids", stops)):
-        if tokens and max(tokens) >= vocab_size:
-            raise _outside(f"Token ids of '{name}'", name, vocab_size)
+    check_tokens(allowed or (), vocab_size, "Token ids of 'allowed_token_ids'", "allowed_token_ids")
+    check_tokens(stops, vocab_size, "Token ids of 'stop_token_ids'", "stop_token_ids")
     return SamplingParams(
         temperature=min(_number(1.0, request.temperature, defaults.temperature), _MAX_TEMPERATURE),
         top_p=_number(1.0, request.top_p, defaults.top_p),
@@ -57,16 +58,11 @@ def sampling_params(
     )
 
 
-def check_prompt_tokens(tokens: list[int], vocab_size: int) -> None:
+def check_tokens(tokens: Iterable[int], vocab_size: int, what: str, param: str) -> None:
     """Raise BadRequestError for token ids outside the vocabulary."""
-    if tokens and max(tokens) >= vocab_size:
-        raise _outside("Token ids of a prompt", "prompt", vocab_size)
-
-
-def _outside(what: str, param: str, vocab_size: int) -> BadRequestError:
-    return BadRequestError(
-        f"{what} must be below {vocab_size}, the size of the vocabulary.", param=param, code="invalid_value"
-    )
+    if max(tokens, default=0) >= vocab_size:
+        message = f"{what} must be below {vocab_size}, the size of the vocabulary."
+        raise BadRequestError(message, param=param, code="invalid_value")
 
 
 def _number(neutral: float, *given: float | None) -> float:
@@ -77,7 +73,6 @@ def _number(neutral: float, *given: float | None) -> float:
 def _logit_bias(request: Request, vocab_size: int) -> dict[int, float]:
     given = request.logit_bias or {}
     readable = all(len(token) <= _MAX_TOKEN_DIGITS for token in given)
-    bias = {int(token): float(value) for token, value in given.items()} if readable else {}
-    if not readable or (bias and max(bias) >= vocab_size):
-        raise _outside("Token ids of 'logit_bias'", "logit_bias", vocab_size)
+    bias = {int(token): float(value) for token, value in given.items()} if readable else {vocab_size: 0.0}
+    check_tokens(bias, vocab_size, "Token ids of 'logit_bias'", "logit_bias")
     return bias

@@ -20,26 +20,30 @@ from typing import TYPE_CHECKING, Any
 
 from baton_serve.core.process.failpoints import hit
 from baton_serve.core.protocol.handoff import KVTransferParams
+from baton_serve.core.protocol.openai.json_body import parse_body
 from baton_serve.workers.engine.api import AbortedError, EngineError, PromptOutput, TokenOutput
 from baton_serve.workers.parsers.deltas import joined
 from baton_serve.workers.server.answers.engine_errors import to_api_error
-from baton_serve.workers.server.answers.token_ids import END, KEEP_ALIVE, MAX_SILENCE_S, NONE
+from baton_serve.workers.server.answers.token_ids import ASKED, END, HEADER, KEEP_ALIVE, MAX_SILENCE_S, NONE
 from baton_serve.workers.server.answers.turns import in_turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from baton_serve.core.protocol.openai.json_body import BodyLimits
+    from baton_serve.core.protocol.openai.requests import R
     from baton_serve.workers.engine.api import Engine, HandOff, TokenStream
     from baton_serve.workers.leases.engine_leases import EngineLeases
     from baton_serve.workers.parsers.deltas import MessageDelta
-    from baton_serve.workers.server.answers.job import Job
+    from baton_serve.workers.server.answers.job import Job, JobFactory
+    from baton_serve.workers.server.calls import Asked, Endpoint
     from baton_serve.workers.server.client import Client
     from baton_serve.workers.server.identity import Identity
     from baton_serve.workers.server.metrics import WorkerMetrics
 
 
 class Serving:
-    """Runs one job for one client."""
+    """Runs jobs, each for one client."""
 
     def __init__(
         self,
@@ -54,6 +58,27 @@ class Serving:
         self._identity = identity
         self._metrics = metrics
         self._on_change = on_change
+
+    def endpoint(self, kind: type[R], jobs: JobFactory, limits: BodyLimits) -> Endpoint:
+        """What answers the bodies of one ``kind``."""
+
+        async def answer(raw: bytes, client: Client, asked: Asked) -> None:
+            body = parse_body(raw, limits)
+            limits.check_stop(body)
+            job = await jobs.make(
+                kind,
+                body,
+                asked.request_id,
+                choice=asked.choice,
+                client=asked.client,
+                tells_token_ids=asked.headers.get(HEADER) == ASKED,
+            )
+            try:
+                await self.answer(job, client)
+            finally:
+                job.release()
+
+        return answer
 
     async def answer(self, job: Job, client: Client) -> None:
         """Run ``job`` to its end. Raises ApiError, maybe after the answer has begun (``client.started``)."""

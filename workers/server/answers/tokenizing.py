@@ -16,10 +16,11 @@ from baton_serve.core.protocol.openai.tokenize import (
     Tokens,
     validate_tokenizing,
 )
+from baton_serve.workers.server.answers.sampling import check_tokens
 from baton_serve.workers.text.tokenizer import TooManyTokensError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Iterator
 
     from pydantic import BaseModel
 
@@ -35,28 +36,24 @@ if TYPE_CHECKING:
 MAX_CONTEXTS = 4
 
 
-class TokenizingEndpoint:
-    """``Endpoint`` that answers with what ``work`` makes of a body: a method of ``Tokenizing``."""
-
-    def __init__(self, work: Callable[[dict[str, Any]], Awaitable[BaseModel]], limits: BodyLimits) -> None:
-        self._work = work
-        self._limits = limits
-
-    async def answer(self, raw: bytes, client: Client, asked: Asked) -> None:
-        """See ``Endpoint``."""
-        answer = await self._work(parse_body(raw, self._limits))
-        client.send_json(200, await asyncio.to_thread(lambda: answer.model_dump_json().encode()))
-
-
 class Tokenizing:
     """What this worker's tokenizer makes of texts, conversations and tokens. Raises ApiError."""
 
-    def __init__(self, identity: Identity, tokenizer: Tokenizer, prompts: Prompts) -> None:
+    def __init__(self, identity: Identity, tokenizer: Tokenizer, prompts: Prompts, limits: BodyLimits) -> None:
+        self._limits = limits
         self._identity = identity
         self._tokenizer = tokenizer
         self._prompts = prompts
 
-    async def tokenize(self, body: dict[str, Any]) -> Tokens:
+    async def tokenize(self, raw: bytes, client: Client, _: Asked) -> None:
+        """An ``Endpoint``."""
+        await _send(client, await self._tokenized(parse_body(raw, self._limits)))
+
+    async def detokenize(self, raw: bytes, client: Client, _: Asked) -> None:
+        """An ``Endpoint``."""
+        await _send(client, await self._detokenized(parse_body(raw, self._limits)))
+
+    async def _tokenized(self, body: dict[str, Any]) -> Tokens:
         """The tokens of a text, or of a conversation in the model's chat template."""
         if "messages" in body and "prompt" in body:
             raise BadRequestError("Only one of 'messages' and 'prompt' may be given.", param="prompt")
@@ -76,18 +73,13 @@ class Tokenizing:
             tokens = await self._tokenizer.encode_text(text.prompt, self._most, add_special_tokens=around)
         return await self._tokens(tokens, with_strings=text.return_token_strs)
 
-    async def detokenize(self, body: dict[str, Any]) -> Detokenized:
+    async def _detokenized(self, body: dict[str, Any]) -> Detokenized:
         """The text of tokens, special ones included."""
         request = validate_tokenizing(Detokenize, body)
         self._check_model(request.model)
         if len(request.tokens) > self._most:
             raise self._too_many("tokens", str(len(request.tokens)))
-        if request.tokens and max(request.tokens) >= self._identity.vocab_size:
-            raise BadRequestError(
-                f"Token ids must be below {self._identity.vocab_size}, the size of the vocabulary.",
-                param="tokens",
-                code="invalid_value",
-            )
+        check_tokens(request.tokens, self._identity.vocab_size, "Token ids", "tokens")
         return Detokenized(prompt=await self._tokenizer.decode_whole(request.tokens))
 
     @property
@@ -116,3 +108,7 @@ class Tokenizing:
     def _check_model(self, model: str | None) -> None:
         if model is not None and not self._identity.serves(model):
             raise no_such_model(model)
+
+
+async def _send(client: Client, answer: BaseModel) -> None:
+    client.send_json(200, await asyncio.to_thread(lambda: answer.model_dump_json().encode()))

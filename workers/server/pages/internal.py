@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from baton_serve.core.protocol.hello import WorkerIdentity
     from baton_serve.core.protocol.worker import WorkerLoad
     from baton_serve.workers.engine.api import Engine
-    from baton_serve.workers.engine.counters import EngineStats
     from baton_serve.workers.handshake.peer_view import PeerView
     from baton_serve.workers.leases.engine_leases import EngineLeases
     from baton_serve.workers.server.access import Access
@@ -71,7 +70,7 @@ def internal_pages(
     if the process is about to end, and the answer is 409. Both may be repeated. ``peers`` returns the remote engines.
     """
     router = APIRouter()
-    guarded = APIRouter(prefix=PREFIX, dependencies=[Depends(guard(access))])
+    guarded = APIRouter(prefix=PREFIX, dependencies=[Depends(access.check_bearer)])
 
     @router.head("/health")
     @router.get("/health")
@@ -80,9 +79,10 @@ def internal_pages(
 
     @guarded.get("/state")
     async def state() -> Response:
+        stats = engine.stats()
         known = {"load": load(), "peers": list_peers(peers()), "tasks": len(asyncio.all_tasks())}
-        known |= describe(engine.stats())
-        return _json({"ledger": await ledger(engine), **known})
+        known |= {"blocks": asdict(stats.pool), "counters": asdict(stats.counters)}
+        return _json({"ledger": await _ledger(engine), **known})
 
     @guarded.post("/abort/{request_id}")
     async def abort(request_id: str) -> Response:
@@ -119,7 +119,7 @@ def internal_pages(
 
 
 def hello_pages(worker: WorkerIdentity, token: str) -> APIRouter:
-    """``GET /internal/hello/{nonce}``: this worker proves that it knows the internal token (``core/protocol/hello.py``).
+    """``GET /internal/hello/{nonce}``: this worker proves that it knows the internal token (``core.protocol.hello``).
 
     A caller needs no token for it: the caller sends its token only after this proof.
     """
@@ -131,15 +131,6 @@ def hello_pages(worker: WorkerIdentity, token: str) -> APIRouter:
         return Response(worker_proof(key, worker, nonce), media_type="text/plain")
 
     return router
-
-
-def guard(access: Access) -> Callable[[Request], None]:
-    """A FastAPI dependency that checks the internal token."""
-
-    def check(request: Request) -> None:
-        access.check_bearer(request.scope)
-
-    return check
 
 
 async def _lease_ids(request: Request) -> list[str]:
@@ -158,18 +149,13 @@ async def _lease_ids(request: Request) -> list[str]:
     return lease_ids
 
 
-async def ledger(engine: Engine) -> str:
+async def _ledger(engine: Engine) -> str:
     """``ok``, or what is wrong with the block counts. They are counted in a thread: steps and streams go on."""
     try:
         await asyncio.to_thread(engine.audit())
     except EngineFault as fault:
         return str(fault)
     return "ok"
-
-
-def describe(stats: EngineStats) -> dict[str, object]:
-    """Block counts by state, and the counters."""
-    return {"blocks": asdict(stats.pool), "counters": asdict(stats.counters)}
 
 
 def list_peers(views: Mapping[str, PeerView]) -> list[dict[str, object]]:
