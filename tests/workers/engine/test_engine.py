@@ -135,8 +135,9 @@ class Ears:
 class World:
     """An engine and everything around it."""
 
-    def __init__(self, hooks: EngineHooks | None = None, **changes: Any) -> None:
+    def __init__(self, hooks: EngineHooks | None = None, *, auto: bool = True, **changes: Any) -> None:
         self.link, self.connector = HandRank(), HandConnector()
+        self.link.auto = auto
         #: Of reads, and of steps.
         self.timers: list[HandTimer] = []
         self.step_timers: list[HandTimer] = []
@@ -161,14 +162,19 @@ class World:
     def submit(self, wanted: EngineRequest) -> TokenStream:
         return self.engine.submit(wanted)
 
+    async def started(self, wanted: EngineRequest) -> TokenStream:
+        """A request that the ranks have, or that waits."""
+        stream = self.submit(wanted)
+        await turns()
+        return stream
+
     @property
     def pinned(self) -> int:
         return self.engine.stats().pool.pinned
 
     async def reading(self, name: str = "a") -> TokenStream:
         """A request whose read is under way."""
-        stream = self.submit(remote_request(name, PROMPT))
-        await turns()
+        stream = await self.started(remote_request(name, PROMPT))
         self.connector.waiting.popleft().set_result(None)
         await turns()
         assert isinstance(self.link.sent[-1], Read)
@@ -211,8 +217,7 @@ async def test_requests_of_one_turn_share_a_step() -> None:
 
 
 async def test_the_rank_has_its_next_step_before_callers_hear() -> None:
-    world = World()
-    world.link.auto = False
+    world = World(auto=False)
     stream = world.submit(request("a", PROMPT))
     task = asyncio.create_task(anext(stream))
     await turns()
@@ -234,10 +239,8 @@ async def test_a_refusal_is_raised_by_the_stream_once() -> None:
 
 
 async def test_cancelling_a_wait_loses_no_token() -> None:
-    world = World()
-    world.link.auto = False
-    stream = world.submit(request("a", PROMPT))
-    await turns()
+    world = World(auto=False)
+    stream = await world.started(request("a", PROMPT))
     waiting = asyncio.create_task(anext(stream))
     await turns()
     # The token and the cancellation come in the same turn.
@@ -251,8 +254,7 @@ async def test_cancelling_a_wait_loses_no_token() -> None:
 
 
 async def test_a_stream_has_one_consumer() -> None:
-    world = World()
-    world.link.auto = False
+    world = World(auto=False)
     stream = world.submit(request("a", PROMPT))
     first = asyncio.create_task(anext(stream))
     await turns()
@@ -275,8 +277,7 @@ async def test_closing_before_the_first_turn_aborts() -> None:
 
 
 async def test_closing_while_it_runs_frees_its_blocks_when_the_step_is_over() -> None:
-    world = World()
-    world.link.auto = False
+    world = World(auto=False)
     async with aclosing(world.submit(request("a", PROMPT))) as stream:
         await turns()
         world.link.finish()
@@ -290,8 +291,7 @@ async def test_closing_while_it_runs_frees_its_blocks_when_the_step_is_over() ->
 
 async def test_closing_while_it_connects_cancels_the_handshake() -> None:
     world = World()
-    stream = world.submit(remote_request("a", PROMPT))
-    await turns()
+    stream = await world.started(remote_request("a", PROMPT))
     (handshake,) = world.connector.waiting
     await stream.aclose()
     await turns()
@@ -311,18 +311,15 @@ async def test_closing_while_it_reads_keeps_the_blocks_until_the_read_has_ended(
 
 async def test_closing_after_the_end_aborts_nobody() -> None:
     world = World()
-    stream = world.submit(request("a", PROMPT, 1))
-    await turns()
+    stream = await world.started(request("a", PROMPT, 1))
     again = world.submit(request("a", PROMPT))
     await stream.aclose()
     assert len(await collect(again)) == 4
 
 
 async def test_closing_an_aborted_stream_leaves_a_later_request_of_that_id_alone() -> None:
-    world = World()
-    world.link.auto = False
-    old = world.submit(request("a", PROMPT))
-    await turns()
+    world = World(auto=False)
+    old = await world.started(request("a", PROMPT))
     world.engine.abort("a")
     new = world.submit(request("a", [1]))
     await old.aclose()
@@ -333,8 +330,7 @@ async def test_closing_an_aborted_stream_leaves_a_later_request_of_that_id_alone
 
 @pytest.mark.parametrize("state", ["waiting", "computing", "connecting", "reading"])
 async def test_asking_again_ends_the_older_stream_and_no_other(state: str) -> None:
-    world = World()
-    world.link.auto = False
+    world = World(auto=False)
     if state == "reading":
         old = await world.reading()
     else:
@@ -385,10 +381,8 @@ async def test_a_stream_says_at_once_that_it_is_refused(why: str) -> None:
 
 
 async def test_abort_by_id_is_told_to_the_caller() -> None:
-    world = World()
-    world.link.auto = False
-    stream = world.submit(request("a", PROMPT))
-    await turns()
+    world = World(auto=False)
+    stream = await world.started(request("a", PROMPT))
     assert world.engine.abort("a")
     assert not world.engine.abort("a")
     assert not world.engine.abort("never heard of")
@@ -406,8 +400,7 @@ async def test_all_of_a_suffix_are_aborted_in_whatever_state() -> None:
     running = world.submit(request("running-dead", PROMPT))
     waiting = world.submit(request("waiting-dead", PROMPT))
     connecting = world.submit(remote_request("connecting-dead", PROMPT))
-    other = world.submit(request("dead-other", PROMPT))
-    await turns()
+    other = await world.started(request("dead-other", PROMPT))
     assert world.engine.abort_all("-dead") == 4
     for stream in (reading, running, waiting, connecting):
         with pytest.raises(AbortedError):
@@ -477,8 +470,7 @@ async def test_a_read_then_tokens_after_the_first() -> None:
 @pytest.mark.parametrize("failure", [ConnectionError("nobody there"), ValueError("other weights"), TimeoutError()])
 async def test_whatever_a_handshake_raises_is_a_failed_read(failure: Exception) -> None:
     world = World()
-    stream = world.submit(remote_request("a", PROMPT))
-    await turns()
+    stream = await world.started(remote_request("a", PROMPT))
     world.connector.waiting.popleft().set_exception(failure)
     with pytest.raises(ReadFailedError, match=str(failure) or "TimeoutError"):
         await anext(stream)
@@ -487,8 +479,7 @@ async def test_whatever_a_handshake_raises_is_a_failed_read(failure: Exception) 
 
 async def test_a_handshake_that_was_cancelled_from_outside_is_a_failed_read() -> None:
     world = World()
-    stream = world.submit(remote_request("a", PROMPT))
-    await turns()
+    stream = await world.started(remote_request("a", PROMPT))
     world.connector.waiting.popleft().cancel()
     with pytest.raises(ReadFailedError):
         await anext(stream)
@@ -526,8 +517,7 @@ async def test_a_read_that_takes_too_long_is_given_up() -> None:
 async def test_the_seat_of_a_read_that_was_given_up_is_used_before_its_caller_hears() -> None:
     world = World(max_num_seqs=1)
     stream = await world.reading()
-    other = world.submit(request("b", PROMPT))
-    await turns()
+    other = await world.started(request("b", PROMPT))
     assert isinstance(world.link.sent[-1], Read)
     world.timers[0].fire()
     assert isinstance(world.link.sent[-1], Step)
@@ -546,8 +536,7 @@ async def test_nobody_reads_from_where_a_read_was_given_up() -> None:
         handshake.set_result(None)
     world.connector.waiting.clear()
     await turns()
-    local = world.submit(request("d", PROMPT, 1))
-    await turns()
+    local = await world.started(request("d", PROMPT, 1))
     sent = len(world.link.sent)
     world.connector.connected = False
     world.timers[0].fire()
@@ -567,8 +556,7 @@ async def test_nobody_reads_from_where_a_read_was_given_up() -> None:
 async def test_an_engine_that_was_lost_since_is_met_again() -> None:
     world = World()
     world.connector.connected = False
-    stream = world.submit(remote_request("a", PROMPT))
-    await turns()
+    stream = await world.started(remote_request("a", PROMPT))
     world.connector.waiting.popleft().set_result(None)
     await turns()
     assert not world.link.sent and world.engine.load().waiting == 1
@@ -670,8 +658,7 @@ async def test_ranks_that_do_not_end_a_step_are_the_end(silent: list[int], words
     ears = Ears()
     world = World(ears.hooks)
     world.link.auto, world.link.silent = False, silent
-    stream = world.submit(request("a", PROMPT))
-    await turns()
+    stream = await world.started(request("a", PROMPT))
     (timer,) = world.step_timers
     assert timer.delay_s == STEP_TIMEOUT_S
     timer.fire()
@@ -683,10 +670,8 @@ async def test_ranks_that_do_not_end_a_step_are_the_end(silent: list[int], words
 
 
 async def test_each_step_has_a_timer_of_its_own_until_it_has_ended() -> None:
-    world = World()
-    world.link.auto = False
-    stream = world.submit(request("a", PROMPT, 2))
-    await turns()
+    world = World(auto=False)
+    stream = await world.started(request("a", PROMPT, 2))
     world.link.finish()
     assert [timer.is_cancelled for timer in world.step_timers] == [True, False]
     world.link.finish()
@@ -702,10 +687,8 @@ async def test_each_step_has_a_timer_of_its_own_until_it_has_ended() -> None:
 
 async def test_the_timer_of_a_step_sent_ahead_starts_when_the_ranks_begin_it() -> None:
     ears = Ears()
-    world = World(ears.hooks, steps_ahead=True)
-    world.link.auto = False
-    stream = world.submit(request("a", [1], 20))
-    await turns()
+    world = World(ears.hooks, steps_ahead=True, auto=False)
+    stream = await world.started(request("a", [1], 20))
     assert [message.step_id for message in world.link.sent if isinstance(message, Step)] == [1, 2]
     assert [timer.is_cancelled for timer in world.step_timers] == [False]
     world.link.finish()
@@ -723,10 +706,8 @@ def num_steps(world: World) -> int:
 
 
 async def test_a_step_is_sent_ahead_shortly_before_the_one_under_way_ends() -> None:
-    world = World(steps_ahead=True)
-    world.link.auto = False
-    world.submit(request("a", [1], 20))
-    await turns()
+    world = World(steps_ahead=True, auto=False)
+    await world.started(request("a", [1], 20))
     world.link.finish()
     assert num_steps(world) == 3, "nothing was known about how long a step takes"
     world.link.finish()
@@ -740,14 +721,11 @@ async def test_a_step_is_sent_ahead_shortly_before_the_one_under_way_ends() -> N
 
 
 async def test_a_request_that_comes_before_a_step_is_sent_ahead_is_in_the_next_one() -> None:
-    world = World(steps_ahead=True)
-    world.link.auto = False
-    world.submit(request("a", [1], 20))
-    await turns()
+    world = World(steps_ahead=True, auto=False)
+    await world.started(request("a", [1], 20))
     world.link.finish()
     world.link.finish()
-    world.submit(request("b", PROMPT, 20))
-    await turns()
+    await world.started(request("b", PROMPT, 20))
     world.timers[-1].fire()
     assert num_steps(world) == 3
     world.link.finish()
@@ -756,10 +734,8 @@ async def test_a_request_that_comes_before_a_step_is_sent_ahead_is_in_the_next_o
 
 
 async def test_a_step_that_has_ended_early_is_followed_by_none_ahead() -> None:
-    world = World(steps_ahead=True)
-    world.link.auto = False
-    world.submit(request("a", [1], 20))
-    await turns()
+    world = World(steps_ahead=True, auto=False)
+    await world.started(request("a", [1], 20))
     for _ in range(3):
         world.link.finish()
     assert num_steps(world) == 4
@@ -770,20 +746,16 @@ async def test_a_step_that_has_ended_early_is_followed_by_none_ahead() -> None:
 
 
 async def test_no_step_is_sent_ahead_unless_the_engine_is_to() -> None:
-    world = World()
-    world.link.auto = False
-    world.submit(request("a", [1], 20))
-    await turns()
+    world = World(auto=False)
+    await world.started(request("a", [1], 20))
     world.link.finish()
     assert num_steps(world) == 2
     assert world.timers == []
 
 
 async def test_a_dead_engine_sends_no_step_ahead() -> None:
-    world = World(steps_ahead=True)
-    world.link.auto = False
-    world.submit(request("a", [1], 20))
-    await turns()
+    world = World(steps_ahead=True, auto=False)
+    await world.started(request("a", [1], 20))
     world.link.finish()
     world.link.finish()
     world.engine.dead("a rank is gone")
@@ -792,8 +764,7 @@ async def test_a_dead_engine_sends_no_step_ahead() -> None:
 
 
 async def test_a_stream_ends_with_its_last_token_while_a_step_ahead_runs_and_a_drain_waits_for_that() -> None:
-    world = World(steps_ahead=True)
-    world.link.auto = False
+    world = World(steps_ahead=True, auto=False)
     stream = world.submit(request("a", [1], 20, stop_token_ids=frozenset(expected([1], 1))))
     drain = asyncio.create_task(world.engine.drain())
     await turns()
@@ -807,10 +778,8 @@ async def test_a_stream_ends_with_its_last_token_while_a_step_ahead_runs_and_a_d
 
 
 async def test_an_aborted_stream_ends_at_once_and_frees_its_blocks_after_both_steps() -> None:
-    world = World(steps_ahead=True)
-    world.link.auto = False
-    stream = world.submit(request("a", [1], 20))
-    await turns()
+    world = World(steps_ahead=True, auto=False)
+    stream = await world.started(request("a", [1], 20))
     assert world.engine.abort("a")
     with pytest.raises(AbortedError):
         await anext(stream)
@@ -823,10 +792,8 @@ async def test_an_aborted_stream_ends_at_once_and_frees_its_blocks_after_both_st
 
 async def test_a_step_without_rows_that_does_not_end_is_the_end_too() -> None:
     ears = Ears()
-    world = World(ears.hooks)
-    world.link.auto = False
-    stream = world.submit(request("a", PROMPT, 1))
-    await turns()
+    world = World(ears.hooks, auto=False)
+    stream = await world.started(request("a", PROMPT, 1))
     world.link.finish()
     await turns()
     world.step_timers[-1].fire()
@@ -837,8 +804,7 @@ async def test_a_step_without_rows_that_does_not_end_is_the_end_too() -> None:
 @pytest.mark.parametrize("others", [True, False])
 async def test_the_last_answer_goes_before_what_the_ranks_are_told_and_any_other_after(others: bool) -> None:
     """The ranks wait for the next step of others. To forget a sequence is not urgent."""
-    world = World()
-    world.link.auto = False
+    world = World(auto=False)
     stream = world.submit(request("a", PROMPT, 1))
     other = world.submit(request("b", PROMPT, 2)) if others else None
     await turns()
@@ -862,8 +828,7 @@ async def test_the_last_answer_goes_before_what_the_ranks_are_told_and_any_other
 
 async def test_a_rank_that_hangs_while_it_reads_is_found_too() -> None:
     ears = Ears()
-    world = World(ears.hooks)
-    world.link.auto = False
+    world = World(ears.hooks, auto=False)
     stream = await world.reading()
     assert world.step_timers == []
     world.timers[0].fire()
@@ -906,11 +871,9 @@ async def test_a_failing_read_that_was_aborted_changes_nothing() -> None:
 
 @pytest.mark.parametrize("end", ["close", "dead"])
 async def test_no_timer_outlives_the_engine(end: str) -> None:
-    world = World()
-    world.link.auto = False
+    world = World(auto=False)
     await world.reading()
-    world.submit(request("b", PROMPT))
-    await turns()
+    await world.started(request("b", PROMPT))
     if end == "close":
         await world.engine.close()
     else:
@@ -973,11 +936,9 @@ async def test_pressure_is_told_once_until_a_lease_ends() -> None:
     ears = Ears()
     world = World(ears.hooks, num_blocks=4)
     leases = [(await world.hand_off(name, [number] * 5)).lease_id for number, name in enumerate("ab")]
-    stream = world.submit(request("c", [7] * 13, 1))
-    await turns()
+    stream = await world.started(request("c", [7] * 13, 1))
     world.engine.abort("nobody")
-    other = world.submit(request("d", [8], 1))
-    await turns()
+    other = await world.started(request("d", [8], 1))
     assert ears.of("pressure") == [None]
     world.engine.end_lease(leases[0], LeaseState.RELEASED)
     await turns()
@@ -1063,8 +1024,7 @@ async def test_a_read_that_may_never_end_does_not_hide_the_pressure() -> None:
     world = World(ears.hooks, num_blocks=4)
     lease = (await world.hand_off("a", [7] * 5)).lease_id
     await (await world.reading("b")).aclose()
-    waiting = world.submit(request("c", [8], 1))
-    await turns()
+    waiting = await world.started(request("c", [8], 1))
     assert ears.of("pressure") == [], "the read may end any moment"
     world.timers[0].fire()
     await turns()
@@ -1098,8 +1058,7 @@ async def test_cancelling_drain_only_stops_the_waiting() -> None:
 
 async def test_a_dead_rank_is_told_to_everybody_now_and_later() -> None:
     ears = Ears()
-    world = World(ears.hooks)
-    world.link.auto = False
+    world = World(ears.hooks, auto=False)
     streams = [world.submit(request("a", PROMPT)), await world.reading("b")]
     world.connector.met = False
     streams.append(world.submit(remote_request("c", PROMPT)))
@@ -1132,10 +1091,8 @@ async def test_late_answers_to_a_dead_engine_are_ignored() -> None:
 
 @pytest.mark.parametrize("answer", [StepResult(7, [], 0.0), ReadResult(7, "done", 0, 0.0, "")])
 async def test_a_rank_that_answers_what_it_was_not_asked_is_fatal(answer: StepResult | ReadResult) -> None:
-    world = World()
-    world.link.auto = False
-    stream = world.submit(request("a", PROMPT))
-    await turns()
+    world = World(auto=False)
+    stream = await world.started(request("a", PROMPT))
     world.engine.on_rank_event(answer)
     with pytest.raises(EngineDeadError, match="RankProtocolError"):
         await anext(stream)

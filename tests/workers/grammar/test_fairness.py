@@ -64,11 +64,17 @@ async def test_clients_have_turns_and_each_its_requests_in_order() -> None:
     assert order == ["a1", "a2", "b1", "c1", "a3", "b2", "a4"]
 
 
-async def test_what_leaves_while_it_waits_keeps_no_turn() -> None:
+async def awaited() -> tuple[FairLock, asyncio.Task[None], asyncio.Task[None]]:
+    """A lock that is held, and two that wait for it."""
     lock = FairLock()
     await lock.acquire("a")
     first, second = (asyncio.create_task(lock.acquire(each)) for each in "ab")
     await asyncio.sleep(0)
+    return lock, first, second
+
+
+async def test_what_leaves_while_it_waits_keeps_no_turn() -> None:
+    lock, first, second = await awaited()
     first.cancel()
     await asyncio.sleep(0)
     lock.release()
@@ -76,10 +82,7 @@ async def test_what_leaves_while_it_waits_keeps_no_turn() -> None:
 
 
 async def test_a_release_in_the_moment_in_which_one_leaves_goes_to_the_next() -> None:
-    lock = FairLock()
-    await lock.acquire("a")
-    first, second = (asyncio.create_task(lock.acquire(each)) for each in "ab")
-    await asyncio.sleep(0)
+    lock, first, second = await awaited()
     first.cancel()
     lock.release()
     await second
@@ -106,10 +109,7 @@ async def test_what_has_left_costs_its_client_no_turn() -> None:
 
 
 async def test_what_leaves_in_the_moment_of_its_turn_gives_it_on() -> None:
-    lock = FairLock()
-    await lock.acquire("a")
-    first, second = (asyncio.create_task(lock.acquire(each)) for each in "ab")
-    await asyncio.sleep(0)
+    lock, first, second = await awaited()
     lock.release()
     first.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -20,6 +20,7 @@ from tests.kits.worker.front import (
     text_of,
     tokens_of,
 )
+from tests.kits.worker.hand_off import GOOD
 from tests.kits.worker.streams import Answer, ask, go_on_by_hand_off, go_on_plain, parts
 
 #: The script begins with a character of several tokens and has some in its middle.
@@ -221,21 +222,7 @@ async def test_a_stop_token_goes_by_with_ignore_eos() -> None:
         assert text_of([5]) + Answer().see(*events).text == whole.text
 
 
-D = {
-    "do_remote_prefill": True,
-    "do_remote_decode": False,
-    "remote_engine_id": "ee",
-    "remote_request_id": "rr",
-    "remote_host": "127.0.0.1",
-    "remote_port": 1,
-    "remote_block_ids": [[1]],
-    "remote_num_tokens": 5,
-    "lease_id": "ll",
-    "promise": 4,
-    "first_token": SCRIPT[5],
-    "prompt_token_ids": [5, 6, 7],
-    "output_token_ids": SCRIPT[3:5],
-}
+D = {**GOOD, "remote_num_tokens": 5, "first_token": SCRIPT[5], "output_token_ids": SCRIPT[3:5]}
 
 
 @pytest.mark.parametrize(
