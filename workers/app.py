@@ -9,8 +9,9 @@ from starlette.routing import Route
 
 from baton_serve.core.net.access.hosts import hosts_of
 from baton_serve.core.net.access.unguarded import Unguarded
+from baton_serve.core.net.error_pages import use_error_pages
 from baton_serve.core.net.served.body import BodyBudget, BodyReader
-from baton_serve.core.protocol.errors import InternalError
+from baton_serve.core.protocol.errors import ApiError, BadRequestError, InternalError, NotFoundError
 from baton_serve.core.protocol.openai.requests import ChatRequest, CompletionRequest
 from baton_serve.workers.limits import limits_with_hand_off, with_hand_off
 from baton_serve.workers.server.answers.job import JobFactory
@@ -18,13 +19,14 @@ from baton_serve.workers.server.answers.prompts import Prompts
 from baton_serve.workers.server.answers.serving import Serving
 from baton_serve.workers.server.answers.tokenizing import Tokenizing
 from baton_serve.workers.server.calls import WorkerCalls
-from baton_serve.workers.server.error_pages import use_our_errors
 from baton_serve.workers.server.pages.public import WorkerHealth, pages
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fastapi import APIRouter
+    from fastapi.exceptions import RequestValidationError
+    from starlette.exceptions import HTTPException
     from starlette.requests import Request
     from starlette.types import ASGIApp
 
@@ -120,8 +122,24 @@ def guarded(app: ASGIApp, hosts: Hosts | None) -> ASGIApp:
 
 def _app(title: str) -> FastAPI:
     app = FastAPI(title=title, docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
-    use_our_errors(app)
+    use_error_pages(app, invalid=_invalid, framework=_framework, bug=_bug)
     return app
+
+
+def _invalid(_: RequestValidationError) -> ApiError:
+    return BadRequestError("The request is not valid.", code="invalid_value")
+
+
+def _framework(_: Request, error: HTTPException) -> ApiError:
+    if error.status_code == 404:
+        return NotFoundError("There is nothing at this path.", code="not_found")
+    failure = BadRequestError(error.detail)
+    failure.status = error.status_code
+    return failure
+
+
+def _bug(_: Request) -> ApiError:
+    return InternalError("The worker made a mistake; its log says more.")
 
 
 async def _not_here(request: Request) -> NoReturn:

@@ -76,7 +76,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("answers", "pages"),
         ("calls",),
         ("access", "client"),
-        ("error_pages", "identity", "metrics"),
+        ("identity", "metrics"),
     ),
     "workers.transfer": (
         ("rank_transfer",),

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from baton_serve.workers.server.pages.internal import LeavingError
-from tests.kits.worker.front import SECRET, completion, front
+from tests.kits.worker.front import completion, front
 
 
 async def test_a_drained_worker_refuses_until_it_is_resumed() -> None:
@@ -40,12 +38,3 @@ async def test_a_worker_that_leaves_is_not_resumed() -> None:
         answer = await worker.internal.post("/internal/resume")
         assert (answer.status_code, answer.json()["error"]["code"]) == (LeavingError.status, "worker_leaving")
         assert worker.engine.draining
-
-
-@pytest.mark.parametrize("verb", ["drain", "resume"])
-async def test_both_ask_for_the_internal_token(verb: str) -> None:
-    async with front(token=SECRET) as worker:
-        assert (await worker.internal.post(f"/internal/{verb}")).status_code == 401
-        assert not worker.engine.draining
-        headers = {"authorization": f"Bearer {SECRET}"}
-        assert (await worker.internal.post(f"/internal/{verb}", headers=headers)).status_code == 200

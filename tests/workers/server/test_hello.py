@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import httpx
 import pytest
-from fastapi import FastAPI
 
 from baton_serve.core.protocol.hello import HELLO_PATH, new_nonce, worker_proof
 from baton_serve.core.protocol.token_keys import announcement_key, hello_key
 from baton_serve.core.protocol.worker import Role, WorkerRecord
-from baton_serve.workers.server.error_pages import use_our_errors
+from baton_serve.workers.app import create_internal_app
 from baton_serve.workers.server.pages.internal import hello_pages
 
 TOKEN = "sesame"
@@ -20,9 +19,7 @@ RECORD = WorkerRecord(
 
 
 async def hello(nonce: str) -> httpx.Response:
-    app = FastAPI()
-    use_our_errors(app)
-    app.include_router(hello_pages(RECORD, TOKEN))
+    app = create_internal_app(hello_pages(RECORD, TOKEN))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://worker") as client:
         return await client.get(HELLO_PATH + nonce)
 

@@ -1,4 +1,4 @@
-"""What the internal port says of remote engines."""
+"""Whom the internal port answers, and what it says of the worker and of remote engines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,22 @@ from fastapi import FastAPI
 
 from baton_serve.workers.handshake.peer_view import PeerEngineState, PeerView
 from baton_serve.workers.server.pages.internal import list_peers
-from tests.kits.worker.front import front
+from tests.kits.worker.front import SECRET, front
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["drain", "resume", "abort/x", "leases/release", "leases/held", "routers/0123456789ab/gone", "state"],
+)
+async def test_every_page_asks_for_the_internal_token(path: str) -> None:
+    async with front(token=SECRET) as worker:
+        asked = "GET" if path == "state" else "POST", f"/internal/{path}"
+        for token, status in ((None, 401), ("wrong", 401), (SECRET, 200)):
+            headers = {} if token is None else {"authorization": f"Bearer {token}"}
+            answer = await worker.internal.request(*asked, headers=headers, json={"lease_ids": []})
+            assert answer.status_code == status
+            assert worker.engine.draining == (path == "drain" and status == 200)
+        assert (await worker.http.request(*asked)).status_code == 404
 
 
 async def test_a_worker_that_has_met_nobody_lists_nobody() -> None:

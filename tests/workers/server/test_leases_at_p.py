@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from baton_serve.core.protocol.leases_at_p import HELD_PATH, MAX_BYTES, MAX_LEASES, RELEASE_PATH
-from tests.kits.worker.front import SECRET, completion, front
+from tests.kits.worker.front import completion, front
 
 ASK = {"kv_transfer_params": {"do_remote_decode": True}, "max_tokens": 1}
 BOTH = pytest.mark.parametrize("path", [RELEASE_PATH, HELD_PATH])
@@ -58,12 +56,3 @@ async def test_more_than_a_router_sends_is_refused(path: str) -> None:
         assert answer.status_code == 413
         answer = await worker.internal.post(path, json={"lease_ids": ["x"] * (MAX_LEASES + 1)})
         assert answer.status_code == 413
-
-
-@BOTH
-@pytest.mark.parametrize("headers", [{}, {"authorization": "Bearer wrong"}])
-async def test_it_needs_the_internal_token(path: str, headers: dict[str, Any]) -> None:
-    async with front(token=SECRET) as worker:
-        worker.internal.headers.pop("authorization", None)
-        answer = await worker.internal.post(path, json={"lease_ids": []}, headers=headers)
-        assert answer.status_code == 401

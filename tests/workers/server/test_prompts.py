@@ -11,8 +11,7 @@ from tokenizers.processors import TemplateProcessing
 
 from baton_serve.core.protocol.errors import BadRequestError
 from baton_serve.core.protocol.openai.requests import ChatRequest, CompletionRequest, validate
-from baton_serve.workers.server.answers.echo import echoed_texts
-from baton_serve.workers.server.answers.prompts import Prompts
+from baton_serve.workers.server.answers.prompts import Prompts, echoed_texts
 from baton_serve.workers.server.answers.turns import NUM_TOGETHER
 from baton_serve.workers.text.tokenizer import INFILLING, Tokenizer, load
 from tests.kits import tiny_models

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.kits.worker.front import SECRET, Front, completion, front
+from tests.kits.worker.front import Front, completion, front
 
 DEAD, ALIVE = "0123456789ab", "ba9876543210"
 ASK = {"kv_transfer_params": {"do_remote_decode": True}, "max_tokens": 1}
@@ -58,12 +58,3 @@ async def test_what_is_no_router_id_ends_nothing(router_id: str) -> None:
         response = await worker.internal.post(f"/internal/routers/{router_id}/gone")
         assert (response.status_code, response.json()["error"]["code"]) == (400, "invalid_value")
         assert worker.leases.dropped == []
-
-
-async def test_it_asks_for_the_internal_token() -> None:
-    async with front(token=SECRET) as worker:
-        path = f"/internal/routers/{DEAD}/gone"
-        assert (await worker.internal.post(path)).status_code == 401
-        assert (await worker.http.post(path)).status_code == 404
-        headers = {"authorization": f"Bearer {SECRET}"}
-        assert (await worker.internal.post(path, headers=headers)).json() == {"aborted": 0, "leases": 0}

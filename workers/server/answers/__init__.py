@@ -4,7 +4,6 @@
 ``request_leg``  whether this is P's part, D's part or all of a request; ``transfer_params`` checks the hand-off
 ``serving``      /v1/chat/completions and /v1/completions: runs a job on the engine and answers it
 ``engine_errors``  turns the engine's errors into HTTP errors
-``echo``         the part of an answer that is about its prompt
 ``tokenizing``   /tokenize and /detokenize
 ``turns``        long work, in turns with other tasks of the event loop
 ``token_ids``    the comment lines that tell the router the ids of the tokens

@@ -26,8 +26,7 @@ from baton_serve.workers.grammar.schemas import Room, TooLongError, in_known_wor
 from baton_serve.workers.parsers.deltas import MessageDelta
 from baton_serve.workers.parsers.forced_calls import forced_parser, grammar_of_calls
 from baton_serve.workers.server.answers import transfer_params
-from baton_serve.workers.server.answers.echo import echoed_texts
-from baton_serve.workers.server.answers.prompts import Prompts
+from baton_serve.workers.server.answers.prompts import Prompts, echoed_texts
 from baton_serve.workers.server.answers.request_leg import leg_of
 from baton_serve.workers.server.answers.sampling import check_tokens, sampling_params
 from baton_serve.workers.server.answers.token_ids import TokenIdLines

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import re
 from itertools import chain
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import msgspec
+from msgspec import Meta
 
 from baton_serve.core.protocol.errors import BadRequestError
 from baton_serve.core.protocol.excerpts import excerpt
 from baton_serve.core.protocol.handoff import MAX_READERS, KVTransferParams, Resume
 from baton_serve.core.protocol.id_syntax import HAND_OFF_ID, LEASE_ID_PATTERN
+from baton_serve.core.protocol.openai.requests import MAX_COMPLETION_LOGPROBS, MAX_TOP_LOGPROBS
 from baton_serve.workers.limits import MAX_RANKS
-from baton_serve.workers.text.first_logprobs import complaints_about
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,6 +28,37 @@ PARAM = "kv_transfer_params"
 _LEASE_ID = re.compile(LEASE_ID_PATTERN)
 _HOST = re.compile(r"[0-9A-Za-z_.:%\[\]-]{1,255}")
 T = TypeVar("T")
+#: Upper bound for the bytes of one vocabulary entry: more than any entry has.
+MAX_TOKEN_BYTES = 4096
+_Text = Annotated[str, Meta(max_length=MAX_TOKEN_BYTES)]
+_Bytes = Annotated[list[Annotated[int, Meta(ge=0, le=255)]], Meta(max_length=MAX_TOKEN_BYTES)]
+
+
+class _Alternative(msgspec.Struct, forbid_unknown_fields=True):
+    token: _Text
+    logprob: float
+    bytes: _Bytes | None
+
+
+class _Entry(_Alternative, forbid_unknown_fields=True):
+    top_logprobs: Annotated[list[_Alternative], Meta(max_length=MAX_TOP_LOGPROBS)]
+
+
+class _Chat(msgspec.Struct, forbid_unknown_fields=True):
+    """The logprobs of the first token; empty if P has not shown the token's text."""
+
+    content: Annotated[list[_Entry], Meta(max_length=1)] | None
+    refusal: None = None
+
+
+class _Completion(msgspec.Struct, forbid_unknown_fields=True):
+    tokens: Annotated[list[_Text], Meta(max_length=1)]
+    token_logprobs: Annotated[list[float], Meta(max_length=1)]
+    #: One entry more than requested, because the sampled token is listed even if it is not among the most likely.
+    top_logprobs: Annotated[
+        list[Annotated[dict[_Text, float], Meta(max_length=MAX_COMPLETION_LOGPROBS + 1)]], Meta(max_length=1)
+    ]
+    text_offset: Annotated[list[Annotated[int, Meta(ge=0)]], Meta(max_length=1)]
 
 
 class TransferRequest(msgspec.Struct):
@@ -131,7 +163,19 @@ def _about_the_request(params: KVTransferParams) -> Iterable[str]:
     if params.seed is not None and not -(2**63) <= params.seed < 2**63:
         yield "seed is a signed 64-bit integer"
     if params.first_logprobs is not None:
-        yield from complaints_about(params.first_logprobs)
+        yield from _about_the_logprobs(params.first_logprobs)
+
+
+def _about_the_logprobs(first: dict[str, Any]) -> Iterable[str]:
+    """P makes them in the shape of the endpoint, with ``text/logprobs.py``, and D shows them to the client."""
+    kind = _Chat if "content" in first else _Completion
+    try:
+        checked = msgspec.convert(first, kind, strict=True)
+    except msgspec.ValidationError as error:
+        yield f"first_logprobs: {excerpt(str(error))}"
+        return
+    if isinstance(checked, _Completion) and len({len(values) for values in msgspec.structs.astuple(checked)}) > 1:
+        yield "first_logprobs has lists of different lengths"
 
 
 def bad(complaint: str) -> BadRequestError:
