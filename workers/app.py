@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from fastapi import FastAPI
 from starlette.routing import Route
@@ -44,13 +44,6 @@ if TYPE_CHECKING:
     from baton_serve.workers.text.tokenizer import Tokenizer
 
 
-class PublicSide(NamedTuple):
-    """``calls`` answers requests with a body, ``app`` all others."""
-
-    app: ASGIApp
-    calls: WorkerCalls
-
-
 def create_public_app(
     *,
     engine: Engine,
@@ -69,8 +62,8 @@ def create_public_app(
     allow_chat_template: bool = False,
     hosts: Hosts | None = None,
     on_change: Callable[[], None] = lambda: None,
-) -> PublicSide:
-    """What the public port serves to clients and routers.
+) -> tuple[ASGIApp, WorkerCalls]:
+    """What the public port serves: calls are requests with a body, and the application has all others.
 
     ``hold_grammar``: see ``JobFactory``.
     ``load`` returns what ``/load`` answers.
@@ -94,7 +87,7 @@ def create_public_app(
     }
     for path in endpoints:  # so that the framework answers other methods there 405
         app.router.routes.append(Route(path, _not_here, methods=["POST"]))
-    return PublicSide(guarded(app, hosts), WorkerCalls(endpoints, access, bodies, body_timeout_s, hosts))
+    return guarded(app, hosts), WorkerCalls(endpoints, access, bodies, body_timeout_s, hosts)
 
 
 def create_internal_app(*routers: APIRouter) -> FastAPI:

@@ -279,7 +279,7 @@ class WorkerProcess:
             ttl_ms=settings.registry_ttl_ms,
             who="worker",
         )
-        public = create_public_app(
+        public, calls = create_public_app(
             engine=engine,
             leases=self._leases,
             tokenizer=tokenizer,
@@ -319,7 +319,7 @@ class WorkerProcess:
         public_config = public_port(settings, KEEP_ALIVE_S, self._context(internal=False))
         internal_config = internal_port(settings, KEEP_ALIVE_S, self._context(internal=True))
         return (
-            HttpPort(public.app, self._bound, public_config, calls=public.calls),
+            HttpPort(public, self._bound, public_config, calls=calls),
             HttpPort(internal_app, self._internal_bound, internal_config),
         )
 

@@ -252,7 +252,7 @@ class AsyncEngine:
         num_steps = self._scheduler.counters.steps
         with self._faults_are_fatal():
             outputs = self._apply(event)
-        goes_on = self._scheduler.has_sequences
+        goes_on = bool(self._scheduler.state.sequences.by_id)
         if goes_on:
             self._pump()
         for seq_id, item in outputs:
@@ -355,7 +355,7 @@ class AsyncEngine:
 
     def _pace_step(self) -> None:
         """Have the step after the one that the ranks have just begun sent ahead in time."""
-        step_id = self._scheduler.lone_step
+        step_id = self._scheduler.under_way.lone
         if step_id is None or step_id == self._paced_step:
             return
         self._paced_step = step_id
@@ -366,7 +366,7 @@ class AsyncEngine:
 
     def _go_ahead(self, step_id: int) -> None:
         """Send the step after ``step_id``, if that is still the only one under way."""
-        if self._error is not None or self._scheduler.lone_step != step_id:
+        if self._error is not None or self._scheduler.under_way.lone != step_id:
             return
         with self._faults_are_fatal():
             for command in self._scheduler.schedule_ahead():

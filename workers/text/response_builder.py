@@ -78,7 +78,7 @@ class ResponseBuilder:
             "model": model,
             "system_fingerprint": fingerprint,
         }
-        self._shown = shown
+        self.shown = shown
         self._prompt_token_ids = shown.prompt_token_ids
         tail = b',"usage":null}\n\n' if shown.usage else b"}\n\n"
         head = orjson.dumps({"object": self.chunk_object, **self._same})
@@ -112,11 +112,6 @@ class ResponseBuilder:
         if params is not None:
             body["kv_transfer_params"] = msgspec.to_builtins(params)
         return orjson.dumps(body)
-
-    @property
-    def counts_in_chunks(self) -> bool:
-        """Whether chunks have the usage so far."""
-        return self._shown.usage_in_chunks
 
     def opening(self, usage: Usage) -> bytes:
         """The first chunk of a stream, before any text."""
@@ -156,12 +151,12 @@ class ResponseBuilder:
             b"" if token_ids is None else self._ids(token_ids),
         )
         last = b"".join((self._head, self._last_delta(), reasons, self._tail_with(usage)))
-        if not self._shown.usage:
+        if not self.shown.usage:
             return last + DONE
         return b"".join((last, self._head, b'[],"usage":', orjson.dumps(usage.body()), b"}\n\n", DONE))
 
     def _tail_with(self, usage: Usage | None) -> bytes:
-        if usage is None or not self._shown.usage_in_chunks:
+        if usage is None or not self.shown.usage_in_chunks:
             return self._tail
         return b',"usage":%b}\n\n' % orjson.dumps(usage.counts())
 

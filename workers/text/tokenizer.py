@@ -276,7 +276,8 @@ def load(
 
     own = getattr(loaded, "response_template", None)
     message_format = MessageFormat(str(loaded.chat_template or ""), own, tool_call_parser, reasoning_parser)
-    special_ids = frozenset(loaded.all_special_ids) | _special_added(fast)
+    added = fast.get_added_tokens_decoder().items()
+    special_ids = frozenset(loaded.all_special_ids).union(token for token, one in added if one.special)
     return Tokenizer(
         fast,
         renderer(loaded.apply_chat_template, loaded.chat_template),
@@ -311,10 +312,6 @@ def _last(encoding: Any, keep: int) -> list[int]:
 def _fingerprint(*parts: object) -> str:
     """32 hex digits of a hash over everything that affects encoding, decoding and the end of an answer."""
     return hashlib.sha256(orjson.dumps(parts, default=str, option=orjson.OPT_SORT_KEYS)).hexdigest()[:32]
-
-
-def _special_added(fast: Any) -> frozenset[int]:
-    return frozenset(token for token, added in fast.get_added_tokens_decoder().items() if added.special)
 
 
 def _eos_token_ids(loaded: Any, *configs: dict[str, Any]) -> frozenset[int]:

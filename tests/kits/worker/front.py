@@ -346,7 +346,7 @@ async def front(
         adapters={ADAPTER.name: ADAPTER},
         defaults=defaults,
     )
-    public = create_public_app(
+    public, calls = create_public_app(
         engine=engine,
         leases=leases,
         tokenizer=tokenizer,
@@ -365,7 +365,7 @@ async def front(
         internal_pages(engine, leases, access, health, engine.begin_drain, engine.resume, engine.load)
     )
     config = PortConfig(keep_alive_s=300)
-    ports = [HttpPort(public.app, bound, config, calls=public.calls), HttpPort(internal, internal_bound, config)]
+    ports = [HttpPort(public, bound, config, calls=calls), HttpPort(internal, internal_bound, config)]
     for port in ports:
         await port.start()
     url, internal_url = (f"http://127.0.0.1:{port_of(one)}" for one in (bound, internal_bound))

@@ -365,7 +365,7 @@ class Simulation(RuleBasedStateMachine):
     @rule()
     def go_ahead(self) -> None:
         """The step under way is about to end."""
-        is_lone = self.scheduler.lone_step is not None
+        is_lone = self.scheduler.under_way.lone is not None
         commands = self.scheduler.schedule_ahead()
         assert is_lone or not commands
         for command in commands:
@@ -557,7 +557,7 @@ class Simulation(RuleBasedStateMachine):
         ]
         leases = self.scheduler.load().leases
         assert self.scheduler.is_quiet == (not others and not leases)
-        if not self.scheduler._under_way and len(sequences.queue) == len(others) > 0:
+        if not self.scheduler.under_way and len(sequences.queue) == len(others) > 0:
             assert self.scheduler.is_starved == bool(leases)
 
     @invariant()
@@ -579,7 +579,7 @@ class Simulation(RuleBasedStateMachine):
         assert not (has_slot and state.sequences.awaiting_handoff), "such a sequence needs nothing but a slot"
         if head is None or load.running + load.reading == self.config.max_num_seqs:
             return
-        if not self.scheduler._under_way or head.state is State.CONNECTED:
+        if not self.scheduler.under_way or head.state is State.CONNECTED:
             spare = self.config.num_spare_blocks
             assert head.num_blocks_needed + spare > state.pool.num_available, "somebody waits beside a free slot"
 

@@ -55,14 +55,14 @@ class Scheduler:
         self._is_connected = is_connected
         self._next_seq_id = 1
         self._next_step_id = 1
-        self._under_way = StepsUnderWay()
+        self.under_way = StepsUnderWay()
         #: The next step is sent even if it is empty, to see whether the ranks still answer.
         self._is_probe_due = False
         self._cancels: dict[int, CancelRead] = {}
         self._disconnected: list[tuple[int, KVTransferParams]] = []
 
     def __repr__(self) -> str:
-        return f"<Scheduler {len(self._sequences.by_id)} sequences, {len(self._under_way)} steps, {self.pool.stats()}>"
+        return f"<Scheduler {len(self._sequences.by_id)} sequences, {len(self.under_way)} steps, {self.pool.stats()}>"
 
     # --- sequences ----------------------------------------------------------------------------------------------
 
@@ -136,7 +136,7 @@ class Scheduler:
         """The commands to send to the ranks now, in order. Call it after every event, then ``drain_disconnected``."""
         commands: list[Command] = [*self._cancels.values()]
         self._cancels.clear()
-        is_free = not self._under_way
+        is_free = not self.under_way
         plan = StepPlan(self.config.max_num_batched_tokens if is_free else 0)
         self.local_handoff.admit()
         preempted = is_free and self._continue(plan)
@@ -146,17 +146,12 @@ class Scheduler:
             self._close(plan, commands)
         return commands
 
-    @property
-    def lone_step(self) -> int | None:
-        """The id of the only step under way; None if there is none, or one was sent ahead."""
-        return self._under_way.lone
-
     def schedule_ahead(self) -> list[Command]:
-        """The step to send ahead of the result of ``lone_step``, if there can be one. Call it after ``schedule``, when
-        the lone step is about to end.
+        """The step to send ahead of the result of the only one under way, if there can be one. Call it after
+        ``schedule``, when that one is about to end.
         """
         commands: list[Command] = []
-        if self.lone_step is not None and can_go_ahead(self.state, self._under_way.last):
+        if self.under_way.lone is not None and can_go_ahead(self.state, self.under_way.last):
             plan = StepPlan(self.config.max_num_batched_tokens)
             continue_running(self.state, plan)
             self._close(plan, commands)
@@ -233,17 +228,17 @@ class Scheduler:
         self._is_probe_due = False
         self.state.to_drop.clear()
         self._next_step_id += 1
-        self._under_way.add(step, plan)
+        self.under_way.add(step, plan)
         commands.append(step)
 
     def apply_step(self, result: StepResult) -> list[Output]:
         """Apply the result of the oldest step under way. Raises RankProtocolError if it is of another step, or the
         samples do not fit.
         """
-        plan = self._under_way.first(result.step_id)
+        plan = self.under_way.first(result.step_id)
         samples = match(plan.entries, result, self.config.vocab_size)
         scores = match_scores(plan.entries, result)
-        self._under_way.end_first()
+        self.under_way.end_first()
         outputs = apply_rows(self.state, plan.entries, samples, scores, self._new_lease_id)
         self._count(plan, result)
         return outputs
@@ -273,8 +268,10 @@ class Scheduler:
         step is under way, the next step is sent even if it is empty.
         """
         self.counters.reads_timed_out += 1
-        self.reads.note_overdue(read_id)
-        self._is_probe_due = not self._under_way
+        seq = self._sequences.read_of(read_id)
+        if seq is not None:
+            seq.is_overdue = True
+        self._is_probe_due = not self.under_way
         after = f"after {self.config.read_timeout_s:g} s (read_timeout)"
         return self.reads.give_up(read_id, f"the read of P's blocks has not ended {after}")
 
@@ -289,12 +286,8 @@ class Scheduler:
         sequences = self._sequences
         if not (len(sequences.queue) and len(self.pool.leases)):
             return False
-        return not (sequences.num_slots_taken or len(self._under_way) or sequences.has_closing_read_in_time)
-
-    @property
-    def has_sequences(self) -> bool:
-        """Whether there are sequences, in any state."""
-        return bool(self._sequences.by_id)
+        in_time = any(not seq.is_overdue for seq in sequences.closing_reads.values())
+        return not (sequences.num_slots_taken or len(self.under_way) or in_time)
 
     @property
     def is_quiet(self) -> bool:

@@ -71,12 +71,6 @@ class SequenceReads:
         self._scheduler_state.sequences.close_read(seq)
         return seq.id, ReadFailedError(reason)
 
-    def note_overdue(self, read_id: int) -> None:
-        """Mark the sequence of a read, cancelled or not, that has not ended after ``read_timeout_s``."""
-        seq = self._scheduler_state.sequences.read_of(read_id)
-        if seq is not None:
-            seq.is_overdue = True
-
     def settle(self, result: ReadResult) -> tuple[int, EngineError] | None:
         """Handle the end of a read: continue its sequence, or end it and return its id and error.
 

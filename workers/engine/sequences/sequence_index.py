@@ -61,11 +61,6 @@ class SequenceIndex:
         return self.reads.get(read_id) or self.closing_reads.get(read_id)
 
     @property
-    def has_closing_read_in_time(self) -> bool:
-        """Whether a read that was cancelled or given up can be expected to end soon."""
-        return any(not seq.is_overdue for seq in self.closing_reads.values())
-
-    @property
     def num_slots_taken(self) -> int:
         """The number of sequences that run or read.
 

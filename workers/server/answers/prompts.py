@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from baton_serve.core.protocol.errors import BadRequestError
 from baton_serve.core.protocol.openai.requests import COMPLETION_MAX_TOKENS, ChatRequest, CompletionRequest
 from baton_serve.workers.server.answers.turns import in_turns
-from baton_serve.workers.text.chat_template import PLAIN, ChatOptions
+from baton_serve.workers.text.chat_template import ChatOptions
 from baton_serve.workers.text.detokenizer import REPLACEMENT, Detokenizer
 from baton_serve.workers.text.tokenizer import TooManyTokensError
 
@@ -71,7 +71,7 @@ class Prompts:
                 param="chat_template",
                 code="unsupported_parameter",
             )
-        asked = ChatOptions(
+        return ChatOptions(
             request.add_generation_prompt,
             request.continue_final_message,
             request.chat_template,
@@ -79,7 +79,6 @@ class Prompts:
             request.tool_objects,
             {**self._effort(request), **self._thinking(request), **(request.chat_template_kwargs or {})},
         )
-        return PLAIN if asked == PLAIN else asked
 
     def _effort(self, request: TemplateFields) -> dict[str, Any]:
         """The template's variables for ``reasoning_effort``; as with vLLM it has no effect on one without any."""

@@ -297,7 +297,7 @@ def _chunk(job: Job, output: TokenOutput) -> bytes:
 
 
 def _text(job: Job, text: str, logprobs: dict[str, Any] | None, delta: dict[str, Any] | None = None) -> bytes:
-    usage = job.transcript.usage if job.response.counts_in_chunks else None
+    usage = job.transcript.usage if job.response.shown.usage_in_chunks else None
     return job.response.text(text, logprobs, _new_tokens(job), usage, delta)
 
 
