@@ -35,9 +35,8 @@ def load(template: dict[str, Any]) -> ResponseTemplate:
     """The response template, ready for parsers."""
     from transformers.utils.chat_parsing.response_templates import load_response_template
 
-    fields = {name: _bounded_part(part) for name, part in template["fields"].items()}
+    fields = {
+        name: {**part, **{key: bounded(part[key]) for key in _PATTERNS if key in part}}
+        for name, part in template["fields"].items()
+    }
     return load_response_template({**template, "fields": fields})
-
-
-def _bounded_part(part: dict[str, Any]) -> dict[str, Any]:
-    return {**part, **{name: bounded(part[name]) for name in _PATTERNS if name in part}}

@@ -47,7 +47,11 @@ class SchedulerState:
         seq.blocks = matched + fresh
         seq.num_registered = len(matched)
         seq.num_computed = len(matched) * self.config.block_size
-        self._count_hits(seq, seq.num_matchable * self.config.block_size if self.config.prefix_cache else 0)
+        if self.config.prefix_cache:
+            self.counters.prefix_query_tokens += seq.num_matchable * self.config.block_size
+        self.counters.prefix_hit_tokens += seq.num_computed
+        if seq.num_cached < 0:
+            seq.num_cached = min(seq.num_computed, seq.num_prompt)
         return fresh
 
     def has_room(self, seq: Sequence) -> bool:
@@ -62,12 +66,6 @@ class SchedulerState:
         num_fresh = seq.num_blocks_needed - len(matched) + num_kept
         spare = self.config.num_spare_blocks if self.sequences.num_slots_taken or num_kept else 0
         return self.pool.num_available - self.pool.num_idle(matched) >= num_fresh + spare
-
-    def _count_hits(self, seq: Sequence, num_looked_for: int) -> None:
-        self.counters.prefix_query_tokens += num_looked_for
-        self.counters.prefix_hit_tokens += seq.num_computed
-        if seq.num_cached < 0:
-            seq.num_cached = min(seq.num_computed, seq.num_prompt)
 
     def append_block(self, seq: Sequence) -> int | None:
         """Allocate one more block for a running sequence, and preempt the least urgent sequences while there is none.

@@ -85,7 +85,10 @@ class SequenceReads:
             self._scheduler_state.end_sequence(seq, Event.FAIL if seq.is_given_up else Event.SETTLE)
             return None
         if outcome == "done":
-            self._run_after_read(seq)
+            # All tokens that P computed count as computed; the last not if D must sample after it.
+            seq.num_computed = min(seq.num_prefilled, len(seq.tokens) - 1)
+            self._scheduler_state.register_computed(seq)
+            self._run(seq, Event.READ_DONE)
         elif outcome == "stale":
             self._compute_rest(seq, set(result.stale_blocks))
         else:
@@ -101,12 +104,6 @@ class SequenceReads:
         counters.read_descriptors += result.num_descriptors
         if outcome == "stale":
             counters.fence_rejections += 1
-
-    def _run_after_read(self, seq: Sequence) -> None:
-        """Run the sequence. All tokens that P computed count as computed; the last not if D must sample after it."""
-        seq.num_computed = min(seq.num_prefilled, len(seq.tokens) - 1)
-        self._scheduler_state.register_computed(seq)
-        self._run(seq, Event.READ_DONE)
 
     def _compute_rest(self, seq: Sequence, stale: set[int]) -> None:
         """Keep the blocks before the first stale one, and compute the rest into the sequence's own blocks.

@@ -92,18 +92,14 @@ def _append(
     is_first = len(seq.tokens) == seq.num_given + 1
     finish = _finish_reason(seq, sample.token)
     hand_off = None
-    if seq.request.hand_off and (finish is None or _others_go_on(seq, finish)):
+    others_go_on = finish is FinishReason.STOP and seq.request.num_readers > 1  # they read the blocks
+    if seq.request.hand_off and (finish is None or others_go_on):
         finish = finish or FinishReason.LENGTH
         hand_off = scheduler_state.hand_off(seq, new_lease_id())
     elif finish is not None:
         scheduler_state.finish(seq)
     num_cached = seq.num_cached if is_first else 0
     return TokenOutput(sample.token, sample.logprob, sample.top, finish, hand_off, num_cached)
-
-
-def _others_go_on(seq: Sequence, finish: FinishReason) -> bool:
-    """Whether other choices read the blocks of a sequence that its first token has ended."""
-    return finish is FinishReason.STOP and seq.request.num_readers > 1
 
 
 def _finish_reason(seq: Sequence, token: int) -> FinishReason | None:
