@@ -37,7 +37,7 @@ from baton_serve.workers.engine.ports import EngineHooks
 from baton_serve.workers.engine_setup import engine_config, rank_spec, with_text_fingerprint
 from baton_serve.workers.grammar.compiler import GrammarCompiler
 from baton_serve.workers.grammar.rank_grammars import RankGrammars
-from baton_serve.workers.grammar.trial.turns import Turns
+from baton_serve.workers.grammar.trial.process import Turns
 from baton_serve.workers.handshake.pool import HandshakeOptions, HandshakePool
 from baton_serve.workers.handshake.server import handshake_bytes, handshake_router
 from baton_serve.workers.leases.engine_leases import EngineLeases

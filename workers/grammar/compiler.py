@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from baton_serve.core.protocol.openai.structured import Form
     from baton_serve.core.protocol.steps import ToRank
     from baton_serve.workers.grammar.rank_grammars import HeldGrammar, RankGrammars
-    from baton_serve.workers.grammar.trial.turns import Turns
+    from baton_serve.workers.grammar.trial.process import Turns
 
 #: Forms, and bytes of their text and grammars, of which the outcome is kept.
 MAX_FORMS = 256

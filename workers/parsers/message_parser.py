@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from baton_serve.workers.parsers.deltas import CallDelta, MessageDelta
 from baton_serve.workers.parsers.json_end import JsonEnd
 
 if TYPE_CHECKING:
@@ -24,6 +24,46 @@ if TYPE_CHECKING:
 _TAIL_CHARS = 512
 #: What ends the name of a call that is one part.
 _NAME_ENDS = re.compile(r"[\s\[{<`]")
+
+
+@dataclass(frozen=True)
+class CallDelta:
+    """A part of a tool call. ``name`` is given once, with the first part; ``arguments``: further characters of JSON."""
+
+    index: int
+    name: str | None = None
+    arguments: str = ""
+
+
+@dataclass
+class MessageDelta:
+    """Additions to each part of the message; empty where there is none."""
+
+    reasoning: str = ""
+    content: str = ""
+    calls: list[CallDelta] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.reasoning or self.content or self.calls)
+
+    def whole_calls(self) -> list[CallDelta]:
+        """The calls, each in one part. For all additions of a message together."""
+        parts: dict[int, list[CallDelta]] = {}
+        for call in self.calls:
+            parts.setdefault(call.index, []).append(call)
+        return [
+            CallDelta(index, some[0].name, "".join(part.arguments for part in some)) for index, some in parts.items()
+        ]
+
+
+def joined(deltas: Iterable[MessageDelta]) -> MessageDelta:
+    """All additions together."""
+    some = list(deltas)
+    return MessageDelta(
+        "".join(delta.reasoning for delta in some),
+        "".join(delta.content for delta in some),
+        [call for delta in some for call in delta.calls],
+    )
 
 
 class MessageParser:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
-from baton_serve.workers.parsers.deltas import MessageDelta, joined
+from baton_serve.workers.parsers.message_parser import MessageDelta, joined
 
 if TYPE_CHECKING:
-    from baton_serve.workers.parsers.deltas import CallDelta
-    from baton_serve.workers.parsers.message_parser import MessageParser
+    from baton_serve.workers.parsers.message_parser import CallDelta, MessageParser
 
 #: Bytes of the hash in the id of a call.
 _ID_BYTES = 12

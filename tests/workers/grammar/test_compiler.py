@@ -16,7 +16,7 @@ from baton_serve.workers.grammar.compiler import GrammarCompiler
 from baton_serve.workers.grammar.notation import grammar_of
 from baton_serve.workers.grammar.rank_grammars import RankGrammars
 from baton_serve.workers.grammar.trial.messages import Limits
-from baton_serve.workers.grammar.trial.turns import Turns
+from baton_serve.workers.grammar.trial.process import Turns
 from tests.kits.repetition import some_now
 from tests.kits.whole import reference
 from tests.kits.worker.forms import DEADLY, ENDLESS

@@ -17,8 +17,7 @@ from baton_serve.workers.grammar.sentences import TOO_COMPLEX
 from baton_serve.workers.grammar.trial.attempt import TOO_LONG, TOO_MUCH
 from baton_serve.workers.grammar.trial.main import UNREADABLE
 from baton_serve.workers.grammar.trial.messages import Limits, Tried
-from baton_serve.workers.grammar.trial.process import ANSWER_S, LIMITS, TrialProcess
-from baton_serve.workers.grammar.trial.turns import Turns
+from baton_serve.workers.grammar.trial.process import ANSWER_S, LIMITS, TrialProcess, Turns
 from tests.kits.orphan import ends_with_parent
 from tests.kits.repetition import some_now
 from tests.kits.whole import reference

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from baton_serve.workers.parsers.deltas import joined
 from baton_serve.workers.parsers.families import AUTO, NONE, REASONING_MARKS, TOOL_MARKS
 from baton_serve.workers.parsers.families import family as family_of
 from baton_serve.workers.parsers.message_format import MessageFormat
+from baton_serve.workers.parsers.message_parser import joined
 
 #: Pieces of chat templates, as the models have them.
 TEMPLATES = {

@@ -3,7 +3,6 @@
 ``messages``  what the worker's main process and that process say
 ``main``      the process: it forks for each form
 ``attempt``   one form, within limits
-``process``   keeps the process running, from the main process
+``process``   keeps the processes running, from the main process: forms have their turns, slow ones after all others
 ``fairness``  how many forms of one client wait, and in which turn
-``turns``     which form is tried when: slow ones after all others
 """

@@ -1,4 +1,4 @@
-"""Keeps the process that tries forms: starts it for the first form, and again when it has ended."""
+"""Keeps the processes that try forms: starts each for its first form, and again when it has ended."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ import os
 import signal
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from baton_serve.core.process.child_secrets import environ_for
 from baton_serve.core.process.frames import encode, read
 from baton_serve.core.process.parent_death import die_with_parent
 from baton_serve.core.process.socket_child import start_with_socket
-from baton_serve.workers.grammar.trial.fairness import FairLock
+from baton_serve.workers.grammar.trial.attempt import TOO_LONG
+from baton_serve.workers.grammar.trial.fairness import FairLock, Places
 from baton_serve.workers.grammar.trial.messages import TRIED, Begin, Limits, Tried, Try
 
 if TYPE_CHECKING:
@@ -26,6 +29,11 @@ if TYPE_CHECKING:
 LIMITS = Limits(cpu_s=2.0, memory_bytes=128 << 20)
 #: Seconds until a process that does not answer is killed. Only a machine that stands still needs them.
 ANSWER_S = 30.0
+#: Seconds of a processor after which a form is a slow one. Most schemas take a few milliseconds.
+QUICK_S = 0.1
+#: Slow forms that wait or are tried, see ``Places``. Each may take two seconds: the last of all is tried
+#: before a router gives up the worker (``first_byte_timeout_s``, 30).
+MAX_SLOW = 12
 
 
 class TrialProcess:
@@ -117,3 +125,40 @@ class TrialProcess:
             self._dying = asyncio.create_task(process.wait())
         if self._dying is not None:  # also where a cancellation has cut off who waited for it before
             await asyncio.shield(self._dying)
+
+
+class Turns:
+    """Two processes, so that no form waits for slow ones of others: one for all forms, for a moment each, and one that
+    only slow forms start. For one event loop.
+    """
+
+    def __init__(
+        self, vocab_size: int, limits: Limits = LIMITS, *, quick_s: float = QUICK_S, max_slow: int = MAX_SLOW
+    ) -> None:
+        """``vocab_size`` is the model's; ``limits``: what a slow form may take."""
+        brief = replace(limits, cpu_s=min(quick_s, limits.cpu_s))
+        self.quick = TrialProcess(vocab_size, brief, ends_if_left=False)
+        self.slow = TrialProcess(vocab_size, limits)
+        self._places = Places(max_slow)
+
+    def __repr__(self) -> str:
+        return f"<Turns quick={self.quick.pid}, slow={self.slow.pid}>"
+
+    async def try_form(self, vocabulary: Vocabulary, form: Form, client: str = "") -> Tried:
+        """Try a client's form. Raises RateLimitError for one slow form too many, and OSError if no process starts.
+
+        If this is cancelled while the form is tried as a slow one, that ends.
+        """
+        tried = await self.quick.try_form(vocabulary, form, client)
+        if tried.error != TOO_LONG:
+            return tried
+        self._places.take(client)
+        try:
+            return await self.slow.try_form(vocabulary, form, client)
+        finally:
+            self._places.give_back(client)
+
+    async def close(self) -> None:
+        """End both processes. Nothing may be tried any more."""
+        await self.quick.close()
+        await self.slow.close()

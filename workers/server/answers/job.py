@@ -23,8 +23,8 @@ from baton_serve.core.protocol.openai.structured import Form, bounded
 from baton_serve.core.protocol.request_ids import is_request_id
 from baton_serve.workers.engine.api import EngineRequest
 from baton_serve.workers.grammar.schemas import Room, TooLongError, in_known_words
-from baton_serve.workers.parsers.deltas import MessageDelta
 from baton_serve.workers.parsers.forced_calls import forced_parser, grammar_of_calls
+from baton_serve.workers.parsers.message_parser import MessageDelta
 from baton_serve.workers.server.answers import transfer_params
 from baton_serve.workers.server.answers.prompts import Prompts, echoed_texts
 from baton_serve.workers.server.answers.request_leg import leg_of

@@ -22,7 +22,7 @@ from baton_serve.core.process.failpoints import hit
 from baton_serve.core.protocol.handoff import KVTransferParams
 from baton_serve.core.protocol.openai.json_body import parse_body
 from baton_serve.workers.engine.api import AbortedError, EngineError, PromptOutput, TokenOutput
-from baton_serve.workers.parsers.deltas import joined
+from baton_serve.workers.parsers.message_parser import joined
 from baton_serve.workers.server.answers.engine_errors import to_api_error
 from baton_serve.workers.server.answers.token_ids import ASKED, END, HEADER, KEEP_ALIVE, MAX_SILENCE_S, NONE
 from baton_serve.workers.server.answers.turns import in_turns
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from baton_serve.core.protocol.openai.requests import R
     from baton_serve.workers.engine.api import Engine, HandOff, TokenStream
     from baton_serve.workers.leases.engine_leases import EngineLeases
-    from baton_serve.workers.parsers.deltas import MessageDelta
+    from baton_serve.workers.parsers.message_parser import MessageDelta
     from baton_serve.workers.server.answers.job import Job, JobFactory
     from baton_serve.workers.server.calls import Asked, Endpoint
     from baton_serve.workers.server.client import Client
