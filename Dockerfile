@@ -55,7 +55,7 @@ ARG PIP_INDEX_URL
 ARG PIP_EXTRA_INDEX_URL
 ARG PIP_FIND_LINKS
 ARG PIP_TRUSTED_HOST
-RUN $PIP install -c deploy/constraints.txt numpy pyzmq \
+RUN $PIP install -c deploy/constraints.txt numpy \
     && $PIP install -c deploy/constraints.txt --no-deps nixl nixl-cu12
 
 FROM router AS router-vllm

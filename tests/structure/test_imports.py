@@ -38,7 +38,6 @@ HEAVY_ALLOWED = (
     "workers/vllm/stats.py",
     "workers/vllm/worker.py",
     "router/vllm/leases/agent/nixl_port.py",
-    "router/vllm/leases/agent/side_channel.py",
     "baton/demo/",
 )
 #: What must start without a heavy library.

@@ -20,8 +20,8 @@ from baton_serve.baton.processes.vllm.program import find_vllm
 from baton_serve.baton.processes.vllm.server import LOOPBACK, ServerPlace
 from baton_serve.core.net.vllm_handshakes import HandshakeFailedError, HandshakeReason, ask
 from baton_serve.core.protocol.token_keys import vllm_handshake_key
-from baton_serve.router.vllm.leases.agent.side_channel import SideChannels
 from baton_serve.router.vllm.leases.remote_engine import RemoteEngine
+from baton_serve.router.vllm.leases.side_channel import SideChannels
 from bench.connector.pair import Pair, PairShape, pair, prompts
 from bench.vllm.servers import READS
 from tests.vllm.conftest import VARIABLE
@@ -68,24 +68,20 @@ async def test_a_stranger_is_told_nothing_and_ends_nothing(closed: Pair) -> None
 
 
 async def test_a_router_with_the_token_learns_what_the_side_channel_would_say(closed: Pair) -> None:
-    channels = SideChannels()
-    channels.use_key(KEY)
-    try:
-        of_p, of_d = [
-            await channels.ask_first(LOOPBACK, place.side_channel_port, place.handshake_port)
-            for place in (closed.p_place, closed.d_place)
-        ]
-        assert of_p.has_fence and of_d.has_fence
-        assert of_p.compatibility_hash == of_d.compatibility_hash
-        where = RemoteEngine(
-            engine_id=of_p.engine_id,
-            host=LOOPBACK,
-            port=closed.p_place.side_channel_port,
-            handshake_port=closed.p_place.handshake_port,
-        )
-        assert len(await channels.ask_all(where)) == 1
-    finally:
-        channels.close()
+    channels = SideChannels(KEY)
+    of_p, of_d = [
+        await channels.ask_first(LOOPBACK, place.side_channel_port, place.handshake_port)
+        for place in (closed.p_place, closed.d_place)
+    ]
+    assert of_p.has_fence and of_d.has_fence
+    assert of_p.compatibility_hash == of_d.compatibility_hash
+    where = RemoteEngine(
+        engine_id=of_p.engine_id,
+        host=LOOPBACK,
+        port=closed.p_place.side_channel_port,
+        handshake_port=closed.p_place.handshake_port,
+    )
+    assert len(await channels.ask_all(where)) == 1
 
 
 async def test_a_router_serves_in_front_of_closed_side_channels(closed: Pair) -> None:

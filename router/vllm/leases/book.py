@@ -31,15 +31,16 @@ No call looks at leases that it is not about, apart from those of which its time
 
 from __future__ import annotations
 
+import heapq
+import itertools
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from baton_serve.router.vllm.leases.deadlines import Deadlines
 from baton_serve.router.vllm.leases.notices import check_lease_id
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable
+    from collections.abc import Container
 
 #: The share of a duration that may pass between the end of a prefill and the arrival of P's answer.
 ANSWER_MARGIN = 1 / 6
@@ -57,48 +58,43 @@ class AlreadyHeldError(Exception):
 class _Lease:
     engine_id: str
     lease_id: str
+    deadline_ms: int
     #: Whether a D may know of it, and so may be reading the blocks.
     is_given: bool = False
+    #: Whether it is neither held, nor is its release to be sent.
+    is_gone: bool = False
 
 
 @dataclass(slots=True)
 class _Engine:
     leases: dict[str, _Lease] = field(default_factory=dict)
-    #: By lease id, when each is to be renewed: those that have been, which is in the order of their times, and those
-    #: that are due at once. Ordered dicts, because a dict is slow to tell its first key when many before it are gone.
+    #: By lease id, when each is to be renewed: first those that are due, then the others in the order of their times.
+    #: An ordered dict, because a dict is slow to tell its first key when many before it are gone.
     renewals: OrderedDict[str, int] = field(default_factory=OrderedDict)
-    due: OrderedDict[str, int] = field(default_factory=OrderedDict)
     #: The leases whose release is to be sent.
     releases: dict[_Lease, None] = field(default_factory=dict)
 
     def drop(self, lease_id: str) -> _Lease | None:
         """Hold a lease no longer; returns it if it was held."""
         self.renewals.pop(lease_id, None)
-        self.due.pop(lease_id, None)
         return self.leases.pop(lease_id, None)
 
     def due_ms(self) -> int | None:
         """When there is something to send; None: not before another call."""
-        if self.releases:
-            return 0
-        firsts = (next(iter(queue.values())) for queue in (self.due, self.renewals) if queue)
-        return min(firsts, default=None)
+        return 0 if self.releases else next(iter(self.renewals.values()), None)
 
     def take_renewals(self, until_ms: int, again_ms: int) -> tuple[str, ...]:
         """Take the leases that are to be renewed until then; they are to be renewed again at ``again_ms``."""
+        taken = []
         while self.renewals and next(iter(self.renewals.values())) <= until_ms:
-            lease_id, at_ms = self.renewals.popitem(last=False)
-            self.due[lease_id] = at_ms
-        taken = tuple(self.due)
-        self.due.clear()
+            taken.append(self.renewals.popitem(last=False)[0])
         self.renewals.update(dict.fromkeys(taken, again_ms))
-        return taken
+        return tuple(taken)
 
-    def renew_now(self, lease_ids: Iterable[str], now_ms: int) -> None:
-        """Have these renewed at once, if they are held."""
-        for lease_id in lease_ids:
-            if self.renewals.pop(lease_id, None) is not None:
-                self.due[lease_id] = now_ms
+    def renew_now(self, lease_id: str, now_ms: int) -> None:
+        """Have a lease renewed at once."""
+        self.renewals[lease_id] = now_ms
+        self.renewals.move_to_end(lease_id, last=False)
 
 
 @dataclass(slots=True)
@@ -135,8 +131,10 @@ class LeaseBook:
         #: ms between two renewals of a lease.
         self.interval_ms = self._duration_ms // RENEWALS_PER_DURATION
         self._engines: dict[str, _Engine] = {}
-        #: Of the leases that are held, and of those whose release is to be sent.
-        self._deadlines = Deadlines[_Lease]()
+        #: A heap of the leases that are held, and of those whose release is to be sent, by the deadlines that they had
+        #: once. The number in between tells equal ones apart.
+        self._by_deadline: list[tuple[int, int, _Lease]] = []
+        self._numbers = itertools.count()
         #: Leases that P will have to expire, as far as the router can tell, of the engines that somebody asked about.
         self._expiries: dict[str, _Expiries] = {}
 
@@ -161,9 +159,9 @@ class LeaseBook:
         if asked_ms is not None:
             answered_ms, prefilled_ms = max(answered_ms, asked_ms), max(prefilled_ms, asked_ms)
         engine = self._engines.setdefault(engine_id, _Engine())
-        engine.leases[lease_id] = lease = _Lease(engine_id, lease_id)
-        engine.due[lease_id] = answered_ms
-        self._deadlines[lease] = prefilled_ms + self._duration_ms
+        engine.leases[lease_id] = lease = _Lease(engine_id, lease_id, prefilled_ms + self._duration_ms)
+        engine.renew_now(lease_id, answered_ms)
+        heapq.heappush(self._by_deadline, (lease.deadline_ms, next(self._numbers), lease))
         if (expiries := self._expiries.get(engine_id)) is not None:
             expiries.worked_ms = answered_ms
 
@@ -194,7 +192,7 @@ class LeaseBook:
         lease = self._lease(engine_id, lease_id)
         if lease is None:
             return
-        if lease.is_given or self._deadlines[lease] <= now_ms:
+        if lease.is_given or lease.deadline_ms <= now_ms:
             self._expect(engine_id, 1, now_ms)
             self._pop(engine_id, lease_id)
         else:
@@ -205,12 +203,14 @@ class LeaseBook:
     def remaining_ms(self, engine_id: str, lease_id: str, now_ms: int) -> int:
         """Milliseconds for which P surely keeps the blocks; 0 once the lease is over."""
         lease = self._lease(engine_id, lease_id)
-        return 0 if lease is None else max(0, self._deadlines[lease] - now_ms)
+        return 0 if lease is None else max(0, lease.deadline_ms - now_ms)
 
     def next_ms(self, connected: Container[str]) -> int | None:
         """When ``take_over`` or, for a connected engine, ``take`` next has something; None: not before another call."""
-        due = (engine.due_ms() for engine_id, engine in self._engines.items() if engine_id in connected)
-        return min((at_ms for at_ms in (self._deadlines.first_ms(), *due) if at_ms is not None), default=None)
+        first = self._next_over()
+        times = [engine.due_ms() for engine_id, engine in self._engines.items() if engine_id in connected]
+        times.append(None if first is None else first.deadline_ms)
+        return min((at_ms for at_ms in times if at_ms is not None), default=None)
 
     def take(self, engine_id: str, now_ms: int) -> Batch | None:
         """What to send to that engine now, if anything. A release is taken once: vLLM would take a second one for a
@@ -219,10 +219,10 @@ class LeaseBook:
         engine = self._engines.get(engine_id)
         if engine is None or (due_ms := engine.due_ms()) is None or due_ms > now_ms:
             return None
-        release = tuple(lease.lease_id for lease in engine.releases if self._deadlines[lease] > now_ms)
+        release = tuple(lease.lease_id for lease in engine.releases if lease.deadline_ms > now_ms)
         self._expect(engine_id, len(engine.releases) - len(release), now_ms)
         for lease in engine.releases:
-            self._deadlines.drop(lease)
+            lease.is_gone = True
         engine.releases.clear()
         # Some before their time, so that leases that are held at different times come to be renewed together. Not all
         # of them, because each new lease is due at once.
@@ -234,21 +234,22 @@ class LeaseBook:
         """Note that every rank was sent this, as is reported now."""
         for lease_id in batch.renew:
             lease = self._lease(batch.engine_id, lease_id)
-            if lease is not None and now_ms + DELIVERY_MS <= (deadline_ms := self._deadlines[lease]):
-                self._deadlines[lease] = max(deadline_ms, batch.began_ms + self._extension_ms)
+            if lease is not None and now_ms + DELIVERY_MS <= lease.deadline_ms:
+                lease.deadline_ms = max(lease.deadline_ms, batch.began_ms + self._extension_ms)
 
     def not_sent(self, batch: Batch, now_ms: int) -> None:
         """Note that some rank was not sent this. The renewals are due again; the releases are not tried again."""
         self._expect(batch.engine_id, len(batch.release), now_ms)
-        if (engine := self._engines.get(batch.engine_id)) is not None:
-            engine.renew_now(batch.renew, now_ms)
+        for lease_id in batch.renew:
+            if self.holds(batch.engine_id, lease_id):
+                self._engines[batch.engine_id].renew_now(lease_id, now_ms)
 
     def take_over(self, now_ms: int) -> list[tuple[str, str]]:
         """The held leases, as engine id and lease id, whose deadline has passed; they are held no longer."""
         over = []
-        while (lease := self._deadlines.first()) is not None and self._deadlines[lease] <= now_ms:
+        while (lease := self._next_over()) is not None and lease.deadline_ms <= now_ms:
             self._expect(lease.engine_id, 1, now_ms)
-            self._deadlines.drop(lease)
+            lease.is_gone = True
             engine = self._engines[lease.engine_id]
             if lease in engine.releases:
                 del engine.releases[lease]
@@ -283,13 +284,29 @@ class LeaseBook:
             expiries.expired_ms.extend([now_ms] * num_leases)
             expiries.late_ms.extend([now_ms] * num_leases)
 
+    def _next_over(self) -> _Lease | None:
+        """The lease whose deadline comes first.
+
+        What is gone, or has a later deadline by now, is looked at when its first deadline has come, so no call costs
+        more than the logarithm of what was held since then.
+        """
+        while self._by_deadline:
+            was_ms, _, lease = self._by_deadline[0]
+            if lease.is_gone:
+                heapq.heappop(self._by_deadline)
+            elif lease.deadline_ms != was_ms:
+                heapq.heapreplace(self._by_deadline, (lease.deadline_ms, next(self._numbers), lease))
+            else:
+                return lease
+        return None
+
     def _lease(self, engine_id: str, lease_id: str) -> _Lease | None:
         engine = self._engines.get(engine_id)
         return None if engine is None else engine.leases.get(lease_id)
 
     def _pop(self, engine_id: str, lease_id: str) -> None:
         if (engine := self._engines.get(engine_id)) is not None and (lease := engine.drop(lease_id)) is not None:
-            self._deadlines.drop(lease)
+            lease.is_gone = True
             self._forget_idle(engine_id)
 
     def _forget_idle(self, engine_id: str) -> None:

@@ -61,10 +61,6 @@ class Connections:
         """Ids of the engines that can be sent notifications."""
         return self._connected
 
-    def num_ranks(self, engine_id: str) -> int:
-        """The number of ranks of an engine that is connected."""
-        return len(self._all[engine_id].where.ranks)
-
     def want(self, where: RemoteEngine, now_ms: int) -> None:
         """Have all ranks of this engine connected."""
         one = self._all.setdefault(where.engine_id, _Connection(where, now_ms))

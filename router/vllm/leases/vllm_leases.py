@@ -8,31 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from typing import TYPE_CHECKING
 
 from baton_serve.core.leases.store import LeaseState
 from baton_serve.core.process.clock import boottime_ms
-from baton_serve.router.vllm.leases.agent.messages import (
-    CONNECT_S,
-    AgentReady,
-    Connect,
-    Connected,
-    Forget,
-    Notified,
-    Notify,
-    Queried,
-    Query,
-    Started,
-    UseKey,
-)
+from baton_serve.router.vllm.leases.agent.messages import AgentReady, Connect, Connected, Forget, Notified, Notify
 from baton_serve.router.vllm.leases.agent_process import AgentProcess
 from baton_serve.router.vllm.leases.book import LeaseBook
 from baton_serve.router.vllm.leases.connections import Connections
 from baton_serve.router.vllm.leases.notices import release, renewals
-from baton_serve.router.vllm.leases.queries import Queries
 from baton_serve.router.vllm.leases.remote_engine import check_address
+from baton_serve.router.vllm.leases.side_channel import SideChannels
+from baton_serve.router.vllm.leases.side_channel_facts import SideChannelError
 from baton_serve.router.vllm.leases.standstills import TICK_MS, Standstills
-from baton_serve.router.vllm.leases.unreported import Unreported
+from baton_serve.router.vllm.leases.unanswered import Unanswered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -50,7 +40,9 @@ MAX_COMPLAINTS = 100
 #: pause before the start, and libraries are loaded.
 START_LIMIT_MS = 120_000
 #: An agent that has answered neither with a connection nor with a failure after this many ms is taken to hang.
-ANSWER_LIMIT_MS = round(1.5 * CONNECT_S * 1000)
+ANSWER_LIMIT_MS = 10_000
+#: Longest wait for the ranks of an engine to answer, seconds; each of them has five.
+CONNECT_S = 30.0
 _HOW_TO = "install it with: pip install 'baton-serve[vllm]'"
 
 
@@ -64,17 +56,17 @@ class VllmLeases:
 
         ``handshake_key``: of the proofs in handshakes over HTTP; None: this router has no token.
         """
-        self._handshake_key = handshake_key
         self._clock = clock
-        self._book = LeaseBook(duration_s)
+        #: For the leases themselves.
+        self.book = LeaseBook(duration_s)
         self._connections = Connections()
         self._process = AgentProcess(self._handle, self._process_ended)
-        self._queries = Queries(self._send_query)
-        #: What the agent has to answer: messages' names, with their number or engine.
-        self._unreported = Unreported()
-        #: What it was told to send and has not reported, by number.
-        self._batches: dict[int, Batch] = {}
-        self._num_batches = 0
+        self._side_channels = SideChannels(handshake_key)
+        #: Tasks that ask the ranks of an engine, to connect it.
+        self._connecting: set[asyncio.Task[None]] = set()
+        self._unanswered = Unanswered()
+        #: What it was told to send and has not reported yet.
+        self._batches: deque[Batch] = deque()
         self._has_agent = False
         self._on_over: dict[tuple[str, str], Callable[[LeaseState], None]] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -107,12 +99,7 @@ class VllmLeases:
 
     def __len__(self) -> int:
         """The number of leases that are held."""
-        return len(self._book)
-
-    @property
-    def agent_pid(self) -> int | None:
-        """The id of the process with the NIXL agent; None while none runs."""
-        return self._process.pid
+        return len(self.book)
 
     def now_ms(self) -> int:
         """The clock that leases are counted with, ms."""
@@ -133,7 +120,7 @@ class VllmLeases:
         ``release``. Raises AlreadyHeldError, and ValueError for an id that notifications cannot carry.
         """
         now_ms = self._clock()
-        self._book.hold(where.engine_id, lease_id, self._standstills.unread_since_ms(now_ms), asked_ms)
+        self.book.hold(where.engine_id, lease_id, self._standstills.unread_since_ms(now_ms), asked_ms)
         self._connections.want(where, now_ms)
         self._on_over[where.engine_id, lease_id] = on_over
         self._counts["held"] += 1
@@ -143,7 +130,7 @@ class VllmLeases:
 
     def tracks(self, engine_id: str, lease_id: str) -> bool:
         """Whether the lease is held already, so that ``hold`` would refuse it."""
-        return self._book.holds(engine_id, lease_id)
+        return self.book.holds(engine_id, lease_id)
 
     def meet(self, where: RemoteEngine) -> None:
         """Connect to the engine of a prefill worker before the first lease, and stay connected until ``forget``."""
@@ -160,7 +147,7 @@ class VllmLeases:
         """
         check_address(host, port, handshake_port)
         self._use(host)
-        return await self._queries.ask(host, port, handshake_port)
+        return await self._side_channels.ask_first(host, port, handshake_port)
 
     def counters(self) -> Mapping[str, int]:
         """Counts so far: of leases ``held``, ``read``, ``lost`` (the deadline may have passed), ``abandoned`` (given to
@@ -173,12 +160,12 @@ class VllmLeases:
         """How many of the leases that this engine says it expired, or was told of too late, were expected; see
         ``LeaseBook``.
         """
-        return self._book.use_expected(engine_id, num_seen, late=late)
+        return self.book.use_expected(engine_id, num_seen, late=late)
 
     def forget(self, engine_id: str) -> None:
         """Drop what was counted about an engine that is gone, and disconnect it unless leases on it are held still."""
-        self._book.forget(engine_id)
-        if engine_id in self._book:
+        self.book.forget(engine_id)
+        if engine_id in self.book:
             self._connections.left(engine_id)
         elif engine_id in self._connections:
             self._disconnect(engine_id)
@@ -192,32 +179,24 @@ class VllmLeases:
             if timer is not None:
                 timer.cancel()
         self._on_over.clear()
-        self._queries.close()
+        self._stop_connecting()
         await self._process.close()
 
     # What a held lease asks for.
 
-    def remaining_ms(self, engine_id: str, lease_id: str) -> int:
-        """Milliseconds for which the prefill worker surely keeps the blocks; 0 once the lease is over."""
-        return self._book.remaining_ms(engine_id, lease_id, self._clock())
-
-    def give(self, engine_id: str, lease_id: str) -> None:
-        """Note that a D may know of the lease from now on."""
-        self._book.give(engine_id, lease_id)
-
     def confirm(self, engine_id: str, lease_id: str) -> None:
-        """Stop renewing: D has read the blocks."""
+        """See ``VllmLease``."""
         if self._on_over.pop((engine_id, lease_id), None) is not None:
             self._counts["read"] += 1
-        self._book.confirm(engine_id, lease_id)
+        self.book.confirm(engine_id, lease_id)
 
     def release(self, engine_id: str, lease_id: str) -> None:
-        """Stop renewing, and have the blocks freed if no D may be reading them."""
+        """See ``VllmLease``."""
         if self._on_over.pop((engine_id, lease_id), None) is None:
             return
-        is_given = self._book.is_given(engine_id, lease_id)
+        is_given = self.book.is_given(engine_id, lease_id)
         self._counts["abandoned" if is_given else "release_asked"] += 1
-        self._book.release(engine_id, lease_id, self._clock())
+        self.book.release(engine_id, lease_id, self._clock())
         self._turn_soon()
 
     # What has to be done now, and when next.
@@ -230,7 +209,7 @@ class VllmLeases:
             self._await_agent()
 
     def _await_agent(self) -> None:
-        self._unreported.add("ready", self._clock() + START_LIMIT_MS)
+        self._unanswered.add(self._clock() + START_LIMIT_MS)
         self._turn_soon()
 
     def _tick(self) -> None:
@@ -249,20 +228,21 @@ class VllmLeases:
     def _turn(self) -> None:
         now_ms = self._clock()
         self._end_overdue(now_ms)
-        if self._unreported.hangs(now_ms):
+        if self._unanswered.hangs(now_ms):
             self._has_agent = False  # until another one is ready
-            self._unreported.clear()
+            self._unanswered.clear()
             self._process.kill("does not answer")
         if self._has_agent:
-            for where in self._connections.take_due(self._book, now_ms):
-                self._unreported.add(("connect", where.engine_id), now_ms + ANSWER_LIMIT_MS)
-                self._process.send(Connect(where))
+            for where in self._connections.take_due(self.book, now_ms):
+                task = asyncio.get_running_loop().create_task(self._connect(where))
+                self._connecting.add(task)
+                task.add_done_callback(self._connecting.discard)
             self._send_all(now_ms)
-            for engine_id in self._connections.take_idle(self._book, now_ms):
+            for engine_id in self._connections.take_idle(self.book, now_ms):
                 self._disconnect(engine_id)
         else:
-            self._connections.drop_unneeded(self._book)
-        next_ms = [self._book.next_ms(self._connections.connected), self._unreported.next_ms()]
+            self._connections.drop_unneeded(self.book)
+        next_ms = [self.book.next_ms(self._connections.connected), self._unanswered.next_ms()]
         if self._has_agent:
             next_ms.append(self._connections.next_ms())
         times = [at_ms for at_ms in next_ms if at_ms is not None]
@@ -270,7 +250,7 @@ class VllmLeases:
             self._set_timer(max(0, min(times) - now_ms) / 1000)
 
     def _end_overdue(self, now_ms: int) -> None:
-        for engine_id, lease_id in self._book.take_over(now_ms):
+        for engine_id, lease_id in self.book.take_over(now_ms):
             self._counts["lost"] += 1
             logger.info("the lease %s of vLLM engine %s may have expired", lease_id, engine_id)
             on_over = self._on_over.pop((engine_id, lease_id), None)
@@ -279,21 +259,33 @@ class VllmLeases:
 
     def _send_all(self, now_ms: int) -> None:
         for engine_id in list(self._connections.connected):
-            if (batch := self._book.take(engine_id, now_ms)) is not None:
+            if (batch := self.book.take(engine_id, now_ms)) is not None:
                 self._send(batch)
 
     def _send(self, batch: Batch) -> None:
         payloads = [release(lease_id) for lease_id in batch.release] + renewals(batch.renew)
-        self._num_batches += 1
-        self._batches[self._num_batches] = batch
-        self._unreported.add(("notify", self._num_batches), batch.began_ms + self._book.interval_ms)
-        num_ranks = self._connections.num_ranks(batch.engine_id)
-        self._process.send(Notify(self._num_batches, batch.engine_id, num_ranks, payloads))
+        self._batches.append(batch)
+        self._unanswered.add(batch.began_ms + self.book.interval_ms)
+        self._process.send(Notify(batch.engine_id, payloads))
 
-    def _send_query(self, query: Query) -> None:
-        self._unreported.add(("query", query.number), self._clock() + ANSWER_LIMIT_MS)
-        self._turn_soon()
-        self._process.send(query)
+    async def _connect(self, where: RemoteEngine) -> None:
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                ranks = await self._side_channels.ask_all(where)
+        except (SideChannelError, TimeoutError) as error:
+            self._not_connected(where.engine_id, str(error) or f"its ranks do not answer within {CONNECT_S:g} s")
+        except Exception as error:
+            self._not_connected(where.engine_id, repr(error))
+            raise
+        else:
+            self._unanswered.add(self._clock() + ANSWER_LIMIT_MS)
+            self._process.send(Connect(where.engine_id, ranks))
+        finally:
+            self._turn_soon()
+
+    def _stop_connecting(self) -> None:
+        for task in self._connecting:
+            task.cancel()
 
     def _disconnect(self, engine_id: str) -> None:
         self._connections.forget(engine_id)
@@ -303,37 +295,19 @@ class VllmLeases:
     # What the process says.
 
     def _handle(self, event: FromAgent) -> None:
+        self._unanswered.answered()
         match event:
-            case Started():
-                self._note_started(event.error)
             case AgentReady():
                 self._note_agent(event.error)
             case Connected():
                 self._note_connected(event)
             case Notified():
-                self._note_sent(event.number, event.error)
-            case Queried():
-                self._unreported.discard(("query", event.number))
-                self._queries.answered(event)
-
-    def _note_started(self, error: str) -> None:
-        if self._handshake_key is not None:
-            self._process.send(UseKey(self._handshake_key))
-        self._queries.started(f"{error}; {_HOW_TO}" if error else "")
-        if error:
-            self._complain_of_agent(error)
+                self._note_sent(event.error)
+        self._turn_soon()
 
     def _note_agent(self, error: str) -> None:
-        self._unreported.discard("ready")
-        if error:
-            self._complain_of_agent(error)
-        else:
-            self._has_agent = self._queries.is_able
-            self._turn_soon()
-
-    def _complain_of_agent(self, error: str) -> None:
-        """Log one line in the life of this router."""
-        if not self._complained_of_agent:
+        self._has_agent = not error
+        if error and not self._complained_of_agent:  # one line in the life of this router
             self._complained_of_agent = True
             logger.warning(
                 "leases of vLLM workers are neither renewed nor released early, so requests that wait for a decode "
@@ -343,35 +317,32 @@ class VllmLeases:
             )
 
     def _note_connected(self, event: Connected) -> None:
-        engine_id, now_ms = event.engine_id, self._clock()
-        self._unreported.discard(("connect", engine_id))
         if event.error:
-            self._lose(engine_id, f"cannot be connected: {event.error}", now_ms)
-            self._counts["connect_failed"] += 1
-        elif self._connections.made(engine_id, event.num_ranks, now_ms):
-            self._complained.discard(engine_id)
+            self._not_connected(event.engine_id, event.error)
+        elif self._connections.made(event.engine_id, event.num_ranks, self._clock()):
+            self._complained.discard(event.engine_id)
         else:  # it was forgotten meanwhile
-            self._process.send(Forget(engine_id))
-        self._turn_soon()
+            self._process.send(Forget(event.engine_id))
 
-    def _note_sent(self, number: int, error: str) -> None:
-        self._unreported.discard(("notify", number))
-        batch = self._batches.pop(number)
-        now_ms = self._clock()
+    def _not_connected(self, engine_id: str, error: str) -> None:
+        self._lose(engine_id, f"cannot be connected: {error}", self._clock())
+        self._counts["connect_failed"] += 1
+
+    def _note_sent(self, error: str) -> None:
+        batch, now_ms = self._batches.popleft(), self._clock()
         if error:
-            self._book.not_sent(batch, now_ms)
+            self.book.not_sent(batch, now_ms)
             self._lose(batch.engine_id, f"is disconnected: {error}", now_ms)
             self._counts["send_failed"] += 1
         else:
-            self._book.sent(batch, now_ms)
+            self.book.sent(batch, now_ms)
             self._counts["release_sent"] += len(batch.release)
             self._counts["renewal_sent"] += len(batch.renew)
-        self._turn_soon()
 
     def _lose(self, engine_id: str, why: str, now_ms: int) -> None:
         self._connections.lost(engine_id, now_ms)
         if len(self._complained) >= MAX_COMPLAINTS:  # else engines that are gone would keep others out for ever
-            self._complained = {known for known in self._complained if known in self._book}
+            self._complained = {known for known in self._complained if known in self.book}
         if engine_id not in self._complained and len(self._complained) < MAX_COMPLAINTS:
             self._complained.add(engine_id)
             logger.warning("leases of vLLM engine %s are not renewed, because it %s", engine_id, why)
@@ -379,13 +350,13 @@ class VllmLeases:
     def _process_ended(self) -> None:
         now_ms = self._clock()
         self._has_agent = False
-        self._queries.ended()
+        self._stop_connecting()
         self._counts["agent_restarted"] += 1
-        for batch in self._batches.values():
-            self._book.not_sent(batch, now_ms)
+        for batch in self._batches:
+            self.book.not_sent(batch, now_ms)
         self._batches.clear()
         self._connections.all_lost(now_ms)
-        self._unreported.clear()
+        self._unanswered.clear()
         self._await_agent()
 
 
@@ -406,11 +377,11 @@ class VllmLease:
 
     def remaining_ms(self) -> int | None:
         """Milliseconds for which the prefill worker surely keeps the blocks; 0 once the lease is over."""
-        return self._leases.remaining_ms(self.engine_id, self.lease_id)
+        return self._leases.book.remaining_ms(self.engine_id, self.lease_id, self._leases.now_ms())
 
     def given(self) -> None:
         """Note that a D is about to be sent the parameters. Renewing goes on, because D may wait before it reads."""
-        self._leases.give(self.engine_id, self.lease_id)
+        self._leases.book.give(self.engine_id, self.lease_id)
 
     def confirmed(self) -> bool:
         """Stop renewing: D has answered, so it has read the blocks."""

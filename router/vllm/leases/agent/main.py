@@ -1,146 +1,98 @@
 """The process with the router's NIXL agent: ``python -m baton_serve.router.vllm.leases.agent.main FD PARENT_PID``.
 
 FD is the inherited end of a stream socket for the messages of ``messages.py``. The process ends when the router closes
-the socket, after it has sent what it was told to, and when the router dies.
+the socket, after it has sent what it was told to, and when the router dies. A bug ends it as well; the router starts
+another one.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import socket
 import sys
-import threading
+import time
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from baton_serve.core.process.frames import encode, read
 from baton_serve.core.process.parent_death import end_with
-from baton_serve.router.vllm.leases.agent.agent_thread import Add, AgentThread
-from baton_serve.router.vllm.leases.agent.messages import (
-    CONNECT_S,
-    TO_AGENT,
-    Connect,
-    Connected,
-    Forget,
-    Notify,
-    Queried,
-    Query,
-    Started,
-    UseKey,
-)
-from baton_serve.router.vllm.leases.side_channel_facts import SideChannelError, SideChannelReason
+from baton_serve.router.vllm.leases.agent.messages import TO_AGENT, AgentReady
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Sequence
 
-    from baton_serve.router.vllm.leases.agent.messages import FromAgent, ToAgent
-    from baton_serve.router.vllm.leases.agent.side_channel import SideChannels
+    from baton_serve.router.vllm.leases.agent.messages import ToAgent
+    from baton_serve.router.vllm.leases.agent.nixl_port import Agent
 
-#: Seconds for the last notifications once the router has closed the socket.
-FINISH_S = 1.0
+#: After a call that sends something, the agent is helped along for so many seconds. NIXL tells neither when it needs
+#: help nor when it has finished.
+PROGRESS_S = 1.0
+#: The pauses meanwhile, seconds: the first, each doubled, and the longest.
+FIRST_PAUSE_S = 0.0005
+LONGEST_PAUSE_S = 0.05
+#: Seconds of help for what was sent last before the end.
+LAST_PROGRESS_S = 0.02
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Serve the router that has started this process; returns the exit status."""
+def main(arguments: Sequence[str]) -> None:
+    """Serve the router that has started this process."""
     descriptor, parent_pid = map(int, arguments)
     end_with(parent_pid)
-    threading.excepthook = _end_with_thread
+    sys.excepthook = _end_with_bug
     with socket.socket(fileno=descriptor) as sock:
         asyncio.run(serve(sock))
-    return 0
 
 
 async def serve(sock: socket.socket) -> None:
-    """Take commands until the router closes the socket."""
+    """Execute commands in order until the router closes the socket. While NIXL is called, nothing else runs here."""
     reader, writer = await asyncio.open_unix_connection(sock=sock)
-    loop = asyncio.get_running_loop()
+    agent, error = _make_agent()
+    writer.write(encode(AgentReady(error)))
+    if agent is None:  # and the router, which was told so, sends nothing
+        await reader.read()
+        return
 
-    def emit(event: FromAgent) -> None:
-        writer.write(encode(event))
+    async def next_command() -> ToAgent | None:
+        return await read(reader, TO_AGENT)
 
-    def emit_from_thread(event: FromAgent) -> None:
-        loop.call_soon_threadsafe(emit, event)
-
-    thread = AgentThread(emit_from_thread)
-    thread.start()
-    side_channels, error = _side_channels()
-    emit(Started(error))
-    commands = Commands(emit, thread, side_channels)
-    while (command := await read(reader, TO_AGENT)) is not None:
-        commands.take(command)
-    await asyncio.to_thread(thread.finish, FINISH_S)
-
-
-class Commands:
-    """Executes the router's commands. What waits for a side channel is a task of its own, so it delays no other.
-
-    Whatever happens in it, it answers: the router takes a process that does not for one that hangs.
-    """
-
-    def __init__(
-        self, emit: Callable[[FromAgent], None], thread: AgentThread, side_channels: SideChannels | None
-    ) -> None:
-        self._emit = emit
-        self._thread = thread
-        #: None: none can be asked, and the router, which was told so, sends nothing that needs one.
-        self._side_channels = side_channels
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    def take(self, command: ToAgent) -> None:
-        """Begin a command; its answer is emitted later."""
-        match command:
-            case Notify() | Forget():
-                self._thread.submit(command)
-            case UseKey() if self._side_channels is not None:
-                self._side_channels.use_key(command.key)
-            case Connect() if self._side_channels is not None:
-                self._begin(self._connect(command, self._side_channels))
-            case Query() if self._side_channels is not None:
-                self._begin(self._query(command, self._side_channels))
-
-    async def _connect(self, command: Connect, side_channels: SideChannels) -> None:
-        try:
-            async with asyncio.timeout(CONNECT_S):
-                ranks = await side_channels.ask_all(command.where)
-        except TimeoutError:
-            self._emit(Connected(command.where.engine_id, 0, f"its ranks do not answer within {CONNECT_S:g} s"))
-        except SideChannelError as error:
-            self._emit(Connected(command.where.engine_id, 0, str(error)))
-        except Exception as error:
-            self._emit(Connected(command.where.engine_id, 0, repr(error)))
-            raise
+    pause_s, until_s = FIRST_PAUSE_S, 0.0
+    coming = asyncio.create_task(next_command())
+    while True:
+        await asyncio.wait({coming}, timeout=pause_s if time.monotonic() < until_s else None)
+        if coming.done():
+            if (command := coming.result()) is None:
+                break
+            coming = asyncio.create_task(next_command())
+            if (answer := agent.execute(command)) is not None:
+                writer.write(encode(answer))
+            pause_s, until_s = FIRST_PAUSE_S, time.monotonic() + PROGRESS_S
         else:
-            self._thread.submit(Add(command.where.engine_id, ranks))
-
-    async def _query(self, command: Query, side_channels: SideChannels) -> None:
-        try:
-            facts = await side_channels.ask_first(command.host, command.port, command.handshake_port)
-        except SideChannelError as error:
-            self._emit(Queried(command.number, None, error.reason, str(error)))
-        except Exception as error:
-            self._emit(Queried(command.number, None, SideChannelReason.CANNOT_ASK, repr(error)))
-            raise
-        else:
-            self._emit(Queried(command.number, facts, None, ""))
-
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+        agent.help_along()
+    until_s = time.monotonic() + LAST_PROGRESS_S
+    while time.monotonic() < until_s:
+        agent.help_along()
+        await asyncio.sleep(FIRST_PAUSE_S)
 
 
-def _side_channels() -> tuple[SideChannels | None, str]:
-    """What asks side channels, or why nothing can."""
+def _make_agent() -> tuple[Agent | None, str]:
+    """The agent, or why there is none."""
+    # NIXL imports torch, if it is there, to choose its build by torch's CUDA. That took 2 s and 190 MB, and any build
+    # can send notifications. None has NIXL find no torch.
+    sys.modules.setdefault("torch", None)  # type: ignore[arg-type]
     try:
-        from baton_serve.router.vllm.leases.agent.side_channel import SideChannels
-    except ImportError as error:
-        return None, f"pyzmq cannot be imported: {error}"
-    return SideChannels(), ""
+        from baton_serve.router.vllm.leases.agent.nixl_port import Agent
+    except Exception as error:  # noqa: BLE001 (the next process would meet it as well)
+        return None, f"nixl cannot be imported: {error}"
+    try:
+        return Agent(f"baton-router-{secrets.token_hex(8)}"), ""
+    except Exception as error:  # noqa: BLE001 (as above)
+        return None, f"NIXL cannot start: {error}"
 
 
-def _end_with_thread(why: threading.ExceptHookArgs) -> None:
-    """A process without the thread that owns the agent does nothing; the router starts another one."""
-    threading.__excepthook__(why)
+def _end_with_bug(*why: Any) -> None:
+    sys.__excepthook__(*why)
     exit_now(1)
 
 
@@ -152,4 +104,5 @@ def exit_now(status: int) -> NoReturn:
 
 
 if __name__ == "__main__":
-    exit_now(main(sys.argv[1:]))
+    main(sys.argv[1:])
+    exit_now(0)

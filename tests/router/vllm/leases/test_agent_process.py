@@ -19,10 +19,10 @@ from baton_serve.router.vllm.leases.agent.messages import (
     FromAgent,
     Notified,
     Notify,
-    Started,
 )
 from baton_serve.router.vllm.leases.agent_process import AgentProcess
 from baton_serve.router.vllm.leases.remote_engine import RemoteEngine
+from baton_serve.router.vllm.leases.side_channel import SideChannels
 from baton_serve.router.vllm.leases.side_channel_facts import SideChannelError, SideChannelReason
 from baton_serve.router.vllm.leases.vllm_leases import VllmLeases
 from tests.kits.orphan import ends_with_parent
@@ -89,15 +89,14 @@ async def test_ucx_listens_on_loopback_only_as_long_as_all_workers_are_there(mon
     monkeypatch.delenv("UCX_NET_DEVICES", raising=False)
     watched = Watched()
     watched.process.start("127.0.0.1")
-    assert await watched.next() == Started("")
+    assert await watched.next() == AgentReady("")
     assert watched.environ()["UCX_NET_DEVICES"] == "lo"
     ours = {name for name in watched.environ() if name.startswith("BATON_")}
     assert ours <= {"BATON_COMPILED"}, "that of the tests"
     watched.process.start("localhost")
     watched.process.start("192.0.2.7")
-    while (event := await watched.next()) is not None:
-        assert isinstance(event, AgentReady)
-    assert await watched.next() == Started("")
+    assert await watched.next() is None
+    assert await watched.next() == AgentReady("")
     assert "UCX_NET_DEVICES" not in watched.environ()
     await watched.process.close()
     assert watched.process.pid is None
@@ -112,21 +111,27 @@ async def test_a_host_that_is_elsewhere_is_not_missed_while_the_process_starts(m
     watched.process.start("192.0.2.7")
     while await watched.next() is not None:  # the one that listens on loopback only
         pass
-    assert {await watched.next(), await watched.next()} == {Started(""), AgentReady("")}
+    assert await watched.next() == AgentReady("")
     assert watched.environ().get("UCX_NET_DEVICES") != "lo"
     await watched.process.close()
 
 
-async def test_a_notification_that_not_all_ranks_can_be_sent_is_sent_to_none() -> None:
+async def test_an_engine_of_which_a_rank_cannot_be_connected_is_sent_nothing() -> None:
     watched = Watched()
-    async with prefill_worker(tp_size=2) as worker:
+    async with prefill_worker() as worker:
         engine_id = worker.where.engine_id
         watched.process.start("127.0.0.1")
-        assert {await watched.next(), await watched.next()} == {Started(""), AgentReady("")}
-        watched.process.send(Connect(RemoteEngine(engine_id=engine_id, host="127.0.0.1", port=worker.where.port)))
+        assert await watched.next() == AgentReady("")
+        ranks = await SideChannels().ask_all(worker.where)
+        watched.process.send(Connect(engine_id, [*ranks, b"no metadata of NIXL"]))
+        answer = await watched.next()
+        assert isinstance(answer, Connected) and answer.error
+        watched.process.send(Notify(engine_id, [b"a:1"]))
+        assert await watched.next() == Notified("it is not connected")
+        watched.process.send(Connect(engine_id, ranks))
         assert await watched.next() == Connected(engine_id, 1, "")
-        watched.process.send(Notify(1, engine_id, 2, [b"a:1"]))
-        assert await watched.next() == Notified(1, "1 of its 2 ranks are connected")
+        watched.process.send(Notify(engine_id, [b"a:1"]))
+        assert await watched.next() == Notified("")
     await watched.process.close()
 
 
@@ -138,12 +143,11 @@ async def test_the_process_of_the_agent_is_started_again_after_it_was_killed() -
     watched = Watched()
     watched.process.start("127.0.0.1")
     for _ in range(2):
-        assert await watched.next() == Started("")
+        assert await watched.next() == AgentReady("")
         assert watched.process.pid is not None
         os.kill(watched.process.pid, signal.SIGKILL)
-        while await watched.next() is not None:
-            pass
-    assert await watched.next() == Started("")
+        assert await watched.next() is None
+    assert await watched.next() == AgentReady("")
     await watched.process.close()
 
 
@@ -156,10 +160,10 @@ async def test_an_agent_that_fails_in_no_way_of_nixls_ends_its_process(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     watched = Watched()
     watched.process.start("127.0.0.1")
-    assert {await watched.next(), await watched.next()} == {Started(""), AgentReady("")}
+    assert await watched.next() == AgentReady("")
     watched.process.send(Forget("any engine"))
     assert await watched.next() is None
-    assert {await watched.next(), await watched.next()} == {Started(""), AgentReady("")}
+    assert await watched.next() == AgentReady("")
     await watched.process.close()
 
 
@@ -186,25 +190,10 @@ async def test_without_nixl_leases_end_by_themselves_and_side_channels_are_asked
     assert "no nixl here" in lines[0].getMessage()
 
 
-async def test_a_process_without_zmq_says_so_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    lacking("zmq", tmp_path, monkeypatch)
-    leases = VllmLeases(3)
-    for _ in range(2):
-        with pytest.raises(SideChannelError, match=r"pip install 'baton-serve\[vllm\]'") as caught:
-            await leases.query("127.0.0.1", 5600)
-        assert caught.value.reason is SideChannelReason.CANNOT_ASK
-    assert [record.levelno for record in caplog.records] == [logging.WARNING]
-    await leases.close()
-
-
 async def test_a_malformed_address_is_not_asked() -> None:
     leases = VllmLeases(3)
     for host, port in (("a b", 1), ("127.0.0.1", 0)):
         with pytest.raises(ValueError, match="remote_"):
             await leases.query(host, port)
-    assert leases.agent_pid is None
+    assert leases._process.pid is None
     await leases.close()
-    with pytest.raises(SideChannelError, match="this router is stopping"):
-        await leases.query("127.0.0.1", 5600)

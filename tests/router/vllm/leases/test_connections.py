@@ -106,7 +106,7 @@ def test_the_other_ranks_are_connected_once_a_lease_names_them() -> None:
     connections.want(A_OF_TWO, 1)
     assert (connections.connected, connections.take_due({"a"}, 1)) == (set(), [A_OF_TWO])
     connections.made("a", 2, 2)
-    assert (connections.connected, connections.num_ranks("a")) == ({"a"}, 2)
+    assert connections.connected == {"a"}
 
 
 def test_the_first_rank_alone_does_not_count_if_the_others_are_named_meanwhile() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,8 +16,8 @@ from msgspec.structs import replace
 
 from baton_serve.core.process.task_end import end_task
 from baton_serve.core.protocol.token_keys import vllm_handshake_key
-from baton_serve.router.vllm.leases.agent.side_channel import SideChannels
 from baton_serve.router.vllm.leases.remote_engine import RemoteEngine
+from baton_serve.router.vllm.leases.side_channel import SideChannels
 from baton_serve.router.vllm.leases.side_channel_facts import SideChannelError, SideChannelReason
 from baton_serve.workers.vllm.handshakes import HandshakeServer
 from tests.kits.patience import PATIENCE_S
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 HOST = "127.0.0.1"
 #: Seconds that a test waits in vain.
 BRIEF_S = 1.0
+#: How ZMQ's library begins.
+GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x01NULL" + bytes(48)
+READY = b"\x04\x06\x05READY"
 
 
 class Server:
@@ -70,17 +73,13 @@ async def server(engine_id: str = "e1", *, answers: bool = True) -> AsyncIterato
 
 
 @pytest.fixture
-def patient() -> Iterator[SideChannels]:
-    channels = SideChannels(PATIENCE_S)
-    yield channels
-    channels.close()
+def patient() -> SideChannels:
+    return SideChannels(timeout_s=PATIENCE_S)
 
 
 @pytest.fixture
-def brief() -> Iterator[SideChannels]:
-    channels = SideChannels(BRIEF_S)
-    yield channels
-    channels.close()
+def brief() -> SideChannels:
+    return SideChannels(timeout_s=BRIEF_S)
 
 
 async def failure(channels: SideChannels, port: int, host: str = HOST) -> SideChannelError:
@@ -115,7 +114,7 @@ async def test_another_engine_is_not_asked_for_ranks_that_it_may_lack(patient: S
 async def test_a_silent_side_channel_is_told_from_one_that_is_not_there(brief: SideChannels, free_port: int) -> None:
     nothing = await failure(brief, free_port)
     assert nothing.reason is SideChannelReason.NO_ANSWER
-    assert str(nothing).startswith(f"nothing answers on {HOST}:{free_port} within 1 s")
+    assert str(nothing).startswith(f"nothing answers on {HOST}:{free_port}: set VLLM_NIXL_SIDE_CHANNEL_HOST")
     async with server(answers=False) as one:
         silent = await failure(brief, one.port)
         assert "takes questions and does not answer" in str(silent)
@@ -125,6 +124,34 @@ async def test_a_port_of_something_else_is_named(brief: SideChannels) -> None:
     with socket.create_server((HOST, 0)) as other:
         error = await failure(brief, other.getsockname()[1])
         assert "does not speak ZMQ" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("told", "meant"),
+    [
+        (b"HTTP/1.1 400 Bad Request" + bytes(64), "does not speak ZMQ"),
+        (b"\xff" + bytes(8) + b"\x7f\x01\x00" + bytes(52), "does not speak ZMQ"),
+        (GREETING + b"\x04\x06\x05ERROR", "does not speak ZMQ"),
+        (GREETING + READY + b"\x02" + (1 << 40).to_bytes(8), "takes questions and does not answer"),
+        (GREETING + READY + b"\x01\x00" * 99, "takes questions and does not answer"),
+        (GREETING + READY + b"\x01\x00\x00\x03", "takes questions and does not answer"),
+        (GREETING + READY + b"\x04\x05\x04PING\x01\x00\x00\x02<>", "not as vLLM's side channel does"),
+    ],
+)
+async def test_bytes_that_are_no_answer_are_refused(patient: SideChannels, told: bytes, meant: str) -> None:
+    ended = asyncio.Event()
+
+    async def tell(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(told)
+        writer.write_eof()
+        with suppress(ConnectionError):
+            await reader.read()
+        writer.close()
+        ended.set()
+
+    async with await asyncio.start_server(tell, HOST, 0) as other:
+        assert meant in str(await failure(patient, other.sockets[0].getsockname()[1]))
+        await asyncio.wait_for(ended.wait(), PATIENCE_S)
 
 
 async def test_a_host_without_an_address_is_named(patient: SideChannels) -> None:
@@ -144,15 +171,13 @@ async def test_a_silent_side_channel_delays_no_other(patient: SideChannels) -> N
 async def test_a_process_without_room_for_a_socket_says_so(
     patient: SideChannels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def no_room(*_arguments: object) -> None:
-        raise zmq.ZMQError(errno.EMFILE)
+    async def no_room(*_arguments: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
 
-    monkeypatch.setattr(zmq.asyncio.Context, "socket", no_room)
+    monkeypatch.setattr(asyncio, "open_connection", no_room)
     error = await failure(patient, 5600)
-    assert (error.reason, str(error)) == (
-        SideChannelReason.NO_ANSWER,
-        f"{HOST}:5600 cannot be asked: Too many open files",
-    )
+    assert error.reason is SideChannelReason.NO_ANSWER
+    assert str(error) == f"{HOST}:5600 cannot be asked: [Errno 24] Too many open files"
 
 
 # Handshakes over HTTP.
@@ -176,9 +201,9 @@ def over_http(ranks: Iterable[tuple[int, int]], engine_id: str = "e1") -> Iterat
         server.stop()
 
 
-async def test_with_the_token_a_closed_side_channel_is_not_needed(patient: SideChannels, free_port: int) -> None:
+async def test_with_the_token_a_closed_side_channel_is_not_needed(free_port: int) -> None:
     ranks = [(0, 0), (0, 1)]
-    patient.use_key(TOKEN_KEY)
+    patient = SideChannels(TOKEN_KEY, PATIENCE_S)
     with over_http(ranks) as port:
         facts = await patient.ask_first(HOST, free_port, port)
         assert (facts.compatibility_hash, facts.engine_id, facts.has_fence) == ("c0ffee", "e1", True)
@@ -199,8 +224,8 @@ async def test_a_router_without_the_token_says_so_or_asks_the_side_channel(patie
             assert one.asked == [(0, 0)]
 
 
-async def test_a_router_with_another_token_is_told_nothing(patient: SideChannels, free_port: int) -> None:
-    patient.use_key(vllm_handshake_key("other"))
+async def test_a_router_with_another_token_is_told_nothing(free_port: int) -> None:
+    patient = SideChannels(vllm_handshake_key("other"), PATIENCE_S)
     with over_http([(0, 0)]) as port, pytest.raises(SideChannelError, match="another internal token") as caught:
         await patient.ask_first(HOST, free_port, port)
     assert caught.value.reason is SideChannelReason.NO_ANSWER

@@ -7,12 +7,14 @@ import os
 import select
 import signal
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from baton_serve.core.leases.store import LeaseState
 from baton_serve.router.vllm.leases.book import AlreadyHeldError
+from baton_serve.router.vllm.leases.remote_engine import RemoteEngine
+from baton_serve.router.vllm.leases.side_channel import SideChannels
 from baton_serve.router.vllm.leases.vllm_leases import VllmLeases
 from tests.kits.patience import PATIENCE_S
 from tests.kits.router.cluster import eventually
@@ -47,6 +49,16 @@ async def leases_of(duration_s: int) -> AsyncIterator[VllmLeases]:
         yield leases
     finally:
         await leases.close()
+
+
+async def broken(_channels: SideChannels, _where: RemoteEngine) -> list[bytes]:
+    raise KeyError("a bug")
+
+
+async def endless(_channels: SideChannels, _where: RemoteEngine) -> list[bytes]:
+    """One more rank to ask, again and again."""
+    await asyncio.Event().wait()
+    return []
 
 
 async def connected(leases: VllmLeases, worker: PrefillWorker) -> None:
@@ -189,8 +201,8 @@ async def test_renewal_goes_on_after_the_agents_process_was_killed() -> None:
         await worker.grant(LEASE)
         lease = leases.hold(worker.where, LEASE, Over())
         await worker.next("renewed")
-        assert leases.agent_pid is not None
-        os.kill(leases.agent_pid, signal.SIGKILL)
+        assert leases._process.pid is not None
+        os.kill(leases._process.pid, signal.SIGKILL)
         await worker.next("asked")
         await worker.next("renewed")
         assert leases.counters()["agent_restarted"] == 1
@@ -202,7 +214,7 @@ async def test_renewal_goes_on_after_the_agents_process_was_killed() -> None:
 async def test_an_agent_that_hangs_is_replaced() -> None:
     async with prefill_worker(duration_s=SHORT_S) as worker, leases_of(SHORT_S) as leases:
         await connected(leases, worker)
-        hung = leases.agent_pid
+        hung = leases._process.pid
         assert hung is not None
         end_of_hung = os.pidfd_open(hung)  # readable once the process has ended
         os.kill(hung, signal.SIGSTOP)
@@ -220,9 +232,9 @@ async def test_an_agent_that_hangs_before_it_is_ready_is_replaced(monkeypatch: p
         with monkeypatch.context() as brief:
             brief.setattr("baton_serve.router.vllm.leases.vllm_leases.START_LIMIT_MS", 10)
             leases.meet(worker.where)
-            await eventually(lambda: leases.agent_pid is not None)
-            assert leases.agent_pid is not None
-            os.kill(leases.agent_pid, signal.SIGSTOP)
+            await eventually(lambda: leases._process.pid is not None)
+            assert leases._process.pid is not None
+            os.kill(leases._process.pid, signal.SIGSTOP)
         await eventually(lambda: leases.counters()["agent_restarted"] == 1)
         await worker.next("asked")
 
@@ -231,14 +243,28 @@ async def test_an_agent_that_hangs_before_it_is_ready_is_replaced(monkeypatch: p
 async def test_an_agent_that_hangs_before_an_engine_is_connected_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     async with prefill_worker() as first, prefill_worker() as worker, leases_of(60) as leases:
         await connected(leases, first)
-        assert leases.agent_pid is not None
-        os.kill(leases.agent_pid, signal.SIGSTOP)
+        assert leases._process.pid is not None
+        os.kill(leases._process.pid, signal.SIGSTOP)
         with monkeypatch.context() as brief:
             brief.setattr("baton_serve.router.vllm.leases.vllm_leases.ANSWER_LIMIT_MS", 10)
             leases.meet(worker.where)
-            await asyncio.sleep(0.05)  # a turn of the event loop
-        await eventually(lambda: leases.counters()["agent_restarted"] == 1)
+            await worker.next("asked")
+            await eventually(lambda: leases.counters()["agent_restarted"] == 1)
         await worker.next("asked")
+
+
+@pytest.mark.parametrize(("ask_all", "why"), [(broken, "KeyError('a bug')"), (endless, "do not answer within 0.01 s")])
+async def test_an_engine_whose_ranks_cannot_be_asked_is_given_up_for_now(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, ask_all: Any, why: str
+) -> None:
+    monkeypatch.setattr("baton_serve.router.vllm.leases.vllm_leases.CONNECT_S", 0.01)
+    monkeypatch.setattr(SideChannels, "ask_all", ask_all)
+    # Whoever reads the log learns of a bug as well, which is not looked at here.
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)
+    async with leases_of(60) as leases:
+        leases.meet(RemoteEngine(engine_id="e1", host="127.0.0.1", port=5600))
+        await eventually(lambda: leases.counters()["connect_failed"] > 1)
+        assert f"e1 are not renewed, because it cannot be connected: {why}" in caplog.text.replace("its ranks ", "")
 
 
 @pytest.mark.slow

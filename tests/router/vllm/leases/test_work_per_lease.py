@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from baton_serve.router.vllm.leases.book import LeaseBook
-from baton_serve.router.vllm.leases.unreported import Unreported
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -105,28 +104,6 @@ def test_a_lease_costs_the_same_however_many_others_are_held(does: Callable[[Lea
     assert many <= few + 10, f"{few} lines with {FEW} leases, {many} with {MANY}"
 
 
-class Answer:
-    """Counts how often it is looked up."""
-
-    num_lookups = 0
-
-    def __hash__(self) -> int:
-        Answer.num_lookups += 1
-        return id(self)
-
-
-def test_an_answer_of_the_agent_costs_the_same_however_many_others_are_awaited() -> None:
-    unreported, answers = Unreported(), [Answer() for _ in range(MANY)]
-    for number, answer in enumerate(answers):
-        unreported.add(answer, 1000 + number)
-    Answer.num_lookups = 0
-    for answer in answers[:10]:
-        unreported.discard(answer)
-        unreported.hangs(500)
-        unreported.next_ms()
-    assert Answer.num_lookups <= 10 * 10
-
-
 def test_nothing_is_left_of_leases_that_are_gone() -> None:
     """Also where the engine cannot be connected, so that nothing is ever sent to it."""
     book = LeaseBook(DURATION_S)
@@ -135,5 +112,5 @@ def test_nothing_is_left_of_leases_that_are_gone() -> None:
         book.hold(E, f"lease{now_ms}", now_ms)
         book.confirm(E, f"lease{now_ms}")
         book.take_over(now_ms)
-    assert len(book._deadlines._heap) <= DURATION_S * 100 + 1
+    assert len(book._by_deadline) <= DURATION_S * 100 + 1
     assert not book._engines
