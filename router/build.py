@@ -14,7 +14,6 @@ from baton_serve.core.protocol.request_ids import new_router_id
 from baton_serve.core.protocol.token_keys import vllm_handshake_key
 from baton_serve.core.protocol.vllm_keys import VllmKeys
 from baton_serve.router.engines.baton.engine import BatonEngine
-from baton_serve.router.engines.engines import Engines
 from baton_serve.router.engines.plain import PlainEngine
 from baton_serve.router.parts import Leases, Requests, Workers
 from baton_serve.router.peers.cleanup import Cleanup
@@ -57,6 +56,7 @@ from baton_serve.router.vllm.leases.vllm_leases import VllmLeases
 
 if TYPE_CHECKING:
     from baton_serve.core.net.tls import InternalTls
+    from baton_serve.router.engines.port import Engines
     from baton_serve.router.peers.port import PeerRouters
     from baton_serve.router.pool import Worker
     from baton_serve.router.renewal.port import LeaseRenewer
@@ -143,13 +143,11 @@ def _intake(
     active, queues, metrics = requests.active, requests.queues, requests.metrics
     # Without Redis no vLLM server shares the store.
     stored = StoredLeases(leases.renewer, lambda: all_have_fence(pool)) if settings.redis_url else None
-    engines = Engines(
-        {
-            EngineKind.BATON: BatonEngine(leases.renewer, lease_limit),
-            EngineKind.PLAIN: PlainEngine(leases.renewer, lease_limit),
-            EngineKind.VLLM: VllmEngine(vllm_leases, stored, settings.max_event_bytes),
-        }
-    )
+    engines: Engines = {
+        EngineKind.BATON: BatonEngine(leases.renewer, lease_limit),
+        EngineKind.PLAIN: PlainEngine(leases.renewer, lease_limit),
+        EngineKind.VLLM: VllmEngine(vllm_leases, stored, settings.max_event_bytes),
+    }
     pick_decode = DECODE_POLICIES[settings.pick_decode](pool.on_gone)
     knows_caches = pick_decode if isinstance(pick_decode, Affinity) else None
     rule = SkipPrefillRule(settings.min_prefill_tokens, settings.min_uncached_tokens, knows_caches)

@@ -40,7 +40,7 @@ from baton_serve.router.pool.discovery import discover
 from baton_serve.router.pool.health import HealthProbes
 from baton_serve.router.pool.proven_workers import ProvenWorkers
 from baton_serve.router.renewal.lease_client import LeaseClient
-from baton_serve.router.upstream.hello import WorkerHello
+from baton_serve.router.upstream.internal_calls import WorkerHello
 from baton_serve.router.vllm.servers.announced import AnnouncedServers
 from baton_serve.router.vllm.servers.watchers import VllmWorkers
 

@@ -1,10 +1,19 @@
-"""What P and D are sent for a request."""
+"""What P and D are sent for a request. Pure.
+
+A leg's body is what all legs have in common, and a short tail. P's ``kv_transfer_params`` and prompts as token ids are
+spliced in without parsing, since they are long. The body stays in pieces up to the connection: a long prompt is encoded
+once for all legs, unless the request waits in between, and is copied for none.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import orjson
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from baton_serve.core.net.client.connection import Pieces
 
 
@@ -45,3 +54,28 @@ class DecodeLeg:
 
     def __repr__(self) -> str:
         return f"<DecodeLeg, names tokens: {self.names_tokens}, once: {self.once}>"
+
+
+def opened(fields: dict[str, Any]) -> memoryview:
+    """The fields as JSON without the closing brace."""
+    return memoryview(orjson.dumps(fields))[:-1]
+
+
+def whole(fields: dict[str, Any]) -> bytes:
+    """The body for a worker that does everything: as the client sent it."""
+    return orjson.dumps(fields)
+
+
+def closed(common: memoryview, tail: dict[str, Any], raw: Sequence[tuple[bytes, Pieces]] = ()) -> Pieces:
+    """``common``, from ``opened``, with ``tail`` and with the fields of ``raw``, whose values are JSON already."""
+    pieces: list[bytes | memoryview] = [common]
+    comma = b"," if len(common) > 1 else b""
+    if tail:
+        pieces.append(comma + orjson.dumps(tail)[1:-1])
+        comma = b","
+    for name, value in raw:
+        pieces.append(b'%b"%b":' % (comma, name))
+        pieces += value
+        comma = b","
+    pieces.append(b"}")
+    return tuple(pieces)

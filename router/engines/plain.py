@@ -12,8 +12,7 @@ from baton_serve.core.protocol.handoff import ASK_PREFILL
 from baton_serve.router.engines.baton.answer import PlainAnswer
 from baton_serve.router.engines.baton.bodies import LIMITS, add_seed, common, decode_body
 from baton_serve.router.engines.baton.engine import BatonEngine
-from baton_serve.router.engines.leg_body import closed, whole
-from baton_serve.router.engines.legs import DecodeLeg, PrefillLeg
+from baton_serve.router.engines.legs import DecodeLeg, PrefillLeg, closed, whole
 
 if TYPE_CHECKING:
     from baton_serve.core.net.client.errors import CallError

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from baton_serve.core.leases.store import LeaseState
     from baton_serve.core.net.client.errors import CallError
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from baton_serve.router.engines.legs import DecodeLeg, PrefillLeg
     from baton_serve.router.engines.prefill_answer import PrefillAnswer
     from baton_serve.router.pool import Worker
+    from baton_serve.router.pool.kind import EngineKind
     from baton_serve.router.renewal.port import HeldLease
     from baton_serve.router.request.bodies import ClientBody
     from baton_serve.router.request.client_request import ClientRequest
@@ -61,3 +62,7 @@ class Engine(Protocol):
 
     def keeps_blocks(self, request: Exchange, error: CallError | ApiError) -> bool:
         """Whether another D can read P's blocks after a D has failed with ``error``."""
+
+
+#: The implementation for the workers of each kind (``worker.kind.name``).
+Engines: TypeAlias = "Mapping[EngineKind, Engine]"

@@ -11,8 +11,8 @@ from baton_serve.router.peers.port import PeerAnswer
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from baton_serve.core.net.client.http_client import HttpClient
     from baton_serve.core.protocol.router import RouterRecord
-    from baton_serve.router.upstream.port import Upstream
 
 #: Most seconds for the connection, for the answer, and for both together.
 CALL_TIMEOUT_S = 2.0
@@ -23,7 +23,7 @@ _MAX_ANSWER_BYTES = 64 << 20
 class PeerCalls:
     """Calls with ``headers`` that carry the internal token."""
 
-    def __init__(self, upstream: Upstream, headers: Sequence[tuple[str, str]]) -> None:
+    def __init__(self, upstream: HttpClient, headers: Sequence[tuple[str, str]]) -> None:
         self._upstream = upstream
         self._headers = headers
 

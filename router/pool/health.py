@@ -18,9 +18,9 @@ from baton_serve.router.pool.breaker import BreakerState
 from baton_serve.router.pool.model_card import ModelFacts
 
 if TYPE_CHECKING:
+    from baton_serve.core.net.client.http_client import HttpClient
     from baton_serve.router.pool import Worker, WorkerPool
-    from baton_serve.router.upstream.hello import WorkerHello
-    from baton_serve.router.upstream.port import Upstream
+    from baton_serve.router.upstream.internal_calls import WorkerHello
 
 log = logging.getLogger("baton.router")
 
@@ -90,7 +90,7 @@ def _read(body: bytes) -> list[_Model]:
 class HealthProbes:
     """One task per excluded or static worker. It ends when the worker answers, or is no longer known."""
 
-    def __init__(self, upstream: Upstream, pool: WorkerPool, hello: WorkerHello | None = None) -> None:
+    def __init__(self, upstream: HttpClient, pool: WorkerPool, hello: WorkerHello | None = None) -> None:
         """``hello`` asks registered workers again for their proof: another process may have their port by now."""
         self._upstream = upstream
         self._pool = pool

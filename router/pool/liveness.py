@@ -15,8 +15,8 @@ from baton_serve.core.net.client.errors import CallError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from baton_serve.core.net.client.http_client import HttpClient
     from baton_serve.router.pool import Worker
-    from baton_serve.router.upstream.port import Upstream
 
 #: How often a worker is checked, and asked, within the silence after which it is given up.
 LOOKS = 6
@@ -27,7 +27,7 @@ ASK_TIMEOUT_S = 2.0
 class Liveness:
     """Asks each worker at most one question at a time, however many requests wait for that worker."""
 
-    def __init__(self, upstream: Upstream, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, upstream: HttpClient, clock: Callable[[], float] = time.monotonic) -> None:
         self._upstream = upstream
         self._clock = clock
         self._asked: set[Worker] = set()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from baton_serve.core.protocol.worker import WorkerRecord, WorkerStatus
     from baton_serve.router.pool.discovery import Follower
-    from baton_serve.router.upstream.hello import WorkerHello
+    from baton_serve.router.upstream.internal_calls import WorkerHello
 
 log = logging.getLogger("baton.router")
 

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from baton_serve.core.leases.store import LeaseState
+    from baton_serve.core.net.client.answer import HttpAnswer
     from baton_serve.router.pool import Reservation, Worker
     from baton_serve.router.queue.worker_queue import Waiter
     from baton_serve.router.renewal.port import HeldLease
     from baton_serve.router.request.releaser import Releaser
-    from baton_serve.router.upstream.port import Answer
 
 
 class Held:
@@ -31,7 +31,7 @@ class Held:
         self._releaser = releaser
         self.reservation: Reservation | None = None
         self.waiter: Waiter | None = None
-        self.answer: Answer | None = None
+        self.answer: HttpAnswer | None = None
         #: A P whose answer has not been read, but which may have granted a lease by now.
         self.unread_prefill: Worker | None = None
         #: The engine that holds the blocks, and the lease on them.

@@ -8,22 +8,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from baton_serve.router.steps.failures import TryAnother
-from baton_serve.router.upstream.port import read_whole
+from baton_serve.router.upstream.whole_answers import read_whole
 from baton_serve.router.upstream.worker_errors import from_worker, may_try_another
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    from baton_serve.core.net.client.answer import HttpAnswer
     from baton_serve.core.net.client.connection import Pieces
-    from baton_serve.router.engines.engines import Engines
-    from baton_serve.router.engines.port import Engine
+    from baton_serve.core.net.client.http_client import HttpClient
+    from baton_serve.router.engines.port import Engine, Engines
     from baton_serve.router.pool import Worker
     from baton_serve.router.request.attempts import Decision
     from baton_serve.router.request.exchange import Exchange
     from baton_serve.router.request.failure_table import Leg
     from baton_serve.router.request.states import Event
     from baton_serve.router.settings import RouterSettings
-    from baton_serve.router.upstream.port import Answer, Upstream
 
 T = TypeVar("T")
 
@@ -36,7 +36,7 @@ class WorkerCalls:
     def __init__(
         self,
         settings: RouterSettings,
-        upstream: Upstream,
+        upstream: HttpClient,
         engines: Engines,
         token_headers: tuple[tuple[str, str], ...],
     ) -> None:
@@ -98,7 +98,7 @@ class LegAttempt(Generic[T]):
 
     def _found(self, worker: Worker) -> None:
         self.worker: Worker = worker
-        self.engine: Engine = self._calls.engines.of(worker)
+        self.engine: Engine = self._calls.engines[worker.kind.name]
 
     def _send(
         self,
@@ -109,8 +109,8 @@ class LegAttempt(Generic[T]):
         *,
         once: bool = False,
         sending: Callable[[], None] | None = None,
-    ) -> Coroutine[Any, Any, Answer]:
-        """Send the request to the worker; see ``upstream.port`` for ``patience``, ``once`` and ``sending``."""
+    ) -> Coroutine[Any, Any, HttpAnswer]:
+        """Send the request to the worker; see ``HttpClient`` for ``patience``, ``once`` and ``sending``."""
         request, calls = self.request, self._calls
         return calls.upstream.request(
             "POST",
@@ -124,7 +124,7 @@ class LegAttempt(Generic[T]):
             sending=sending,
         )
 
-    async def _whole(self, answer: Answer, timeout_s: float) -> bytes:
+    async def _whole(self, answer: HttpAnswer, timeout_s: float) -> bytes:
         """The body of an answer that comes in one piece. An answer that is no 200 is raised, as ``ask`` does."""
         data = await read_whole(answer, self._calls.settings.max_answer_bytes, timeout_s)
         if answer.status == 200:

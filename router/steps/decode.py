@@ -18,10 +18,11 @@ from baton_serve.router.steps.attempt import LegAttempt
 from baton_serve.router.steps.failures import TryAnother
 from baton_serve.router.upstream.content import has_content
 from baton_serve.router.upstream.events import END, EventCutter
-from baton_serve.router.upstream.port import too_large
+from baton_serve.router.upstream.whole_answers import too_large
 from baton_serve.router.upstream.worker_errors import error_event, may_try_another
 
 if TYPE_CHECKING:
+    from baton_serve.core.net.client.answer import HttpAnswer
     from baton_serve.router.engines.legs import DecodeLeg
     from baton_serve.router.engines.prefill_answer import PrefillAnswer
     from baton_serve.router.placement import Ahead, PickDecode, SkipPrefillRule
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from baton_serve.router.steps.attempt import WorkerCalls
     from baton_serve.router.steps.waiting import Waiting
     from baton_serve.router.telemetry.metrics.metrics import Metrics
-    from baton_serve.router.upstream.port import Answer
 
 
 #: Places requests about their prompts. No cache helps them, and a policy that looks at prefixes would send hundreds of
@@ -260,7 +260,7 @@ class DecodeAttempt(LegAttempt[bytes]):
         if self.request.held.lease is not None:
             self.request.held.lease.given()
 
-    async def _open_stream(self, answer: Answer, leg: DecodeLeg, timeout_s: float) -> bytes:
+    async def _open_stream(self, answer: HttpAnswer, leg: DecodeLeg, timeout_s: float) -> bytes:
         request, settings = self.request, self._calls.settings
         begins = StreamOpening(
             self.engine.num_opening_events(request), settings.max_event_bytes, settings.max_answer_bytes
@@ -292,7 +292,7 @@ class StreamOpening:
         self.is_judged = True
         self.echoes = False
 
-    async def read(self, answer: Answer, timeout_s: float) -> bytes:
+    async def read(self, answer: HttpAnswer, timeout_s: float) -> bytes:
         """Read them, and wait at most ``timeout_s`` for each. Raises CallError, TryAnother, and ApiError."""
         cutter = EventCutter(self._max_event_bytes)
         first = bytearray()

@@ -263,7 +263,7 @@ class PrefillAttempt(LegAttempt["PrefillAnswer"]):
             return False
         offer: SharedAnswer | None = await role.shared.offer()
         if offer is not None:
-            answer = self._calls.engines.of(offer.worker).for_reader(offer.answer, role.reader)
+            answer = self._calls.engines[offer.worker.kind.name].for_reader(offer.answer, role.reader)
             lease = None if answer is None else offer.lease.share(self.request.lease_over)
             if answer is not None and lease is not None:
                 self._taken = answer, lease

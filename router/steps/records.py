@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from baton_serve.core.protocol.openai.choices import Choices
-    from baton_serve.router.engines.engines import Engines
+    from baton_serve.router.engines.port import Engines
     from baton_serve.router.placement import Prompt
     from baton_serve.router.pool import Route, WorkerPool
     from baton_serve.router.queue.retry_budget import RetryBudget
@@ -101,7 +101,7 @@ class RecordMaker:
         max_event_bytes = self._settings.max_event_bytes
         if not asked.stream or route.kind is None:  # of workers of several kinds, only Baton's name tokens
             return SentTokens(max_event_bytes)
-        return self._engines.of_kind(route.kind).sent_tokens(body, max_event_bytes)
+        return self._engines[route.kind.name].sent_tokens(body, max_event_bytes)
 
     # --- several answers
 

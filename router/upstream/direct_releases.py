@@ -13,7 +13,6 @@ import msgspec
 
 from baton_serve.core.process.task_end import finish_tasks
 from baton_serve.core.protocol.leases_at_p import MAX_LEASES, RELEASE_PATH, Released
-from baton_serve.router.upstream.lease_calls import ask_about, batches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -69,8 +68,10 @@ class DirectReleases:
     async def _run(self, engine_id: str, worker: WorkerIdentity) -> None:
         try:
             while waiting := self._waiting.pop(engine_id, None):
-                for batch in batches(list(waiting), MAX_LEASES):
-                    if await ask_about(self._internal, worker, RELEASE_PATH, batch, CALL_TIMEOUT_S, _decoder) is None:
+                lease_ids = list(waiting)
+                for start in range(0, len(lease_ids), MAX_LEASES):
+                    batch = lease_ids[start : start + MAX_LEASES]
+                    if await self._internal.ask_about(batch, worker, RELEASE_PATH, CALL_TIMEOUT_S, _decoder) is None:
                         return  # P is gone, or is asked again
                     self._on_released(engine_id, batch)
         finally:  # here, and not when the task's end is told: what comes in between would wait for nobody

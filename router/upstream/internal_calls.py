@@ -6,16 +6,26 @@ sends the internal token only after the process on that port has proven that it 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
 
 from baton_serve.core.net.client.errors import CallError
+from baton_serve.core.protocol.hello import HELLO_PATH, is_proof, new_nonce, worker_proof
+from baton_serve.core.protocol.leases_at_p import LeaseIds
 from baton_serve.core.protocol.token_keys import hello_key
-from baton_serve.router.upstream.hello import WorkerHello
 
 if TYPE_CHECKING:
-    from baton_serve.core.protocol.hello import WorkerIdentity
-    from baton_serve.router.upstream.port import Upstream
+    from collections.abc import Sequence
 
+    from baton_serve.core.net.client.http_client import HttpClient
+    from baton_serve.core.protocol.hello import WorkerIdentity
+
+AnswerT = TypeVar("AnswerT")
+
+#: Most seconds to wait for a proof.
+HELLO_TIMEOUT_S = 2.0
 #: Most bytes of an answer.
 MAX_ANSWER_BYTES = 1 << 16
 
@@ -24,10 +34,31 @@ class UnprovenError(CallError):
     """The process on that port did not prove that it knows the internal token."""
 
 
+class WorkerHello:
+    """Asks workers in the registry for the proof, before they are sent the token or a prompt."""
+
+    def __init__(self, upstream: HttpClient, key: bytes) -> None:
+        """``key`` is derived from the internal token (``core/protocol/token_keys.py``)."""
+        self._upstream = upstream
+        self._key = key
+
+    async def proves(self, worker: WorkerIdentity) -> bool:
+        """Whether the worker knows the token, and is the announced one. Raises CallError if there is no answer."""
+        if not worker.internal_url:
+            return False
+        nonce = new_nonce()
+        answer = await self._upstream.request("GET", worker.internal_url, HELLO_PATH + nonce, (), b"", HELLO_TIMEOUT_S)
+        try:
+            body = await answer.read(MAX_ANSWER_BYTES, HELLO_TIMEOUT_S)
+        finally:
+            answer.close()
+        return answer.status == 200 and is_proof(body, worker_proof(self._key, worker, nonce))
+
+
 class InternalCalls:
     """This router's calls to workers that have an internal port."""
 
-    def __init__(self, upstream: Upstream, token: str | None = None) -> None:
+    def __init__(self, upstream: HttpClient, token: str | None = None) -> None:
         """``token`` is the internal token. Without it no proof is asked for, and no token is sent."""
         self._upstream = upstream
         self._headers = () if token is None else (("authorization", f"Bearer {token}"),)
@@ -42,3 +73,22 @@ class InternalCalls:
             return answer.status, await answer.read(MAX_ANSWER_BYTES, timeout_s)
         finally:
             answer.close()
+
+    async def ask_about(
+        self,
+        lease_ids: Sequence[str],
+        worker: WorkerIdentity,
+        path: str,
+        timeout_s: float,
+        decoder: msgspec.json.Decoder[AnswerT],
+    ) -> AnswerT | None:
+        """P's answer about leases on its blocks, see ``core.protocol.leases_at_p``; None if there is none, or another
+        one than ``decoder`` reads. ``timeout_s`` is for all of it.
+        """
+        body = msgspec.json.encode(LeaseIds(list(lease_ids)))
+        try:
+            async with asyncio.timeout(timeout_s):
+                status, answer = await self.post(worker, path, timeout_s, body)
+            return decoder.decode(answer) if status == 200 else None
+        except (CallError, TimeoutError, ValueError, RecursionError):
+            return None

@@ -14,7 +14,6 @@ import msgspec
 from baton_serve.core.process.task_end import end_task
 from baton_serve.core.protocol.hello import WorkerIdentity
 from baton_serve.core.protocol.leases_at_p import HELD_PATH, Held
-from baton_serve.router.upstream.lease_calls import ask_about, batches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -101,8 +100,9 @@ class MissingEngines:
 
     async def _held(self, worker: WorkerIdentity, lease_ids: Sequence[str]) -> set[str]:
         held: set[str] = set()
-        for batch in batches(lease_ids, NUM_AT_ONCE):
-            answer = await ask_about(self._internal, worker, HELD_PATH, batch, CALL_TIMEOUT_S, _decoder)
+        for start in range(0, len(lease_ids), NUM_AT_ONCE):
+            batch = lease_ids[start : start + NUM_AT_ONCE]
+            answer = await self._internal.ask_about(batch, worker, HELD_PATH, CALL_TIMEOUT_S, _decoder)
             if answer is None:
                 break
             held.update(set(answer.held).intersection(batch))

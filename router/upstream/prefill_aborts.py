@@ -14,6 +14,7 @@ import asyncio
 import logging
 from collections import Counter, deque
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -45,33 +46,29 @@ class _Aborted(msgspec.Struct):
 _decoder = msgspec.json.Decoder(_Aborted)
 
 
+@dataclass(slots=True, eq=False)
 class _Abort:
     """An abort that is not over."""
 
-    __slots__ = ("has_begun", "latest_s", "over", "request_id", "worker")
-
-    def __init__(self, worker: WorkerIdentity, request_id: str, latest_s: float, over: asyncio.Future[None]) -> None:
-        self.worker = worker
-        self.request_id = request_id
-        #: When its call has to begin, on the loop's clock: later the lease has expired anyway.
-        self.latest_s = latest_s
-        #: Done when it is over.
-        self.over = over
-        self.has_begun = False
+    worker: WorkerIdentity
+    request_id: str
+    #: When its call has to begin, on the loop's clock: later the lease has expired anyway.
+    latest_s: float
+    #: Done when it is over.
+    over: asyncio.Future[None]
+    has_begun: bool = False
 
 
+@dataclass(slots=True, eq=False)
 class _WorkerQueue:
     """The aborts of one P."""
 
-    __slots__ = ("num_callers", "open", "waiting")
-
-    def __init__(self) -> None:
-        #: By request id, those that are not over.
-        self.open: dict[str, _Abort] = {}
-        #: Those that wait for their turn. One that was hastened has begun, and is passed over.
-        self.waiting: deque[_Abort] = deque()
-        #: Tasks that make calls, one after the other.
-        self.num_callers = 0
+    #: By request id, those that are not over.
+    open: dict[str, _Abort] = field(default_factory=dict)
+    #: Those that wait for their turn. One that was hastened has begun, and is passed over.
+    waiting: deque[_Abort] = field(default_factory=deque)
+    #: Tasks that make calls, one after the other.
+    num_callers: int = 0
 
 
 class PrefillAborts:
@@ -97,14 +94,13 @@ class PrefillAborts:
 
     def start(self, worker: WorkerIdentity, request_id: str) -> None:
         """Abort the request on the worker, in the background. Never raises."""
-        queue = self._queues.get(worker.internal_url)
-        if queue is not None and request_id in queue.open:
+        queue = self._queues.get(worker.internal_url) or _WorkerQueue()
+        if request_id in queue.open:
             return
-        if self._is_closed or (queue is not None and len(queue.open) >= MAX_ABORTS):
+        if self._is_closed or len(queue.open) >= MAX_ABORTS:
             self.outcomes["skipped"] += 1
             return
-        if queue is None:
-            queue = self._queues[worker.internal_url] = _WorkerQueue()
+        self._queues[worker.internal_url] = queue
         loop = asyncio.get_running_loop()
         abort = _Abort(worker, request_id, loop.time() + self._lease_duration_s, loop.create_future())
         queue.open[request_id] = abort

@@ -8,7 +8,7 @@ import orjson
 
 from baton_serve.core.protocol.handoff import ASK_PREFILL
 from baton_serve.core.protocol.openai.requests import NO_EFFECT
-from baton_serve.router.engines.leg_body import closed, opened
+from baton_serve.router.engines.legs import closed, opened
 
 if TYPE_CHECKING:
     from baton_serve.core.net.client.connection import Pieces

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from baton_serve.router.engines.baton.answer import BatonAnswer, ReaderAnswer
 from baton_serve.router.engines.baton.bodies import decode_body, prefill_body
-from baton_serve.router.engines.leg_body import whole
-from baton_serve.router.engines.legs import DecodeLeg, PrefillLeg
+from baton_serve.router.engines.legs import DecodeLeg, PrefillLeg, whole
 from baton_serve.router.engines.stored_lease import hold, may_have_read
 from baton_serve.router.request.sent_tokens import ASK_NAMES, SentTokens
 

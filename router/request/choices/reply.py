@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from baton_serve.core.net.answers import JSON
 from baton_serve.router.request.choices.merging import last_events, merged, parsed
 from baton_serve.router.request.reply import MAX_UNSENT_BYTES, Reply
-from baton_serve.router.upstream.port import too_large
+from baton_serve.router.upstream.whole_answers import too_large
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from baton_serve.core.net.client.errors import ConnectError
-from baton_serve.router.engines.leg_body import whole
-from baton_serve.router.engines.legs import DecodeLeg, PrefillLeg
+from baton_serve.router.engines.legs import DecodeLeg, PrefillLeg, whole
 from baton_serve.router.engines.stored_lease import StoredLease, hold, may_have_read
 from baton_serve.router.vllm.engine.answer import VllmAnswer
 from baton_serve.router.vllm.engine.bodies import decode_body, prefill_body

@@ -11,9 +11,9 @@ from baton_serve.router.pool.health import read_models
 from baton_serve.router.vllm.servers.load import MAX_PAGE_BYTES, read_load
 
 if TYPE_CHECKING:
+    from baton_serve.core.net.client.http_client import HttpClient
     from baton_serve.router.pool import Worker
     from baton_serve.router.pool.model_card import ModelFacts
-    from baton_serve.router.upstream.port import Upstream
     from baton_serve.router.vllm.servers.load import ServerLoad
 
 #: Most seconds to wait for each answer. The server's event loop may be busy with requests.
@@ -41,7 +41,7 @@ class _Version(msgspec.Struct):
 class Server:
     """The HTTP port of one vLLM server. All methods raise CallError, NotVllmError and EngineDeadError."""
 
-    def __init__(self, upstream: Upstream, worker: Worker) -> None:
+    def __init__(self, upstream: HttpClient, worker: Worker) -> None:
         self._upstream = upstream
         self._worker = worker
 

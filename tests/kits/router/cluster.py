@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from baton_serve.core.leases.store import LeaseState, LeaseStore
     from baton_serve.core.protocol.router import RouterRecord
     from baton_serve.core.protocol.worker import WorkerStatus
-    from baton_serve.router.engines.engines import Engines
+    from baton_serve.router.engines.port import Engines
     from baton_serve.router.peers.port import PeerRouters
     from baton_serve.router.request.ended import EndedRequest
 

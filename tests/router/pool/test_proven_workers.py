@@ -16,7 +16,7 @@ from baton_serve.core.protocol.token_keys import hello_key
 from baton_serve.router.pool import proven_workers
 from baton_serve.router.pool.health import HealthProbes
 from baton_serve.router.pool.proven_workers import ProvenWorkers
-from baton_serve.router.upstream.hello import WorkerHello
+from baton_serve.router.upstream.internal_calls import WorkerHello
 from tests.kits.router.cluster import Cluster, eventually, make_settings
 from tests.kits.router.stub_workers import StubWorker
 

@@ -257,12 +257,14 @@ def beginning(cluster: Cluster) -> StreamOpening:
     return begins
 
 
+@pytest.mark.interpreted
 async def test_the_first_content_and_not_the_role_ends_the_wait(cluster: Cluster) -> None:
     answer: Any = Chunks(ROLE, COMMENT + COMMENT, TOKEN, END)
     assert await beginning(cluster).read(answer, 1.0) == ROLE + COMMENT + COMMENT + TOKEN
     assert answer.left == [END]
 
 
+@pytest.mark.interpreted
 async def test_events_that_open_a_stream_are_not_kept_for_ever(cluster: Cluster) -> None:
     few = cluster.settings.max_event_bytes // len(ROLE) + 1
     answer: Any = Chunks(*[ROLE] * (few + 9))

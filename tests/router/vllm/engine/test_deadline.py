@@ -10,7 +10,6 @@ import pytest
 
 from baton_serve.core.net.client import http_client
 from baton_serve.core.net.client.http_client import HttpClient
-from baton_serve.router.engines.engines import Engines
 from baton_serve.router.pool.kind import EngineKind
 from baton_serve.router.pool.view import view_worker
 from baton_serve.router.vllm.engine.engine import VllmEngine
@@ -87,7 +86,7 @@ def prefilled(number: int, blocks: tuple[list[int], ...] = ([1],), engine_id: st
 
 async def pair(cluster: Cluster, leases: ScriptedLeases, num_prefills: int) -> tuple[VllmServer, VllmServer]:
     engine = VllmEngine(leases, None, 1 << 20)  # type: ignore[arg-type]
-    cluster.use_engines(Engines({EngineKind.VLLM: engine}))
+    cluster.use_engines({EngineKind.VLLM: engine})
     p, d = (await add_vllm(cluster, "prefill"))[0], (await add_vllm(cluster, "decode"))[0]
     p.script.extend(map(prefilled, range(num_prefills)))
     leases.now_ms = lambda: len(p.bodies)

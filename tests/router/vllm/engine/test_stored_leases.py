@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from baton_serve.core.protocol.worker import Role
-from baton_serve.router.engines.engines import Engines
 from baton_serve.router.pool.kind import EngineKind
 from baton_serve.router.vllm.engine.engine import StoredLeases, VllmEngine
 from baton_serve.router.vllm.leases.vllm_leases import VllmLeases
@@ -76,7 +75,7 @@ async def pair(
 ) -> tuple[VllmServer, VllmServer]:
     stored = StoredLeases(renewer, lambda: all_have_fence)
     engine = VllmEngine(VllmLeases(30), stored, 1 << 20)
-    cluster.use_engines(Engines({EngineKind.VLLM: engine}))
+    cluster.use_engines({EngineKind.VLLM: engine})
     p, d = (await add_vllm(cluster, "prefill"))[0], (await add_vllm(cluster, "decode"))[0]
     p.script.extend(answers)
     fence(cluster, has_fence)
