@@ -167,7 +167,6 @@ async def _serve(
         vllm_leases,
         poll_interval_s=settings.vllm_poll_interval_ms / 1e3,
         dns_interval_s=settings.dns_interval_s,
-        use_expected=vllm_leases.use_expected,
         unexpected_expiries=metrics.of_workers.vllm_unexpected_expiries,
         outcomes=metrics.of_workers.vllm_polls,
     )

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from baton_serve.router.engines.prefill_answer import PrefillAnswer
 from baton_serve.router.vllm.engine.blocks import lacks_block
-from baton_serve.router.vllm.engine.prompt_ids import prompt_ids_of
 from baton_serve.router.vllm.leases.notices import check_lease_id
 from baton_serve.router.vllm.leases.remote_engine import RemoteEngine
 
@@ -26,11 +25,18 @@ class VllmAnswer(PrefillAnswer):
         #: When P was asked, by the clock of the leases, ms.
         self.asked_ms = leg.asked_ms
         #: JSON list of the prompt's token ids; empty: P did not send them.
-        self.prompt_token_ids = prompt_ids_of(body)
+        self.prompt_token_ids = self._prompt_token_ids()
         #: The engine that holds the blocks; None: P holds none.
         self.where = self._engine()
         params = self.kv_transfer_params
         self._is_readable = params is None or not lacks_block(params)
+
+    def _prompt_token_ids(self) -> bytes:
+        """They are beside the choices of a chat, in the only choice of a completion."""
+        for ids in (bytes(self._answer.prompt_token_ids), bytes(self._choice.prompt_token_ids)):
+            if ids[:1] == b"[":
+                return ids
+        return b""
 
     def _engine(self) -> RemoteEngine | None:
         if self.kv_transfer_params is None:

@@ -32,7 +32,6 @@ class VllmTokens(SentTokens):
     __slots__ = (
         "_is_unknown",
         "_is_unsure",
-        "_max_bytes",
         "_num_before",
         "_num_ids",
         "_sure_bytes",
@@ -43,7 +42,6 @@ class VllmTokens(SentTokens):
 
     def __init__(self, max_event_bytes: int, *, wants_ids: bool) -> None:
         super().__init__(max_event_bytes)
-        self._max_bytes = max_event_bytes
         self._wants_ids = wants_ids
         #: JSON list of the prompt's ids; empty: not known yet.
         self.prompt_token_ids = b""
@@ -135,8 +133,8 @@ class VllmTokens(SentTokens):
             whole = bytes(self._last_words)
             self._last_words.clear()
             return whole
-        if len(self._last_words) > self._max_bytes:
-            raise EventTooLarge("The last events of the answer are together", self._max_bytes)
+        if len(self._last_words) > self._max_event_bytes:
+            raise EventTooLarge("The last events of the answer are together", self._max_event_bytes)
         return b""
 
     def _shown(self, event: bytes) -> bytes:

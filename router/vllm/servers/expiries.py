@@ -6,27 +6,20 @@ A lease that expires although the router renews it means that a D may read block
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Iterable
 
     from baton_serve.router.pool import Worker
+    from baton_serve.router.vllm.leases.vllm_leases import VllmLeases
     from baton_serve.router.vllm.servers.load import ServerLoad
 
 log = logging.getLogger("baton.router")
 
 
-class UseExpected(Protocol):
-    """Says how many of so many leases of an engine were expected to expire, or (``late``) to be told of too late."""
-
-    def __call__(self, engine_id: str, num_seen: int, /, *, late: bool = False) -> int: ...
-
-
-@dataclass
-class _Seen:
+class _Seen(NamedTuple):
     """One server's counts when this router last looked at them."""
 
     started_s: float
@@ -38,9 +31,9 @@ class _Seen:
 class Expiries:
     """Compares the counts of all servers."""
 
-    def __init__(self, use_expected: UseExpected, counts: Counter[str]) -> None:
-        """``counts``, by worker, gets the unexpected ones."""
-        self._use_expected = use_expected
+    def __init__(self, leases: VllmLeases, counts: Counter[str]) -> None:
+        """``leases`` say what was expected. ``counts``, by worker, gets what was not."""
+        self._leases = leases
         self._counts = counts
         self._seen: dict[Worker, _Seen] = {}
 
@@ -71,5 +64,5 @@ class Expiries:
     def _num_unexpected(self, engine_ids: Iterable[str], num_seen: int, *, late: bool) -> int:
         num_seen = max(0, num_seen)
         for engine_id in engine_ids:
-            num_seen -= self._use_expected(engine_id, num_seen, late=late)
+            num_seen -= self._leases.use_expected(engine_id, num_seen, late=late)
         return num_seen

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 from baton_serve.core.protocol.addresses import is_ip
 from baton_serve.router.vllm.servers.problems import About
@@ -23,11 +24,8 @@ if TYPE_CHECKING:
 MAX_ADDRESSES = 256
 
 
-class Resolve(Protocol):
-    """Resolves host names."""
-
-    async def __call__(self, host: str, /) -> list[str]:
-        """The IP addresses of a host name. Raises OSError."""
+#: See ``resolve``.
+Resolve = Callable[[str], Awaitable[list[str]]]
 
 
 async def resolve(host: str) -> list[str]:
@@ -42,23 +40,20 @@ def of_one_family(addresses: list[str]) -> list[str]:
     return sorted(set(of_four or addresses))[:MAX_ADDRESSES]
 
 
-def is_looked_up(worker: Worker) -> bool:
-    """Whether the worker was added with a host name that may stand for several."""
+def looked_up(worker: Worker) -> WorkerAddress | None:
+    """The address with which the worker was added, if its host name may stand for several."""
     given = worker.given
-    if given is None or given.worker_id != worker.worker_id:
-        return False
-    return given.is_vllm and not given.speaks_tls and not is_ip(given.host)
+    if given is None or given.worker_id != worker.worker_id or given.speaks_tls or is_ip(given.host):
+        return None
+    return given if given.is_vllm else None
 
 
 class HostName:
     """One host name, and the workers that it stands for."""
 
-    def __init__(self, worker: Worker, pool: WorkerPool, problems: Problems, lookup: Resolve) -> None:
-        """``worker`` was added under the name."""
-        if worker.given is None:
-            raise ValueError("the worker is in the registry")
-        self.given: WorkerAddress = worker.given
-        self._role: Role = worker.role
+    def __init__(self, given: WorkerAddress, role: Role, pool: WorkerPool, problems: Problems, lookup: Resolve) -> None:
+        self.given = given
+        self._role = role
         self._pool = pool
         self._problems = problems
         self._lookup = lookup

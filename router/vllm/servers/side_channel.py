@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from baton_serve.core.process.task_end import end_task
 from baton_serve.router.vllm.leases.remote_engine import RemoteEngine
@@ -12,20 +12,11 @@ from baton_serve.router.vllm.leases.side_channel_facts import SideChannelError, 
 
 if TYPE_CHECKING:
     from baton_serve.router.vllm.leases.side_channel_facts import SideChannelFacts
+    from baton_serve.router.vllm.leases.vllm_leases import VllmLeases
 
 #: Seconds until a side channel that did not answer is asked again; doubled up to the maximum.
 FIRST_PAUSE_S = 1.0
 MAX_PAUSE_S = 30.0
-
-
-class SideChannels(Protocol):
-    """Asks side channels, with well-formed questions only: of any other, vLLM's listener dies (``VllmLeases``)."""
-
-    async def query(self, host: str, port: int, handshake_port: int) -> SideChannelFacts:
-        """What rank (0, 0) of the engine says; with a ``handshake_port``, there. Raises SideChannelError."""
-
-    def meet(self, where: RemoteEngine) -> None:
-        """Connect to the engine of a prefill worker, so that its first lease is renewed in time."""
 
 
 class Answered(NamedTuple):
@@ -40,8 +31,8 @@ class Answered(NamedTuple):
 class SideChannel:
     """Asks one side channel, and again as long as it does not answer. ``close`` it at the end."""
 
-    def __init__(self, channels: SideChannels, place: tuple[str, int], handshake_port: int = 0) -> None:
-        self._channels = channels
+    def __init__(self, leases: VllmLeases, place: tuple[str, int], handshake_port: int = 0) -> None:
+        self._leases = leases
         self._place = place
         #: Where the server answers over HTTP, for routers with the token; 0: its side channel is asked.
         self._handshake_port = handshake_port
@@ -70,7 +61,7 @@ class SideChannel:
         host, port = self._place
         with contextlib.suppress(ValueError):  # no hand-off can name such an engine
             where = RemoteEngine(engine_id=engine_id, host=host, port=port, handshake_port=self._handshake_port)
-            self._channels.meet(where)
+            self._leases.meet(where)
 
     async def close(self) -> None:
         """Stop asking."""
@@ -80,7 +71,7 @@ class SideChannel:
 
     async def _ask(self) -> Answered:
         try:
-            facts = await self._channels.query(*self._place, self._handshake_port)
+            facts = await self._leases.query(*self._place, self._handshake_port)
         except SideChannelError as error:
             self._again_at_s = asyncio.get_running_loop().time() + self._pause_s
             self._pause_s = min(2 * self._pause_s, MAX_PAUSE_S)

@@ -7,6 +7,7 @@ again and again; for its version and its side channel only when it was away, or 
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING
 
 from baton_serve.core.net.client.errors import CallError, CallTimeout
@@ -30,8 +31,12 @@ if TYPE_CHECKING:
     from baton_serve.router.vllm.servers.server import Server
     from baton_serve.router.vllm.servers.side_channel import SideChannel
 
+log = logging.getLogger("baton.router")
+
 #: Rounds of questions about load between two about health and models.
 ROUNDS = 10
+#: Seconds until it goes on after a bug.
+AFTER_BUG_S = 5.0
 #: Answers in a row that may come too late before the server counts as away: its event loop may be busy for seconds.
 MAX_TIMEOUTS = 3
 WINDOW = (
@@ -81,18 +86,18 @@ class Watcher:
         return f"<Watcher {self._worker.worker_id} {'met' if self._is_met else 'not met'}>"
 
     async def run(self, interval_s: float) -> None:
-        """Ask every ``interval_s`` seconds until cancelled."""
+        """Ask every ``interval_s`` seconds until cancelled. It goes on after a bug: else the server would be lost."""
         try:
             while True:
-                await self.look()
+                await self._look()
                 await asyncio.sleep(interval_s)
         finally:
             await self._side_channel.close()
 
-    async def look(self) -> None:
+    async def _look(self) -> None:
         """Ask everything once, and tell the pool."""
         try:
-            await self._look()
+            await self._ask()
         except CallTimeout as error:
             self._num_timeouts += 1
             if self._num_timeouts >= MAX_TIMEOUTS or not self._is_met:
@@ -101,13 +106,16 @@ class Watcher:
             self._away(f"No vLLM serves at {self._worker.url} ({error}); it is asked again and again.")
         except NotVllmError as error:
             self._is_other(f"{self._worker.url} answers, but not as vLLM does: {error}.")
+        except Exception:
+            log.exception("%s met a bug; again in %g s", self, AFTER_BUG_S)
+            await asyncio.sleep(AFTER_BUG_S)
         else:
             self._num_timeouts = 0
             self._outcomes["answered"] += 1
             return
         self._outcomes["failed"] += 1
 
-    async def _look(self) -> None:
+    async def _ask(self) -> None:
         worker = self._worker
         version = worker.version if self._is_met else await self._server.version()
         models = await self._health_and_models()

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from typing import TYPE_CHECKING
 
 from baton_serve.router.vllm.kind import VLLM
 from baton_serve.router.vllm.servers.expiries import Expiries
-from baton_serve.router.vllm.servers.names import HostName, is_looked_up, resolve
+from baton_serve.router.vllm.servers.names import HostName, looked_up, resolve
 from baton_serve.router.vllm.servers.pairs import pair_problems
 from baton_serve.router.vllm.servers.problems import About, Problems
 from baton_serve.router.vllm.servers.server import Server
@@ -18,16 +17,10 @@ from baton_serve.router.vllm.servers.watcher import Watcher
 if TYPE_CHECKING:
     from collections import Counter
 
+    from baton_serve.core.net.client.http_client import HttpClient
     from baton_serve.router.pool import Worker, WorkerPool
-    from baton_serve.router.upstream.port import Upstream
-    from baton_serve.router.vllm.servers.expiries import UseExpected
+    from baton_serve.router.vllm.leases.vllm_leases import VllmLeases
     from baton_serve.router.vllm.servers.names import Resolve
-    from baton_serve.router.vllm.servers.side_channel import SideChannels
-
-log = logging.getLogger("baton.router")
-
-#: Seconds until a watcher is started again after a bug.
-_AFTER_BUG_S = 5.0
 
 
 class VllmWorkers:
@@ -36,26 +29,25 @@ class VllmWorkers:
     def __init__(
         self,
         pool: WorkerPool,
-        upstream: Upstream,
-        side_channels: SideChannels,
+        upstream: HttpClient,
+        leases: VllmLeases,
         *,
         poll_interval_s: float,
         dns_interval_s: float,
-        use_expected: UseExpected,
         unexpected_expiries: Counter[str],
         outcomes: Counter[str],
         lookup: Resolve = resolve,
     ) -> None:
-        """``use_expected``: see ``Expiries``. The counters are those of ``Metrics``."""
+        """The counters are those of ``Metrics``."""
         self._pool = pool
         self._upstream = upstream
-        self._side_channels = side_channels
+        self._leases = leases
         self._poll_interval_s = poll_interval_s
         self._dns_interval_s = dns_interval_s
         self._outcomes = outcomes
         self._lookup = lookup
         self._problems = Problems()
-        self._expiries = Expiries(use_expected, unexpected_expiries)
+        self._expiries = Expiries(leases, unexpected_expiries)
         self._watchers: dict[Worker, asyncio.Task[None]] = {}
         self._names: dict[str, asyncio.Task[None]] = {}
         pool.on_static.append(self._added)
@@ -75,8 +67,9 @@ class VllmWorkers:
     def _added(self, worker: Worker) -> None:
         if worker.kind is not VLLM:
             return
-        if is_looked_up(worker) and worker.worker_id not in self._names:
-            name = HostName(worker, self._pool, self._problems, self._lookup)
+        given = looked_up(worker)
+        if given is not None and worker.worker_id not in self._names:
+            name = HostName(given, worker.role, self._pool, self._problems, self._lookup)
             self._names[worker.worker_id] = asyncio.create_task(self._follow(name))
         else:
             self._watch(worker)
@@ -96,12 +89,12 @@ class VllmWorkers:
             worker,
             self._pool,
             Server(self._upstream, worker),
-            SideChannel(self._side_channels, worker.server.side_channel, worker.server.handshake_port),
+            SideChannel(self._leases, worker.server.side_channel, worker.server.handshake_port),
             self._problems,
             self._expiries,
             self._outcomes,
         )
-        self._watchers[worker] = asyncio.create_task(_go_on(watcher, self._poll_interval_s))
+        self._watchers[worker] = asyncio.create_task(watcher.run(self._poll_interval_s))
 
     def _left(self, worker: Worker) -> None:
         if worker in self._watchers:
@@ -116,13 +109,3 @@ class VllmWorkers:
     def _look_at_pairs(self) -> None:
         for worker, text in pair_problems(self._pool).items():
             self._problems.note(worker, About.PAIRS, text)
-
-
-async def _go_on(watcher: Watcher, interval_s: float) -> None:
-    """Have a server watched until cancelled. Only a bug ends the watching; without it the server would be lost."""
-    while True:
-        try:
-            await watcher.run(interval_s)
-        except Exception:
-            log.exception("%s met a bug; again in %g s", watcher, _AFTER_BUG_S)
-        await asyncio.sleep(_AFTER_BUG_S)

@@ -8,12 +8,15 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
 from baton_serve.router.vllm.leases.remote_engine import RemoteEngine
 from baton_serve.router.vllm.leases.side_channel_facts import SideChannelError, SideChannelFacts, SideChannelReason
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _PAGE = (Path(__file__).parent / "vllm_metrics.txt").read_text()
 
@@ -152,8 +155,10 @@ class StubVllm:
 
 
 class ScriptedSideChannels:
-    """Side channels by port, also that of handshakes over HTTP: what is asked of each, and a hash, or a sentence that
-    says what is wrong.
+    """In place of ``VllmLeases``.
+
+    Side channels by port, also that of handshakes over HTTP: what is asked of each, and a hash, or a sentence that says
+    what is wrong.
     """
 
     def __init__(self) -> None:
@@ -163,6 +168,8 @@ class ScriptedSideChannels:
         self.reason = SideChannelReason.NO_ANSWER
         self.asked: list[tuple[str, int]] = []
         self.met: list[RemoteEngine] = []
+        #: See ``VllmLeases``; set by tests that need it.
+        self.use_expected: Callable[..., int]
 
     def serve(self, port: int, digest: str = "hash", engine_id: str = "", *, has_fence: bool = False) -> None:
         self.facts[port] = SideChannelFacts(

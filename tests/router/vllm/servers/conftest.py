@@ -26,6 +26,7 @@ class Watched:
         self.pool = WorkerPool(4, vllm=VLLM)
         self.upstream = HttpClient(3.0)
         self.channels = ScriptedSideChannels()
+        self.channels.use_expected = self._use_expected
         self.expected: Counter[str] = Counter()
         self.expected_late: Counter[str] = Counter()
         self.unexpected: Counter[str] = Counter()
@@ -41,7 +42,6 @@ class Watched:
             self.channels,
             poll_interval_s=0.002,
             dns_interval_s=0.002,
-            use_expected=self._use_expected,
             unexpected_expiries=self.unexpected,
             outcomes=self.outcomes,
             lookup=self._look_up,
