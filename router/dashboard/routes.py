@@ -10,8 +10,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from baton_serve.router.dashboard.history import NUM_STEPS
 from baton_serve.router.dashboard.live import LiveStream
 from baton_serve.router.dashboard.share import local_share
-from baton_serve.router.edge.files import add_file, packaged
-from baton_serve.router.edge.page_policy import headers
+from baton_serve.router.edge.files import add_file, headers, packaged
 
 if TYPE_CHECKING:
     from collections.abc import Callable

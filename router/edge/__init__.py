@@ -4,5 +4,5 @@
 ``cors``         which pages of other sites may use ``/v1``
 ``body_limits``  limits of bodies from operators and routers
 ``error_pages``  error answers if no route has answered
-``files``        serves the files of pages; ``page_policy`` says what a page may load
+``files``        serves the files of pages, and says what a page may load
 """

@@ -30,13 +30,9 @@ class RouterTls:
 
 def load_tls(settings: RouterSettings) -> RouterTls:
     """Load the certificates and keys that the settings name. Raises TlsError."""
-    return RouterTls(public_context(settings), internal_tls(settings))
-
-
-def public_context(settings: RouterSettings) -> ssl.SSLContext | None:
-    """The context of the public port; None: it does not speak TLS. Raises TlsError."""
     certificate, key = settings.tls_certificate_file, settings.tls_key_file
-    return None if certificate is None or key is None else server_context(Files(certificate, key))
+    public = None if certificate is None or key is None else server_context(Files(certificate, key))
+    return RouterTls(public, internal_tls(settings))
 
 
 class OnlyTls:

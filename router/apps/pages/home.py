@@ -9,8 +9,7 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 
 from baton_serve.core.process.version import version
-from baton_serve.router.edge.files import add_file, packaged
-from baton_serve.router.edge.page_policy import headers, inline
+from baton_serve.router.edge.files import add_file, headers, inline, packaged
 
 #: What is at each path. Paths are relative, so they also work behind a proxy that serves Baton under a prefix.
 PLACES = {

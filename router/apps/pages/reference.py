@@ -16,8 +16,7 @@ from fastapi.responses import JSONResponse, StreamingResponse
 
 from baton_serve.router.apps.pages.calls import described_calls, with_models
 from baton_serve.router.edge.doors import is_api
-from baton_serve.router.edge.files import add_file, media_type, packaged
-from baton_serve.router.edge.page_policy import headers
+from baton_serve.router.edge.files import add_file, headers, media_type, packaged
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
