@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from baton_serve.core.process.task_end import finish_tasks
-from baton_serve.core.protocol.leases_at_p import MAX_LEASES, RELEASE_PATH, Released
+from baton_serve.core.protocol.leases_at_p import MAX_LEASES, RELEASE_PATH, LeaseIds, Released
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -71,7 +71,9 @@ class DirectReleases:
                 lease_ids = list(waiting)
                 for start in range(0, len(lease_ids), MAX_LEASES):
                     batch = lease_ids[start : start + MAX_LEASES]
-                    if await self._internal.ask_about(batch, worker, RELEASE_PATH, CALL_TIMEOUT_S, _decoder) is None:
+                    body = msgspec.json.encode(LeaseIds(batch))
+                    answer = await self._internal.ask(worker, RELEASE_PATH, CALL_TIMEOUT_S, _decoder, body)
+                    if isinstance(answer, int):
                         return  # P is gone, or is asked again
                     self._on_released(engine_id, batch)
         finally:  # here, and not when the task's end is told: what comes in between would wait for nobody

@@ -13,12 +13,9 @@ import msgspec
 
 from baton_serve.core.net.client.errors import CallError
 from baton_serve.core.protocol.hello import HELLO_PATH, is_proof, new_nonce, worker_proof
-from baton_serve.core.protocol.leases_at_p import LeaseIds
 from baton_serve.core.protocol.token_keys import hello_key
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from baton_serve.core.net.client.http_client import HttpClient
     from baton_serve.core.protocol.hello import WorkerIdentity
 
@@ -74,21 +71,21 @@ class InternalCalls:
         finally:
             answer.close()
 
-    async def ask_about(
+    async def ask(
         self,
-        lease_ids: Sequence[str],
         worker: WorkerIdentity,
         path: str,
         timeout_s: float,
         decoder: msgspec.json.Decoder[AnswerT],
-    ) -> AnswerT | None:
-        """P's answer about leases on its blocks, see ``core.protocol.leases_at_p``; None if there is none, or another
-        one than ``decoder`` reads. ``timeout_s`` is for all of it.
+        body: bytes = b"",
+    ) -> AnswerT | int:
+        """The decoded answer to a ``post`` that may take ``timeout_s`` in all.
+
+        The status, if that is another than 200; 0: there is no answer, or none that ``decoder`` reads.
         """
-        body = msgspec.json.encode(LeaseIds(list(lease_ids)))
         try:
             async with asyncio.timeout(timeout_s):
                 status, answer = await self.post(worker, path, timeout_s, body)
-            return decoder.decode(answer) if status == 200 else None
+            return decoder.decode(answer) if status == 200 else status
         except (CallError, TimeoutError, ValueError, RecursionError):
-            return None
+            return 0

@@ -13,7 +13,7 @@ import msgspec
 
 from baton_serve.core.process.task_end import end_task
 from baton_serve.core.protocol.hello import WorkerIdentity
-from baton_serve.core.protocol.leases_at_p import HELD_PATH, Held
+from baton_serve.core.protocol.leases_at_p import HELD_PATH, Held, LeaseIds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -101,9 +101,10 @@ class MissingEngines:
     async def _held(self, worker: WorkerIdentity, lease_ids: Sequence[str]) -> set[str]:
         held: set[str] = set()
         for start in range(0, len(lease_ids), NUM_AT_ONCE):
-            batch = lease_ids[start : start + NUM_AT_ONCE]
-            answer = await self._internal.ask_about(batch, worker, HELD_PATH, CALL_TIMEOUT_S, _decoder)
-            if answer is None:
+            batch = list(lease_ids[start : start + NUM_AT_ONCE])
+            body = msgspec.json.encode(LeaseIds(batch))
+            answer = await self._internal.ask(worker, HELD_PATH, CALL_TIMEOUT_S, _decoder, body)
+            if isinstance(answer, int):
                 break
             held.update(set(answer.held).intersection(batch))
         return held

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from baton_serve.core.net.client.errors import CallError
 from baton_serve.core.process.task_end import finish_tasks
 
 if TYPE_CHECKING:
@@ -160,12 +159,13 @@ class PrefillAborts:
             queue.num_callers -= 1
 
     async def _call(self, queue: _WorkerQueue, abort: _Abort) -> None:
-        outcome = "failed"
+        outcome, path = "failed", f"/internal/abort/{abort.request_id}"
         try:
-            async with asyncio.timeout(CALL_TIMEOUT_S):
-                outcome = await self._ask(abort.worker, abort.request_id)
-        except (CallError, TimeoutError, ValueError, RecursionError):
-            pass  # P is gone, or its lease expires
+            answer = await self._internal.ask(abort.worker, path, CALL_TIMEOUT_S, _decoder)
+            if isinstance(answer, _Aborted):
+                outcome = "aborted" if answer.aborted else "unknown"
+            elif answer == 404:
+                outcome = "unknown"
         except Exception:  # those that wait for their turn must not end with it
             log.exception("the abort of %s met a bug", abort.request_id)
         finally:
@@ -180,11 +180,3 @@ class PrefillAborts:
         self.outcomes[outcome] += 1
         if not abort.over.done():
             abort.over.set_result(None)
-
-    async def _ask(self, worker: WorkerIdentity, request_id: str) -> str:
-        status, body = await self._internal.post(worker, f"/internal/abort/{request_id}", CALL_TIMEOUT_S)
-        if status == 404:
-            return "unknown"
-        if status != 200:
-            return "failed"
-        return "aborted" if _decoder.decode(body).aborted else "unknown"
