@@ -5,13 +5,11 @@ a chat's, which the reply translates on its way to the client. Where only vLLM s
 happens: they speak both.
 
 ``port``          what a dialect has to bring: ``responses`` and ``messages`` do, one package each
-``known``         the dialects, by path
-``translated``    from a body to the chat that it becomes
+``known``         the dialects, by path, and from a body to the chat that it becomes
 ``reply``         writes an answer, or an error, in the client's dialect
 ``chat_answers``  reads the answers of chats
-``parts``         from the deltas of a chat to the parts of an answer: reasoning, text, calls
-``whole``         from a whole answer of a chat to its parts
+``parts``         from the deltas of a chat, or its whole answer, to the parts of an answer: reasoning, text, calls
 ``stream``        from the events of a chat to those of a dialect
-``open_object``   objects of which unknown fields are dropped
+``objects``       what the objects in bodies share, and how those of a union are told apart
 ``names``         errors name the parameters of the dialect
 """

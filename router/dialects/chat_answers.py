@@ -104,17 +104,9 @@ class ChatAnswer(msgspec.Struct):
 _decoder = msgspec.json.Decoder(ChatAnswer)
 
 
-def read_chunk(data: bytes) -> ChatAnswer:
-    """One event's data. Raises UpstreamError."""
+def read_answer(data: bytes) -> ChatAnswer:
+    """A whole answer, or the data of one event. Raises UpstreamError."""
     return decoded(_decoder, data)
-
-
-def read_whole(body: bytes) -> tuple[ChatAnswer, ChatChoice]:
-    """A whole answer, and its choice. Raises UpstreamError."""
-    answer = decoded(_decoder, body)
-    if not answer.choices:
-        raise UpstreamError("A worker's answer has no choice.")
-    return answer, answer.choices[0]
 
 
 def decoded(decoder: msgspec.json.Decoder[_T], data: bytes) -> _T:

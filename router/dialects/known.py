@@ -1,43 +1,89 @@
-"""The dialects, by the paths at which clients speak them."""
+"""The dialects, by the paths at which clients speak them, and from a request in one to the chat that it becomes."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from baton_serve.core.protocol.errors import ApiError
+from baton_serve.core.protocol.openai.passed_on import check_depth
+from baton_serve.router.dialects.messages.answer import MessagesError, error_answer
 from baton_serve.router.dialects.messages.chat import NAMES
-from baton_serve.router.dialects.messages.counting import CountTranslation
-from baton_serve.router.dialects.messages.errors import MessagesError, error_answer
 from baton_serve.router.dialects.messages.request import CountRequest, MessagesRequest
-from baton_serve.router.dialects.messages.translation import MessageTranslation
-from baton_serve.router.dialects.port import Dialect
+from baton_serve.router.dialects.messages.translation import CountTranslation, MessageTranslation
 from baton_serve.router.dialects.responses import translation as responses
 from baton_serve.router.dialects.responses.request import ResponseRequest
 from baton_serve.router.request.endpoints import COUNT_TOKENS, MESSAGES, RESPONSES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+
+    from pydantic import BaseModel
+
+    from baton_serve.core.protocol.openai.json_body import BodyLimits
+    from baton_serve.router.dialects.names import Names
+    from baton_serve.router.dialects.port import Translation
+    from baton_serve.router.pool import WorkerPool
+
+
+class Dialect(NamedTuple):
+    """One path at which clients speak it."""
+
+    #: From a parsed body, the id of its request, and what the model samples with where a request says nothing. Raises
+    #: ApiError.
+    translate: Callable[[dict[str, Any], str, Mapping[str, float]], Translation]
+    #: An error as the whole answer, with the id of its request.
+    error: Callable[[ApiError, str], bytes]
+    #: The model of bodies.
+    request: type[BaseModel]
+    #: What it calls the parameters of a chat.
+    names: Names
+    #: The parameter that has the messages.
+    conversation: str = "messages"
+    #: The model of errors; None: they have OpenAI's shape.
+    error_answer: type[BaseModel] | None = None
+    #: The name of one more header with the id of the request; empty: there is none.
+    id_header: bytes = b""
+
 
 #: The header in which Anthropic's clients look for the id of their request.
 _ID_HEADER = b"request-id"
 
 DIALECTS: Mapping[str, Dialect] = {
     RESPONSES.path: Dialect(
-        responses.ResponseTranslation, responses.error_answer, ResponseRequest, responses.NAMES, conversation="input"
+        responses.ResponseTranslation, ApiError.to_json, ResponseRequest, responses.NAMES, conversation="input"
     ),
     MESSAGES.path: Dialect(
-        MessageTranslation,
-        error_answer,
-        MessagesRequest,
-        NAMES,
-        error_answer=MessagesError,
-        id_header=_ID_HEADER,
+        MessageTranslation, error_answer, MessagesRequest, NAMES, error_answer=MessagesError, id_header=_ID_HEADER
     ),
     COUNT_TOKENS.path: Dialect(
-        CountTranslation,
-        error_answer,
-        CountRequest,
-        NAMES,
-        error_answer=MessagesError,
-        id_header=_ID_HEADER,
+        CountTranslation, error_answer, CountRequest, NAMES, error_answer=MessagesError, id_header=_ID_HEADER
     ),
 }
+#: How much deeper a part of a body may stand in the chat, or in the answer, which repeats some of them.
+_MORE_LEVELS = 4
+
+
+def translated(
+    pool: WorkerPool, path: str, raw: bytes, body: dict[str, Any], request_id: str, limits: BodyLimits
+) -> Translation | None:
+    """The translation of ``body``, parsed from ``raw``, at a path in ``DIALECTS``. Raises ApiError.
+
+    None: only vLLM servers serve the model, or nobody does, so the request stays as it is.
+    """
+    if not _has_own_workers(pool, body.get("model")):
+        return None
+    check_depth(raw, body, _MORE_LEVELS)
+    dialect = DIALECTS[path]
+    with dialect.names.applied():
+        limits.check_messages({"messages": body.get(dialect.conversation)})
+    translation = dialect.translate(body, request_id, pool.sampling_defaults(body["model"]))
+    with dialect.names.applied():
+        limits.check_messages(translation.body)
+        limits.check_stop(translation.body)
+    return translation
+
+
+def _has_own_workers(pool: WorkerPool, model: Any) -> bool:
+    """Whether not only vLLM servers serve the model; False if there is no such model."""
+    route = pool.candidates(model) if isinstance(model, str) else None
+    return route is not None and not route.judges_bodies

@@ -2,22 +2,54 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import orjson
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from pydantic import BaseModel
+    from collections.abc import Sequence
 
     from baton_serve.core.protocol.errors import ApiError
     from baton_serve.router.dialects.chat_answers import Usage
-    from baton_serve.router.dialects.names import Names
-    from baton_serve.router.dialects.parts import Part
     from baton_serve.router.request.client_request import ClientRequest
 
-#: Of a model whose makers recommend nothing.
-NO_DEFAULTS: Final[Mapping[str, float]] = MappingProxyType({})
+
+class Kind(Enum):
+    """What a part is."""
+
+    REASONING = auto()
+    TEXT = auto()
+    CALL = auto()
+
+
+@dataclass
+class Part:
+    """One part. ``text``: of a call its arguments. ``tokens``: the logprobs of a text's tokens."""
+
+    kind: Kind
+    index: int
+    call_id: str = ""
+    name: str = ""
+    pieces: list[str] = field(default_factory=list)
+    tokens: list[dict[str, Any]] = field(default_factory=list)
+    #: False: the answer ended in it, for whatever reason.
+    is_complete: bool = True
+
+    @property
+    def text(self) -> str:
+        """All that has come of it."""
+        return "".join(self.pieces)
+
+    @property
+    def arguments(self) -> dict[str, Any] | None:
+        """Of a call, if it has all of them. There may be none at all."""
+        try:
+            found = orjson.loads(self.text or "{}")
+        except orjson.JSONDecodeError:
+            return None
+        return found if isinstance(found, dict) else None
 
 
 class Ending(NamedTuple):
@@ -34,58 +66,46 @@ class Ending(NamedTuple):
         return self.finish_reason != "length"
 
 
-class EventWriter(Protocol):
-    """Writes the events of one stream. Each method returns whole events, or nothing."""
+class EventWriter:
+    """Writes the events of one stream. Each method returns whole events. This one writes none, for a whole answer."""
 
     def begin(self, created: int, usage: Usage | None) -> bytes:
         """The answer begins. ``created``: Unix seconds. ``usage``: what is known of the prompt; None: nothing."""
+        return b""
 
     def open(self, part: Part) -> bytes:
         """A part begins."""
+        return b""
 
     def add(self, part: Part, piece: str, tokens: Sequence[dict[str, Any]]) -> bytes:
         """A part goes on. ``tokens``: the logprobs of tokens that belong to ``piece``."""
+        return b""
 
     def close(self, part: Part) -> bytes:
         """A part is over."""
+        return b""
 
     def end(self, parts: Sequence[Part], ending: Ending) -> bytes:
         """The answer is over."""
+        return b""
 
     def fail(self, parts: Sequence[Part], error: ApiError) -> bytes:
         """The answer has broken off, maybe before its first part."""
+        return b""
 
 
-class Translation(Protocol):
+class Translation:
     """The translation of one request. ``body``, the request for workers, is what the router acts on and sends."""
 
     asked: ClientRequest
     body: dict[str, Any]
     #: Whether the client is not shown the model's reasoning.
-    hides_reasoning: bool
+    hides_reasoning = False
 
     def whole(self, answer: bytes) -> bytes:
         """The unstreamed answer, from the worker's. Raises UpstreamError."""
+        raise NotImplementedError
 
     def writer(self) -> EventWriter:
         """What writes the streamed answer, from its first event on."""
-
-
-class Dialect(NamedTuple):
-    """One path at which clients speak it."""
-
-    #: From a parsed body, the id of its request, and what the model samples with where a request says nothing. Raises
-    #: ApiError.
-    translate: Callable[[dict[str, Any], str, Mapping[str, float]], Translation]
-    #: An error as the whole answer, with the id of its request.
-    error: Callable[[ApiError, str], bytes]
-    #: The model of bodies.
-    request: type[BaseModel]
-    #: What it calls the parameters of a chat.
-    names: Names
-    #: The parameter that has the messages.
-    conversation: str = "messages"
-    #: The model of errors; None: they have OpenAI's shape.
-    error_answer: type[BaseModel] | None = None
-    #: The name of one more header with the id of the request; empty: there is none.
-    id_header: bytes = b""
+        raise NotImplementedError

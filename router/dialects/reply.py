@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from baton_serve.core.net.answers import JSON, retry_after
-from baton_serve.router.dialects.known import DIALECTS
+from baton_serve.core.net.answers import JSON, Header, retry_after
+from baton_serve.router.dialects.known import DIALECTS, Dialect
 from baton_serve.router.dialects.stream import DialectStream
 from baton_serve.router.request.client_id import client_id
 from baton_serve.router.request.reply import ClientReply
@@ -14,10 +14,9 @@ from baton_serve.router.upstream.worker_errors import PassedOnError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from baton_serve.core.net.answers import Header
     from baton_serve.core.net.served.call import HttpCall
     from baton_serve.core.protocol.errors import ApiError
-    from baton_serve.router.dialects.port import Dialect, Translation
+    from baton_serve.router.dialects.port import Translation
 
 
 def reply_to(call: HttpCall, request_id: str, translation: Translation | None) -> ClientReply:
@@ -38,8 +37,6 @@ def refuse(call: HttpCall, request_id: str, error: ApiError) -> None:
 class PassedReply(ClientReply):
     """An answer that needs no translation: that of a worker which speaks the dialect itself, or none but an error."""
 
-    __slots__ = ("_dialect",)
-
     def __init__(self, call: HttpCall, request_id: str, client_id: str, dialect: Dialect) -> None:
         super().__init__(call, request_id, client_id)
         self._dialect = dialect
@@ -54,8 +51,6 @@ class PassedReply(ClientReply):
 
 class DialectReply(PassedReply):
     """One answer, whole or streamed."""
-
-    __slots__ = ("_stream", "_translation")
 
     def __init__(
         self, call: HttpCall, request_id: str, client_id: str, dialect: Dialect, translation: Translation

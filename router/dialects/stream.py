@@ -8,21 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from baton_serve.core.protocol.errors import UpstreamError
-from baton_serve.router.dialects.chat_answers import read_chunk
-from baton_serve.router.dialects.parts import Action, Parts
-from baton_serve.router.dialects.port import Ending
+from baton_serve.core.protocol.errors import ApiError, UpstreamError
+from baton_serve.router.dialects.chat_answers import ChatAnswer, ChatChoice, Usage, read_answer
+from baton_serve.router.dialects.parts import Parts
+from baton_serve.router.dialects.port import Ending, Translation
 from baton_serve.router.upstream.events import END, data_of
 from baton_serve.router.upstream.worker_errors import LOOKS_FAILED, error_event
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from baton_serve.core.protocol.errors import ApiError
-    from baton_serve.router.dialects.chat_answers import ChatAnswer, ChatChoice, Usage
     from baton_serve.router.dialects.names import Names
-    from baton_serve.router.dialects.parts import Change
-    from baton_serve.router.dialects.port import Translation
 
 _DONE = b"[DONE]"
 #: After so many events of which the client is shown nothing, as those of reasoning that it does not want, it is sent a
@@ -38,14 +32,14 @@ class DialectStream:
         """``names``: of the dialect."""
         self._names = names
         self._writer = translation.writer()
-        self._parts = Parts(hides_reasoning=translation.hides_reasoning)
+        self._parts = Parts(self._writer, hides_reasoning=translation.hides_reasoning)
         self._has_begun = self._is_over = False
         #: Events since anything was written.
         self._num_silent = 0
         self._last: ChatChoice | None = None
         self._usage: Usage | None = None
         #: What was written and not returned yet. After an error it is returned by ``fail``, so that nothing is missing.
-        self._written: list[bytes] = []
+        self._written = self._parts.written
 
     def feed(self, events: bytes) -> bytes:
         """Add whole events of the chat; returns the dialect's. Raises UpstreamError; then ``fail`` comes next."""
@@ -64,8 +58,9 @@ class DialectStream:
         return self._new()
 
     def _new(self) -> bytes:
-        written, self._written = self._written, []
-        return b"".join(written)
+        written = b"".join(self._written)
+        self._written.clear()
+        return written
 
     def _take(self, event: bytes) -> None:
         data = data_of(event)
@@ -76,13 +71,13 @@ class DialectStream:
         if error is not None:
             self._fail(error)
         elif not self._is_over:
-            self._end() if data.strip() == _DONE else self._add(read_chunk(data))
+            self._end() if data.strip() == _DONE else self._add(read_answer(data))
 
     def _add(self, chunk: ChatAnswer) -> None:
         self._usage = chunk.usage or self._usage
         self._begin(chunk.created)
         for choice in chunk.choices:
-            self._write(self._parts.take(choice.delta, choice.tokens))
+            self._parts.take(choice.delta, choice.tokens)
             if choice.finish_reason is not None:
                 self._last = choice
 
@@ -97,7 +92,7 @@ class DialectStream:
             raise UpstreamError("A worker's stream has not said why it ended.")
         self._is_over = True
         ending = Ending(last.finish_reason, last.stop_reason, self._usage)
-        self._write(self._parts.finish(is_complete=ending.is_complete))
+        self._parts.finish(is_complete=ending.is_complete)
         self._written.append(self._writer.end(self._parts.all, ending))
 
     def _fail(self, error: ApiError) -> None:
@@ -106,16 +101,3 @@ class DialectStream:
         self._is_over = True
         self._begin(0)
         self._written.append(self._writer.fail(self._parts.all, self._names.renamed(error)))
-
-    def _write(self, steps: Iterable[Change]) -> None:
-        for step in steps:
-            self._written.append(self._event_of(step))
-
-    def _event_of(self, step: Change) -> bytes:
-        match step.action:
-            case Action.OPEN:
-                return self._writer.open(step.part)
-            case Action.ADD:
-                return self._writer.add(step.part, step.piece, step.tokens)
-            case Action.CLOSE:
-                return self._writer.close(step.part)

@@ -27,9 +27,8 @@ from baton_serve.core.protocol.errors import (
 from baton_serve.core.protocol.openai.json_body import parse_body
 from baton_serve.core.protocol.request_ids import new_request_id
 from baton_serve.core.protocol.token_keys import clients_key
-from baton_serve.router.dialects.known import DIALECTS
+from baton_serve.router.dialects.known import DIALECTS, translated
 from baton_serve.router.dialects.reply import refuse, reply_to
-from baton_serve.router.dialects.translated import translated
 from baton_serve.router.front.head import check_content_type, key_in, priority_in, timeout_s
 from baton_serve.router.request.bodies import ClientBody
 from baton_serve.router.request.choices.whole import WholeRequest

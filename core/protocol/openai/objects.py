@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, StrictInt, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, StrictInt, model_validator
 from pydantic_core import PydanticCustomError
 
 from baton_serve.core.protocol.excerpts import excerpt
@@ -83,13 +83,3 @@ def of_types(known: Container[str], what: str) -> BeforeValidator:
         return value
 
     return BeforeValidator(check)
-
-
-def by_type(models: Mapping[str, str], default: str) -> Discriminator:
-    """Tells by which model of a union an object is checked: its tag, by ``type``; without a known one, ``default``."""
-
-    def tag(value: Any) -> str:
-        kind = value.get("type") if isinstance(value, dict) else None
-        return models.get(kind, default) if isinstance(kind, str) else default
-
-    return Discriminator(tag)

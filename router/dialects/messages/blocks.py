@@ -9,20 +9,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, StrictBool, StrictStr, Tag, model_validator
+from pydantic import BeforeValidator, Field, StrictBool, StrictStr, model_validator
 from pydantic_core import PydanticCustomError
 
-from baton_serve.core.protocol.openai.messages import TextPart
-from baton_serve.core.protocol.openai.objects import CountedObject, by_type, of_types
+from baton_serve.core.protocol.openai.messages import TextPart as Text
+from baton_serve.core.protocol.openai.objects import CountedObject, of_types
 from baton_serve.core.protocol.openai.tools import FunctionName
-from baton_serve.router.dialects.unreadable import TOLD
+from baton_serve.router.dialects.objects import TOLD, ByType, types_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-
-class Text(TextPart):
-    """A text."""
 
 
 Texts = StrictStr | Annotated[list[Annotated[Text, of_types(("text",), "blocks")]], Field(fail_fast=True)]
@@ -54,12 +50,7 @@ class ToolChange(CountedObject):
     tool: Annotated[NamedTool, of_types(("tool_reference",), "tools")]
 
 
-_SYSTEM = {"text": "Text", "tool_addition": "ToolChange", "tool_removal": "ToolChange"}
-SystemBlock = Annotated[
-    Annotated[Text, Tag("Text")] | Annotated[ToolChange, Tag("ToolChange")],
-    by_type(_SYSTEM, "Text"),
-    of_types(_SYSTEM, "blocks"),
-]
+SystemBlock = Annotated[Text | ToolChange, ByType(Text, "blocks")]
 
 
 class SystemText(CountedObject):
@@ -92,13 +83,7 @@ class ToolUse(CountedObject):
     input: Annotated[dict[str, Any], BeforeValidator(lambda given: given if isinstance(given, dict) else {})]
 
 
-_RESULT = {"text": "Text", "tool_reference": "ToolReference"}
-ResultBlock = Annotated[
-    Annotated[Text, Tag("Text")] | Annotated[ToolReference, Tag("ToolReference")],
-    by_type(_RESULT, "Text"),
-    of_types(_RESULT, "blocks"),
-    TOLD,
-]
+ResultBlock = Annotated[Text | ToolReference, ByType(Text, "blocks"), TOLD]
 
 
 class ToolResult(CountedObject):
@@ -110,33 +95,14 @@ class ToolResult(CountedObject):
     is_error: StrictBool | None = None
 
 
-#: The names of the models above, by the type of a block.
-_MODELS = {
-    "text": "Text",
-    "thinking": "Thinking",
-    "redacted_thinking": "RedactedThinking",
-    "tool_use": "ToolUse",
-    "tool_result": "ToolResult",
-    "mid_conv_system": "SystemText",
-    "tool_addition": "ToolChange",
-    "tool_removal": "ToolChange",
-}
 #: The types that a message of each role may have.
 _OF_ROLES = {
     "assistant": frozenset({"text", "thinking", "redacted_thinking", "tool_use"}),
     "user": frozenset({"text", "tool_result", "mid_conv_system"}),
-    "system": frozenset(_SYSTEM),
+    "system": frozenset({"text", *types_of(ToolChange)}),
 }
 Block = Annotated[
-    Annotated[Text, Tag("Text")]
-    | Annotated[Thinking, Tag("Thinking")]
-    | Annotated[RedactedThinking, Tag("RedactedThinking")]
-    | Annotated[ToolUse, Tag("ToolUse")]
-    | Annotated[ToolResult, Tag("ToolResult")]
-    | Annotated[SystemText, Tag("SystemText")]
-    | Annotated[ToolChange, Tag("ToolChange")],
-    by_type(_MODELS, "Text"),
-    of_types(_MODELS, "blocks"),
+    Text | Thinking | RedactedThinking | ToolUse | ToolResult | SystemText | ToolChange, ByType(Text, "blocks")
 ]
 
 

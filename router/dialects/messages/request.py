@@ -6,20 +6,18 @@ answer, and what a chat would act on.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import ConfigDict, Field, StrictBool, StrictStr
+from pydantic import Field, StrictBool, StrictStr
 
-from baton_serve.core.protocol.errors import BadRequestError
 from baton_serve.core.protocol.openai.choices import ChoiceFields
 from baton_serve.core.protocol.openai.hints import Hints
 from baton_serve.core.protocol.openai.objects import CountedObject, Unsupported, Whole, of_types, without_nulls
 from baton_serve.core.protocol.openai.requests import ChatRequest, Number
 from baton_serve.core.protocol.openai.templates import Effort, TemplateFields
 from baton_serve.core.protocol.openai.tools import MAX_TOOLS, FunctionName, Parameters
-from baton_serve.router.dialects.extensions import Extended, checked
 from baton_serve.router.dialects.messages.blocks import Message, Texts
-from baton_serve.router.dialects.open_object import OpenObject
+from baton_serve.router.dialects.objects import Asked, Extended, OpenObject
 
 #: Anthropic's own bound.
 MIN_THINKING_TOKENS = 1024
@@ -95,11 +93,10 @@ class Metadata(OpenObject):
     user_id: Annotated[StrictStr, Field(max_length=512)] | None = None
 
 
-class Prompting(OpenObject):
-    """What a prompt is made of. ``HINTS`` are the fields that are checked and change nothing."""
+class Prompting(Asked):
+    """What a prompt is made of."""
 
     HINTS: ClassVar[frozenset[str]] = frozenset({"cache_control", "context_management", "speed"})
-    #: What a chat would act on is no unknown field: these are refused.
     OF_CHATS: ClassVar[frozenset[str]] = frozenset(TemplateFields.model_fields)
 
     model: StrictStr
@@ -139,7 +136,6 @@ class Prompting(OpenObject):
 class MessagesRequest(Prompting, Extended):
     """Body of ``POST /v1/messages``."""
 
-    model_config = ConfigDict(extra="ignore")
     HINTS: ClassVar[frozenset[str]] = Prompting.HINTS | {"service_tier"}
     OF_CHATS: ClassVar[frozenset[str]] = frozenset(
         {*ChatRequest.model_fields, *ChoiceFields.model_fields} - Hints.model_fields.keys()
@@ -161,14 +157,3 @@ class MessagesRequest(Prompting, Extended):
 
 class CountRequest(Prompting):
     """Body of ``POST /v1/messages/count_tokens``."""
-
-
-P = TypeVar("P", bound=Prompting)
-
-
-def read(kind: type[P], body: dict[str, Any]) -> P:
-    """Check a parsed body; raises BadRequestError that names the parameter at fault."""
-    for name in kind.OF_CHATS & body.keys() - kind.model_fields.keys():
-        if body[name] is not None:
-            raise BadRequestError(f"Unknown parameter: '{name}'.", param=name, code="unknown_parameter")
-    return checked(kind, body)

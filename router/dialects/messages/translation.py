@@ -1,32 +1,32 @@
-"""One request for a message: the chat that it becomes, and the message that the chat's answer becomes. Pure."""
+"""A request for a message, or for the number of a prompt's tokens: its chat, and what is made of the answer. Pure."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import msgspec
 import orjson
 
 from baton_serve.core.protocol.errors import BadRequestError
 from baton_serve.core.protocol.openai.requests import ChatRequest, validate
+from baton_serve.core.protocol.openai.tokenize import TokenizeChat, validate_tokenizing
+from baton_serve.router.dialects.chat_answers import Count, decoded
 from baton_serve.router.dialects.messages.answer import MessageObject
-from baton_serve.router.dialects.messages.chat import NAMES, chat_of
-from baton_serve.router.dialects.messages.events import MessageEvents
-from baton_serve.router.dialects.messages.request import MessagesRequest, read
-from baton_serve.router.dialects.port import NO_DEFAULTS
-from baton_serve.router.dialects.whole import whole_answer
+from baton_serve.router.dialects.messages.chat import NAMES, chat_of, prompt_of
+from baton_serve.router.dialects.messages.request import CountRequest, MessagesRequest
+from baton_serve.router.dialects.objects import checked
+from baton_serve.router.dialects.parts import whole_answer
+from baton_serve.router.dialects.port import Translation
 from baton_serve.router.request.client_request import ClientRequest
-from baton_serve.router.request.endpoints import MESSAGES
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from baton_serve.router.request.endpoints import COUNT_TOKENS, MESSAGES, TOKENIZE
 
 
-class MessageTranslation:
-    """Implements ``Translation``."""
+class MessageTranslation(Translation):
+    """Of a request for a message."""
 
-    def __init__(self, body: dict[str, Any], request_id: str, _defaults: Mapping[str, float] = NO_DEFAULTS) -> None:
+    def __init__(self, body: dict[str, Any], request_id: str, _defaults: object = None) -> None:
         """Raises ApiError."""
-        request = read(MessagesRequest, body)
+        request = checked(MessagesRequest, body)
         _check_budget(request)
         self.body = chat_of(request)
         with NAMES.applied():
@@ -39,13 +39,11 @@ class MessageTranslation:
         self._message = MessageObject(request.model, request_id, edits_context=edits_context)
 
     def whole(self, answer: bytes) -> bytes:
-        """See ``Translation``."""
-        found = whole_answer(answer, hides_reasoning=self.hides_reasoning)
-        return orjson.dumps(self._message.ended(found.parts, found.ending))
+        _, parts, ending = whole_answer(answer, hides_reasoning=self.hides_reasoning)
+        return orjson.dumps(self._message.ended(parts, ending))
 
-    def writer(self) -> MessageEvents:
-        """See ``Translation``."""
-        return MessageEvents(self._message)
+    def writer(self) -> MessageObject:
+        return self._message
 
 
 def _check_budget(request: MessagesRequest) -> None:
@@ -56,3 +54,39 @@ def _check_budget(request: MessagesRequest) -> None:
             param="thinking.budget_tokens",
             code="invalid_value",
         )
+
+
+class _Tokens(msgspec.Struct):
+    """The part of the worker's answer that counts."""
+
+    count: Count
+
+
+_decoder = msgspec.json.Decoder(_Tokens)
+
+
+class CountTranslation(Translation):
+    """Of a request for the number of tokens, which is never streamed."""
+
+    def __init__(self, body: dict[str, Any], _request_id: str, _defaults: object = None) -> None:
+        """Raises ApiError."""
+        request = checked(CountRequest, body)
+        self.body = prompt_of(request)
+        with NAMES.applied():
+            validate_tokenizing(TokenizeChat, self.body)
+        self.asked = ClientRequest(
+            chat=False,
+            model=request.model,
+            stream=False,
+            include_usage=False,
+            max_new_tokens=None,
+            priority=0,
+            user="",
+            path=TOKENIZE.path,
+            passed_on=True,
+        )
+        self.asked.splits = False
+        self.asked.asked_at = COUNT_TOKENS.path
+
+    def whole(self, answer: bytes) -> bytes:
+        return orjson.dumps({"input_tokens": decoded(_decoder, answer).count})

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from baton_serve.router.dialects.parts import Kind
+from baton_serve.router.dialects.port import Ending, Kind, Part
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from baton_serve.core.protocol.errors import ApiError
     from baton_serve.router.dialects.chat_answers import Usage
-    from baton_serve.router.dialects.parts import Part
-    from baton_serve.router.dialects.port import Ending
     from baton_serve.router.dialects.responses.calls import CallShape
     from baton_serve.router.dialects.responses.request import ResponseRequest
     from baton_serve.router.dialects.responses.toolbox import Toolbox
@@ -57,9 +55,9 @@ class ResponseObject:
         item: dict[str, Any] = {"id": self.item_id(part), "status": status}
         match part.kind:
             case Kind.REASONING:
-                return {**item, "type": "reasoning", "summary": [], "content": _contents(part)}
+                return {**item, "type": "reasoning", "summary": [], "content": [content_of(part)]}
             case Kind.TEXT:
-                return {**item, "type": "message", "role": "assistant", "content": _contents(part)}
+                return {**item, "type": "message", "role": "assistant", "content": [content_of(part)]}
             case Kind.CALL:
                 return {**item, "call_id": part.call_id, **self._tools.called(part.name).call(part.text)}
 
@@ -91,10 +89,6 @@ def content_of(part: Part) -> dict[str, Any]:
     if part.kind is Kind.REASONING:
         return {"type": "reasoning_text", "text": part.text}
     return {"type": "output_text", "text": part.text, "annotations": [], "logprobs": list(map(_logprob, part.tokens))}
-
-
-def _contents(part: Part) -> list[dict[str, Any]]:
-    return [content_of(part)]
 
 
 def _status(*, is_complete: bool) -> str:

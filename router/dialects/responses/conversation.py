@@ -17,6 +17,7 @@ from baton_serve.router.dialects.responses.items import (
     ClientCallOutput,
     CustomCall,
     FunctionCall,
+    Item,
     Message,
     MoreTools,
     ReasoningItem,
@@ -24,7 +25,6 @@ from baton_serve.router.dialects.responses.items import (
 from baton_serve.router.dialects.responses.tools import chat_name
 
 if TYPE_CHECKING:
-    from baton_serve.router.dialects.responses.items import Item
     from baton_serve.router.dialects.responses.request import ResponseRequest
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from baton_serve.router.dialects.parts import Kind
-from baton_serve.router.dialects.responses.answer import content_of
+from baton_serve.router.dialects.port import Ending, EventWriter, Kind, Part
+from baton_serve.router.dialects.responses.answer import ResponseObject, content_of
 from baton_serve.router.upstream.events import named_event
 
 if TYPE_CHECKING:
@@ -13,9 +13,6 @@ if TYPE_CHECKING:
 
     from baton_serve.core.protocol.errors import ApiError
     from baton_serve.router.dialects.chat_answers import Usage
-    from baton_serve.router.dialects.parts import Part
-    from baton_serve.router.dialects.port import Ending
-    from baton_serve.router.dialects.responses.answer import ResponseObject
 
 #: What the deltas of a part are called.
 _DELTAS = {
@@ -24,8 +21,8 @@ _DELTAS = {
 }
 
 
-class ResponseEvents:
-    """Implements ``EventWriter``. Every event has the number of those before it."""
+class ResponseEvents(EventWriter):
+    """Every event has the number of those before it."""
 
     def __init__(self, response: ResponseObject, clock: Callable[[], float]) -> None:
         """``clock``: Unix seconds."""
@@ -35,15 +32,12 @@ class ResponseEvents:
         self._number = 0
 
     def begin(self, created: int, usage: Usage | None) -> bytes:
-        """See ``EventWriter``."""
         self._created = created
         response = self._response.begun(created)
-        return self._event("response.created", response=response) + self._event(
-            "response.in_progress", response=response
-        )
+        begun = self._event("response.created", response=response)
+        return begun + self._event("response.in_progress", response=response)
 
     def open(self, part: Part) -> bytes:
-        """See ``EventWriter``."""
         item = self._response.item(part, "in_progress")
         if part.kind is not Kind.CALL:
             item["content"] = []
@@ -51,14 +45,12 @@ class ResponseEvents:
         return opened if part.kind is Kind.CALL else opened + self._of_content("content_part.added", part)
 
     def add(self, part: Part, piece: str, tokens: Sequence[dict[str, Any]]) -> bytes:
-        """See ``EventWriter``."""
         if part.kind is Kind.CALL:
             shape = self._response.shape(part)
             return self._of_part(f"{shape.events}.delta", part, delta=piece) if shape.streams else b""
         return self._of_part(f"{_DELTAS[part.kind]}.delta", part, delta=piece, **_logprobs(part, tokens))
 
     def close(self, part: Part) -> bytes:
-        """See ``EventWriter``."""
         item = self._response.item(part, "completed" if part.is_complete else "incomplete")
         closed = self._closed_call(part, item) if part.kind is Kind.CALL else self._closed_text(part)
         return closed + self._event("response.output_item.done", output_index=part.index, item=item)
@@ -76,7 +68,6 @@ class ResponseEvents:
         return closed + self._of_content("content_part.done", part)
 
     def end(self, parts: Sequence[Part], ending: Ending) -> bytes:
-        """See ``EventWriter``."""
         name = "response.completed" if ending.is_complete else "response.incomplete"
         return self._event(name, response=self._response.ended(self._created, int(self._clock()), parts, ending))
 

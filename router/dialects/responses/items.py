@@ -11,33 +11,15 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import orjson
-from pydantic import Field, StrictStr, Tag, model_validator
+from pydantic import Field, StrictStr, model_validator
 
 from baton_serve.core.protocol.openai.messages import TextPart
-from baton_serve.core.protocol.openai.objects import CountedObject, by_type, of_types
+from baton_serve.core.protocol.openai.objects import CountedObject, of_types
 from baton_serve.core.protocol.openai.tools import CalledFunction
-from baton_serve.router.dialects.responses.calls import CLIENT_RUN
+from baton_serve.router.dialects.objects import TOLD, ByType
 from baton_serve.router.dialects.responses.tools import Tools
-from baton_serve.router.dialects.unreadable import TOLD
 
 _TEXTS = ("input_text", "output_text", "text", "refusal")
-#: The names of the models below, by the type of an item.
-_MODELS = {
-    "message": "Message",
-    "function_call": "FunctionCall",
-    "custom_tool_call": "CustomCall",
-    **{shape.item: "ClientCall" for shape in CLIENT_RUN.values()},
-    "function_call_output": "CallOutput",
-    "custom_tool_call_output": "CallOutput",
-    "local_shell_call_output": "ClientCallOutput",
-    "shell_call_output": "ClientCallOutput",
-    "apply_patch_call_output": "ClientCallOutput",
-    "tool_search_output": "MoreTools",
-    "additional_tools": "MoreTools",
-    "reasoning": "ReasoningItem",
-    "web_search_call": "DroppedItem",
-    "image_generation_call": "DroppedItem",
-}
 
 
 class Text(TextPart):
@@ -137,7 +119,7 @@ class MoreTools(CountedObject):
 class DroppedItem(CountedObject):
     """What a server of OpenAI's has done and what the model needs not know, since its messages say what came of it."""
 
-    type: StrictStr
+    type: Literal["web_search_call", "image_generation_call"]
 
 
 class _ReasoningText(CountedObject):
@@ -162,15 +144,14 @@ class ReasoningItem(CountedObject):
 
 
 Item = Annotated[
-    Annotated[Message, Tag("Message")]
-    | Annotated[FunctionCall, Tag("FunctionCall")]
-    | Annotated[CustomCall, Tag("CustomCall")]
-    | Annotated[ClientCall, Tag("ClientCall")]
-    | Annotated[CallOutput, Tag("CallOutput")]
-    | Annotated[ClientCallOutput, Tag("ClientCallOutput")]
-    | Annotated[MoreTools, Tag("MoreTools")]
-    | Annotated[DroppedItem, Tag("DroppedItem")]
-    | Annotated[ReasoningItem, Tag("ReasoningItem")],
-    by_type(_MODELS, "Message"),
-    of_types(_MODELS, "items"),
+    Message
+    | FunctionCall
+    | CustomCall
+    | ClientCall
+    | CallOutput
+    | ClientCallOutput
+    | MoreTools
+    | DroppedItem
+    | ReasoningItem,
+    ByType(Message, "items"),
 ]

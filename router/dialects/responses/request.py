@@ -8,22 +8,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import ConfigDict, Field, StrictBool, StrictStr, model_validator
+from pydantic import Field, StrictBool, StrictStr, model_validator
 from pydantic_core import PydanticCustomError
 
-from baton_serve.core.protocol.openai.hints import CacheKey, Metadata
+from baton_serve.core.protocol.openai.hints import CacheKey, Hints, Metadata
 from baton_serve.core.protocol.openai.objects import StrictObject, Unsupported, Whole
-from baton_serve.core.protocol.openai.requests import MAX_TOP_LOGPROBS, Number
-from baton_serve.router.dialects.extensions import Extended
-from baton_serve.router.dialects.open_object import OpenObject
+from baton_serve.core.protocol.openai.requests import MAX_TOP_LOGPROBS, NO_EFFECT, ChatRequest, Number
+from baton_serve.router.dialects.objects import Extended, OpenObject
 from baton_serve.router.dialects.responses.items import Item, MoreTools
-from baton_serve.router.dialects.responses.tool_choice import ToolChoice
-from baton_serve.router.dialects.responses.tools import Tools
+from baton_serve.router.dialects.responses.toolbox import ToolChoice
+from baton_serve.router.dialects.responses.tools import Tool, Tools
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from baton_serve.router.dialects.responses.tools import Tool
 
 _LOGPROBS = "message.output_text.logprobs"
 
@@ -80,16 +78,18 @@ class CacheOptions(OpenObject):
     prewarm: Unsupported = None
 
 
-class ResponseRequest(OpenObject, Extended):
-    """Body of ``POST /v1/responses``. ``HINTS`` are the fields that change nothing."""
+class ResponseRequest(Extended):
+    """Body of ``POST /v1/responses``."""
 
-    model_config = ConfigDict(extra="ignore")
     HINTS: ClassVar[frozenset[str]] = frozenset(
         {
             *("access_programs", "client_metadata", "context_management", "image", "max_tool_calls", "metadata"),
             *("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "service_tier", "store"),
             *("stream_options", "truncation"),
         }
+    )
+    OF_CHATS: ClassVar[frozenset[str]] = frozenset(
+        (ChatRequest.model_fields.keys() | NO_EFFECT) - Hints.model_fields.keys()
     )
 
     model: StrictStr

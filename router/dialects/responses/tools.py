@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
-from pydantic import BeforeValidator, Field, StrictBool, StrictStr, Tag
+from pydantic import BeforeValidator, Field, StrictBool, StrictStr
 from pydantic_core import PydanticCustomError
 
-from baton_serve.core.protocol.openai.objects import UNSUPPORTED_TYPE, CountedObject, by_type, without_nulls
+from baton_serve.core.protocol.openai.objects import UNSUPPORTED_TYPE, CountedObject, without_nulls
 from baton_serve.core.protocol.openai.tools import MAX_TOOLS, FunctionName, Parameters
+from baton_serve.router.dialects.objects import ByType
 from baton_serve.router.dialects.responses.calls import CLIENT_RUN, CUSTOM, FUNCTION, CallShape
-from baton_serve.router.dialects.responses.known_tools import KNOWN, TEXT_INPUT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -96,7 +96,7 @@ class CustomTool(_Named):
         about = self.description or ""
         if self.format is not None and self.format.type == "grammar":
             about += f"\n\nThe input has to follow this grammar ({self.format.syntax}):\n{self.format.definition}"
-        return self._offered(CUSTOM, namespace, {"description": about.strip() or None, "parameters": TEXT_INPUT})
+        return self._offered(CUSTOM, namespace, {"description": about.strip() or None, "parameters": CUSTOM.parameters})
 
 
 class NamespaceTool(_Tool):
@@ -128,13 +128,9 @@ class ClientTool(_Tool):
         if self.type == "tool_search":
             is_client_run = self.execution == "client"
         if is_client_run:
-            about, parameters = KNOWN[self.type]
-            function = {
-                "name": self.type,
-                "description": self.description or about,
-                "parameters": self.parameters or parameters,
-            }
-            yield Offered(CLIENT_RUN[self.type], self.type, None, function)
+            shape = CLIENT_RUN[self.type]
+            told = {"description": self.description or shape.about, "parameters": self.parameters or shape.parameters}
+            yield Offered(shape, self.type, None, {"name": self.type, **told})
 
 
 class OtherTool(_Tool):
@@ -150,19 +146,9 @@ def _check_type(value: Any) -> Any:
     return value
 
 
-_MODELS = {
-    "function": "FunctionTool",
-    "custom": "CustomTool",
-    "namespace": "NamespaceTool",
-    **dict.fromkeys(CLIENT_RUN, "ClientTool"),
-}
 Tool = Annotated[
-    Annotated[FunctionTool, Tag("FunctionTool")]
-    | Annotated[CustomTool, Tag("CustomTool")]
-    | Annotated[NamespaceTool, Tag("NamespaceTool")]
-    | Annotated[ClientTool, Tag("ClientTool")]
-    | Annotated[OtherTool, Tag("OtherTool")],
-    by_type(_MODELS, "OtherTool"),
+    FunctionTool | CustomTool | NamespaceTool | ClientTool | OtherTool,
+    ByType(OtherTool),
     BeforeValidator(_check_type),
 ]
 Tools = Annotated[list[Tool], Field(max_length=MAX_TOOLS, fail_fast=True)]

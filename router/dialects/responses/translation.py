@@ -7,26 +7,23 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from baton_serve.core.protocol.errors import BadRequestError
-from baton_serve.core.protocol.openai.hints import Hints
 from baton_serve.core.protocol.openai.objects import without_nulls
-from baton_serve.core.protocol.openai.requests import NO_EFFECT, ChatRequest, validate
-from baton_serve.router.dialects.extensions import checked
+from baton_serve.core.protocol.openai.requests import ChatRequest, validate
 from baton_serve.router.dialects.names import Names
-from baton_serve.router.dialects.port import NO_DEFAULTS
+from baton_serve.router.dialects.objects import checked
+from baton_serve.router.dialects.parts import whole_answer
+from baton_serve.router.dialects.port import Translation
 from baton_serve.router.dialects.responses.answer import ResponseObject
 from baton_serve.router.dialects.responses.conversation import messages_of
 from baton_serve.router.dialects.responses.events import ResponseEvents
 from baton_serve.router.dialects.responses.request import ResponseRequest
 from baton_serve.router.dialects.responses.toolbox import Toolbox
-from baton_serve.router.dialects.whole import whole_answer
 from baton_serve.router.request.client_request import ClientRequest
 from baton_serve.router.request.endpoints import RESPONSES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from baton_serve.core.protocol.errors import ApiError
 
 NAMES = Names(
     {
@@ -38,25 +35,19 @@ NAMES = Names(
         "reasoning_effort": "reasoning.effort",
     }
 )
-_OF_CHATS_ALONE = (
-    (ChatRequest.model_fields.keys() | NO_EFFECT) - Hints.model_fields.keys() - ResponseRequest.model_fields.keys()
-)
 
 
-class ResponseTranslation:
-    """Implements ``Translation``."""
-
-    hides_reasoning = False
+class ResponseTranslation(Translation):
+    """Of a request for a response."""
 
     def __init__(
         self,
         body: dict[str, Any],
         request_id: str,
-        defaults: Mapping[str, float] = NO_DEFAULTS,
+        defaults: Mapping[str, float] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """``clock``: Unix seconds. Raises ApiError."""
-        _complain(body)
         request = checked(ResponseRequest, body)
         tools = Toolbox(request.all_tools)
         self.body = chat_of(request, tools)
@@ -64,22 +55,15 @@ class ResponseTranslation:
             chat = validate(ChatRequest, self.body)
         self.asked = ClientRequest.of(chat, chat=True)
         self.asked.asked_at = RESPONSES.path
-        self._response = ResponseObject(request, body, request_id, tools, defaults)
+        self._response = ResponseObject(request, body, request_id, tools, defaults or {})
         self._clock = clock
 
     def whole(self, answer: bytes) -> bytes:
-        """See ``Translation``."""
-        found = whole_answer(answer)
-        return orjson.dumps(self._response.ended(found.created, int(self._clock()), found.parts, found.ending))
+        created, parts, ending = whole_answer(answer, hides_reasoning=False)
+        return orjson.dumps(self._response.ended(created, int(self._clock()), parts, ending))
 
     def writer(self) -> ResponseEvents:
-        """See ``Translation``."""
         return ResponseEvents(self._response, self._clock)
-
-
-def error_answer(error: ApiError, request_id: str) -> bytes:
-    """An error as the whole answer, in the shape that all errors have."""
-    return error.to_json(request_id)
 
 
 def chat_of(request: ResponseRequest, tools: Toolbox) -> dict[str, Any]:
@@ -108,10 +92,3 @@ def chat_of(request: ResponseRequest, tools: Toolbox) -> dict[str, Any]:
     }
     chat: dict[str, Any] = without_nulls(body)
     return chat
-
-
-def _complain(body: dict[str, Any]) -> None:
-    """Raise BadRequestError for a parameter of chats that a response has by another name, or not at all."""
-    for name, value in body.items():
-        if value is not None and name in _OF_CHATS_ALONE:
-            raise BadRequestError(f"Unknown parameter: '{name}'.", param=name, code="unknown_parameter")

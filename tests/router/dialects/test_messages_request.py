@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from baton_serve.core.protocol.errors import ApiError
-from baton_serve.router.dialects import open_object
-from baton_serve.router.dialects.messages.counting import CountTranslation
-from baton_serve.router.dialects.messages.errors import error_body
-from baton_serve.router.dialects.messages.translation import MessageTranslation
+from baton_serve.router.dialects import objects
+from baton_serve.router.dialects.messages.answer import error_body
+from baton_serve.router.dialects.messages.translation import CountTranslation, MessageTranslation
 from tests.kits.dialects.chats import whole, whole_call
 from tests.kits.strict_types import count_of, message_of
 
@@ -271,14 +270,14 @@ def test_parameters_that_ask_for_what_is_done_anyway_change_nothing(harmless: di
 def test_unknown_fields_are_named_in_the_log_once_each(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    caplog.set_level(logging.INFO, open_object.logger.name)
-    monkeypatch.setattr(open_object, "_named", set())
+    caplog.set_level(logging.INFO, objects.logger.name)
+    monkeypatch.setattr(objects, "_named", set())
     for _ in range(2):
         chat(new="a secret", tools=[{**TOOL, "new": 1}])
     chat(**{f"x{i}": 1 for i in range(40)})
     chat(**{"evil\n": 1}, **{f"y{i}": 1 for i in range(40)})
     assert "MessagesRequest.new," in caplog.text and "Tool.new," in caplog.text and "secret" not in caplog.text
-    assert len(caplog.messages) == len(set(caplog.messages)) == open_object.MAX_NAMED
+    assert len(caplog.messages) == len(set(caplog.messages)) == objects.MAX_NAMED
     assert all("\n" not in message for message in caplog.messages)
 
 
@@ -301,13 +300,13 @@ def test_unknown_fields_cost_little(new: dict[str, Any], monkeypatch: pytest.Mon
         shown.append(key)
         return "x"
 
-    monkeypatch.setattr(open_object, "_named", set())
-    monkeypatch.setattr(open_object, "excerpt", counted)
+    monkeypatch.setattr(objects, "_named", set())
+    monkeypatch.setattr(objects, "excerpt", counted)
     with contextlib.suppress(ApiError):
         chat(tools=[{**TOOL, **new}] * 100)
     with contextlib.suppress(ApiError):
         chat(**new)
-    assert len(shown) <= open_object.MAX_NAMED
+    assert len(shown) <= objects.MAX_NAMED
 
 
 # --- counting

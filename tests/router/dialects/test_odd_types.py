@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
 
 from baton_serve.core.protocol.errors import ApiError
 from baton_serve.router.dialects.messages import blocks
 from baton_serve.router.dialects.messages.translation import MessageTranslation
+from baton_serve.router.dialects.objects import types_of
 from baton_serve.router.dialects.responses import calls, items
 from baton_serve.router.dialects.responses.translation import ResponseTranslation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+
+def types_in(union: Any) -> set[str]:
+    """The types of the objects of a union."""
+    return {kind for model in get_args(get_args(union)[0]) for kind in types_of(model)}
+
 
 ID = "ab" * 16
 TEXT = {"type": "input_text", "text": "a"}
@@ -43,7 +50,7 @@ TOOLS: list[dict[str, Any]] = [
 ]
 RESPONSE: dict[str, Any] = {
     "model": "m",
-    "input": [{**FIELDS, **OTHER.get(kind, {}), "type": kind} for kind in items._MODELS],
+    "input": [{**FIELDS, **OTHER.get(kind, {}), "type": kind} for kind in types_in(items.Item)],
     "tools": TOOLS,
     "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "get"}]},
     "text": {"format": {"type": "text"}},
@@ -117,7 +124,7 @@ def test_the_bodies_of_these_tests_are_taken_as_they_are(
 
 
 def test_the_messages_of_these_tests_have_blocks_of_every_type() -> None:
-    assert {one["type"] for one in _typed(MESSAGES)} >= blocks._MODELS.keys() | blocks._RESULT.keys()
+    assert {one["type"] for one in _typed(MESSAGES)} >= types_in(blocks.Block) | types_in(blocks.ResultBlock)
 
 
 @pytest.mark.parametrize("odd", [[], {}, None, 5, True, ["text"], {"type": []}], ids=repr)
