@@ -34,13 +34,11 @@ from baton_serve.router.request.attempts import Limits
 from baton_serve.router.request.ended import EndedRequests
 from baton_serve.router.request.releaser import Releaser
 from baton_serve.router.steps.admission import Admission
-from baton_serve.router.steps.attempt import WorkerCalls
+from baton_serve.router.steps.attempt import Legs
 from baton_serve.router.steps.choices import ChoicesRunner
-from baton_serve.router.steps.decode import DecodeAttempts
 from baton_serve.router.steps.exit import Exit
 from baton_serve.router.steps.intake import Intake
 from baton_serve.router.steps.judge import Judge
-from baton_serve.router.steps.prefill import PrefillAttempts
 from baton_serve.router.steps.records import RecordMaker
 from baton_serve.router.steps.relay import Relay
 from baton_serve.router.steps.run import Runner
@@ -161,41 +159,29 @@ def _intake(
     )
     token = settings.internal_token
     headers = () if token is None else (("x-baton-internal-token", token.get_secret_value()),)
-    calls = WorkerCalls(settings, workers.upstream, engines, headers)
     judge = Judge(pool, metrics)
     admission = Admission(settings, active, queues, metrics)
     waiting = Waiting(
         settings.held_timeout_s, pool, queues, admission, priorities, Timeouts(loop), leases.prefill_aborts, metrics
     )
-    runner = Runner(
+    legs = Legs(
+        settings,
+        workers.upstream,
+        engines,
+        headers,
+        pool,
         waiting,
-        PrefillAttempts(
-            calls,
-            pool,
-            waiting,
-            queues.prefill,
-            PREFILL_POLICIES[settings.pick_prefill](pool.on_gone),
-            lease_limit,
-            leases.missing_engines,
-            metrics,
-        ),
-        DecodeAttempts(
-            calls,
-            pool,
-            waiting,
-            queues,
-            pick_decode,
-            rule,
-            lease_limit,
-            Liveness(workers.upstream),
-            retry_budget,
-            metrics,
-        ),
-        Relay(judge, metrics.itl, settings.max_event_bytes),
-        judge,
+        queues,
+        PREFILL_POLICIES[settings.pick_prefill](pool.on_gone),
+        pick_decode,
+        rule,
+        lease_limit,
+        leases.missing_engines,
+        Liveness(workers.upstream),
         retry_budget,
         metrics,
     )
+    runner = Runner(legs, Relay(judge, metrics.itl, settings.max_event_bytes), judge)
     releaser = Releaser(pool, lease_limit, leases.prefill_aborts)
     return Intake(
         late_writes,

@@ -7,7 +7,7 @@
                  request from one state to the next
 ``choices``      the same for a request of several answers, each of which goes through ``run``
 ``attempt``      one attempt of a leg: find a worker with room, ask it, take its answer
-``prefill``      the first leg, also of several choices of one prompt; ``first_token`` sends P's token to the client
+``prefill``      the first leg, also of several choices of one prompt
 ``decode``       the second leg: D reads the blocks; the attempt ends with D's first bytes
 ``relay``        passes on D's stream to the client until it ends, or until D dies; then the stream migrates
 ``waiting``      wait for a worker with room, or for any worker

@@ -5,9 +5,22 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from baton_serve.core.net.client.http_client import HttpClient
+from baton_serve.router.engines.port import Engines
+from baton_serve.router.placement import PickDecode, PickPrefill, SkipPrefillRule
+from baton_serve.router.pool import Worker, WorkerPool
+from baton_serve.router.pool.liveness import Liveness
+from baton_serve.router.queue.lease_limit import LeaseLimit
+from baton_serve.router.queue.queues import Queues
+from baton_serve.router.queue.retry_budget import RetryBudget
+from baton_serve.router.settings import RouterSettings
 from baton_serve.router.steps.failures import TryAnother
+from baton_serve.router.steps.waiting import Waiting
+from baton_serve.router.telemetry.metrics.metrics import Metrics
+from baton_serve.router.upstream.missing_engines import MissingEngines
 from baton_serve.router.upstream.whole_answers import read_whole
 from baton_serve.router.upstream.worker_errors import from_worker, may_try_another
 
@@ -16,37 +29,36 @@ if TYPE_CHECKING:
 
     from baton_serve.core.net.client.answer import HttpAnswer
     from baton_serve.core.net.client.connection import Pieces
-    from baton_serve.core.net.client.http_client import HttpClient
-    from baton_serve.router.engines.port import Engine, Engines
-    from baton_serve.router.pool import Worker
+    from baton_serve.router.engines.port import Engine
     from baton_serve.router.request.attempts import Decision
     from baton_serve.router.request.exchange import Exchange
     from baton_serve.router.request.failure_table import Leg
     from baton_serve.router.request.states import Event
-    from baton_serve.router.settings import RouterSettings
 
 T = TypeVar("T")
 
 
-class WorkerCalls:
-    """How the workers of a router are asked, the same for all requests."""
+@dataclass(slots=True)
+class Legs:
+    """How the workers of a router are found and asked, the same for all requests."""
 
-    __slots__ = ("_headers", "_trusts_static_workers", "engines", "settings", "upstream")
-
-    def __init__(
-        self,
-        settings: RouterSettings,
-        upstream: HttpClient,
-        engines: Engines,
-        token_headers: tuple[tuple[str, str], ...],
-    ) -> None:
-        """``token_headers``: the header with the internal token; empty if there is no token."""
-        self.settings = settings
-        self.upstream = upstream
-        #: What differs between the engines behind the workers.
-        self.engines = engines
-        self._headers = token_headers
-        self._trusts_static_workers = settings.trust_static_workers
+    settings: RouterSettings
+    upstream: HttpClient
+    #: What differs between the engines behind the workers.
+    engines: Engines
+    #: The header with the internal token; empty if there is no token.
+    token_headers: tuple[tuple[str, str], ...]
+    pool: WorkerPool
+    waiting: Waiting
+    queues: Queues
+    pick_prefill: PickPrefill
+    pick_decode: PickDecode
+    skip_rule: SkipPrefillRule
+    lease_limit: LeaseLimit
+    missing_engines: MissingEngines
+    liveness: Liveness
+    retry_budget: RetryBudget
+    metrics: Metrics
 
     def headers_for(self, worker: Worker) -> tuple[tuple[str, str], ...]:
         """The headers that prove to a worker that one of its own routers is calling.
@@ -56,7 +68,7 @@ class WorkerCalls:
         """
         if not worker.kind.may_be_ours:
             return ()
-        return self._headers if worker.engine_id or self._trusts_static_workers else ()
+        return self.token_headers if worker.engine_id or self.settings.trust_static_workers else ()
 
 
 class LegAttempt(Generic[T]):
@@ -66,21 +78,14 @@ class LegAttempt(Generic[T]):
     would keep the request in memory.
     """
 
-    __slots__ = ("_calls", "engine", "request", "worker")
+    __slots__ = ("_legs", "engine", "leg", "request", "sent", "worker")
 
-    def __init__(self, calls: WorkerCalls, request: Exchange) -> None:
-        self._calls = calls
+    def __init__(self, legs: Legs, request: Exchange, leg: Leg, sent: Event) -> None:
+        """``sent``: what happens to the request when the worker that was found is asked."""
+        self._legs = legs
         self.request = request
-
-    @property
-    def leg(self) -> Leg:
-        """Which leg it is."""
-        raise NotImplementedError
-
-    @property
-    def sent(self) -> Event:
-        """What happens to the request when the worker that was found is asked."""
-        raise NotImplementedError
+        self.leg = leg
+        self.sent = sent
 
     async def find(self) -> bool:
         """Wait for a worker with room, and reserve a place on it. Returns False if the leg is not needed.
@@ -98,7 +103,7 @@ class LegAttempt(Generic[T]):
 
     def _found(self, worker: Worker) -> None:
         self.worker: Worker = worker
-        self.engine: Engine = self._calls.engines[worker.kind.name]
+        self.engine: Engine = self._legs.engines[worker.kind.name]
 
     def _send(
         self,
@@ -111,12 +116,12 @@ class LegAttempt(Generic[T]):
         sending: Callable[[], None] | None = None,
     ) -> Coroutine[Any, Any, HttpAnswer]:
         """Send the request to the worker; see ``HttpClient`` for ``patience``, ``once`` and ``sending``."""
-        request, calls = self.request, self._calls
-        return calls.upstream.request(
+        request, legs = self.request, self._legs
+        return legs.upstream.request(
             "POST",
             self.worker.url,
             request.asked.path,
-            (*request.headers(), *headers, *calls.headers_for(self.worker)),
+            (*request.headers(), *headers, *legs.headers_for(self.worker)),
             body,
             timeout_s,
             patience,
@@ -126,7 +131,7 @@ class LegAttempt(Generic[T]):
 
     async def _whole(self, answer: HttpAnswer, timeout_s: float) -> bytes:
         """The body of an answer that comes in one piece. An answer that is no 200 is raised, as ``ask`` does."""
-        data = await read_whole(answer, self._calls.settings.max_answer_bytes, timeout_s)
+        data = await read_whole(answer, self._legs.settings.max_answer_bytes, timeout_s)
         if answer.status == 200:
             return data
         self.request.held.unread_prefill = None

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Final
 
 from baton_serve.core.net.client.errors import ConnectionLost
 from baton_serve.core.process.failpoints import hit
-from baton_serve.router.placement import Prefilled, choose
+from baton_serve.router.placement import Ahead, Prefilled, choose
 from baton_serve.router.placement.least_loaded import LeastLoaded
-from baton_serve.router.pool import Candidates
+from baton_serve.router.pool import Candidates, Reservation, Route, Worker
 from baton_serve.router.pool.route import any_takes_work
-from baton_serve.router.request.exchange import BlocksLost
+from baton_serve.router.request.exchange import BlocksLost, Exchange
 from baton_serve.router.request.failure_table import Failure, Leg
 from baton_serve.router.request.sent_tokens import has_token
 from baton_serve.router.request.states import Event
-from baton_serve.router.steps.attempt import LegAttempt
+from baton_serve.router.steps.attempt import LegAttempt, Legs
 from baton_serve.router.steps.failures import TryAnother
 from baton_serve.router.upstream.content import has_content
 from baton_serve.router.upstream.events import END, EventCutter
@@ -25,16 +25,6 @@ if TYPE_CHECKING:
     from baton_serve.core.net.client.answer import HttpAnswer
     from baton_serve.router.engines.legs import DecodeLeg
     from baton_serve.router.engines.prefill_answer import PrefillAnswer
-    from baton_serve.router.placement import Ahead, PickDecode, SkipPrefillRule
-    from baton_serve.router.pool import Reservation, Route, Worker, WorkerPool
-    from baton_serve.router.pool.liveness import Liveness
-    from baton_serve.router.queue.lease_limit import LeaseLimit
-    from baton_serve.router.queue.queues import Queues
-    from baton_serve.router.queue.retry_budget import RetryBudget
-    from baton_serve.router.request.exchange import Exchange
-    from baton_serve.router.steps.attempt import WorkerCalls
-    from baton_serve.router.steps.waiting import Waiting
-    from baton_serve.router.telemetry.metrics.metrics import Metrics
 
 
 #: Places requests about their prompts. No cache helps them, and a policy that looks at prefixes would send hundreds of
@@ -42,65 +32,21 @@ if TYPE_CHECKING:
 _LEAST_LOADED: Final = LeastLoaded()
 
 
-class DecodeAttempts:
-    """What the second legs of all requests share."""
-
-    __slots__ = (
-        "_rule",
-        "calls",
-        "lease_limit",
-        "liveness",
-        "metrics",
-        "pick",
-        "pool",
-        "queues",
-        "retry_budget",
-        "waiting",
-    )
-
-    def __init__(
-        self,
-        calls: WorkerCalls,
-        pool: WorkerPool,
-        waiting: Waiting,
-        queues: Queues,
-        pick: PickDecode,
-        rule: SkipPrefillRule,
-        lease_limit: LeaseLimit,
-        liveness: Liveness,
-        retry_budget: RetryBudget,
-        metrics: Metrics,
-    ) -> None:
-        self.calls = calls
-        self.pool = pool
-        self.waiting = waiting
-        self.queues = queues
-        self.pick = pick
-        self._rule = rule
-        self.lease_limit = lease_limit
-        self.liveness = liveness
-        self.retry_budget = retry_budget
-        self.metrics = metrics
-
-    def attempt(self, request: Exchange, prefilled: PrefillAnswer | None) -> DecodeAttempt:
-        """A new attempt for the request. ``prefilled`` None: the worker prefills too."""
-        return DecodeAttempt(self, request, prefilled)
-
-    def take_at_once(self, request: Exchange, route: Route) -> bool:
-        """Reserve a place on a D if the request may skip P: not while others wait for a D, and not after a failure."""
-        rule, attempts = self._rule, request.attempts
-        if rule.is_off or request.sent_tokens.begun or len(self.queues.held):
-            return False
-        if attempts.failed_prefill or attempts.num_prefills:
-            return False
-        found = rule.workers_for(request.prompt, route.decode)
-        if found is None:
-            return False
-        reason, workers = found
-        worker = request.decode_worker = self.pick.pick(workers, Prefilled(request.prompt, None, 0))
-        request.held.reservation = self.pool.enter(worker, request.prompt.need.blocks_on(worker))
-        self.metrics.skipped_prefill[reason] += 1
-        return True
+def take_at_once(legs: Legs, request: Exchange, route: Route) -> bool:
+    """Reserve a place on a D if the request may skip P: not while others wait for a D, and not after a failure."""
+    rule, attempts = legs.skip_rule, request.attempts
+    if rule.is_off or request.sent_tokens.begun or len(legs.queues.held):
+        return False
+    if attempts.failed_prefill or attempts.num_prefills:
+        return False
+    found = rule.workers_for(request.prompt, route.decode)
+    if found is None:
+        return False
+    reason, workers = found
+    worker = request.decode_worker = legs.pick_decode.pick(workers, Prefilled(request.prompt, None, 0))
+    request.held.reservation = legs.pool.enter(worker, request.prompt.need.blocks_on(worker))
+    legs.metrics.skipped_prefill[reason] += 1
+    return True
 
 
 class DecodeAttempt(LegAttempt[bytes]):
@@ -108,11 +54,12 @@ class DecodeAttempt(LegAttempt[bytes]):
     stream, or a whole unstreamed body. The answer stays open, and P may free the blocks.
     """
 
-    __slots__ = ("_about", "_all", "_failed", "_group", "_prefilled", "_source")
+    __slots__ = ("_about", "_failed", "_group", "_prefilled", "_source")
 
-    def __init__(self, legs: DecodeAttempts, request: Exchange, prefilled: PrefillAnswer | None) -> None:
-        super().__init__(legs.calls, request)
-        self._all = legs
+    def __init__(self, legs: Legs, request: Exchange, prefilled: PrefillAnswer | None) -> None:
+        # Unstreamed and without P: D's first byte comes only with the complete answer.
+        sent = Event.DECODE_SENT if prefilled or request.asked.stream else Event.DECODE_ALONE
+        super().__init__(legs, request, Leg.ALONE if prefilled is None else Leg.DECODE, sent)
         self._prefilled = prefilled
         self._source = source = request.prefill_worker if prefilled else None
         self._about = Prefilled(request.prompt, source, prefilled.summary.remote_num_tokens if prefilled else 0)
@@ -121,19 +68,8 @@ class DecodeAttempt(LegAttempt[bytes]):
         kind = request.asked.is_about_prompt or (source and source.layout_of(model))
         self._group = (model, kind, request.weights, self._failed)
 
-    @property
-    def leg(self) -> Leg:
-        """By whether D reads P's blocks."""
-        return Leg.ALONE if self._prefilled is None else Leg.DECODE
-
-    @property
-    def sent(self) -> Event:
-        """``DECODE_ALONE`` for an unstreamed request without P: D's first byte comes only with the complete answer."""
-        return Event.DECODE_SENT if self._prefilled or self.request.asked.stream else Event.DECODE_ALONE
-
     async def find(self) -> bool:
-        """Wait for a D with room."""
-        legs, request = self._all, self.request
+        legs, request = self._legs, self.request
         if request.held.reservation is not None:  # the request skipped P, because this worker had room
             self._found(request.held.reservation.worker)
             return True
@@ -164,16 +100,16 @@ class DecodeAttempt(LegAttempt[bytes]):
         readers, source = self._readers(), self._source
         worker = self._choose(readers, ahead)
         if worker is not None:
-            return self._all.pool.enter(worker, need.blocks_on(worker))
+            return self._legs.pool.enter(worker, need.blocks_on(worker))
         if source is not None and not any_takes_work(readers) and self._switches_layout(source):
             ahead.groups.discard(self._group)  # it waits no longer, so the others of the group are asked as well
             raise BlocksLost(Failure.NO_READER)
         return None
 
     def _choose(self, readers: Candidates, ahead: Ahead) -> Worker | None:
-        legs, fits = self._all, self._about.need.fits
+        legs, fits = self._legs, self._about.need.fits
         if not self.request.asked.is_about_prompt:
-            return choose(legs.pick, readers, self._failed, fits, ahead, self._group, self._about)
+            return choose(legs.pick_decode, readers, self._failed, fits, ahead, self._group, self._about)
 
         def fits_on_p(worker: Worker) -> bool:
             return fits(worker, legs.lease_limit.since_report(worker))
@@ -199,7 +135,7 @@ class DecodeAttempt(LegAttempt[bytes]):
             for reader in route.readers(worker)
         ):
             return False
-        if not self._all.retry_budget.take(request.clock()):
+        if not self._legs.retry_budget.take(request.clock()):
             return False  # the request continues to wait for a D
         request.attempts.failed_prefill |= {worker for worker in route.prefill if worker.layout_of(model) == ours}
         return True
@@ -218,7 +154,7 @@ class DecodeAttempt(LegAttempt[bytes]):
         request.tokens_come_from(self.worker)
         lease, request.held.lease = request.held.lease, None
         if lease is not None and lease.confirmed():
-            self._all.lease_limit.end(lease.lease_id)
+            self._legs.lease_limit.end(lease.lease_id)
         request.held.engine_id = ""
         return first
 
@@ -232,7 +168,7 @@ class DecodeAttempt(LegAttempt[bytes]):
         return lease is not None and not self.engine.still_held(lease, self.worker)
 
     async def _first_bytes(self) -> bytes:
-        request, settings = self.request, self._calls.settings
+        request, settings = self.request, self._legs.settings
         leg = self.engine.decode_leg(request, self._prefilled)
         # A worker that is asked about the prompt has to compute all of it first.
         wait_s = settings.prefill_timeout_s if request.asked.is_about_prompt else settings.first_byte_timeout_s
@@ -251,7 +187,7 @@ class DecodeAttempt(LegAttempt[bytes]):
 
     async def _patience(self) -> None:
         if self.engine.may_have_read(self.request):
-            await self._all.liveness.until_silent(self.worker, self._calls.settings.token_timeout_s)
+            await self._legs.liveness.until_silent(self.worker, self._legs.settings.token_timeout_s)
 
     def _sending(self) -> None:
         # Not earlier: until there is a connection to D, a client that leaves has its blocks freed at once.
@@ -261,12 +197,13 @@ class DecodeAttempt(LegAttempt[bytes]):
             self.request.held.lease.given()
 
     async def _open_stream(self, answer: HttpAnswer, leg: DecodeLeg, timeout_s: float) -> bytes:
-        request, settings = self.request, self._calls.settings
+        request, settings = self.request, self._legs.settings
         begins = StreamOpening(
-            self.engine.num_opening_events(request), settings.max_event_bytes, settings.max_answer_bytes
+            None if request.asked.passed_on else self.engine.num_opening_events(request),
+            settings.max_event_bytes,
+            settings.max_answer_bytes,
+            echoes=request.asked.is_about_prompt and leg.names_tokens,
         )
-        begins.is_judged = not request.asked.passed_on
-        begins.echoes = request.asked.is_about_prompt and leg.names_tokens
         first = await begins.read(answer, timeout_s)
         opens = request.asked.chat and not request.sent_tokens.begun
         request.sent_tokens.leg(first, named=leg.names_tokens, opens=opens)
@@ -276,21 +213,19 @@ class DecodeAttempt(LegAttempt[bytes]):
 class StreamOpening:
     """Reads the first events of a stream, until there are enough of them and none is an error.
 
-    An engine may send a role first, and only then an error. If ``is_judged`` is False, the router does not know the
-    opening events, and waits for content. If the stream echoes its prompt, the router waits for the whole prompt:
-    another worker can continue after any token of the answer, but not inside the prompt.
+    An engine may send a role first, and only then an error. If the stream echoes its prompt, the router waits for the
+    whole prompt: another worker can continue after any token of the answer, but not inside the prompt.
     """
 
-    __slots__ = ("_max_answer_bytes", "_max_event_bytes", "_num_events", "_num_seen", "echoes", "is_judged")
-
-    def __init__(self, num_events: int, max_event_bytes: int, max_answer_bytes: int) -> None:
-        """``num_events``: how many are enough, of a stream that the router judges."""
+    def __init__(
+        self, num_events: int | None, max_event_bytes: int, max_answer_bytes: int, *, echoes: bool = False
+    ) -> None:
+        """``num_events``: how many are enough. None: the router does not know such events, and waits for content."""
         self._num_events = num_events
         self._max_event_bytes = max_event_bytes
         self._max_answer_bytes = max_answer_bytes
         self._num_seen = 0
-        self.is_judged = True
-        self.echoes = False
+        self._echoes = echoes
 
     async def read(self, answer: HttpAnswer, timeout_s: float) -> bytes:
         """Read them, and wait at most ``timeout_s`` for each. Raises CallError, TryAnother, and ApiError."""
@@ -314,8 +249,8 @@ class StreamOpening:
     def _are_enough(self, events: bytes, num_bytes: int) -> bool:
         """``events``: those that came last. ``num_bytes``: of all that have come."""
         self._num_seen += events.count(END)
-        if self.echoes:
+        if self._echoes:
             return has_token(events)
-        if self.is_judged:
+        if self._num_events is not None:
             return self._num_seen >= self._num_events
         return has_content(events) or num_bytes > self._max_event_bytes

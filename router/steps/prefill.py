@@ -5,94 +5,50 @@ Of several choices of one prompt, the first has P prefill for all, and the other
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from baton_serve.core.process.failpoints import hit
 from baton_serve.core.process.tracebacks import forget_frames
 from baton_serve.core.protocol.errors import UnavailableError, UpstreamError
-from baton_serve.router.placement import SkipPrefill, choose, with_room
+from baton_serve.router.engines.prefill_answer import PrefillAnswer
+from baton_serve.router.placement import Ahead, SkipPrefill, choose, with_room
+from baton_serve.router.pool import Candidates, Reservation, Worker
 from baton_serve.router.request.attempts import Decision
 from baton_serve.router.request.choices.shared_lease import SharedLease
-from baton_serve.router.request.choices.shared_prefill import LEAD
+from baton_serve.router.request.choices.shared_prefill import LEAD, ChoiceRole
 from baton_serve.router.request.failure_table import Leg, Next
 from baton_serve.router.request.states import Event
-from baton_serve.router.steps.attempt import LegAttempt
+from baton_serve.router.steps.attempt import LegAttempt, Legs
 from baton_serve.router.steps.failures import TryAnother
 
 if TYPE_CHECKING:
     from baton_serve.core.leases.store import LeaseState
-    from baton_serve.router.engines.prefill_answer import PrefillAnswer
-    from baton_serve.router.placement import Ahead, PickPrefill
-    from baton_serve.router.pool import Candidates, Reservation, Worker, WorkerPool
-    from baton_serve.router.queue.lease_limit import LeaseLimit
-    from baton_serve.router.queue.worker_queue import WorkerQueue
     from baton_serve.router.renewal.port import HeldLease
-    from baton_serve.router.request.choices.shared_prefill import ChoiceRole
     from baton_serve.router.request.exchange import Exchange
-    from baton_serve.router.steps.attempt import WorkerCalls
-    from baton_serve.router.steps.waiting import Waiting
-    from baton_serve.router.telemetry.metrics.metrics import Metrics
-    from baton_serve.router.upstream.missing_engines import MissingEngines
 
 
 class NoPrefill(Exception):
     """No P can be reached. A decode worker can prefill as well."""
 
 
+@dataclass(frozen=True, slots=True)
 class SharedAnswer:
-    """P's answer to one choice of a prompt, whose blocks the other choices read too.
+    """P's answer to one choice of a prompt, whose blocks the other choices read too."""
 
-    Not a data class: a compiled one needs its fields' types at import, and these are imported for typing alone.
-    """
-
-    __slots__ = ("answer", "lease", "worker")
-
-    def __init__(self, answer: PrefillAnswer, worker: Worker, lease: SharedLease) -> None:
-        self.answer = answer
-        self.worker = worker
-        self.lease = lease
-
-
-class PrefillAttempts:
-    """What the first legs of all requests share."""
-
-    __slots__ = ("calls", "lease_limit", "metrics", "missing_engines", "pick", "pool", "queue", "waiting")
-
-    def __init__(
-        self,
-        calls: WorkerCalls,
-        pool: WorkerPool,
-        waiting: Waiting,
-        queue: WorkerQueue,
-        pick: PickPrefill,
-        lease_limit: LeaseLimit,
-        missing_engines: MissingEngines,
-        metrics: Metrics,
-    ) -> None:
-        """``queue``: of the requests that wait for a P."""
-        self.calls = calls
-        self.pool = pool
-        self.waiting = waiting
-        self.queue = queue
-        self.pick = pick
-        self.lease_limit = lease_limit
-        self.missing_engines = missing_engines
-        self.metrics = metrics
-
-    def attempt(self, request: Exchange) -> PrefillAttempt:
-        """A new attempt for the request."""
-        return PrefillAttempt(self, request)
+    answer: PrefillAnswer
+    worker: Worker
+    lease: SharedLease
 
 
 class PrefillAttempt(LegAttempt["PrefillAnswer"]):
     """Once it has succeeded, the request holds P's blocks, whose lease is renewed, unless the answer is whole."""
 
-    __slots__ = ("_all", "_failed", "_group", "_need", "_taken", "_waits_since_s")
+    __slots__ = ("_failed", "_group", "_need", "_taken", "_waits_since_s")
 
-    def __init__(self, legs: PrefillAttempts, request: Exchange) -> None:
-        super().__init__(legs.calls, request)
-        self._all = legs
+    def __init__(self, legs: Legs, request: Exchange) -> None:
+        super().__init__(legs, request, Leg.PREFILL, Event.PREFILL_SENT)
         self._failed = request.attempts.failed_prefill
         self._group = (request.asked.model, request.weights, self._failed)
         self._need = request.prompt.need
@@ -101,19 +57,9 @@ class PrefillAttempt(LegAttempt["PrefillAnswer"]):
         #: Since when the prompt waits although a worker has room, because that worker's leases exceed the limit.
         self._waits_since_s: float | None = None
 
-    @property
-    def leg(self) -> Leg:
-        """The first one."""
-        return Leg.PREFILL
-
-    @property
-    def sent(self) -> Event:
-        """The same for blocks that are taken over from another choice."""
-        return Event.PREFILL_SENT
-
     async def find(self) -> bool:
         """Wait for a P with room. False: none can be reached, and a worker that decodes prefills as well."""
-        legs, request = self._all, self.request
+        legs, request = self._legs, self.request
         if request.choice is not None and await self._joins_another(request.choice):
             return True
         while True:
@@ -139,13 +85,13 @@ class PrefillAttempt(LegAttempt["PrefillAnswer"]):
 
     async def _wait(self, prefill: Candidates, decode: Candidates) -> None:
         """Raises NoPrefill and ApiError."""
-        legs, request = self._all, self.request
+        legs, request = self._legs, self.request
         need = self._need
         need.check(prefill, request.asked.prompt_param)
         if request.asked.max_new_tokens != 1:
             need.check(decode, request.asked.prompt_param)
         try:
-            place = await legs.waiting.for_room(request, legs.queue, self.pick, self._group, need)
+            place = await legs.waiting.for_room(request, legs.queues.prefill, self.pick, self._group, need)
         finally:
             if self._waits_since_s is not None:
                 legs.metrics.lease_limit_wait_s += request.clock() - self._waits_since_s
@@ -155,13 +101,13 @@ class PrefillAttempt(LegAttempt["PrefillAnswer"]):
 
     def pick(self, ahead: Ahead) -> Reservation | None:
         """Reserve a place on the best P that has one. Raises NoPrefill."""
-        legs, request = self._all, self.request
+        legs, request = self._legs, self.request
         route = request.route()
         if route is None and request.route(any_weights=True) is None:
             return None  # all workers of the model left while this request waited; others may register
         if route is None or not route.can_prefill:
             raise NoPrefill
-        worker = choose(legs.pick, route.prefill, self._failed, self._fits, ahead, self._group, request.prompt)
+        worker = choose(legs.pick_prefill, route.prefill, self._failed, self._fits, ahead, self._group, request.prompt)
         if worker is not None:
             return legs.pool.enter(worker, self._need.blocks_on(worker))
         if self._waits_since_s is None and not all(
@@ -172,7 +118,7 @@ class PrefillAttempt(LegAttempt["PrefillAnswer"]):
         return None
 
     def _fits(self, worker: Worker) -> bool:
-        limit = self._all.lease_limit
+        limit = self._legs.lease_limit
         return limit.allows(worker) and self._need.fits(worker, limit.since_report(worker))
 
     async def ask(self) -> PrefillAnswer | Decision:
@@ -183,7 +129,7 @@ class PrefillAttempt(LegAttempt["PrefillAnswer"]):
             return answer
         answer = await self._ask()
         hit("router.prefill.answered")
-        legs, worker = self._all, self.worker
+        legs, worker = self._legs, self.worker
         legs.pool.worked(worker)
         self.request.vacate()
         self._note(answer)
@@ -198,7 +144,7 @@ class PrefillAttempt(LegAttempt["PrefillAnswer"]):
 
     async def _ask(self) -> PrefillAnswer:
         request, worker, engine = self.request, self.worker, self.engine
-        timeout_s = self._calls.settings.prefill_timeout_s
+        timeout_s = self._legs.settings.prefill_timeout_s
         hand_off = engine.hands_off(request.asked)
         leg = engine.prefill_leg(request, hand_off=hand_off)
         if hand_off and worker.internal_url:
@@ -232,7 +178,7 @@ class PrefillAttempt(LegAttempt["PrefillAnswer"]):
 
     def _count(self, lease: HeldLease | None, answer: PrefillAnswer) -> None:
         if lease is not None:
-            self._all.lease_limit.hold(lease.lease_id, self.worker, answer.summary.remote_num_tokens)
+            self._legs.lease_limit.hold(lease.lease_id, self.worker, answer.summary.remote_num_tokens)
 
     # --- several choices of one prompt
 
@@ -263,7 +209,7 @@ class PrefillAttempt(LegAttempt["PrefillAnswer"]):
             return False
         offer: SharedAnswer | None = await role.shared.offer()
         if offer is not None:
-            answer = self._calls.engines[offer.worker.kind.name].for_reader(offer.answer, role.reader)
+            answer = self._legs.engines[offer.worker.kind.name].for_reader(offer.answer, role.reader)
             lease = None if answer is None else offer.lease.share(self.request.lease_over)
             if answer is not None and lease is not None:
                 self._taken = answer, lease

@@ -12,18 +12,16 @@ from typing import TYPE_CHECKING, Final
 from baton_serve.core.net.answers import JSON
 from baton_serve.core.net.client.errors import CallError
 from baton_serve.core.process.failpoints import hit
-from baton_serve.core.protocol.errors import UpstreamError
-from baton_serve.router.request.sent_tokens import num_shown
+from baton_serve.core.protocol.errors import ApiError, UpstreamError
+from baton_serve.router.request.sent_tokens import SentTokens, num_shown
 from baton_serve.router.steps.failures import StreamBroken
 from baton_serve.router.upstream.content import has_content
 from baton_serve.router.upstream.events import DONE_EVENT, END, EventCutter, EventTooLarge, by_few, ends_with_done
 from baton_serve.router.upstream.worker_errors import LOOKS_FAILED, error_event, may_try_another
 
 if TYPE_CHECKING:
-    from baton_serve.core.protocol.errors import ApiError
     from baton_serve.router.request.attempts import Decision
     from baton_serve.router.request.exchange import Exchange
-    from baton_serve.router.request.sent_tokens import SentTokens
     from baton_serve.router.steps.judge import Judge
     from baton_serve.router.telemetry.metrics.buckets import Buckets
 

@@ -8,27 +8,23 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, TypeVar
 
+from baton_serve.core.net.answers import JSON
 from baton_serve.core.net.client.errors import CallError
 from baton_serve.core.protocol.errors import UpstreamError
 from baton_serve.router.request.attempts import Decision
-from baton_serve.router.request.exchange import BlocksLost
+from baton_serve.router.request.exchange import BlocksLost, Exchange
 from baton_serve.router.request.failure_table import Next
 from baton_serve.router.request.states import Event, State
+from baton_serve.router.steps.decode import DecodeAttempt, take_at_once
 from baton_serve.router.steps.failures import TryAnother
-from baton_serve.router.steps.first_token import send_first_token
+from baton_serve.router.steps.prefill import PrefillAttempt
 
 if TYPE_CHECKING:
     from baton_serve.router.engines.prefill_answer import PrefillAnswer
     from baton_serve.router.pool import Route
-    from baton_serve.router.queue.retry_budget import RetryBudget
-    from baton_serve.router.request.exchange import Exchange
-    from baton_serve.router.steps.attempt import LegAttempt
-    from baton_serve.router.steps.decode import DecodeAttempts
+    from baton_serve.router.steps.attempt import LegAttempt, Legs
     from baton_serve.router.steps.judge import Judge
-    from baton_serve.router.steps.prefill import PrefillAttempts
     from baton_serve.router.steps.relay import Relay
-    from baton_serve.router.steps.waiting import Waiting
-    from baton_serve.router.telemetry.metrics.metrics import Metrics
 
 T = TypeVar("T")
 
@@ -36,32 +32,20 @@ T = TypeVar("T")
 class Runner:
     """Runs the requests of a router, each in a task of its own."""
 
-    def __init__(
-        self,
-        waiting: Waiting,
-        prefill: PrefillAttempts,
-        decode: DecodeAttempts,
-        relay: Relay,
-        judge: Judge,
-        retry_budget: RetryBudget,
-        metrics: Metrics,
-    ) -> None:
-        self._waiting = waiting
-        self._prefill = prefill
-        self._decode = decode
+    def __init__(self, legs: Legs, relay: Relay, judge: Judge) -> None:
+        self._legs = legs
+        self._metrics = legs.metrics
         self._relay = relay
         self._judge = judge
-        self._retry_budget = retry_budget
-        self._metrics = metrics
 
     async def run(self, request: Exchange) -> None:
         """Run the request until the client has everything. Raises ApiError. The caller ends it in any case."""
-        self._retry_budget.request(request.clock())
+        self._legs.retry_budget.request(request.clock())
         while True:
             request.held.lease_end = None
             if request.sent_tokens.begun:
                 _begin_anew_if_none_can_continue(request)
-            route = request.route() or await self._waiting.for_route(request)
+            route = request.route() or await self._legs.waiting.for_route(request)
             prefilled = await self._prefilled(request, route)
             if isinstance(prefilled, Decision):
                 await self._apply(request, prefilled)
@@ -71,7 +55,7 @@ class Runner:
             if prefilled is None:
                 request.attempts.prefilled()
             else:
-                is_all = await send_first_token(request, prefilled)
+                is_all = await _send_first_token(request, prefilled)
                 if is_all or prefilled.has_first_token:
                     self._note_tokens(request)
                 if is_all:
@@ -89,9 +73,9 @@ class Runner:
         """P's answer; the request is then held, unless the answer is whole. None: one worker is to do both legs."""
         if not request.asked.splits or request.goes_whole or route.single or request.lacks_one_token:
             return None
-        if self._decode.take_at_once(request, route):
+        if take_at_once(self._legs, request, route):
             return None
-        answer = await self._make_attempt(self._prefill.attempt(request))
+        answer = await self._make_attempt(PrefillAttempt(self._legs, request))
         if not (answer is None or isinstance(answer, Decision) or answer.is_whole(request.asked)):
             request.on(Event.PREFILLED)
         return answer
@@ -99,7 +83,7 @@ class Runner:
     async def _decoded(self, request: Exchange, prefilled: PrefillAnswer | None) -> bytes | Decision:
         """How D's answer begins, after as many D as it takes. ``prefilled`` None: the worker prefills too."""
         while True:
-            outcome = await self._make_attempt(self._decode.attempt(request, prefilled))
+            outcome = await self._make_attempt(DecodeAttempt(self._legs, request, prefilled))
             assert outcome is not None, "each request needs a D"
             if not isinstance(outcome, Decision):
                 if request.state is State.READING:
@@ -151,6 +135,32 @@ class Runner:
         """Note that new tokens have come: if the stream had broken, it is continued now."""
         if request.attempts.continued():
             self._metrics.resumed["resumed"] += 1
+
+
+async def _send_first_token(request: Exchange, prefilled: PrefillAnswer) -> bool:
+    """Send the client P's token, if P has told it: as the first events of a stream or, if it ends the answer, as the
+    whole answer. Returns True if that was the whole answer.
+    """
+    asked, reply, sent = request.asked, request.reply, request.sent_tokens
+    is_whole = prefilled.is_whole(asked)
+    if not (is_whole or prefilled.has_first_token):
+        return False
+    request.progress.num_tokens = request.progress.num_tokens + 1 if asked.stream else 1
+    if not asked.stream:
+        if is_whole:
+            await reply.whole(200, JSON, prefilled.whole_body())
+        return is_whole
+    events = prefilled.first_events(asked, begun=sent.begun)
+    if is_whole:
+        await reply.write(events + sent.cached_as_first(prefilled.last_events(asked)))
+        await reply.end()
+        return True
+    sent.created = prefilled.created
+    if prefilled.kv_transfer_params is not None:
+        prefilled.kv_transfer_params = sent.cached_as_first(prefilled.kv_transfer_params)
+    sent.add(prefilled.summary.first_token)
+    await reply.write(events, content=prefilled.shows(asked))
+    return False
 
 
 def _begin_anew_if_none_can_continue(request: Exchange) -> None:

@@ -213,7 +213,7 @@ async def test_a_request_is_freed_when_it_meets_a_bug(
         def pick(self, workers: Any, about: Any) -> Any:
             raise KeyError("a bug in a policy")
 
-    cluster.decode_legs.pick = Broken()
+    cluster.legs.pick_decode = Broken()
     with without_collector(KINDS) as survivors:
         for one in SEVERAL if what == "choices" else [*WHOLE, *STREAMED]:
             await ask(cluster, one)

@@ -149,7 +149,7 @@ class Broken:
         self.cluster.hashes[self.worker.name] = "hash" if self.worker.ours else ""
         self.cluster.weights[self.worker.name] = "w" if self.worker.ours else ""
         if self.worker.ours:
-            self.cluster.decode_legs.pick = RawFirst()
+            self.cluster.legs.pick_decode = RawFirst()
             self.worker.store = self.cluster.store
             self.others = [await self.cluster.add(role) for role in ("prefill", "decode")]
             for other in self.others:

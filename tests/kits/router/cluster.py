@@ -132,8 +132,8 @@ class Cluster:
         self.prefill_aborts, self.direct_releases = router.leases.prefill_aborts, router.leases.direct_releases
         self.missing_engines = router.leases.missing_engines
         self.cleanup, self.body_budget = router.routers.cleanup, router.intake.body_budget
-        runner = router.intake.runner
-        self.retry_budget, self.decode_legs, self.calls = runner._retry_budget, runner._decode, runner._decode.calls
+        self.legs = router.intake.runner._legs
+        self.retry_budget = self.legs.retry_budget
         self.workers: list[StubWorker] = []
         self._num_added = 0
         #: Of leases that several choices read: how many, and which have.
@@ -192,6 +192,10 @@ class Cluster:
         self.announce()
         return worker
 
+    async def fleet(self, *roles: str, **more: Any) -> list[StubWorker]:
+        """New workers of these roles, otherwise alike."""
+        return [await self.add(role, **more) for role in roles]
+
     def announce(self) -> None:
         """What the registry would say now."""
         self.pool.apply([self._status(worker) for worker in self.workers if worker.name in self.limits])
@@ -223,7 +227,7 @@ class Cluster:
 
     def use_engines(self, engines: Engines) -> None:
         """Have others speak for the workers."""
-        self.calls.engines = self.router.intake.records._engines = engines
+        self.legs.engines = self.router.intake.records._engines = engines
 
     def snapshots(self, recorder: HistoryRecorder | None = None) -> LiveSnapshots:
         """What the dashboard shows. ``recorder``: by default the router's own."""

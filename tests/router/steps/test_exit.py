@@ -174,7 +174,7 @@ async def test_a_bug_in_a_policy_hits_who_asked_for_a_place_and_nobody_else(clus
         def pick(self, workers: Any, about: Any) -> Any:
             raise KeyError("a bug in a policy")
 
-    cluster.decode_legs.pick = Broken()
+    cluster.legs.pick_decode = Broken()
     await fill(cluster, "d1", full=False)
     leaving.close()
     assert b"500" in await cluster._readers[1].readuntil(b"\r\n")

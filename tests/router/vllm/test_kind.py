@@ -127,4 +127,4 @@ async def test_a_vllm_server_does_not_say_what_is_leased() -> None:
 async def test_a_vllm_server_never_gets_the_internal_token(cluster: Cluster) -> None:
     (worker,) = cluster.pool.add_static([], ["vllm+http://127.0.0.1:9"])
     worker.engine_id = "its own"
-    assert cluster.calls.headers_for(worker) == ()
+    assert cluster.legs.headers_for(worker) == ()

@@ -252,9 +252,7 @@ class Chunks:
 
 def beginning(cluster: Cluster) -> StreamOpening:
     settings = cluster.settings
-    begins = StreamOpening(2, settings.max_event_bytes, settings.max_answer_bytes)
-    begins.is_judged = False
-    return begins
+    return StreamOpening(None, settings.max_event_bytes, settings.max_answer_bytes)
 
 
 @pytest.mark.interpreted
