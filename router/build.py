@@ -32,7 +32,7 @@ from baton_serve.router.queue.retry_budget import RetryBudget
 from baton_serve.router.request.active import ActiveRequests
 from baton_serve.router.request.attempts import Limits
 from baton_serve.router.request.ended import EndedRequests
-from baton_serve.router.request.releaser import Releaser
+from baton_serve.router.request.held import Releaser
 from baton_serve.router.steps.admission import Admission
 from baton_serve.router.steps.attempt import Legs
 from baton_serve.router.steps.choices import ChoicesRunner

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from baton_serve.core.net.answers import JSON, Header, retry_after
 from baton_serve.router.dialects.known import DIALECTS, Dialect
 from baton_serve.router.dialects.stream import DialectStream
-from baton_serve.router.request.client_id import client_id
-from baton_serve.router.request.reply import ClientReply
+from baton_serve.router.request.reply import ClientReply, client_id
 from baton_serve.router.upstream.worker_errors import PassedOnError
 
 if TYPE_CHECKING:

@@ -33,7 +33,6 @@ from baton_serve.router.front.head import check_content_type, key_in, priority_i
 from baton_serve.router.request.bodies import ClientBody
 from baton_serve.router.request.choices.whole import WholeRequest
 from baton_serve.router.request.exchange import Exchange
-from baton_serve.router.request.snapshot import facts
 from baton_serve.router.request.validated import PATHS, may_have_form, set_priority, validated
 from baton_serve.router.steps.admission import num_at_once
 from baton_serve.router.steps.failures import ClientGone
@@ -246,7 +245,7 @@ class HotCalls:
         exchange = self._intake.records.new(arrival.request_id, asked, route, ClientBody(body, len(raw)), reply)
         if self.tracing is not None:
             now_s = self._loop.time()
-            trace = self.tracing.begin(facts(exchange, now_s), call.headers, arrival.came_s, self._rules.scheme)
+            trace = self.tracing.begin(exchange.facts(now_s), call.headers, arrival.came_s, self._rules.scheme)
             exchange.trace_with(trace)
         arrival.exchange = exchange
         self._active.add(exchange)

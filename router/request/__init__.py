@@ -1,7 +1,7 @@
 """One request: what was asked, its state, what it holds and what was tried. Nothing here depends on the steps.
 
-``exchange``        the record; ``held`` is what it holds, which ``releaser`` gives back
-``states``          where a request can be, as a table; ``progress`` is where it is
+``exchange``        the record; ``held`` is what it holds
+``states``          where a request can be, as a table, and where one is
 ``validated``       from a body to ``client_request``
 ``endpoints``       those that (nearly all) only vLLM's servers have; ``splits``: what a P and a D of vLLM cannot share
 ``client_request``  what the client asked for; ``bodies`` is sent to workers, ``reply`` to the client
@@ -10,6 +10,5 @@
 ``attempts``        what was tried, and what is next after a failure; ``failure_table`` has the rows
 ``choices``         a request for several answers: its record, and one answer of them
 ``active``          all live requests; ``ended`` has the ones that ended last
-``facts``           what metrics, log and traces get; ``snapshot`` takes it from the record. ``view`` is what is shown
-``client_id``       the id that a client gives its own request
+``facts``           what metrics, log and traces get. ``view`` is what is shown
 """

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from baton_serve.core.leases.store import LeaseState
-from baton_serve.router.request.snapshot import facts
 from baton_serve.router.request.states import LIVE, State
 
 if TYPE_CHECKING:
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ActiveRequests:
-    """LiveRequest requests in order of arrival. A request for several answers is one of them, with one id."""
+    """The live requests, in order of arrival. A request for several answers is one of them, with one id."""
 
     def __init__(self) -> None:
         self._by_id: dict[str, LiveRequest] = {}
@@ -61,7 +60,7 @@ class ActiveRequests:
     def facts(self, now_s: float, ids: Iterable[str] | None = None) -> list[RequestFacts]:
         """The facts of all live requests, or of those in ``ids`` that are live. ``now_s``: the loop's clock."""
         wanted = list(self._by_id) if ids is None else ids
-        return [facts(self._by_id[each], now_s) for each in wanted if each in self._by_id]
+        return [self._by_id[each].facts(now_s) for each in wanted if each in self._by_id]
 
     def lease_keepers(self) -> dict[str, str]:
         """Ids of the live requests that hold a lease, by lease id."""

@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from baton_serve.core.protocol.errors import ApiError, UpstreamError
-from baton_serve.router.request.failure_table import CountsAs, Failure, Leg, Next, row_of
+from baton_serve.router.request.failure_table import CountsAs, Failure, FailureRow, Leg, Next, row_of
 
 if TYPE_CHECKING:
     from baton_serve.router.pool import Worker
     from baton_serve.router.queue.retry_budget import RetryBudget
-    from baton_serve.router.request.failure_table import FailureRow
 
 #: After this many failed reads of P's blocks, P is taken to be broken.
 MAX_FAILED_READS: Final = 2
@@ -77,26 +76,6 @@ class Decision:
 
 class Attempts:
     """All that was tried for one request, and the workers that failed it."""
-
-    __slots__ = (
-        "_budget",
-        "_has_paid_for_aborts",
-        "_limits",
-        "_num_decodes",
-        "_num_reads",
-        "_refused",
-        "dead_engines",
-        "failed_decode",
-        "failed_prefill",
-        "is_migrating",
-        "last_error",
-        "num_aborts",
-        "num_computed",
-        "num_migrations",
-        "num_prefills",
-        "num_retries",
-        "tried_decode",
-    )
 
     def __init__(self, limits: Limits, budget: RetryBudget) -> None:
         self._limits = limits

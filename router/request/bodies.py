@@ -1,11 +1,9 @@
-"""The body of a client's request, validated: the prompt in it, and its encodings for workers. Pure."""
+"""The body of a client's request, validated, and its encodings for workers. Pure."""
 
 from __future__ import annotations
 
 import random
 from typing import TYPE_CHECKING, Any
-
-from baton_serve.router.request.prompt_text import num_prompt_bytes, num_prompt_ids, prompt_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,15 +44,3 @@ class ClientBody:
     def forget_encoded(self) -> None:
         """Have ``encoded`` compute it again: for a request that waits, or may never need it again."""
         self._encoded.clear()
-
-    def prompt(self) -> bytes:
-        """See ``prompt_text``."""
-        return prompt_text(self.fields)
-
-    def prompt_bytes(self) -> int:
-        """See ``num_prompt_bytes``."""
-        return num_prompt_bytes(self.fields)
-
-    def num_ids(self) -> int | None:
-        """See ``num_prompt_ids``."""
-        return num_prompt_ids(self.fields)

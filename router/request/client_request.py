@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from baton_serve.core.protocol.openai.requests import COMPLETION_MAX_TOKENS
+from baton_serve.core.protocol.openai.passed_on import PassedOn
+from baton_serve.core.protocol.openai.requests import COMPLETION_MAX_TOKENS, ChatRequest, CompletionRequest
 from baton_serve.router.request.endpoints import ENDPOINTS
 
 if TYPE_CHECKING:
     from baton_serve.core.protocol.openai.choices import Choices
     from baton_serve.core.protocol.openai.plain import Plain
-    from baton_serve.core.protocol.openai.requests import ChatRequest, CompletionRequest
 
     Validated = ChatRequest | CompletionRequest | Plain
 
@@ -25,54 +25,27 @@ class ClientRequest:
     It is changed only while it is made: by what validates or translates a body, and by the header with the priority.
     """
 
-    __slots__ = (
-        "asked_at",
-        "chat",
-        "choices",
-        "client",
-        "ends_with_done",
-        "include_usage",
-        "is_about_prompt",
-        "logprobs",
-        "max_new_tokens",
-        "model",
-        "passed_on",
-        "path",
-        "priority",
-        "splits",
-        "stream",
-        "token_ids",
-        "usage_in_chunks",
-        "user",
-    )
-
-    def __init__(
-        self,
-        *,
-        chat: bool,
-        model: str,
-        stream: bool,
-        include_usage: bool,
-        max_new_tokens: int | None,
-        priority: int,
-        user: str,
-        path: str = CHAT_PATH,
-        passed_on: bool = False,
-    ) -> None:
-        self.chat = chat
-        self.model = model
-        self.stream = stream
-        self.include_usage = include_usage
-        #: Most new tokens. None: as many as fit.
-        self.max_new_tokens = max_new_tokens
-        self.priority = priority
-        self.user = user
-        #: The client's key for workers, if its answer may have a form; else empty.
-        self.client = ""
+    def __init__(self, fields: Validated | PassedOn, path: str) -> None:
+        """``fields``: of a validated body."""
         #: Path at which workers serve the request.
         self.path = path
+        self.chat = path == CHAT_PATH
+        self.model = fields.model or ""
+        self.stream = fields.stream
+        self.include_usage = fields.include_usage
+        limit = fields.max_new_tokens
+        #: Most new tokens. None: as many as fit.
+        self.max_new_tokens = COMPLETION_MAX_TOKENS if limit is None and path == COMPLETIONS_PATH else limit
+        self.priority = fields.priority
+        self.user = fields.user or fields.safety_identifier or ""
         #: Whether only its worker judges its body: the worker's answers, also errors, are then passed on as they are.
-        self.passed_on = passed_on
+        self.passed_on = isinstance(fields, PassedOn)
+        #: Whether every chunk of its stream has the usage so far.
+        self.usage_in_chunks = not isinstance(fields, PassedOn) and fields.usage_in_chunks
+        #: Whether its stream has the ids of prompt and tokens.
+        self.token_ids = not isinstance(fields, PassedOn) and fields.return_token_ids
+        #: The client's key for workers, if its answer may have a form; else empty.
+        self.client = ""
         #: Path at which the client asked; empty: ``path``. Another one: request and answer are translated
         #: (``dialects``).
         self.asked_at = ""
@@ -80,10 +53,6 @@ class ClientRequest:
         self.splits = True
         #: Whether its stream ends with ``data: [DONE]``. False: with the end of the HTTP answer.
         self.ends_with_done = True
-        #: Whether every chunk of its stream has the usage so far.
-        self.usage_in_chunks = False
-        #: Whether its stream has the ids of prompt and tokens.
-        self.token_ids = False
         #: What it asks for more than one answer of; None: it asks for one.
         self.choices: Choices | None = None
         #: Whether it asks for the logprobs of a completion.
@@ -109,23 +78,3 @@ class ClientRequest:
     def chunk_object(self) -> str:
         """The field ``object`` in the events of a stream."""
         return "chat.completion.chunk" if self.chat else "text_completion"
-
-    @staticmethod
-    def of(request: Validated, *, chat: bool) -> ClientRequest:
-        """Make one from a validated body."""
-        wanted = request.max_new_tokens
-        return ClientRequest(
-            chat=chat,
-            model=request.model,
-            stream=request.stream,
-            include_usage=request.include_usage,
-            max_new_tokens=COMPLETION_MAX_TOKENS if wanted is None and not chat else wanted,
-            priority=request.priority,
-            user=request.user or request.safety_identifier or "",
-            path=CHAT_PATH if chat else COMPLETIONS_PATH,
-        )
-
-    def show(self, request: Validated) -> None:
-        """Note what a stream of ``request`` shows beside its text."""
-        self.usage_in_chunks = request.usage_in_chunks
-        self.token_ids = request.return_token_ids

@@ -6,30 +6,31 @@ One task runs it (``steps.run``). To end it early (client gone, deadline, admin)
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
+
+import msgspec
 
 from baton_serve.core.leases.store import LeaseState
 from baton_serve.core.protocol.client_key import HEADER as CLIENT_HEADER
-from baton_serve.core.protocol.errors import DeadlineError
+from baton_serve.core.protocol.errors import ApiError, DeadlineError
 from baton_serve.router.placement import Prompt
+from baton_serve.router.request.facts import RequestFacts
 from baton_serve.router.request.failure_table import Failure
-from baton_serve.router.request.held import Held
-from baton_serve.router.request.progress import RequestProgress
-from baton_serve.router.request.states import RETRIES, Event, State
+from baton_serve.router.request.held import Held, Releaser
+from baton_serve.router.request.prompt_text import num_prompt_bytes, num_prompt_ids, prompt_text
+from baton_serve.router.request.states import LIVE, RETRIES, Event, RequestProgress, State
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Sequence
 
-    from baton_serve.core.protocol.errors import ApiError
     from baton_serve.router.pool import Route, Worker
     from baton_serve.router.pool.route import RequestRoute
     from baton_serve.router.request.attempts import Attempts
     from baton_serve.router.request.bodies import ClientBody
     from baton_serve.router.request.choices.shared_prefill import ChoiceRole
     from baton_serve.router.request.client_request import ClientRequest
-    from baton_serve.router.request.facts import RequestFacts
-    from baton_serve.router.request.releaser import Releaser
     from baton_serve.router.request.reply import Reply
     from baton_serve.router.request.sent_tokens import SentTokens
 
@@ -74,8 +75,6 @@ class Trace(Protocol):
 class LiveRequest:
     """One request. A task runs it; to end it early (client gone, deadline, admin), ``stop`` is called."""
 
-    __slots__ = ("asked", "clock", "relayed_error", "reply", "request_id", "stop_error", "task", "trace")
-
     def __init__(self, request_id: str, asked: ClientRequest, reply: Reply, clock: Callable[[], float]) -> None:
         """``clock``: the event loop's, seconds."""
         self.request_id = request_id
@@ -107,6 +106,24 @@ class LiveRequest:
         """Note the end, unless it is over, and give back the blocks. ``vacate`` gives back the places."""
         raise NotImplementedError
 
+    def facts(self, now_s: float) -> RequestFacts:
+        """What observers get of it, while it is live. ``now_s``: of the loop's clock."""
+        raise NotImplementedError
+
+    def facts_at_end(self, before: State, error: ApiError | None, now_s: float) -> RequestFacts:
+        """The same when it is over. ``before``: its state when its exit began; ``error``: why it ended."""
+        relayed = self.relayed_error if error is None else None
+        return msgspec.structs.replace(
+            self.facts(now_s),
+            ended_in=before if before in LIVE else None,
+            error=error or relayed,
+            is_error_relayed=relayed is not None,
+        )
+
+    def _ttft_s(self, started_s: float) -> float | None:
+        first_s = self.reply.first_content_s if self.asked.stream else None
+        return None if first_s is None else first_s - started_s
+
     def vacate(self) -> None:
         """Leave the workers: release the places there, and close their answers."""
         for one in self.exchanges:
@@ -133,21 +150,6 @@ class LiveRequest:
 class Exchange(LiveRequest):
     """One request for one answer, or one choice of a request for several. ``steps.exit`` ends it in any case."""
 
-    __slots__ = (
-        "_route",
-        "attempts",
-        "body",
-        "choice",
-        "decode_worker",
-        "goes_whole",
-        "held",
-        "number",
-        "prefill_worker",
-        "progress",
-        "prompt",
-        "sent_tokens",
-    )
-
     def __init__(
         self,
         request_id: str,
@@ -170,7 +172,9 @@ class Exchange(LiveRequest):
         super().__init__(request_id, asked, reply, clock)
         self.number = number
         self.body = body
-        self.prompt = prompt or Prompt(asked.model, body.prompt_bytes(), body.prompt, body.num_ids())
+        self.prompt = prompt or Prompt(
+            asked.model, num_prompt_bytes(body.fields), partial(prompt_text, body.fields), num_prompt_ids(body.fields)
+        )
         #: What it is to the other choices of a request; None: it is a request by itself.
         self.choice: ChoiceRole | None = None
         self.progress = RequestProgress(clock())
@@ -211,7 +215,6 @@ class Exchange(LiveRequest):
 
     @property
     def exchanges(self) -> tuple[Exchange, ...]:
-        """Itself."""
         return (self,)
 
     @property
@@ -221,12 +224,10 @@ class Exchange(LiveRequest):
 
     @property
     def state(self) -> State:
-        """Where it is."""
         return self.progress.state
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended, in whatever way."""
         return self.progress.over
 
     def end(self, *, is_aborted: bool) -> None:
@@ -271,6 +272,39 @@ class Exchange(LiveRequest):
         """``Worker.weights_of`` of those that computed the client's tokens; None while it has none."""
         return self.sent_tokens.weights if self.sent_tokens.begun else None
 
+    def facts(self, now_s: float) -> RequestFacts:
+        asked, attempts, progress, lease = self.asked, self.attempts, self.progress, self.held.lease
+        return RequestFacts(
+            id=self.request_id,
+            client_id=self.reply.client_id or None,
+            state=progress.state,
+            endpoint=asked.endpoint,
+            chat=asked.chat,
+            model=asked.model,
+            user=asked.user,
+            stream=asked.stream,
+            priority=asked.priority,
+            max_new_tokens=asked.max_new_tokens,
+            prefill_worker=_id(self.prefill_worker),
+            decode_worker=_id(self.decode_worker),
+            lease_id=self.held.lease_id,
+            lease_remaining_ms=None if lease is None else lease.remaining_ms(),
+            started_s=progress.started_s,
+            age_s=progress.age_s(now_s),
+            spent_s=dict(progress.spent_s),
+            ttft_s=self._ttft_s(progress.started_s),
+            answer_begun=self.reply.started,
+            num_tokens=progress.num_tokens,
+            num_chunks=progress.num_chunks,
+            num_prefills=attempts.num_computed,
+            num_retries=attempts.num_retries,
+            num_migrations=attempts.num_migrations,
+            is_migrating=attempts.is_migrating,
+            dead_engines=tuple(attempts.dead_engines),
+            last_error=attempts.last_error,
+            trace_id=None if self.trace is None else self.trace.trace_id,
+        )
+
     # --- bookkeeping, used by the steps
 
     def on(self, event: Event) -> None:
@@ -302,8 +336,11 @@ class Exchange(LiveRequest):
         self.sent_tokens.come_from(worker.weights_with(adapter), adapter)
 
     def vacate(self) -> None:
-        """Leave the worker: release the place there, and close its answer."""
         self.held.vacate(self.request_id)
 
     def __repr__(self) -> str:
         return f"<Exchange {self.request_id} {self.progress!r} with {self.held!r}>"
+
+
+def _id(worker: Worker | None) -> str | None:
+    return None if worker is None else worker.worker_id

@@ -34,8 +34,7 @@ class RequestFacts(msgspec.Struct, frozen=True, kw_only=True):
     #: Ids of the last workers to which its legs were sent.
     prefill_worker: str | None
     decode_worker: str | None
-    #: The engine that holds its blocks, and their lease; empty: none.
-    engine_id: str
+    #: The lease on its blocks; empty: none.
     lease_id: str
     #: Milliseconds for which P surely keeps the blocks; None: that is not known, or it holds none.
     lease_remaining_ms: int | None

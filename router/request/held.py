@@ -7,25 +7,29 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from baton_serve.core.leases.store import LeaseState
     from baton_serve.core.net.client.answer import HttpAnswer
-    from baton_serve.router.pool import Reservation, Worker
+    from baton_serve.router.pool import Reservation, Worker, WorkerPool
+    from baton_serve.router.queue.lease_limit import LeaseLimit
     from baton_serve.router.queue.worker_queue import Waiter
     from baton_serve.router.renewal.port import HeldLease
-    from baton_serve.router.request.releaser import Releaser
+    from baton_serve.router.upstream.prefill_aborts import PrefillAborts
+
+
+class Releaser:
+    """One object for all requests of a router. None of its methods waits."""
+
+    def __init__(self, pool: WorkerPool, leased: LeaseLimit, prefill_aborts: PrefillAborts) -> None:
+        self._leased = leased
+        self.leave = pool.leave
+        self.abort_unread = prefill_aborts.start
+
+    def release(self, lease: HeldLease) -> None:
+        """End a lease, so that P may free the blocks as soon as this is safe."""
+        if lease.release():
+            self._leased.end(lease.lease_id)
 
 
 class Held:
     """A place on a worker, a place in a queue, an open answer, and P's blocks."""
-
-    __slots__ = (
-        "_releaser",
-        "answer",
-        "engine_id",
-        "lease",
-        "lease_end",
-        "reservation",
-        "unread_prefill",
-        "waiter",
-    )
 
     def __init__(self, releaser: Releaser) -> None:
         self._releaser = releaser

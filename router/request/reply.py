@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from typing import TYPE_CHECKING, Final
 
-from baton_serve.core.net.answers import EVENT_STREAM, JSON, header_lines, retry_after
-from baton_serve.router.request.client_id import HEADER as CLIENT_ID
+from baton_serve.core.net.answers import EVENT_STREAM, JSON, Header, header_lines, retry_after
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
-    from baton_serve.core.net.answers import Header
     from baton_serve.core.net.served.call import HttpCall
     from baton_serve.core.protocol.errors import ApiError
 
@@ -27,12 +26,28 @@ LAST_WRITE_S = 1.0
 MAX_UNSENT_BYTES: Final = 64 << 10
 
 _STREAM_LINES: Final = header_lines(EVENT_STREAM)
+#: OpenAI's header for a client's own id of its request, under which the router also sends it back.
+_ID_HEADER: Final = b"x-client-request-id"
+#: The headers that a client may use; the first wins. In an answer the second one has the router's own id.
+_GIVEN: Final = (_ID_HEADER, b"x-request-id")
+#: Printable ASCII; the length limit is OpenAI's.
+_CLIENT_ID: Final = re.compile(rb"[ -~]{1,512}")
+
+
+def client_id(headers: Mapping[bytes, bytes]) -> str:
+    """The id that a client gives its own request; empty if missing, too long or not printable.
+
+    It is sent back, and shown in log and trace. Never truncated: a part would be another id.
+    """
+    for name in _GIVEN:
+        given = headers.get(name)
+        if given is not None and _CLIENT_ID.fullmatch(given):
+            return given.decode("ascii")
+    return ""
 
 
 class Reply:
     """Where the steps of a request write its answer. A base class, not a protocol: compiled, it costs less to call."""
-
-    __slots__ = ("client_id", "first_content_s", "started")
 
     def __init__(self, client_id: str) -> None:
         #: The client's own id of the request; empty if it gave none.
@@ -87,20 +102,11 @@ class Reply:
 class ClientReply(Reply):
     """The answer of one client."""
 
-    __slots__ = (
-        "_call",
-        "_id_lines",
-        "_request_id",
-        "_unsent",
-        "ended",
-        "names_events",
-    )
-
     def __init__(self, call: HttpCall, request_id: str, client_id: str = "") -> None:
         super().__init__(client_id)
         self._call = call
         self._request_id = request_id
-        theirs = b"%b: %b\r\n" % (CLIENT_ID, client_id.encode("ascii")) if client_id else b""
+        theirs = b"%b: %b\r\n" % (_ID_HEADER, client_id.encode("ascii")) if client_id else b""
         self._id_lines = b"x-request-id: %b\r\n%b" % (request_id.encode("ascii"), theirs)
         self._unsent = b""
         #: Whether the events of its stream have names; an error is then called ``error``.
@@ -110,14 +116,9 @@ class ClientReply(Reply):
 
     @property
     def is_begun(self) -> bool:
-        """Whether the client has been sent anything."""
         return self.started
 
     def put(self, data: bytes, *, content: bool = True) -> bool:
-        """Send part of a stream. Returns False if the client does not read as fast as that: ``drain`` before the next.
-
-        Data without ``content`` is kept until the first content comes, or ``MAX_UNSENT_BYTES``.
-        """
         call = self._call
         if self.started:
             return call.write(data)
@@ -132,30 +133,24 @@ class ClientReply(Reply):
         return not call.is_blocked
 
     def put_comments(self, data: bytes) -> bool:
-        """Send comments, which only show that a worker computes: not before anything else has been sent."""
         return not self.started or self._call.write(data)
 
     async def drain(self) -> None:
-        """Wait until the client has read."""
         await self._call.drain()
 
     def forget(self) -> None:
-        """Drop the data kept until the first content. Only before the answer has begun."""
         self._unsent = b""
 
     async def end(self) -> None:
-        """Wait until the client has read, then ``end_now``."""
         self.ended = True
         await self._call.drain()
         self.end_now()
 
     def end_now(self) -> None:
-        """Complete the stream."""
         self.ended = True
         self._call.end()
 
     async def whole(self, status: int, content_type: bytes, body: bytes, headers: Iterable[Header] = ()) -> None:
-        """Send the answer in one piece."""
         self.started = self.ended = True
         await self._call.drain()
         self._send(status, content_type, body, headers)

@@ -42,21 +42,6 @@ class SentTokens:
     ``begun``: the client's answer has begun with its role.
     """
 
-    __slots__ = (
-        "_cached",
-        "_first_events",
-        "_ids",
-        "_last_words",
-        "_max_event_bytes",
-        "_num_unnamed",
-        "_quick_bytes",
-        "adapter",
-        "begun",
-        "created",
-        "named",
-        "weights",
-    )
-
     def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
         self._max_event_bytes = max_event_bytes
         self._ids = bytearray()

@@ -11,6 +11,7 @@ from baton_serve.core.protocol.errors import BadRequestError, NotFoundError
 from baton_serve.core.protocol.excerpts import excerpt
 from baton_serve.core.protocol.openai.choices import take_choices
 from baton_serve.core.protocol.openai.passed_on import (
+    PassedOn,
     PassedOnChat,
     PassedOnCompletion,
     check_depth,
@@ -21,13 +22,11 @@ from baton_serve.core.protocol.openai.plain import plain
 from baton_serve.core.protocol.openai.requests import ChatRequest, CompletionRequest, simplify, validate
 from baton_serve.router.queue.priorities import granted
 from baton_serve.router.request.client_request import CHAT_PATH, COMPLETIONS_PATH, ClientRequest
-from baton_serve.router.request.endpoints import ENDPOINTS, RESPONSES
+from baton_serve.router.request.endpoints import ENDPOINTS, RESPONSES, Endpoint
 from baton_serve.router.request.splits import why_whole
 
 if TYPE_CHECKING:
-    from baton_serve.core.protocol.openai.passed_on import PassedOn
     from baton_serve.router.pool import WorkerPool
-    from baton_serve.router.request.endpoints import Endpoint
 
 #: The paths that take a request for workers.
 PATHS: Final = frozenset({CHAT_PATH, COMPLETIONS_PATH, *ENDPOINTS})
@@ -49,16 +48,13 @@ def validated(pool: WorkerPool, path: str, raw: bytes, body: dict[str, Any]) -> 
     chat = path == CHAT_PATH
     found = plain(body, chat=chat)
     if found is not None:
-        asked = ClientRequest.of(found, chat=chat)
-        asked.show(found)
-        return asked
+        return ClientRequest(found, path)
     # A client's parameters are dropped, not refused: some clients send back what another router answered.
     body.pop("kv_transfer_params", None)
     choices = take_choices(body, chat=chat)
     request = validate(ChatRequest, body) if chat else validate(CompletionRequest, body)
     simplify(request, body)
-    asked = ClientRequest.of(request, chat=chat)
-    asked.show(request)
+    asked = ClientRequest(request, path)
     if request.is_about_prompt:
         asked.splits, asked.is_about_prompt = False, True
     if choices is not None:
@@ -93,7 +89,7 @@ def _for_vllm(path: str, raw: bytes, body: dict[str, Any]) -> ClientRequest:
     """A chat or a completion."""
     kind: type[PassedOn] = PassedOnChat if path == CHAT_PATH else PassedOnCompletion
     check_depth(raw, body)
-    asked = _asked(validate_passed_on(kind, body), path)
+    asked = ClientRequest(validate_passed_on(kind, body), path)
     strip(body)
     prompt = body.get("prompt")
     if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str | list):
@@ -105,7 +101,7 @@ def _for_vllm(path: str, raw: bytes, body: dict[str, Any]) -> ClientRequest:
 def _at(endpoint: Endpoint, pool: WorkerPool, raw: bytes, body: dict[str, Any]) -> ClientRequest:
     """A request that goes whole to one worker, which for most endpoints has to be a vLLM server."""
     check_depth(raw, body)
-    asked = _asked(validate_passed_on(endpoint.body, body), endpoint.path)
+    asked = ClientRequest(validate_passed_on(endpoint.body, body), endpoint.path)
     if not asked.model:
         asked.model = _the_model(pool, endpoint)
     if not (pool.route(asked.model).judges_bodies or endpoint.is_everywhere):
@@ -120,20 +116,6 @@ def _at(endpoint: Endpoint, pool: WorkerPool, raw: bytes, body: dict[str, Any]) 
     asked.stream = endpoint.streams and asked.stream
     asked.splits = asked.ends_with_done = False
     return asked
-
-
-def _asked(fields: PassedOn, path: str) -> ClientRequest:
-    return ClientRequest(
-        chat=path == CHAT_PATH,
-        model=fields.model or "",
-        stream=fields.stream,
-        include_usage=fields.include_usage,
-        max_new_tokens=fields.max_new_tokens,
-        priority=fields.priority,
-        user=fields.user or fields.safety_identifier or "",
-        path=path,
-        passed_on=True,
-    )
 
 
 def _the_model(pool: WorkerPool, endpoint: Endpoint) -> str:

@@ -6,11 +6,13 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING
 
+from baton_serve.core.net.answers import JSON
 from baton_serve.core.process.tracebacks import forget_frames
 from baton_serve.core.protocol.errors import ApiError
-from baton_serve.router.request.choices.reply import ChoiceReply, end_stream, send_whole
+from baton_serve.router.request.choices.merging import last_events, merged, parsed
+from baton_serve.router.request.choices.reply import ChoiceReply
 from baton_serve.router.request.states import State
-from baton_serve.router.steps.admission import num_at_once
+from baton_serve.router.steps.admission import Admission, num_at_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
     from baton_serve.router.request.active import ActiveRequests
     from baton_serve.router.request.choices.whole import WholeRequest
     from baton_serve.router.request.exchange import Exchange
-    from baton_serve.router.steps.admission import Admission
     from baton_serve.router.steps.run import Runner
 
 
@@ -53,9 +54,12 @@ class ChoicesRunner:
             return
         replies = [request.reply for request in whole.exchanges if isinstance(request.reply, ChoiceReply)]
         if asked.stream:
-            await end_stream(whole.reply, choices, replies, shows_usage=asked.include_usage)
+            usages = [one.events.usage for one in replies]
+            await whole.reply.write(last_events(usages, choices.best_of, shows_usage=asked.include_usage))
+            await whole.reply.end()
         else:
-            await send_whole(whole.reply, choices, replies, shows_logprobs=asked.logprobs)
+            answers = [parsed(one.body) for one in replies]
+            await whole.reply.whole(200, JSON, merged(answers, choices, shows_logprobs=asked.logprobs))
         whole.end_state = State.DONE
 
     async def _run(

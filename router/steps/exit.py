@@ -13,7 +13,6 @@ import time
 from typing import TYPE_CHECKING
 
 from baton_serve.core.process.failpoints import hit
-from baton_serve.router.request.snapshot import facts_at_end
 from baton_serve.router.request.states import State
 from baton_serve.router.steps.end_log import log_end
 
@@ -52,7 +51,7 @@ class Exit:
         request.vacate()
         now_s = request.clock()
         try:
-            facts = facts_at_end(request, before, error, now_s)
+            facts = request.facts_at_end(before, error, now_s)
         except Exception:
             log.exception("the end of request %s was noted by nobody", request.request_id)
             return

@@ -16,8 +16,7 @@ from baton_serve.router.engines.prefill_answer import PrefillAnswer
 from baton_serve.router.placement import Ahead, SkipPrefill, choose, with_room
 from baton_serve.router.pool import Candidates, Reservation, Worker
 from baton_serve.router.request.attempts import Decision
-from baton_serve.router.request.choices.shared_lease import SharedLease
-from baton_serve.router.request.choices.shared_prefill import LEAD, ChoiceRole
+from baton_serve.router.request.choices.shared_prefill import LEAD, ChoiceRole, SharedLease
 from baton_serve.router.request.failure_table import Leg, Next
 from baton_serve.router.request.states import Event
 from baton_serve.router.steps.attempt import LegAttempt, Legs

@@ -3,61 +3,49 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from baton_serve.core.protocol.choice import Choice
+from baton_serve.router.engines.engines import Engines
+from baton_serve.router.pool import Route, WorkerPool
 from baton_serve.router.pool.route import RequestRoute
-from baton_serve.router.request.attempts import Attempts
+from baton_serve.router.queue.retry_budget import RetryBudget
+from baton_serve.router.request.active import ActiveRequests
+from baton_serve.router.request.attempts import Attempts, Limits
 from baton_serve.router.request.bodies import ClientBody
 from baton_serve.router.request.choices.merging import ChoiceEvents
 from baton_serve.router.request.choices.plan import choice_id, planned
 from baton_serve.router.request.choices.reply import AnswerBudget, ChoiceReply
 from baton_serve.router.request.choices.shared_prefill import ChoiceRole, SharedPrefill
 from baton_serve.router.request.choices.whole import WholeRequest
-from baton_serve.router.request.exchange import Exchange
+from baton_serve.router.request.exchange import Exchange, LiveRequest
+from baton_serve.router.request.held import Releaser
 from baton_serve.router.request.sent_tokens import SentTokens
+from baton_serve.router.settings import RouterSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from baton_serve.core.protocol.openai.choices import Choices
-    from baton_serve.router.engines.port import Engines
     from baton_serve.router.placement import Prompt
-    from baton_serve.router.pool import Route, WorkerPool
-    from baton_serve.router.queue.retry_budget import RetryBudget
-    from baton_serve.router.request.active import ActiveRequests
-    from baton_serve.router.request.attempts import Limits
     from baton_serve.router.request.client_request import ClientRequest
-    from baton_serve.router.request.exchange import LiveRequest
-    from baton_serve.router.request.releaser import Releaser
     from baton_serve.router.request.reply import ClientReply, Reply
-    from baton_serve.router.settings import RouterSettings
     from baton_serve.router.steps.prefill import SharedAnswer
 
 
+@dataclass(slots=True)
 class RecordMaker:
     """Makes the records of a router's requests. ``clock``: the event loop's, seconds."""
 
-    def __init__(
-        self,
-        settings: RouterSettings,
-        active: ActiveRequests,
-        pool: WorkerPool,
-        engines: Engines,
-        limits: Limits,
-        retry_budget: RetryBudget,
-        releaser: Releaser,
-        clock: Callable[[], float],
-    ) -> None:
-        """``limits`` bounds the attempts of each request, ``retry_budget`` those of all together."""
-        self._settings = settings
-        self._active = active
-        self._pool = pool
-        self._engines = engines
-        self._limits = limits
-        self._retry_budget = retry_budget
-        self._releaser = releaser
-        self._clock = clock
+    settings: RouterSettings
+    active: ActiveRequests
+    pool: WorkerPool
+    engines: Engines
+    #: Bounds the attempts of each request; ``retry_budget`` bounds those of all together.
+    limits: Limits
+    retry_budget: RetryBudget
+    releaser: Releaser
+    clock: Callable[[], float]
 
     def new(
         self,
@@ -84,24 +72,24 @@ class RecordMaker:
         """``prompt``: that of another choice with the same one."""
         return Exchange(
             request_id,
-            self._active.next_number(),
+            self.active.next_number(),
             asked,
             body,
             reply,
             self._sent_tokens(asked, route, body),
-            Attempts(self._limits, self._retry_budget),
-            RequestRoute(self._pool.candidates, asked.model, route),
-            self._releaser,
-            self._clock,
+            Attempts(self.limits, self.retry_budget),
+            RequestRoute(self.pool.candidates, asked.model, route),
+            self.releaser,
+            self.clock,
             prompt,
         )
 
     def _sent_tokens(self, asked: ClientRequest, route: Route, body: ClientBody) -> SentTokens:
         """The recorder of the answer's tokens. vLLM's servers name tokens in another way than Baton's workers."""
-        max_event_bytes = self._settings.max_event_bytes
+        max_event_bytes = self.settings.max_event_bytes
         if not asked.stream or route.kind is None:  # of workers of several kinds, only Baton's name tokens
             return SentTokens(max_event_bytes)
-        return self._engines[route.kind.name].sent_tokens(body, max_event_bytes)
+        return self.engines[route.kind.name].sent_tokens(body, max_event_bytes)
 
     # --- several answers
 
@@ -116,26 +104,26 @@ class RecordMaker:
     ) -> WholeRequest:
         exchanges: list[Exchange] = []
         created, share = int(time.time()), body.num_bytes // choices.num_computed
-        room = AnswerBudget(self._settings.max_answer_bytes)
+        room = AnswerBudget(self.settings.max_answer_bytes)
         shared: SharedPrefill[SharedAnswer] | None = None
         lead: Exchange | None = None
-        for one in planned(choices, body.fields):
-            if lead is None or one.place % choices.best_of == 0:
+        for place, fields in enumerate(planned(choices, body.fields)):
+            if lead is None or place % choices.best_of == 0:
                 lead, shared = None, _shared(asked, choices)
-            role = ChoiceRole(Choice(request_id, one.place, created), shared)
+            role = ChoiceRole(Choice(request_id, place, created), shared)
             events = ChoiceEvents(role.choice, "chatcmpl-" if asked.chat else "cmpl-")
             exchange = self._one(
-                choice_id(request_id, one.place),
+                choice_id(request_id, place),
                 asked,
                 route,
-                ClientBody(one.fields, share, None if lead is None else lead.body),
+                ClientBody(fields, share, None if lead is None else lead.body),
                 ChoiceReply(reply, events, room, role),
                 None if lead is None else lead.prompt,
             )
             exchange.choice = role
             lead = lead or exchange
             exchanges.append(exchange)
-        return WholeRequest(request_id, asked, choices, reply, exchanges, self._clock)
+        return WholeRequest(request_id, asked, choices, reply, exchanges, self.clock)
 
 
 def _shared(asked: ClientRequest, choices: Choices) -> SharedPrefill[SharedAnswer] | None:

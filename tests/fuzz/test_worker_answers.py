@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from baton_serve.core.protocol.errors import ApiError
+from baton_serve.core.protocol.openai.passed_on import PassedOnCompletion
 from baton_serve.router.engines.baton.answer import BatonAnswer
-from baton_serve.router.request.client_request import ClientRequest
+from baton_serve.router.request.client_request import CHAT_PATH, COMPLETIONS_PATH, ClientRequest
 from baton_serve.router.upstream.worker_errors import MAX_TEXT_CHARS, error_event, from_worker
 from tests.kits.fuzz.profile import JSON, as_json, fuzz, mutated, tried
 
@@ -36,7 +37,8 @@ ANSWER = {
 
 
 def ask(*, chat: bool, stream: bool = True) -> ClientRequest:
-    return ClientRequest(chat=chat, model="m", stream=stream, include_usage=True, max_new_tokens=3, priority=0, user="")
+    fields = PassedOnCompletion(model="m", stream=stream, stream_options={"include_usage": True}, max_tokens=3)
+    return ClientRequest(fields, CHAT_PATH if chat else COMPLETIONS_PATH)
 
 
 def understand(body: bytes) -> None:

@@ -8,6 +8,7 @@ import msgspec
 import orjson
 
 from baton_serve.core.protocol.errors import BadRequestError
+from baton_serve.core.protocol.openai.passed_on import PassedOn
 from baton_serve.core.protocol.openai.requests import ChatRequest, validate
 from baton_serve.core.protocol.openai.tokenize import TokenizeChat, validate_tokenizing
 from baton_serve.router.dialects.chat_answers import Count, decoded
@@ -17,7 +18,7 @@ from baton_serve.router.dialects.messages.request import CountRequest, MessagesR
 from baton_serve.router.dialects.objects import checked
 from baton_serve.router.dialects.parts import whole_answer
 from baton_serve.router.dialects.port import Translation
-from baton_serve.router.request.client_request import ClientRequest
+from baton_serve.router.request.client_request import CHAT_PATH, ClientRequest
 from baton_serve.router.request.endpoints import COUNT_TOKENS, MESSAGES, TOKENIZE
 
 
@@ -31,8 +32,7 @@ class MessageTranslation(Translation):
         self.body = chat_of(request)
         with NAMES.applied():
             chat = validate(ChatRequest, self.body)
-        self.asked = ClientRequest.of(chat, chat=True)
-        self.asked.show(chat)
+        self.asked = ClientRequest(chat, CHAT_PATH)
         self.asked.asked_at = MESSAGES.path
         self.hides_reasoning = request.thinking is not None and request.thinking.display == "omitted"
         edits_context = request.context_management is not None
@@ -74,17 +74,7 @@ class CountTranslation(Translation):
         self.body = prompt_of(request)
         with NAMES.applied():
             validate_tokenizing(TokenizeChat, self.body)
-        self.asked = ClientRequest(
-            chat=False,
-            model=request.model,
-            stream=False,
-            include_usage=False,
-            max_new_tokens=None,
-            priority=0,
-            user="",
-            path=TOKENIZE.path,
-            passed_on=True,
-        )
+        self.asked = ClientRequest(PassedOn(model=request.model), TOKENIZE.path)
         self.asked.splits = False
         self.asked.asked_at = COUNT_TOKENS.path
 

@@ -18,7 +18,7 @@ from baton_serve.router.dialects.responses.conversation import messages_of
 from baton_serve.router.dialects.responses.events import ResponseEvents
 from baton_serve.router.dialects.responses.request import ResponseRequest
 from baton_serve.router.dialects.responses.toolbox import Toolbox
-from baton_serve.router.request.client_request import ClientRequest
+from baton_serve.router.request.client_request import CHAT_PATH, ClientRequest
 from baton_serve.router.request.endpoints import RESPONSES
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class ResponseTranslation(Translation):
         self.body = chat_of(request, tools)
         with NAMES.applied():
             chat = validate(ChatRequest, self.body)
-        self.asked = ClientRequest.of(chat, chat=True)
+        self.asked = ClientRequest(chat, CHAT_PATH)
         self.asked.asked_at = RESPONSES.path
         self._response = ResponseObject(request, body, request_id, tools, defaults or {})
         self._clock = clock

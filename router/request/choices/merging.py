@@ -57,7 +57,7 @@ def _mean_logprob(answer: dict[str, Any]) -> float:
     if not isinstance(found, list):
         found = []
     if found and found[0] is None:  # it begins with its prompt, whose first token nothing predicts
-        found = found[_count("prompt_tokens")(answer.get("usage") or {}) :]
+        found = found[_count(answer.get("usage") or {}, "prompt_tokens") :]
     known = [number for number in found if isinstance(number, int | float)]
     return sum(known) / len(known) if known else float("-inf")
 
@@ -69,8 +69,8 @@ def merged_usage(usages: Sequence[Any], num_per_prompt: int) -> dict[str, Any] |
         return None
     total: dict[str, Any] = dict.fromkeys(_COUNTS, 0)
     leads = known[::num_per_prompt]
-    total["prompt_tokens"] = sum(map(_count("prompt_tokens"), leads))
-    total["completion_tokens"] = sum(map(_count("completion_tokens"), known))
+    total["prompt_tokens"] = sum(_count(one, "prompt_tokens") for one in leads)
+    total["completion_tokens"] = sum(_count(one, "completion_tokens") for one in known)
     total["total_tokens"] = total["prompt_tokens"] + total["completion_tokens"]
     for details, name, counted in (
         ("prompt_tokens_details", "cached_tokens", leads),
@@ -78,16 +78,13 @@ def merged_usage(usages: Sequence[Any], num_per_prompt: int) -> dict[str, Any] |
     ):
         found = [usage[details] for usage in counted if isinstance(usage.get(details), dict)]
         if found:
-            total[details] = {name: sum(map(_count(name), found))}
+            total[details] = {name: sum(_count(one, name) for one in found)}
     return total
 
 
-def _count(name: str) -> Any:
-    def count(usage: dict[str, Any]) -> int:
-        number = usage.get(name)
-        return number if type(number) is int else 0
-
-    return count
+def _count(usage: dict[str, Any], name: str) -> int:
+    number = usage.get(name)
+    return number if type(number) is int else 0
 
 
 class ChoiceEvents:

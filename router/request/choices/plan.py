@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from baton_serve.core.protocol.request_ids import ROUTER_ID_CHARS
 
@@ -18,15 +18,8 @@ MAX_CHOICES = 16**_NUMBER_CHARS
 _SEEDS = 2**64
 
 
-class PlannedChoice(NamedTuple):
-    """One choice. ``place``: among all that are computed, those of one prompt together."""
-
-    place: int
-    fields: dict[str, Any]
-
-
-def planned(choices: Choices, fields: dict[str, Any]) -> Iterator[PlannedChoice]:
-    """The choices, those of one prompt together. ``fields``: the body for one answer to the first prompt.
+def planned(choices: Choices, fields: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The bodies of the choices, those of one prompt together. ``fields``: that for one answer to the first prompt.
 
     With a seed, each choice of a prompt has the next one, as with vLLM. ``best_of`` needs logprobs to go by.
     """
@@ -35,8 +28,7 @@ def planned(choices: Choices, fields: dict[str, Any]) -> Iterator[PlannedChoice]
         of_prompt = {**common, "prompt": choices.prompts[number]} if choices.prompts else common
         for index in range(choices.best_of):
             seed = fields.get("seed")
-            own = of_prompt if seed is None else {**of_prompt, "seed": _wrapped(seed + index)}
-            yield PlannedChoice(number * choices.best_of + index, own)
+            yield of_prompt if seed is None else {**of_prompt, "seed": _wrapped(seed + index)}
 
 
 def _wrapped(seed: int) -> int:

@@ -1,23 +1,19 @@
-"""What the choices of a request write, put together into one answer for the client."""
+"""What each choice of a request writes, on its way to the client."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING
 
-from baton_serve.core.net.answers import JSON
-from baton_serve.router.request.choices.merging import last_events, merged, parsed
-from baton_serve.router.request.reply import MAX_UNSENT_BYTES, Reply
+from baton_serve.router.request.reply import MAX_UNSENT_BYTES, ClientReply, Reply
 from baton_serve.router.upstream.whole_answers import too_large
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from baton_serve.core.net.answers import Header
-    from baton_serve.core.protocol.openai.choices import Choices
     from baton_serve.router.request.choices.merging import ChoiceEvents
     from baton_serve.router.request.choices.shared_prefill import ChoiceRole
-    from baton_serve.router.request.reply import ClientReply
 
 
 class AnswerBudget:
@@ -42,8 +38,6 @@ class ChoiceReply(Reply):
     is kept in ``body`` until all have answered.
     """
 
-    __slots__ = ("_reply", "_role", "_room", "_unsent", "body", "events")
-
     def __init__(self, reply: ClientReply, events: ChoiceEvents, room: AnswerBudget, role: ChoiceRole) -> None:
         """``role``: that of the choice, which knows whether the worker that answers now names it."""
         super().__init__(reply.client_id)
@@ -57,11 +51,9 @@ class ChoiceReply(Reply):
 
     @property
     def is_begun(self) -> bool:
-        """Whether the client has been sent anything, of any choice."""
         return self._reply.started
 
     def put(self, data: bytes, *, content: bool = True) -> bool:
-        """Send part of the choice's stream. Returns False if the client does not read as fast as that."""
         data = self._unsent + self.events.take(data, named=self._role.is_named)
         if not (self.started or content) and len(data) <= MAX_UNSENT_BYTES:
             self._unsent = data
@@ -75,15 +67,12 @@ class ChoiceReply(Reply):
         return self._reply.put(data)
 
     def put_comments(self, data: bytes) -> bool:
-        """Send comments, unless the client has been sent nothing of any choice."""
         return self._reply.put_comments(data)
 
     async def drain(self) -> None:
-        """Wait until the client has read."""
         await self._reply.drain()
 
     def forget(self) -> None:
-        """Drop the data kept until the first content."""
         self._unsent = b""
 
     async def end(self) -> None:
@@ -97,16 +86,3 @@ class ChoiceReply(Reply):
         self._room.take(len(body))
         self.started = True
         self.body = body
-
-
-async def end_stream(reply: Reply, choices: Choices, replies: Sequence[ChoiceReply], *, shows_usage: bool) -> None:
-    """Send the end of the stream of all choices, which have ended."""
-    usages = [one.events.usage for one in replies]
-    await reply.write(last_events(usages, choices.best_of, shows_usage=shows_usage))
-    await reply.end()
-
-
-async def send_whole(reply: Reply, choices: Choices, replies: Sequence[ChoiceReply], *, shows_logprobs: bool) -> None:
-    """Send the answer with all choices, each of which has one. Raises UpstreamError if one is no answer."""
-    answers = [parsed(one.body) for one in replies]
-    await reply.whole(200, JSON, merged(answers, choices, shows_logprobs=shows_logprobs))

@@ -2,7 +2,8 @@
 
 One choice leads: it has P compute the prompt, and its first token is P's. The others wait for the blocks; each is given
 to a D of its own, which samples the first token of that choice too. If there is nothing to share, each of the others
-goes its own way, and P finds the prompt in its cache.
+goes its own way, and P finds the prompt in its cache. The lease on the blocks is renewed until the last choice has read
+or given it up.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from baton_serve.core.leases.store import LeaseState
     from baton_serve.core.protocol.choice import Choice
+    from baton_serve.router.renewal.port import HeldLease
 
 T = TypeVar("T")
 #: The number of the reader that leads.
@@ -96,3 +99,56 @@ class ChoiceRole:
             if self.reader == LEAD:
                 shared.settle(None)
             shared.leave()
+
+
+class SharedLease:
+    """The lease, and who holds it. ``lease`` is set once P's answer is known to grant one."""
+
+    def __init__(self) -> None:
+        self.lease: HeldLease | None = None
+        self._is_over = False
+        self._holders: dict[LeaseShare, Callable[[LeaseState], None]] = {}
+
+    def over(self, state: LeaseState) -> None:
+        """P no longer keeps the blocks: each holder is told."""
+        self._is_over = True
+        for tell in list(self._holders.values()):
+            tell(state)
+
+    def share(self, on_over: Callable[[LeaseState], None]) -> LeaseShare | None:
+        """A part in the lease, or None if it is over. ``on_over`` is called when it is over."""
+        assert self.lease is not None, "nothing is shared before P has granted it"
+        if self._is_over:
+            return None
+        share = LeaseShare(self, self.lease)
+        self._holders[share] = on_over
+        return share
+
+    def leave(self, share: LeaseShare) -> bool:
+        """A holder needs the blocks no more. Returns True for the last holder, which ends the lease."""
+        if self._holders.pop(share, None) is None or self._holders:
+            return False
+        assert self.lease is not None
+        self._is_over = True
+        self.lease.release()
+        return True
+
+
+class LeaseShare:
+    """``HeldLease`` (``router/renewal/port.py``) of one choice."""
+
+    is_shared = True
+
+    def __init__(self, shared: SharedLease, lease: HeldLease) -> None:
+        self._all = shared
+        self.engine_id, self.lease_id = lease.engine_id, lease.lease_id
+        self.remaining_ms, self.given = lease.remaining_ms, lease.given
+
+    def __repr__(self) -> str:
+        return f"<LeaseShare of {self.lease_id}>"
+
+    def confirmed(self) -> bool:
+        """Note that D has read, or needs the blocks no more. Returns whether that was the last holder."""
+        return self._all.leave(self)
+
+    release = confirmed

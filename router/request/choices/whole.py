@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from baton_serve.router.request.exchange import LiveRequest
+import msgspec
+
+from baton_serve.router.request.exchange import Exchange, LiveRequest, Trace
 from baton_serve.router.request.states import LIVE, State
 
 if TYPE_CHECKING:
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
 
     from baton_serve.core.protocol.openai.choices import Choices
     from baton_serve.router.request.client_request import ClientRequest
-    from baton_serve.router.request.exchange import Exchange, Trace
+    from baton_serve.router.request.facts import RequestFacts
     from baton_serve.router.request.reply import ClientReply
 
 #: Live states in the order in which a request goes through them.
@@ -26,8 +28,6 @@ _BROKEN = frozenset({State.FAILED, State.ABORTED})
 
 class WholeRequest(LiveRequest):
     """One request of several choices. ``steps.exit`` releases what they hold."""
-
-    __slots__ = ("_exchanges", "broke_off_in", "choices", "end_state", "started_s")
 
     def __init__(
         self,
@@ -51,12 +51,10 @@ class WholeRequest(LiveRequest):
 
     @property
     def exchanges(self) -> Sequence[Exchange]:
-        """The choices, in the order of their indices."""
         return self._exchanges
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended, in whatever way."""
         return self.end_state is not None
 
     def end(self, *, is_aborted: bool) -> None:
@@ -67,11 +65,36 @@ class WholeRequest(LiveRequest):
 
     @property
     def state(self) -> State:
-        """Where it is: with the choice that has come least far."""
+        """With the choice that has come least far."""
         if self.end_state is not None:
             return self.end_state
         live = [one.progress.state for one in self.exchanges if not one.progress.over]
         return min(live, key=_ORDER.__getitem__, default=self.broke_off_in)
+
+    def facts(self, now_s: float) -> RequestFacts:
+        """Counts are sums over the choices. The lease is one that a choice holds. All else is of the first choice."""
+        every = [one.facts(now_s) for one in self.exchanges]
+        holder = next((one for one in every if one.lease_id), every[0])
+        return msgspec.structs.replace(
+            every[0],
+            id=self.request_id,
+            state=self.state,
+            lease_id=holder.lease_id,
+            lease_remaining_ms=holder.lease_remaining_ms,
+            started_s=self.started_s,
+            age_s=now_s - self.started_s,
+            ttft_s=self._ttft_s(self.started_s),
+            answer_begun=self.reply.started,
+            num_tokens=sum(one.num_tokens for one in every),
+            num_chunks=sum(one.num_chunks for one in every),
+            num_prefills=sum(one.num_prefills for one in every),
+            num_retries=sum(one.num_retries for one in every),
+            num_migrations=sum(one.num_migrations for one in every),
+            is_migrating=any(one.is_migrating for one in every),
+            dead_engines=tuple(dict.fromkeys(engine for one in every for engine in one.dead_engines)),
+            last_error=next((one.last_error for one in every if one.last_error is not None), None),
+            trace_id=None if self.trace is None else self.trace.trace_id,
+        )
 
     def breaks_off(self, request: Exchange) -> None:
         """Note that a choice ends. If it is the first that is not done, keep the state: all others end too."""

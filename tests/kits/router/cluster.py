@@ -227,7 +227,7 @@ class Cluster:
 
     def use_engines(self, engines: Engines) -> None:
         """Have others speak for the workers."""
-        self.legs.engines = self.router.intake.records._engines = engines
+        self.legs.engines = self.router.intake.records.engines = engines
 
     def snapshots(self, recorder: HistoryRecorder | None = None) -> LiveSnapshots:
         """What the dashboard shows. ``recorder``: by default the router's own."""

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from baton_serve.core.protocol.openai.passed_on import PassedOnCompletion
 from baton_serve.router.engines import answer_body
 from baton_serve.router.engines.answer_body import decoded_answer
 from baton_serve.router.engines.baton.answer import BatonAnswer, PlainAnswer
-from baton_serve.router.request.client_request import ClientRequest
+from baton_serve.router.request.client_request import CHAT_PATH, COMPLETIONS_PATH, ClientRequest
 
 #: Texts, some of which look like the place where the parameters begin.
 TEXTS = st.one_of(st.text(max_size=3), st.sampled_from(['"kv_transfer_params":', "kv_transfer_params", "\\", "}}"]))
@@ -34,9 +35,9 @@ def answer(*, ours: bool = True, **kwargs: Any) -> PlainAnswer:
     return (BatonAnswer if ours else PlainAnswer)(json.dumps(body).encode(), hand_off=True)
 
 
-def ask(**kwargs: Any) -> ClientRequest:
-    fields = {"chat": False, "model": "m", "stream": True, "include_usage": False, "max_new_tokens": 9, "priority": 0}
-    return ClientRequest(**{**fields, "user": "", **kwargs})
+def ask(*, chat: bool = False, max_tokens: int = 9) -> ClientRequest:
+    fields = PassedOnCompletion(model="m", stream=True, max_tokens=max_tokens)
+    return ClientRequest(fields, CHAT_PATH if chat else COMPLETIONS_PATH)
 
 
 def test_the_bytes_for_d_are_those_that_came() -> None:
@@ -95,8 +96,8 @@ def test_a_lease_that_cannot_be_a_key_is_not_understood(ids: dict[str, str]) -> 
 def test_an_answer_is_whole_if_it_leaves_nothing_to_a_d() -> None:
     continued = answer(kv_transfer_params={"first_token": 1, "remote_num_tokens": 99})
     assert not continued.is_whole(ask())
-    assert continued.is_whole(ask(max_new_tokens=1))
-    assert not answer(kv_transfer_params={}).is_whole(ask(max_new_tokens=1)), "no first token of ours: D samples"
+    assert continued.is_whole(ask(max_tokens=1))
+    assert not answer(kv_transfer_params={}).is_whole(ask(max_tokens=1)), "no first token of ours: D samples"
     stopped = [{"text": "a", "finish_reason": "stop"}]
     assert answer(choices=stopped).is_whole(ask()) and answer(choices=stopped, ours=False).is_whole(ask())
 

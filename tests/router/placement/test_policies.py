@@ -18,7 +18,7 @@ from baton_serve.router.placement.round_robin import RoundRobin
 from baton_serve.router.placement.two_choices import TwoChoices
 from baton_serve.router.pool import Worker
 from baton_serve.router.pool.usage import Usage
-from baton_serve.router.request.bodies import ClientBody
+from baton_serve.router.request.prompt_text import prompt_text
 from baton_serve.router.settings import RouterSettings
 from tests.kits.router.placement import prefilled, prompt, with_blocks, worker
 
@@ -111,7 +111,7 @@ def test_of_two_choices_the_less_loaded_is_taken() -> None:
 
 def test_prompts_that_begin_the_same_have_the_same_first_chunks() -> None:
     turns = [{"role": "user", "content": "x" * 1500}, {"role": "assistant", "content": "y" * 700}]
-    first, second = ClientBody({"messages": turns}).prompt(), ClientBody({"messages": [*turns, *turns]}).prompt()
+    first, second = prompt_text({"messages": turns}), prompt_text({"messages": [*turns, *turns]})
     earlier, later = prompt(first).chunks, prompt(second).chunks
     assert len(earlier) == len(first) // 512
     assert later[: len(earlier)] == earlier
@@ -128,7 +128,7 @@ def test_a_change_changes_every_chunk_after_it() -> None:
 
 @pytest.mark.parametrize("body", [{"prompt": "some text"}, {"prompt": [1, 2, 3]}, {"messages": [{"role": "user"}]}])
 def test_every_kind_of_prompt_has_bytes(body: dict[str, Any]) -> None:
-    assert ClientBody(body).prompt()
+    assert prompt_text(body)
 
 
 def test_chunks_are_made_once_and_only_for_who_asks() -> None:

@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from baton_serve.core.process.log import FACTS
-from baton_serve.router.request.client_id import client_id
+from baton_serve.router.request.reply import client_id
 from baton_serve.router.settings import RouterSettings
 from baton_serve.router.telemetry.tracing.provider import Tracing
 from tests.kits.router.cluster import Cluster, chat, eventually, make_settings

@@ -45,7 +45,6 @@ def facts(outcome: State, name: str = "r", **rest: Any) -> RequestFacts:
         "max_new_tokens": None,
         "prefill_worker": None,
         "decode_worker": None,
-        "engine_id": "",
         "lease_id": "",
         "lease_remaining_ms": None,
         "started_s": 0.0,
@@ -152,8 +151,7 @@ async def test_requests_that_were_aborted_and_that_are_done_are_told_apart(clust
 
 
 async def test_an_error_in_the_stream_is_a_request_that_failed_while_decoding(cluster: Cluster) -> None:
-    await cluster.add("prefill")
-    d = await cluster.add("decode")
+    _, d = await cluster.fleet("prefill", "decode")
     d.error_code = 400
     broken = StreamThen(2, "error")
     d.script.append(broken)
@@ -167,8 +165,7 @@ async def test_an_error_in_the_stream_is_a_request_that_failed_while_decoding(cl
 
 
 async def test_the_live_view_has_ended_requests_and_counts_refused_ones(cluster: Cluster) -> None:
-    await cluster.add("prefill")
-    await cluster.add("decode")
+    await cluster.fleet("prefill", "decode")
     await cluster.post(chat())
     await cluster.post(chat(model="nobody's"))
     board = cluster.snapshots()

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton_serve.router.request.progress import RequestProgress
-from baton_serve.router.request.states import LIVE, TABLE, Event, IllegalEvent, State
+from baton_serve.router.request.states import LIVE, TABLE, Event, IllegalEvent, RequestProgress, State
 
 USUAL = [Event.PREFILL_SENT, Event.PREFILLED, Event.DECODE_SENT, Event.FIRST_BYTE, Event.FINISHED]
 

@@ -11,6 +11,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from baton_serve.core.protocol.errors import UnavailableError
 from baton_serve.core.protocol.worker import WorkerLoad
 from baton_serve.router.request.ended import EndedRequests
+from baton_serve.router.request.exchange import LiveRequest
 from baton_serve.router.settings import RouterSettings
 from baton_serve.router.steps import exit as exits
 from baton_serve.router.telemetry.metrics.metrics import Metrics
@@ -24,8 +25,7 @@ STATES = ["queued", "prefilling", "held", "reading", "decoding"]
 
 async def arrange(cluster: Cluster, state: str) -> StubWorker | None:
     """Workers such that the next request stops in that state; returns the one it then is on."""
-    p = await cluster.add("prefill")
-    d = await cluster.add("decode")
+    p, d = await cluster.fleet("prefill", "decode")
     await fill(cluster, "p0", full=state == "queued")
     await fill(cluster, "d1", full=state == "held")
     if state == "prefilling":
@@ -101,8 +101,7 @@ async def test_a_request_ends_at_its_deadline(cluster: Cluster, state: str) -> N
 
 
 async def test_the_header_sets_the_deadline(cluster: Cluster) -> None:
-    p = await cluster.add("prefill")
-    await cluster.add("decode")
+    p, _ = await cluster.fleet("prefill", "decode")
     p.script.append(Hang())
     response = await cluster.post(chat(), headers={"x-request-timeout": "0.05"})
     assert response.status_code == 504
@@ -202,7 +201,7 @@ class TestObservers:
             raise KeyError("a bug in an observer")
 
         places = {"metrics": (Metrics, "ended"), "list": (EndedRequests, "add"), "log": (exits, "log_end")}
-        places["facts"] = (exits, "facts_at_end")
+        places["facts"] = (LiveRequest, "facts_at_end")
         of_traces = {"trace": (RequestTrace, "end"), "phase": (RequestTrace, "left")}
         monkeypatch.setattr(*(places | of_traces)[observer], broken)
         exporter = InMemorySpanExporter()
@@ -331,8 +330,7 @@ async def test_admin_shows_ranks_and_handshakes_of_a_worker(cluster: Cluster) ->
 @pytest.mark.parametrize("how", ["deadline", "abort", "left"])
 async def test_a_request_whose_client_has_the_last_event_is_done_whatever_follows(cluster: Cluster, how: str) -> None:
     """D's answer over HTTP has not ended yet."""
-    await cluster.add("prefill")
-    d = await cluster.add("decode")
+    _, d = await cluster.fleet("prefill", "decode")
     last = b'data: {"choices":[{"index":0,"delta":{"content":" t1"},"finish_reason":"length"}]}\n\n'
     d.script.append(Raw([b":8\n" + last + b":end\ndata: [DONE]\n\n"], then="hang"))
     headers = {"x-request-timeout": "1.5"} if how == "deadline" else {}

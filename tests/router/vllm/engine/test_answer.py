@@ -7,8 +7,9 @@ from typing import Any
 import orjson
 import pytest
 
+from baton_serve.core.protocol.openai.passed_on import PassedOnCompletion
 from baton_serve.router.engines.legs import PrefillLeg
-from baton_serve.router.request.client_request import ClientRequest
+from baton_serve.router.request.client_request import CHAT_PATH, ClientRequest
 from baton_serve.router.vllm.engine.answer import VllmAnswer
 
 PARAMS: dict[str, Any] = {
@@ -33,16 +34,8 @@ def answer(params: dict[str, Any] | None, finish: str = "length", **fields: Any)
     return VllmAnswer(orjson.dumps(body), PrefillLeg(b"", hand_off=True, asked_ms=0))
 
 
-def asked(max_new_tokens: int) -> ClientRequest:
-    return ClientRequest(
-        chat=True,
-        model="m",
-        stream=True,
-        include_usage=False,
-        max_new_tokens=max_new_tokens,
-        priority=0,
-        user="",
-    )
+def asked(max_tokens: int) -> ClientRequest:
+    return ClientRequest(PassedOnCompletion(model="m", stream=True, max_tokens=max_tokens), CHAT_PATH)
 
 
 def test_the_engine_is_where_the_answer_says() -> None:
