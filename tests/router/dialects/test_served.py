@@ -53,8 +53,7 @@ async def test_a_request_is_a_chat_for_p_and_d(cluster: Cluster, spoken: Spoken)
 
 
 async def test_a_stream_begins_with_ps_token(cluster: Cluster, spoken: Spoken) -> None:
-    await cluster.add("prefill")
-    d = await cluster.add("decode")
+    _, d = await cluster.fleet("prefill", "decode")
     d.script.append(hang := Hang())
     body = spoken.body(stream=True)
     async with cluster.client.stream("POST", spoken.path, json=body) as answer:
@@ -144,8 +143,7 @@ async def test_comments_of_a_worker_reach_the_client(cluster: Cluster, spoken: S
 
 
 async def test_a_request_is_listed_and_aborted_by_the_id_of_its_answer(cluster: Cluster, spoken: Spoken) -> None:
-    await cluster.add("prefill")
-    d = await cluster.add("decode")
+    _, d = await cluster.fleet("prefill", "decode")
     d.script.append(StreamThen(2, "hang"))
     request = asyncio.create_task(ask(cluster, spoken))
     await cluster.until_state("decoding")
@@ -199,8 +197,7 @@ class TestPriority:
 
 
 async def test_an_error_in_the_stream_of_d_is_told_in_the_dialect(cluster: Cluster, spoken: Spoken) -> None:
-    await cluster.add("prefill")
-    d = await cluster.add("decode")
+    _, d = await cluster.fleet("prefill", "decode")
     act = StreamThen(2, "error")
     d.error_code = 400
     d.script.append(act)

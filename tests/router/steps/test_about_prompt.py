@@ -29,10 +29,6 @@ def echo(**more: Any) -> dict[str, Any]:
     return {"model": "m", "prompt": "hi", "echo": True, "max_tokens": NUM_TOKENS, **more}
 
 
-async def fleet(cluster: Cluster, *roles: str) -> list[StubWorker]:
-    return [await cluster.add(role) for role in roles]
-
-
 def check_stream(text: str) -> None:
     """The prompt and the tokens, each once; the lines between router and worker are not shown."""
     assert spoken(text) == PROMPT + WORDS
@@ -55,7 +51,7 @@ def check_stream(text: str) -> None:
 async def test_a_worker_that_prefills_serves_a_request_about_its_prompt_alone(
     cluster: Cluster, path: str, body: dict[str, Any]
 ) -> None:
-    p, d = await fleet(cluster, "prefill", "decode")
+    p, d = await cluster.fleet("prefill", "decode")
     answer = await cluster.post(body, path)
     assert answer.status_code == 200
     (asked,) = p.bodies
@@ -69,7 +65,7 @@ async def test_a_worker_that_prefills_serves_a_request_about_its_prompt_alone(
 
 @pytest.mark.parametrize("body", [echo(stream=True), echo(stream=True, logprobs=1, max_tokens=0)])
 async def test_a_streamed_echo_begins_with_the_prompt(cluster: Cluster, body: dict[str, Any]) -> None:
-    await fleet(cluster, "prefill", "decode")
+    await cluster.fleet("prefill", "decode")
     text = (await cluster.post(body, TEXT)).text
     assert [event["choices"][0]["text"] for event in events(text)[:2]] == ["the prompt", " and more"]
     assert spoken(text) == PROMPT + (WORDS if body["max_tokens"] else "")
@@ -78,7 +74,7 @@ async def test_a_streamed_echo_begins_with_the_prompt(cluster: Cluster, body: di
 
 
 async def test_workers_that_do_both_serve_requests_about_prompts_too(cluster: Cluster) -> None:
-    (both,) = await fleet(cluster, "both")
+    (both,) = await cluster.fleet("both")
     check_stream((await cluster.post(echo(stream=True), TEXT)).text)
     assert len(both.bodies) == 1
 
@@ -95,7 +91,7 @@ def meets(act: Any, *workers: StubWorker) -> None:
 async def test_another_p_serves_a_request_about_its_prompt_when_one_dies(
     cluster: Cluster, act: Any, stream: bool
 ) -> None:
-    one, two, d = await fleet(cluster, "prefill", "prefill", "decode")
+    one, two, d = await cluster.fleet("prefill", "prefill", "decode")
     meets(act, one, two)
     answer = await cluster.post(echo(stream=stream), TEXT)
     assert answer.status_code == 200
@@ -104,7 +100,7 @@ async def test_another_p_serves_a_request_about_its_prompt_when_one_dies(
 
 
 async def test_a_d_serves_a_request_about_its_prompt_when_no_p_is_left(cluster: Cluster) -> None:
-    p, d = await fleet(cluster, "prefill", "decode")
+    p, d = await cluster.fleet("prefill", "decode")
     await p.stop()
     check_stream((await cluster.post(echo(stream=True), TEXT)).text)
     assert len(d.bodies) == 1
@@ -123,7 +119,7 @@ async def broken_off(cluster: Cluster, body: dict[str, Any], act: StreamThen, *w
 @pytest.mark.parametrize("num_tokens", [1, 4, 99])
 @pytest.mark.parametrize("then", ["die", "stop", "error"])
 async def test_another_p_goes_on_without_the_prompt(cluster: Cluster, then: str, num_tokens: int) -> None:
-    one, two, d = await fleet(cluster, "prefill", "prefill", "decode")
+    one, two, d = await cluster.fleet("prefill", "prefill", "decode")
     check_stream(await broken_off(cluster, echo(stream=True), StreamThen(num_tokens, then), one, two))
     assert (len(one.bodies), len(two.bodies), len(d.bodies)) == (1, 1, 0)
     (again,) = [body for p in (one, two) for body in p.bodies if "kv_transfer_params" in body]
@@ -134,7 +130,7 @@ async def test_another_p_goes_on_without_the_prompt(cluster: Cluster, then: str,
 
 
 async def test_a_stream_of_nothing_but_its_prompt_goes_on_with_its_end(cluster: Cluster) -> None:
-    one, two, _ = await fleet(cluster, "prefill", "prefill", "decode")
+    one, two, _ = await cluster.fleet("prefill", "prefill", "decode")
     body = echo(stream=True, max_tokens=0)
     text = await broken_off(cluster, body, StreamThen(99, "die"), one, two)
     assert spoken(text) == PROMPT and text.count("[DONE]") == 1
@@ -150,7 +146,7 @@ def named(ids: str, text: str) -> bytes:
 
 @pytest.mark.parametrize("then", ["die", "stop"])
 async def test_a_client_is_sent_nothing_before_all_of_the_prompt_has_come(cluster: Cluster, then: str) -> None:
-    one, two, _ = await fleet(cluster, "prefill", "prefill", "decode")
+    one, two, _ = await cluster.fleet("prefill", "prefill", "decode")
     meets(Raw([named("", "the prompt")], then), one, two)
     check_stream((await cluster.post(echo(stream=True), TEXT)).text)
     assert [len(one.bodies), len(two.bodies)] == [1, 1]
@@ -160,7 +156,7 @@ async def test_a_client_is_sent_nothing_before_all_of_the_prompt_has_come(cluste
 
 async def test_a_comment_shows_that_the_prompt_is_complete(cluster: Cluster) -> None:
     """Tokens without a text are not shown; the worker sends comments meanwhile."""
-    (p,) = await fleet(cluster, "both")
+    (p,) = await cluster.fleet("both")
     act = Raw([named("", "the prompt") + b":\n\n", None, named("7,8", " t"), b":end\n", b"data: [DONE]\n\n"])
     p.script.append(act)
     async with cluster.client.stream("POST", TEXT, json=echo(stream=True)) as response:
@@ -180,7 +176,7 @@ async def test_a_stream_that_names_no_tokens_ends_with_an_error(cluster: Cluster
 
 
 async def test_a_prompt_that_is_larger_than_any_answer_is_a_clear_error(cluster: Cluster) -> None:
-    p, _ = await fleet(cluster, "prefill", "decode")
+    p, _ = await cluster.fleet("prefill", "decode")
     p.script.append(Raw([named("", "x" * 1000)] * 4, "hang"))
     answer = await cluster.post(echo(stream=True), TEXT)
     assert (answer.status_code, answer.json()["error"]["code"]) == (502, "answer_too_large")
@@ -193,7 +189,7 @@ async def test_a_prompt_that_is_larger_than_any_answer_is_a_clear_error(cluster:
 
 
 async def test_a_stream_may_take_as_long_as_a_prefill(cluster: Cluster) -> None:
-    p, _ = await fleet(cluster, "prefill", "decode")
+    p, _ = await cluster.fleet("prefill", "decode")
     hang = Hang()
     p.script.append(hang)
     request = asyncio.create_task(cluster.post(echo(stream=True), TEXT))
@@ -206,7 +202,7 @@ async def test_a_stream_may_take_as_long_as_a_prefill(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_client_that_leaves_frees_its_worker(cluster: Cluster, stream: bool) -> None:
-    p, _ = await fleet(cluster, "prefill", "decode")
+    p, _ = await cluster.fleet("prefill", "decode")
     p.script.append(Hang())
     writer = await cluster.open(echo(stream=stream), TEXT)
     await eventually(lambda: len(p.bodies) == 1)
@@ -238,7 +234,7 @@ async def test_a_request_about_its_prompt_waits_its_turn_among_the_prefills(clus
 
 
 async def test_several_answers_are_as_many_requests(cluster: Cluster) -> None:
-    p, d = await fleet(cluster, "prefill", "decode")
+    p, d = await cluster.fleet("prefill", "decode")
     body = echo(prompt=["one", "two"], n=2, logprobs=1)
     answer = (await cluster.post(body, TEXT)).json()
     assert [choice["index"] for choice in answer["choices"]] == [0, 1, 2, 3]
@@ -250,7 +246,7 @@ async def test_several_answers_are_as_many_requests(cluster: Cluster) -> None:
 
 async def test_requests_about_prompts_with_one_beginning_are_spread(cluster: Cluster) -> None:
     """Unlike prompts that are handed over, which go where the beginning is cached."""
-    one, two, _ = await fleet(cluster, "prefill", "prefill", "decode")
+    one, two, _ = await cluster.fleet("prefill", "prefill", "decode")
     beginning = "as before " * 100
     for _ in range(4):
         assert (await cluster.post(echo(prompt=beginning, max_tokens=0), TEXT)).status_code == 200

@@ -134,8 +134,7 @@ async def test_the_header_names_a_class_and_wins_over_the_body(cluster: Cluster)
 async def test_a_malformed_priority_is_refused(
     cluster: Cluster, headers: dict[str, str], body: dict[str, Any], param: str
 ) -> None:
-    await cluster.add("prefill")
-    await cluster.add("decode")
+    await cluster.fleet("prefill", "decode")
     response = await cluster.post(chat(**body), headers=headers)
     assert (response.status_code, response.json()["error"]["param"]) == (400, param)
 

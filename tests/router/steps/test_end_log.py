@@ -38,8 +38,7 @@ class TestAll:
     async def test_a_request_that_ends_well_is_a_line_with_all_facts(
         self, cluster: Cluster, caplog: pytest.LogCaptureFixture
     ) -> None:
-        await cluster.add("prefill")
-        d = await cluster.add("decode")
+        _, d = await cluster.fleet("prefill", "decode")
         d.script.append(Reset())
         with caplog.at_level(logging.INFO, "baton.router"):
             response = await cluster.post(chat(stream=True))
@@ -71,8 +70,7 @@ class TestAll:
         assert all(f"{phase} {line[f'{phase}_ms']} ms" in text for phase in PHASES)
 
     async def test_a_fact_that_is_not_known_is_null(self, cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
-        await cluster.add("prefill")
-        await cluster.add("decode")
+        await cluster.fleet("prefill", "decode")
         with caplog.at_level(logging.INFO, "baton.router"):
             await cluster.post({"model": "m", "prompt": "x", "max_tokens": 1}, "/v1/completions")
             record = await only_record(cluster, caplog)
@@ -86,8 +84,7 @@ class TestAll:
     async def test_text_that_others_send_stays_on_its_line(
         self, cluster: Cluster, caplog: pytest.LogCaptureFixture
     ) -> None:
-        await cluster.add("prefill")
-        d = await cluster.add("decode")
+        _, d = await cluster.fleet("prefill", "decode")
         d.script.append(Refuse(400, {"error": {"message": "broke\n2026 E forged \x1b[2J"}}))
         with caplog.at_level(logging.INFO, "baton.router"):
             await cluster.post(chat(stream=True))
@@ -100,8 +97,7 @@ class TestAll:
 
 
 async def test_a_failed_request_is_logged_in_any_case(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
-    await cluster.add("prefill")
-    d = await cluster.add("decode")
+    _, d = await cluster.fleet("prefill", "decode")
     d.script.append(Raw([EVENT], "die"))
     with caplog.at_level(logging.WARNING, "baton.router"):
         await cluster.post(chat())
@@ -115,8 +111,7 @@ async def test_a_failed_request_is_logged_in_any_case(cluster: Cluster, caplog: 
 
 
 async def test_a_mistake_of_a_client_is_no_line(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
-    p = await cluster.add("prefill")
-    await cluster.add("decode")
+    p, _ = await cluster.fleet("prefill", "decode")
     p.script.append(Refuse(400, {"error": {"message": "temperature is no number"}}))
     with caplog.at_level(logging.INFO, "baton.router"):
         assert (await cluster.post(chat())).status_code == 400

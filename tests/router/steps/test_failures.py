@@ -31,14 +31,10 @@ def settings() -> RouterSettings:
     return make_settings(max_worker_deaths=16)
 
 
-async def trio(cluster: Cluster, *roles: str, **kwargs: Any) -> list[Any]:
-    return [await cluster.add(role, **kwargs) for role in roles]
-
-
 @pytest.mark.parametrize("failure", FAILURES, ids=["500", "503", "429", "reset", "reset in headers"])
 @pytest.mark.parametrize("stream", [False, True])
 async def test_another_d_reads_the_same_blocks(cluster: Cluster, failure: Any, stream: bool) -> None:
-    p, d1, d2 = await trio(cluster, "prefill", "decode", "decode")
+    p, d1, d2 = await cluster.fleet("prefill", "decode", "decode")
     d1.script.append(failure)
     d2.script.append(failure)
     d1.script.append(None)
@@ -55,7 +51,7 @@ async def test_another_d_reads_the_same_blocks(cluster: Cluster, failure: Any, s
 
 @pytest.mark.parametrize("failure", FAILURES, ids=["500", "503", "429", "reset", "reset in headers"])
 async def test_another_p_is_asked_when_one_fails(cluster: Cluster, failure: Any) -> None:
-    p1, p2, _ = await trio(cluster, "prefill", "prefill", "decode")
+    p1, p2, _ = await cluster.fleet("prefill", "prefill", "decode")
     p1.script.append(failure)
     p2.script.append(failure)
     response = await cluster.post(chat())
@@ -71,9 +67,9 @@ UNREADABLE = Refuse(502, {"error": {"message": "broken", "type": "server_error",
 @pytest.mark.parametrize("role", ["prefill", "decode", "both"])
 async def test_the_attempts_of_a_request_are_bounded(cluster: Cluster, role: str, failure: Refuse) -> None:
     if role == "both":
-        workers = await trio(cluster, "both", "both")
+        workers = await cluster.fleet("both", "both")
     else:
-        p, d = await trio(cluster, "prefill", "decode")
+        p, d = await cluster.fleet("prefill", "decode")
         workers = [p if role == "prefill" else d]
     for worker in workers:
         worker.script.extend([failure] * 20)
@@ -87,7 +83,7 @@ async def test_the_attempts_of_a_request_are_bounded(cluster: Cluster, role: str
 
 
 async def test_another_worker_that_does_both_is_tried(cluster: Cluster) -> None:
-    one, two = await trio(cluster, "both", "both")
+    one, two = await cluster.fleet("both", "both")
     for worker in (one, two):
         worker.script.append(Refuse(500, BROKEN))
     one.script.append(Refuse(500, BROKEN))
@@ -99,7 +95,7 @@ async def test_another_worker_that_does_both_is_tried(cluster: Cluster) -> None:
 @pytest.mark.parametrize("role", ["prefill", "decode"])
 @pytest.mark.parametrize("status", [400, 413, 422])
 async def test_a_refusal_goes_to_the_client_as_it_is(cluster: Cluster, role: str, status: int) -> None:
-    p, d = await trio(cluster, "prefill", "decode")
+    p, d = await cluster.fleet("prefill", "decode")
     error = {"message": "too long", "type": "invalid_request_error", "param": "messages", "code": "context_length"}
     (p if role == "prefill" else d).script.append(Refuse(status, {"error": error}))
     response = await cluster.post(chat())
@@ -110,13 +106,13 @@ async def test_a_refusal_goes_to_the_client_as_it_is(cluster: Cluster, role: str
 
 
 async def test_a_refused_internal_token_is_not_the_clients_fault(cluster: Cluster) -> None:
-    p, _ = await trio(cluster, "prefill", "decode")
+    p, _ = await cluster.fleet("prefill", "decode")
     p.script.extend([Refuse(401, BROKEN)] * 3)
     assert (await cluster.post(chat())).status_code == 502
 
 
 async def test_a_refusal_by_d_after_the_first_token_is_an_error_event(cluster: Cluster) -> None:
-    _, d = await trio(cluster, "prefill", "decode")
+    _, d = await cluster.fleet("prefill", "decode")
     d.script.append(Refuse(400, BROKEN))
     response = await cluster.post(chat(stream=True))
     assert response.status_code == 200
@@ -142,7 +138,7 @@ async def break_off(cluster: Cluster, d: StubWorker, then: str) -> str:
 
 @pytest.mark.parametrize("then", ["die", "stop"])
 async def test_a_stream_ends_with_an_error_when_its_d_dies_and_names_no_tokens(cluster: Cluster, then: str) -> None:
-    _, d = await trio(cluster, "prefill", "decode")
+    _, d = await cluster.fleet("prefill", "decode")
     d.names_tokens = False
     text = await break_off(cluster, d, then)
     seen = events(text)
@@ -153,7 +149,7 @@ async def test_a_stream_ends_with_an_error_when_its_d_dies_and_names_no_tokens(c
 
 
 async def test_an_error_event_of_d_reaches_the_client_once(cluster: Cluster) -> None:
-    _, d = await trio(cluster, "prefill", "decode")
+    _, d = await cluster.fleet("prefill", "decode")
     d.names_tokens = False
     seen = events(await break_off(cluster, d, "error"))
     assert [event["error"]["message"] for event in seen if "error" in event] == ["broke"]
@@ -162,7 +158,7 @@ async def test_an_error_event_of_d_reaches_the_client_once(cluster: Cluster) -> 
 
 
 async def test_an_engine_that_fails_after_its_role_chunk_is_no_200(cluster: Cluster) -> None:
-    p, d = await trio(cluster, "prefill", "decode", ours=False)
+    p, d = await cluster.fleet("prefill", "decode", ours=False)
     d.script.extend([StreamThen(0, "error")] * 3)
     response = await cluster.post(chat(stream=True))
     assert response.status_code == 500
@@ -171,7 +167,7 @@ async def test_an_engine_that_fails_after_its_role_chunk_is_no_200(cluster: Clus
 
 
 async def test_other_engines_blocks_survive_a_refused_connection_only(cluster: Cluster) -> None:
-    p, d1, d2 = await trio(cluster, "prefill", "decode", "decode", ours=False)
+    p, d1, d2 = await cluster.fleet("prefill", "decode", "decode", ours=False)
     await d1.stop()
     for _ in range(2):
         assert (await cluster.post(chat())).status_code == 200
@@ -179,7 +175,7 @@ async def test_other_engines_blocks_survive_a_refused_connection_only(cluster: C
 
 
 async def test_a_d_that_cannot_be_reached_is_left_out_until_it_answers(cluster: Cluster) -> None:
-    p, d = await trio(cluster, "prefill", "decode")
+    p, d = await cluster.fleet("prefill", "decode")
     port = d.port
     await d.stop()
     writer = await cluster.open(chat())
@@ -194,7 +190,7 @@ async def test_a_d_that_cannot_be_reached_is_left_out_until_it_answers(cluster: 
 
 async def test_a_request_that_waits_hears_that_the_last_other_d_is_gone(cluster: Cluster) -> None:
     """It failed on one D and waits for the other; when that one goes too, the first is better than nobody."""
-    _, d1, _ = await trio(cluster, "prefill", "decode", "decode")
+    _, d1, _ = await cluster.fleet("prefill", "decode", "decode")
     other = next(worker for worker in cluster.pool if worker.worker_id == "d2")
     other.usage.limit = 0
     d1.script.append(Refuse(500, BROKEN))
@@ -207,7 +203,7 @@ async def test_a_request_that_waits_hears_that_the_last_other_d_is_gone(cluster:
 
 
 async def test_nobody_is_sent_to_a_worker_just_found_unreachable(cluster: Cluster) -> None:
-    p, d = await trio(cluster, "prefill", "decode")
+    p, d = await cluster.fleet("prefill", "decode")
     await d.stop()
     worker = next(worker for worker in cluster.pool if worker.worker_id == "d1")
     worker.usage.limit = 0
@@ -226,7 +222,7 @@ async def test_nobody_is_sent_to_a_worker_just_found_unreachable(cluster: Cluste
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_when_no_p_can_be_reached_d_prefills(cluster: Cluster, stream: bool) -> None:
-    p, d = await trio(cluster, "prefill", "decode")
+    p, d = await cluster.fleet("prefill", "decode")
     await p.stop()
     response = await cluster.post(chat(stream=stream))
     text = spoken(response.text) if stream else response.json()["choices"][0]["message"]["content"]
@@ -237,7 +233,7 @@ async def test_when_no_p_can_be_reached_d_prefills(cluster: Cluster, stream: boo
 
 
 async def test_a_request_that_waits_for_p_hears_that_there_is_none(cluster: Cluster) -> None:
-    p, d = await trio(cluster, "prefill", "decode")
+    p, d = await cluster.fleet("prefill", "decode")
     worker = next(worker for worker in cluster.pool if worker.worker_id == "p0")
     worker.usage.limit = 0
     request = asyncio.create_task(cluster.post(chat(stream=True)))
@@ -249,7 +245,7 @@ async def test_a_request_that_waits_for_p_hears_that_there_is_none(cluster: Clus
 
 
 async def test_a_request_is_a_503_when_no_worker_can_be_reached(cluster: Cluster) -> None:
-    p, d = await trio(cluster, "prefill", "decode")
+    p, d = await cluster.fleet("prefill", "decode")
     cluster.pool.unreachable(next(worker for worker in cluster.pool if worker.url == d.url))
     await p.stop()
     await d.stop()
@@ -263,7 +259,7 @@ async def test_a_load_from_before_redis_went_away_does_not_stay(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(workers, "LOAD_TTL_S", 0.05)
-    await trio(cluster, "prefill", "decode")
+    await cluster.fleet("prefill", "decode")
     worker = next(worker for worker in cluster.pool if worker.worker_id == "d1")
     worker.report(WorkerLoad(running=worker.usage.limit), time.monotonic())  # heard after they had all ended
     assert (await cluster.post(chat())).status_code == 200, "nobody else says that there is room"
@@ -272,7 +268,7 @@ async def test_a_load_from_before_redis_went_away_does_not_stay(
 @pytest.mark.parametrize("stream", [True, False])
 async def test_a_connection_that_breaks_while_d_computes_is_an_attempt(cluster: Cluster, stream: bool) -> None:
     """On a kept connection too: what D has of it is not silently sent again."""
-    _, d = await trio(cluster, "prefill", "decode")
+    _, d = await cluster.fleet("prefill", "decode")
     assert (await cluster.post(chat())).status_code == 200
     hang = Hang()
     d.script.append(hang)
@@ -288,7 +284,7 @@ async def test_a_connection_that_breaks_while_d_computes_is_an_attempt(cluster: 
 
 
 async def test_a_lease_that_is_named_twice_stays_with_the_first(cluster: Cluster) -> None:
-    p, d = await trio(cluster, "prefill", "decode")
+    p, d = await cluster.fleet("prefill", "decode")
     p.only_lease = "lease-of-all"
     hang = Hang()
     d.script.append(hang)
@@ -312,7 +308,7 @@ class TestSilence:
         return make_settings(token_timeout_s=1)
 
     async def test_a_d_that_falls_silent_in_the_stream_is_left(self, cluster: Cluster) -> None:
-        _, d = await trio(cluster, "prefill", "decode")
+        _, d = await cluster.fleet("prefill", "decode")
         d.names_tokens = False
         seen = events(await break_off(cluster, d, "hang"))
         assert (seen[-1]["error"]["code"], "in time" in seen[-1]["error"]["message"]) == ("upstream_error", True)
@@ -320,7 +316,7 @@ class TestSilence:
         cluster.check_idle()
 
     async def test_nothing_keeps_watching_an_answer_that_is_over(self, cluster: Cluster) -> None:
-        _, d = await trio(cluster, "prefill", "decode")
+        _, d = await cluster.fleet("prefill", "decode")
         d.script.append(StreamThen(1, "hang"))
         writer = await cluster.open(chat(stream=True))
         await cluster.until_state("decoding")
@@ -338,7 +334,7 @@ class TestShortTimeouts:
         return make_settings(first_byte_timeout_s=1, prefill_timeout_s=1)
 
     async def test_a_hanging_d_is_left_for_another_one(self, cluster: Cluster) -> None:
-        p, d1, d2 = await trio(cluster, "prefill", "decode", "decode")
+        p, d1, d2 = await cluster.fleet("prefill", "decode", "decode")
         for d in (d1, d2):
             d.script.append(Hang())
         response = await cluster.post(chat(stream=True))
@@ -347,13 +343,13 @@ class TestShortTimeouts:
         await eventually(lambda: d1.num_disconnects == d2.num_disconnects == 1)
 
     async def test_an_unstreamed_request_leaves_a_d_that_has_not_read(self, cluster: Cluster) -> None:
-        p, d = await trio(cluster, "prefill", "decode")
+        p, d = await cluster.fleet("prefill", "decode")
         d.script.append(Hang())
         assert (await cluster.post(chat())).status_code == 200
         assert (len(p.bodies), len(d.bodies), d.num_disconnects) == (1, 2, 1)
 
     async def test_a_hanging_p_is_left_for_another_one(self, cluster: Cluster) -> None:
-        p1, p2, _ = await trio(cluster, "prefill", "prefill", "decode")
+        p1, p2, _ = await cluster.fleet("prefill", "prefill", "decode")
         for p in (p1, p2):
             p.script.append(Hang())
         assert (await cluster.post(chat())).status_code == 200
@@ -369,7 +365,7 @@ class TestUnstreamedSilence:
 
     async def hang(self, cluster: Cluster, *, answers: bool) -> tuple[Any, Any, Any, asyncio.Task[Any]]:
         """P, the D where the request hangs, the other D, the request. ``answers``: when asked whether it lives."""
-        p, *two = await trio(cluster, "prefill", "decode", "decode")
+        p, *two = await cluster.fleet("prefill", "decode", "decode")
         hang = Hang()
         for d in two:
             d.script.append(hang)
@@ -439,7 +435,7 @@ class TestUnstreamedSilence:
         assert asked.bodies[0]["kv_transfer_params"] == other.bodies[0]["kv_transfer_params"]
 
     async def test_a_worker_that_prefills_by_itself_is_left_when_it_is_silent(self, cluster: Cluster) -> None:
-        one, two = await trio(cluster, "both", "both")
+        one, two = await cluster.fleet("both", "both")
         hang = Hang()
         one.script.append(hang)
         two.script.append(hang)
@@ -460,7 +456,7 @@ class TestTooLarge:
     @pytest.mark.parametrize("role", ["prefill", "decode", "both"])
     async def test_an_answer_that_is_too_large_is_no_workers_fault(self, cluster: Cluster, role: str) -> None:
         roles = ["both", "both"] if role == "both" else ["prefill", "prefill", "decode", "decode"]
-        fleet = await trio(cluster, *roles)
+        fleet = await cluster.fleet(*roles)
         for worker in fleet:
             if worker.role == "prefill":
                 worker.first_text = word(0) * (1000 if role == "prefill" else 1)
@@ -479,7 +475,7 @@ class TestTooLarge:
         cluster.check_idle()
 
     async def test_an_error_that_is_too_large_is_that_error(self, cluster: Cluster) -> None:
-        _, d = await trio(cluster, "prefill", "decode")
+        _, d = await cluster.fleet("prefill", "decode")
         d.script += [Refuse(503, {"error": {"message": "x" * 5000}}), None]
         assert (await cluster.post(chat())).status_code == 200
         assert cluster.metrics.retries["decode"] == 1
@@ -487,7 +483,7 @@ class TestTooLarge:
 
 class TestLostLeases:
     async def _hold(self, cluster: Cluster) -> tuple[Any, Any, Any]:
-        p, _ = await trio(cluster, "prefill", "decode")
+        p, _ = await cluster.fleet("prefill", "decode")
         worker = next(worker for worker in cluster.pool if worker.worker_id == "d1")
         worker.usage.limit = 0
         writer = await cluster.open(chat(stream=True))
@@ -537,7 +533,7 @@ class TestLostLeases:
         writer.close()
 
     async def test_another_first_token_is_as_good_for_an_unstreamed_request(self, cluster: Cluster) -> None:
-        p, _ = await trio(cluster, "prefill", "decode")
+        p, _ = await cluster.fleet("prefill", "decode")
         worker = next(worker for worker in cluster.pool if worker.worker_id == "d1")
         worker.usage.limit = 0
         request = asyncio.create_task(cluster.post(chat()))
@@ -556,9 +552,9 @@ class TestLostLeases:
         self, cluster: Cluster, kind: str, shown: bool
     ) -> None:
         """Our own goes on. Another engine cannot: if the client has seen a token, one of ours is waited for."""
-        p, d = await trio(cluster, "prefill", "decode")
+        p, d = await cluster.fleet("prefill", "decode")
         p.first_text = word(0) if shown else ""
-        await (trio(cluster, "both") if kind == "both" else trio(cluster, "prefill", "decode", ours=False))
+        await (cluster.fleet("both") if kind == "both" else cluster.fleet("prefill", "decode", ours=False))
         for worker in cluster.pool:
             worker.usage.limit = 8 if worker.worker_id == "p0" else 0
         writer = await cluster.open(chat(stream=True))
@@ -583,7 +579,7 @@ class TestLostLeases:
             await worker.stop()
 
     async def test_a_p_that_two_d_cannot_read_from_is_left_out_of_the_next_prefill(self, cluster: Cluster) -> None:
-        p1, p2, d = await trio(cluster, "prefill", "prefill", "decode")
+        p1, p2, d = await cluster.fleet("prefill", "prefill", "decode")
         busy = next(worker for worker in cluster.pool if worker.url == p2.url)
         busy.report(WorkerLoad(running=2), time.monotonic())  # p1 is the first choice, whenever it may be chosen
         d.script.extend([UNREADABLE, UNREADABLE])
@@ -593,7 +589,7 @@ class TestLostLeases:
         cluster.check_idle()
 
     async def test_blocks_that_two_d_cannot_read_are_prefilled_again(self, cluster: Cluster) -> None:
-        p, d = await trio(cluster, "prefill", "decode")
+        p, d = await cluster.fleet("prefill", "decode")
         d.script.extend([UNREADABLE, UNREADABLE])
         response = await cluster.post(chat(stream=True))
         assert spoken(response.text) == WHOLE
@@ -604,7 +600,7 @@ class TestLostLeases:
 
 async def test_reads_that_fail_because_of_p_are_no_attempts_at_d(cluster: Cluster) -> None:
     """D's engine dies, and then P: what cannot be read is prefilled again."""
-    p, d = await trio(cluster, "prefill", "decode")
+    p, d = await cluster.fleet("prefill", "decode")
     died = Refuse(500, {"error": {"message": "died", "type": "server_error", "code": "engine_dead"}})
     d.script.extend([died, UNREADABLE, UNREADABLE])
     response = await cluster.post(chat(stream=True))
@@ -616,7 +612,7 @@ async def test_reads_that_fail_because_of_p_are_no_attempts_at_d(cluster: Cluste
 async def test_the_reason_that_d_gave_inside_its_stream_is_in_the_log(
     cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
-    _, d = await trio(cluster, "prefill", "decode")
+    _, d = await cluster.fleet("prefill", "decode")
     d.names_tokens = False
     with caplog.at_level(logging.INFO, "baton.router"):
         assert '"broke"' in await break_off(cluster, d, "error")
@@ -625,7 +621,7 @@ async def test_the_reason_that_d_gave_inside_its_stream_is_in_the_log(
 
 
 async def test_a_worker_with_another_internal_token_is_named_as_such(cluster: Cluster) -> None:
-    _, d = await trio(cluster, "prefill", "decode")
+    _, d = await cluster.fleet("prefill", "decode")
     d.script.extend([Refuse(401, BROKEN)] * 3)
     response = await cluster.post(chat())
     assert response.status_code == 502

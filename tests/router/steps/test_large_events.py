@@ -90,8 +90,7 @@ async def test_a_large_event_before_the_first_byte_is_a_502(cluster: Cluster, se
 @pytest.mark.parametrize("then", ["whole", "no end"])
 async def test_a_large_event_behind_the_end_is_no_error(cluster: Cluster, then: str) -> None:
     """Nothing is missing: the client has its answer, and no error after it."""
-    await cluster.add("prefill")
-    d = await cluster.add("decode")
+    _, d = await cluster.fleet("prefill", "decode")
     raw = Raw([b":8\n" + token(word(1)), b":end\n" + DONE, None, LARGE if then == "whole" else LARGE[:-2]], then="hang")
     d.script.append(raw)
     text = await go_on_after("[DONE]", cluster, raw)

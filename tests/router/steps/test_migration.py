@@ -53,13 +53,12 @@ async def broken_off(
 
 async def replaced(cluster: Cluster, path: str, weights: str) -> tuple[str, StubWorker]:
     """The stream whose D dies when all there is else is of another layout, and the D of that."""
-    d, _ = await fleet(cluster, "decode", "prefill")
+    d, _ = await cluster.fleet("decode", "prefill")
     act = StreamThen(2, "die")
     d.script.append(act)
     request = asyncio.create_task(cluster.post(body_for(path), path))
     await cluster.until_state("decoding")
-    await cluster.add("prefill", digest="new", weights=weights)
-    other = await cluster.add("decode", digest="new", weights=weights)
+    _, other = await cluster.fleet("prefill", "decode", digest="new", weights=weights)
     act.go.set()
     return (await request).text, other
 
@@ -101,10 +100,6 @@ def check_whole(text: str, path: str) -> None:
     assert text.count("[DONE]") == 1 and seen[-1] == "[DONE]"
 
 
-async def fleet(cluster: Cluster, *roles: str) -> list[StubWorker]:
-    return [await cluster.add(role) for role in roles]
-
-
 @PATHS
 @pytest.mark.parametrize("then", ["die", "stop", "error"])
 @pytest.mark.parametrize("num_tokens", [1, 4, 6, 99])
@@ -112,7 +107,7 @@ async def test_another_d_goes_on_with_a_stream_that_breaks(
     cluster: Cluster, path: str, then: str, num_tokens: int
 ) -> None:
     """With tokens in between, with one left, and when only the last words were missing."""
-    p, d1, d2 = await fleet(cluster, "prefill", "decode", "decode")
+    p, d1, d2 = await cluster.fleet("prefill", "decode", "decode")
     text = await broken_off(cluster, path, num_tokens, then, d1, d2)
     check_whole(text, path)
     given = [FIRST_TOKEN + i for i in range(min(1 + num_tokens, NUM_TOKENS - 1))]
@@ -132,7 +127,7 @@ async def test_another_d_goes_on_with_a_stream_that_breaks(
 
 async def test_the_last_token_of_a_completion_without_a_limit_is_not_handed_over(cluster: Cluster) -> None:
     """It has 16, and 15 of them are out: D could not take the blocks of the last one."""
-    p, d = await fleet(cluster, "prefill", "decode")
+    p, d = await cluster.fleet("prefill", "decode")
     broken = StreamThen(14, "die")
     d.script.append(broken)
     request = asyncio.create_task(cluster.post({"model": "m", "prompt": "hi", "stream": True}, "/v1/completions"))
@@ -146,7 +141,7 @@ async def test_the_last_token_of_a_completion_without_a_limit_is_not_handed_over
 
 @PATHS
 async def test_d_prefills_a_stream_that_breaks_when_no_p_is_left(cluster: Cluster, path: str) -> None:
-    p, d = await fleet(cluster, "prefill", "decode")
+    p, d = await cluster.fleet("prefill", "decode")
     broken = StreamThen(2, "die")
     d.script.append(broken)
     request = asyncio.create_task(cluster.post(body_for(path), path))
@@ -162,7 +157,7 @@ async def test_d_prefills_a_stream_that_breaks_when_no_p_is_left(cluster: Cluste
 
 @PATHS
 async def test_workers_that_do_both_go_on_for_each_other(cluster: Cluster, path: str) -> None:
-    one, two = await fleet(cluster, "both", "both")
+    one, two = await cluster.fleet("both", "both")
     text = await broken_off(cluster, path, 3, "die", one, two)
     check_whole(text, path)
     resumes = [w.bodies[0].get("kv_transfer_params") for w in (one, two)]
@@ -171,7 +166,7 @@ async def test_workers_that_do_both_go_on_for_each_other(cluster: Cluster, path:
 
 
 async def test_p_gives_the_last_token_itself(cluster: Cluster) -> None:
-    p, d = await fleet(cluster, "prefill", "decode")
+    p, d = await cluster.fleet("prefill", "decode")
     broken = StreamThen(3, "die")
     d.script.append(broken)
     request = asyncio.create_task(cluster.post(body_for(CHAT), CHAT))
@@ -188,14 +183,14 @@ async def test_p_gives_the_last_token_itself(cluster: Cluster) -> None:
 
 async def test_a_stream_goes_on_although_d_fails_again_before_it_has(cluster: Cluster) -> None:
     """The blocks of the second prefill are read by another D, as those of the first would be."""
-    p, d = await fleet(cluster, "prefill", "decode")
+    p, d = await cluster.fleet("prefill", "decode")
     check_whole(await broken_off(cluster, CHAT, 2, "error", d, behind=[Refuse(500, BROKEN)]), CHAT)
     assert (len(p.bodies), len(d.bodies)) == (2, 3)
     cluster.check_idle()
 
 
 async def test_a_stream_goes_on_although_p_fails_before_it_has(cluster: Cluster) -> None:
-    p, d = await fleet(cluster, "prefill", "decode")
+    p, d = await cluster.fleet("prefill", "decode")
     p.script.extend([None, Refuse(500, BROKEN)])
     check_whole(await broken_off(cluster, CHAT, 2, "error", d), CHAT)
     assert [len(body["kv_transfer_params"].get("resume", {}).get("token_ids", [])) for body in p.bodies] == [0, 3, 3]
@@ -203,7 +198,7 @@ async def test_a_stream_goes_on_although_p_fails_before_it_has(cluster: Cluster)
 
 
 async def test_a_stream_is_aborted_when_its_client_leaves_while_it_is_moved(cluster: Cluster) -> None:
-    p, d = await fleet(cluster, "prefill", "decode")
+    p, d = await cluster.fleet("prefill", "decode")
     broken = StreamThen(2, "error")
     d.script.append(broken)
     p.script.extend([None, Hang()])
@@ -218,7 +213,7 @@ async def test_a_stream_is_aborted_when_its_client_leaves_while_it_is_moved(clus
 
 
 async def test_an_error_about_the_request_is_not_for_another_d(cluster: Cluster) -> None:
-    p, d = await fleet(cluster, "prefill", "decode")
+    p, d = await cluster.fleet("prefill", "decode")
     error = b'data: {"error":{"message":"aborted by hand","type":"request_cancelled","code":499}}\n\n'
     raw = Raw([b':8\ndata: {"choices":[{"index":0,"delta":{"content":" t1"}}]}\n\n', None, error])
     text = await broken_raw(cluster, d, raw)
@@ -229,7 +224,7 @@ async def test_an_error_about_the_request_is_not_for_another_d(cluster: Cluster)
 
 
 async def test_tokens_that_came_with_the_error_are_shown(cluster: Cluster) -> None:
-    p, d = await fleet(cluster, "prefill", "decode")
+    p, d = await cluster.fleet("prefill", "decode")
     token = b':%d\ndata: {"choices":[{"index":0,"delta":{"content":" t%d"}}]}\n\n'
     error = b'data: {"error":{"message":"broke","type":"server_error","code":500}}\n\n'
     raw = Raw([token % (8, 1), None, token % (9, 2) + token % (10, 3) + error])
@@ -246,7 +241,7 @@ class TestSaid:
     async def test_a_stream_that_went_on_is_in_the_log_and_the_metrics(
         self, cluster: Cluster, caplog: pytest.LogCaptureFixture
     ) -> None:
-        _, d = await fleet(cluster, "prefill", "decode")
+        _, d = await cluster.fleet("prefill", "decode")
         with caplog.at_level(logging.INFO, "baton.router"):
             await broken_off(cluster, CHAT, 2, "error", d)
         (facts,) = [getattr(record, FACTS) for record in caplog.records if hasattr(record, FACTS)]
@@ -260,7 +255,7 @@ class TestSilence:
         return make_settings(token_timeout_s=0.4)
 
     async def test_a_silent_d_is_left(self, cluster: Cluster) -> None:
-        _, d1, d2 = await fleet(cluster, "prefill", "decode", "decode")
+        _, d1, d2 = await cluster.fleet("prefill", "decode", "decode")
         check_whole(await broken_off(cluster, CHAT, 2, "hang", d1, d2), CHAT)
         await eventually(lambda: d1.num_disconnects + d2.num_disconnects == 1)
         cluster.check_idle()
@@ -268,7 +263,7 @@ class TestSilence:
     @pytest.mark.parametrize("then", ["die", "hang"])
     async def test_a_d_that_dies_behind_its_last_word_is_not_replaced(self, cluster: Cluster, then: str) -> None:
         """The client has the whole answer: nothing of it may come again."""
-        p, d = await fleet(cluster, "prefill", "decode")
+        p, d = await cluster.fleet("prefill", "decode")
         token = b':8\ndata: {"choices":[{"index":0,"delta":{"content":" t1"}}]}\n\n'
         last = b':end\ndata: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
         text = await broken_raw(cluster, d, Raw([token, None, last], then=then))
@@ -352,21 +347,21 @@ class TestPoison:
 
     async def test_a_worker_that_breaks_twice_has_died_once(self, cluster: Cluster) -> None:
         """The only one there is: it is asked again before anybody can know that it is about to be gone."""
-        _, only = await fleet(cluster, "prefill", "decode")
+        _, only = await cluster.fleet("prefill", "decode")
         only.script += [Reset(), Reset()]
         assert (await cluster.post(chat())).status_code == 200
         assert len(only.bodies) == 3
         cluster.check_idle()
 
     async def test_an_engine_that_died_counts_as_a_death(self, cluster: Cluster) -> None:
-        _, *victims = await fleet(cluster, "prefill", "decode", "decode", "decode")
+        _, *victims = await cluster.fleet("prefill", "decode", "decode", "decode")
         for victim in victims:
             victim.script.append(Refuse(503, {"error": {"message": "dead", "code": "engine_dead"}}))
         assert (await cluster.post(chat())).json()["error"]["code"] == "worker_deaths"
 
     async def test_a_kept_connection_that_leads_nowhere_counts_as_a_death(self, cluster: Cluster) -> None:
         """The worker took the request on a connection it had, and died; that it now refuses says nothing else."""
-        _, d = await fleet(cluster, "prefill", "decode")
+        _, d = await cluster.fleet("prefill", "decode")
         await cluster.post(chat())
         upstream = cluster.upstream
         hang = Hang()
@@ -388,7 +383,7 @@ class TestBudget:
         return make_settings(retry_budget_fraction=0.0, retry_budget_floor_per_s=0.1)
 
     async def test_as_many_streams_go_on_as_the_budget_allows(self, cluster: Cluster) -> None:
-        _, d1, d2 = await fleet(cluster, "prefill", "decode", "decode")
+        _, d1, d2 = await cluster.fleet("prefill", "decode", "decode")
         check_whole(await broken_off(cluster, CHAT, 2, "die", d1, d2), CHAT)
         text = await broken_off(cluster, CHAT, 2, "die", d1, d2)
         assert events(text)[-1]["error"]["code"] == "upstream_error"
@@ -403,7 +398,7 @@ class TestNever:
         return make_settings(max_resumes=0)
 
     async def test_no_stream_goes_on_if_so_set(self, cluster: Cluster) -> None:
-        _, d1, d2 = await fleet(cluster, "prefill", "decode", "decode")
+        _, d1, d2 = await cluster.fleet("prefill", "decode", "decode")
         text = await broken_off(cluster, CHAT, 2, "die", d1, d2)
         assert spoken(text) == "".join(map(word, range(3)))
         assert events(text)[-1]["error"]["code"] == "upstream_error"

@@ -129,8 +129,7 @@ def test_a_stream_is_passed_on_in_whole_events_however_it_is_cut(
 
 
 async def test_many_events_at_once_are_several_chunks_also_the_first(cluster: Cluster) -> None:
-    await cluster.add("prefill", ours=False)
-    d = await cluster.add("decode", ours=False)
+    _, d = await cluster.fleet("prefill", "decode", ours=False)
     many = [token(word(number)) for number in range(10)]
     d.script.append(Raw([b"".join([*many, DONE])]))
     async with cluster.client.stream("POST", "/v1/chat/completions", json=chat(stream=True)) as response:
@@ -239,16 +238,14 @@ async def go_on_after_a_token(cluster: Cluster, d: StubWorker, raw: Raw) -> str:
 
 
 async def test_an_error_after_half_an_event_is_an_event(cluster: Cluster) -> None:
-    await cluster.add("prefill")
-    d = await cluster.add("decode")
+    _, d = await cluster.fleet("prefill", "decode")
     text = await go_on_after_a_token(cluster, d, Raw([token(word(1)), None, token(word(2))[:-9]], then="die"))
     assert spoken(text) == word(0) + word(1)
     assert events(text)[-1]["error"]["code"] == "upstream_error"
 
 
 async def test_an_error_event_in_pieces_reaches_the_client_once(cluster: Cluster) -> None:
-    await cluster.add("prefill", ours=False)
-    d = await cluster.add("decode", ours=False)
+    _, d = await cluster.fleet("prefill", "decode", ours=False)
     pieces = [token(word(0)), token(word(1)), ERRORS[0][:25], None, ERRORS[0][25:], DONE]
     text = await go_on_after_a_token(cluster, d, Raw(pieces))
     assert [event["error"]["message"] for event in events(text) if "error" in event] == ["broke"]
@@ -259,8 +256,7 @@ async def test_an_error_event_in_pieces_reaches_the_client_once(cluster: Cluster
 @pytest.mark.parametrize("then", ["stop", "hang"])
 @pytest.mark.parametrize("event", ERRORS)
 async def test_an_error_instead_of_content_is_no_200(cluster: Cluster, event: bytes, then: str) -> None:
-    await cluster.add("prefill", ours=False)
-    d = await cluster.add("decode", ours=False)
+    _, d = await cluster.fleet("prefill", "decode", ours=False)
     d.script.extend([Raw([b'data: {"choices":[]}\n\n', event], then=then) for _ in range(3)])
     response = await cluster.post(chat(stream=True))
     assert response.status_code == (400 if b"400" in event else 500)
@@ -285,8 +281,7 @@ class TestUnreadTimeout:
         return make_settings(unread_timeout_s=0.1)
 
     async def test_a_client_that_does_not_read_keeps_no_d_until_the_deadline(self, cluster: Cluster) -> None:
-        await cluster.add("prefill")
-        d = await cluster.add("decode")
+        _, d = await cluster.fleet("prefill", "decode")
         d.script.append(Raw([token("x" * 60_000)] * 1000, then="hang"))
         sock = stalled(cluster)
         await eventually(lambda: cluster.metrics.outcomes["aborted", "client_gone"] == 1)
@@ -304,8 +299,7 @@ class TestStalledReader:
         self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         monkeypatch.setattr(reply, "LAST_WRITE_S", 0.05)
-        await cluster.add("prefill")
-        d = await cluster.add("decode")
+        _, d = await cluster.fleet("prefill", "decode")
         d.script.append(Raw([token("x" * 60_000)] * 1000))
         sock = stalled(cluster)
         await eventually(lambda: cluster.metrics.outcomes["aborted", "deadline_exceeded"] == 1)

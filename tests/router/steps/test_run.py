@@ -7,20 +7,16 @@ from typing import Any
 import pytest
 
 from tests.kits.router.cluster import Cluster, chat, events, make_settings, spoken
-from tests.kits.router.stub_workers import FIRST_TOKEN, Hang, StubWorker, word
+from tests.kits.router.stub_workers import FIRST_TOKEN, Hang, word
 
 COMPLETION = {"model": "m", "prompt": "hi", "max_tokens": 4}
 WHOLE = "".join(map(word, range(4)))
 
 
-async def pair(cluster: Cluster, **kwargs: Any) -> tuple[StubWorker, StubWorker]:
-    return await cluster.add("prefill", **kwargs), await cluster.add("decode", **kwargs)
-
-
 @pytest.mark.parametrize("ours", [True, False])
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
 async def test_an_unstreamed_answer_comes_from_p_and_d(cluster: Cluster, path: str, ours: bool) -> None:
-    p, d = await pair(cluster, ours=ours)
+    p, d = await cluster.fleet("prefill", "decode", ours=ours)
     response = await cluster.post(chat() if "chat" in path else COMPLETION, path)
     assert response.status_code == 200
     choice = response.json()["choices"][0]
@@ -33,7 +29,7 @@ async def test_an_unstreamed_answer_comes_from_p_and_d(cluster: Cluster, path: s
 @pytest.mark.parametrize("ours", [True, False])
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
 async def test_a_streamed_answer_comes_from_p_and_d(cluster: Cluster, path: str, ours: bool) -> None:
-    await pair(cluster, ours=ours)
+    await cluster.fleet("prefill", "decode", ours=ours)
     body = {**(chat() if "chat" in path else COMPLETION), "stream": True, "stream_options": {"include_usage": True}}
     response = await cluster.post(body, path)
     assert response.status_code == 200
@@ -51,7 +47,7 @@ async def test_a_streamed_answer_comes_from_p_and_d(cluster: Cluster, path: str,
 
 
 async def test_the_first_token_does_not_wait_for_d(cluster: Cluster) -> None:
-    _, d = await pair(cluster)
+    _, d = await cluster.fleet("prefill", "decode")
     hang = Hang()
     d.script.append(hang)
     async with cluster.client.stream("POST", "/v1/chat/completions", json=chat(stream=True)) as response:
@@ -65,7 +61,7 @@ async def test_the_first_token_does_not_wait_for_d(cluster: Cluster) -> None:
 
 
 async def test_a_first_token_without_text_waits_for_content(cluster: Cluster) -> None:
-    p, d = await pair(cluster)
+    p, d = await cluster.fleet("prefill", "decode")
     p.first_text = ""
     hang = Hang()
     d.script.append(hang)
@@ -80,7 +76,7 @@ async def test_a_first_token_without_text_waits_for_content(cluster: Cluster) ->
 
 
 async def test_p_and_d_are_each_sent_the_body_for_their_leg(cluster: Cluster) -> None:
-    p, d = await pair(cluster)
+    p, d = await cluster.fleet("prefill", "decode")
     body = chat(stream=True, max_completion_tokens=5, min_tokens=2, stop=["x"], user="u")
     body["kv_transfer_params"] = {"remote_host": "evil", "do_remote_prefill": True}
     body["n"] = 1
@@ -101,7 +97,7 @@ async def test_p_and_d_are_each_sent_the_body_for_their_leg(cluster: Cluster) ->
 
 
 async def test_other_engines_get_no_more_min_tokens_than_max_tokens(cluster: Cluster) -> None:
-    p, d = await pair(cluster, ours=False)
+    p, d = await cluster.fleet("prefill", "decode", ours=False)
     await cluster.post(chat(min_tokens=3))
     assert p.bodies[0]["min_tokens"] == 1
     assert d.bodies[0]["min_tokens"] == 3
@@ -109,7 +105,7 @@ async def test_other_engines_get_no_more_min_tokens_than_max_tokens(cluster: Clu
 
 @pytest.mark.parametrize("given", [{"seed": 5}, {"temperature": 0}])
 async def test_a_seed_is_only_added_where_it_matters(cluster: Cluster, given: dict[str, Any]) -> None:
-    p, _ = await pair(cluster)
+    p, _ = await cluster.fleet("prefill", "decode")
     await cluster.post(chat(**given))
     assert p.bodies[0].get("seed") == given.get("seed")
 
@@ -121,7 +117,7 @@ async def test_an_answer_that_is_finished_by_its_first_token_needs_no_d(
     cluster: Cluster, path: str, stream: bool, finish_reason: str
 ) -> None:
     """By the token itself, or because the context is full with it: P then keeps no blocks."""
-    p, d = await pair(cluster)
+    p, d = await cluster.fleet("prefill", "decode")
     p.finish_reason, p.is_full = finish_reason, True
     body = {**(chat() if "chat" in path else COMPLETION), "stream": stream}
     if stream:
@@ -141,14 +137,14 @@ async def test_an_answer_that_is_finished_by_its_first_token_needs_no_d(
 
 
 async def test_length_from_engines_we_do_not_know_is_not_the_end(cluster: Cluster) -> None:
-    p, d = await pair(cluster, ours=False)
+    p, d = await cluster.fleet("prefill", "decode", ours=False)
     p.is_full = True
     assert (await cluster.post(chat())).json()["choices"][0]["message"]["content"] == WHOLE
     assert (len(p.bodies), len(d.bodies)) == (1, 1)
 
 
 async def test_one_token_needs_no_d_and_no_blocks(cluster: Cluster) -> None:
-    p, d = await pair(cluster)
+    p, d = await cluster.fleet("prefill", "decode")
     response = await cluster.post(chat(max_tokens=1))
     assert response.json()["usage"]["completion_tokens"] == 1
     assert "kv_transfer_params" not in p.bodies[0]
@@ -158,7 +154,7 @@ async def test_one_token_needs_no_d_and_no_blocks(cluster: Cluster) -> None:
 
 
 async def test_one_token_from_engines_we_do_not_know_takes_both_legs(cluster: Cluster) -> None:
-    p, d = await pair(cluster, ours=False)
+    p, d = await cluster.fleet("prefill", "decode", ours=False)
     response = await cluster.post(chat(max_tokens=1, stream=True))
     assert spoken(response.text) == word(0)
     assert (len(p.bodies), len(d.bodies)) == (1, 1)
@@ -174,7 +170,7 @@ async def test_a_worker_for_both_gets_a_request_in_one_leg(cluster: Cluster, str
 
 
 async def test_the_lease_is_kept_until_d_answers(cluster: Cluster) -> None:
-    _, d = await pair(cluster)
+    _, d = await cluster.fleet("prefill", "decode")
     hang = Hang()
     d.script.append(hang)
     writer = await cluster.open(chat(stream=True))
@@ -194,7 +190,7 @@ async def eventually_done(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("settings", [make_settings(client_priority="trusted")])
 async def test_held_requests_go_by_priority_then_age(cluster: Cluster) -> None:
-    _, d = await pair(cluster)
+    _, d = await cluster.fleet("prefill", "decode")
     cluster.limits["d1"] = 1
     cluster.workers[1].engine_id = "enginenew"
     cluster.announce()
@@ -214,8 +210,7 @@ async def test_held_requests_go_by_priority_then_age(cluster: Cluster) -> None:
 
 
 async def test_the_load_is_spread_over_the_workers_of_each_role(cluster: Cluster) -> None:
-    p1, p2 = await cluster.add("prefill"), await cluster.add("prefill")
-    d1, d2 = await cluster.add("decode"), await cluster.add("decode")
+    workers = await cluster.fleet("prefill", "prefill", "decode", "decode")
     for _ in range(4):
         await cluster.post(chat())
-    assert [len(w.bodies) for w in (p1, p2, d1, d2)] == [2, 2, 2, 2]
+    assert [len(worker.bodies) for worker in workers] == [2, 2, 2, 2]

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 @pytest.mark.parametrize("num_turns", [0, 1, 2, 3])
 async def test_a_second_cancellation_comes_between_nothing(cluster: Cluster, num_turns: int) -> None:
     """However many turns of the event loop after the first."""
-    await cluster.add("prefill")
-    await cluster.add("decode")
+    await cluster.fleet("prefill", "decode")
     (d,) = [worker for worker in cluster.pool if worker.worker_id == "d1"]
     d.usage.limit = 0
     writer = await cluster.open(chat(stream=True))

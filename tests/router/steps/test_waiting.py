@@ -22,8 +22,7 @@ HOW = pytest.mark.parametrize("how", ["gone", "unreachable"])
 
 async def decoding(cluster: Cluster) -> tuple[asyncio.Task[httpx.Response], asyncio.Event]:
     """A stream under way, and what lets its D die."""
-    await cluster.add("prefill")
-    d = await cluster.add("decode")
+    _, d = await cluster.fleet("prefill", "decode")
     act = StreamThen(2, "die")
     d.script.append(act)
     request = asyncio.create_task(cluster.post(BODY))
