@@ -70,20 +70,16 @@ def translated(
 
     None: only vLLM servers serve the model, or nobody does, so the request stays as it is.
     """
-    if not _has_own_workers(pool, body.get("model")):
+    model: Any = body.get("model")
+    route = pool.candidates(model) if isinstance(model, str) else None
+    if route is None or route.judges_bodies:
         return None
     check_depth(raw, body, _MORE_LEVELS)
     dialect = DIALECTS[path]
     with dialect.names.applied():
         limits.check_messages({"messages": body.get(dialect.conversation)})
-    translation = dialect.translate(body, request_id, pool.sampling_defaults(body["model"]))
+    translation = dialect.translate(body, request_id, pool.sampling_defaults(model))
     with dialect.names.applied():
         limits.check_messages(translation.body)
         limits.check_stop(translation.body)
     return translation
-
-
-def _has_own_workers(pool: WorkerPool, model: Any) -> bool:
-    """Whether not only vLLM servers serve the model; False if there is no such model."""
-    route = pool.candidates(model) if isinstance(model, str) else None
-    return route is not None and not route.judges_bodies

@@ -41,8 +41,6 @@ NAMES = Names(
         "reasoning_effort": "output_config.effort",
     }
 )
-#: A chat wants a name for a schema, and Anthropic has none.
-_SCHEMA_NAME = "answer"
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 #: Comes before what came of a call that failed: a chat has no other place for it.
 _FAILED = "Error: "
@@ -69,6 +67,8 @@ def prompt_of(request: Prompting) -> dict[str, Any]:
 def chat_of(request: MessagesRequest) -> dict[str, Any]:
     """The body of the chat. A stream's chunks have the usage so far, because the first event tells the prompt's."""
     choice, schema = request.tool_choice, request.schema_of_text
+    # A chat wants a name for a schema, and Anthropic has none.
+    named = {"name": "answer", "schema": schema}
     fields: dict[str, Any] = {
         "stream": request.stream,
         "stream_options": {"include_usage": True, "continuous_usage_stats": True} if request.stream else None,
@@ -78,7 +78,7 @@ def chat_of(request: MessagesRequest) -> dict[str, Any]:
         "top_p": request.top_p,
         "tool_choice": None if choice is None else _chosen(choice),
         "parallel_tool_calls": False if choice is not None and choice.disable_parallel_tool_use else None,
-        "response_format": None if schema is None else _response_format(schema),
+        "response_format": None if schema is None else {"type": "json_schema", "json_schema": named},
         "user": None if request.metadata is None else request.metadata.user_id,
         **request.extensions,
     }
@@ -89,10 +89,6 @@ def _chosen(choice: ToolChoice) -> Any:
     if choice.type == "tool":
         return {"type": "function", "function": {"name": choice.name}}
     return _CHOICES[choice.type]
-
-
-def _response_format(schema: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "json_schema", "json_schema": {"name": _SCHEMA_NAME, "schema": schema}}
 
 
 def _complain(request: Prompting) -> None:

@@ -94,11 +94,8 @@ def _logprobs(part: Part, tokens: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The field of events about text. There, tokens have no bytes."""
     if part.kind is not Kind.TEXT:
         return {}
-    return {"logprobs": [{**_plain(token), "top_logprobs": list(map(_plain, _top(token)))} for token in tokens]}
-
-
-def _top(token: dict[str, Any]) -> Sequence[dict[str, Any]]:
-    return token.get("top_logprobs") or ()
+    with_top = ((token, token.get("top_logprobs") or ()) for token in tokens)
+    return {"logprobs": [{**_plain(token), "top_logprobs": list(map(_plain, top))} for token, top in with_top]}
 
 
 def _plain(token: dict[str, Any]) -> dict[str, Any]:
