@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from baton_serve.core.protocol.choice import Choice
-from baton_serve.router.engines.engines import Engines
+from baton_serve.router.engines.port import Engines
 from baton_serve.router.pool import Route, WorkerPool
 from baton_serve.router.pool.route import RequestRoute
 from baton_serve.router.queue.retry_budget import RetryBudget

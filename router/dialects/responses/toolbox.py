@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 #: The types of tools that clients name, by the types of the items of their calls.
 _NAMED = {FUNCTION.item: "function", CUSTOM.item: "custom"}
 _NAMESPACE = "namespace"
-#: The types of references that have to mean a tool of the request.
+#: The types of references that have to mean a tool of the request: a model without it cannot do what is asked.
 _KNOWN = frozenset({*_NAMED.values(), *CLIENT_RUN})
 
 #: The type, the name and the namespace of a reference, as far as its type has them.
@@ -50,11 +50,6 @@ class ToolReference(OpenObject):
         if self.type == _NAMESPACE:
             return self.type, self.name, None
         return (self.type, self.name, self.namespace) if self.type in _NAMED.values() else (self.type, "", None)
-
-    @property
-    def has_to_exist(self) -> bool:
-        """Whether a model that has no such tool cannot do what the client wants."""
-        return self.type in _KNOWN
 
 
 class AllowedTools(OpenObject):
@@ -119,7 +114,7 @@ class Toolbox:
         names = self._names()
         different = {reference.key: reference for reference in references}
         for key, reference in different.items():
-            if key not in names and reference.has_to_exist:
+            if key not in names and reference.type in _KNOWN:
                 raise BadRequestError(
                     f"'tool_choice' names '{excerpt(reference.name or reference.type)}', which is none of 'tools'.",
                     param="tool_choice",
