@@ -22,7 +22,7 @@ class Affinity:
         self._prefix = Prefix(on_gone)
 
     def pick(self, workers: Sequence[Worker], prefilled: Prefilled) -> Worker:
-        """See ``PickDecode``."""
+        """See ``Policy``."""
         return self._prefix.pick(workers, prefilled.prompt)
 
     def pick_ranked(self, offer: Offer, prefilled: Prefilled) -> Worker | None:
@@ -30,5 +30,5 @@ class Affinity:
         return self._prefix.pick_ranked(offer, prefilled.prompt)
 
     def holding(self, workers: Sequence[Worker], prompt: Prompt, num_missing: int) -> list[Worker]:
-        """See ``KnowsCaches``."""
+        """The workers, none too busy, that have part of the prompt and lack under ``num_missing`` of its tokens."""
         return self._prefix.holding(workers, prompt, num_missing)

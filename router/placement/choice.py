@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from baton_serve.router.placement.available import in_question, placeable
 from baton_serve.router.placement.offer import Offer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence, Set
+    from collections.abc import Callable, Hashable, Set
 
     from baton_serve.router.placement.available import Ahead
+    from baton_serve.router.placement.ports import AboutT, Policy
     from baton_serve.router.pool import Candidates, Ranking, Worker
-
-AboutT = TypeVar("AboutT", contravariant=True)
-
-
-class Policy(Protocol[AboutT]):
-    """``PickPrefill`` or ``PickDecode``. It may also have ``pick_ranked``: see ``ports.PickRanked``."""
-
-    def pick(self, workers: Sequence[Worker], about: AboutT, /) -> Worker:
-        """One of ``workers``."""
 
 
 def choose(

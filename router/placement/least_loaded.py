@@ -21,7 +21,7 @@ class LeastLoaded:
     """For prefill and for decode. Of workers with equal fractions the one that was picked longest ago is next."""
 
     def pick(self, workers: Sequence[Worker], _about: Prompt | Prefilled) -> Worker:
-        """See ``PickPrefill`` and ``PickDecode``."""
+        """See ``Policy``."""
         chosen = workers[0]
         if len(workers) > 1:
             least = math.inf

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,18 +16,24 @@ if TYPE_CHECKING:
 OnGone = list[Callable[[str], None]]
 
 
-class PickPrefill(Protocol):
-    """Chooses the worker that prefills. The request is always sent to the returned one, so a policy may record it."""
-
-    def pick(self, workers: Sequence[Worker], prompt: Prompt) -> Worker:
-        """One of ``workers``: at least one, all reachable and with room."""
+AboutT = TypeVar("AboutT", contravariant=True)
 
 
-class PickDecode(Protocol):
-    """Chooses the worker that decodes, after the prompt's blocks exist."""
+class Policy(Protocol[AboutT]):
+    """Chooses a worker. The request is always sent to that one, so a policy may record it. It may also have
+    ``pick_ranked``: see ``PickRanked``.
+    """
 
-    def pick(self, workers: Sequence[Worker], prefilled: Prefilled) -> Worker:
-        """One of ``workers``: at least one, all reachable, with room, and able to read the blocks."""
+    def pick(self, workers: Sequence[Worker], about: AboutT, /) -> Worker:
+        """One of ``workers``: at least one, all reachable, with room, and, for decode, able to read the blocks.
+
+        ``about``: what the policy may know about the request.
+        """
+
+
+#: Chooses the worker that prefills, and the worker that decodes, after the prompt's blocks exist.
+PickPrefill: TypeAlias = "Policy[Prompt]"
+PickDecode: TypeAlias = "Policy[Prefilled]"
 
 
 class PickRanked(Protocol):

@@ -36,13 +36,13 @@ MAX_BYTES: Final = 8 << 20
 class Prefix:
     """Decides by what this router sent, not by reports: that costs workers nothing, and is right for LRU caches."""
 
-    def __init__(self, on_gone: OnGone, max_bytes: int = MAX_BYTES) -> None:
-        self.index = PrefixIndex(max_bytes)
+    def __init__(self, on_gone: OnGone) -> None:
+        self.index = PrefixIndex(MAX_BYTES)
         self._least_loaded = LeastLoaded()
         on_gone.append(self.index.forget)
 
     def pick(self, workers: Sequence[Worker], prompt: Prompt) -> Worker:
-        """See ``PickPrefill``."""
+        """See ``Policy``."""
         chunks = prompt.chunks
         worker = self._least_loaded.pick(self._best(workers, chunks), prompt)
         self.index.note(worker.key, chunks, _capacity(worker))
@@ -60,15 +60,16 @@ class Prefix:
         return chosen
 
     def holding(self, workers: Sequence[Worker], prompt: Prompt, num_missing: int) -> list[Worker]:
-        """See ``KnowsCaches``."""
+        """The workers, none too busy, that have part of the prompt and lack under ``num_missing`` of its tokens."""
         chunks = prompt.chunks
         if not chunks or not workers:
             return []
-        found = []
-        for worker, match in zip(workers, self._matches(workers, chunks), strict=True):
-            if match and prompt.num_tokens_behind(match) < num_missing:
-                found.append(worker)
-        return found
+        matches = self._matches(workers, chunks)
+        return [
+            worker
+            for worker, match in zip(workers, matches, strict=True)
+            if match and prompt.num_tokens_behind(match) < num_missing
+        ]
 
     def _best(self, workers: Sequence[Worker], chunks: tuple[int, ...]) -> Sequence[Worker]:
         """The workers that are not too busy and have the longest match; all workers if no match is long enough."""

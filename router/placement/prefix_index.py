@@ -40,7 +40,7 @@ class PrefixIndex:
 
     def __len__(self) -> int:
         """Number of hashes."""
-        return sum(len(one.prompts.chunks()) for sent in self._sent.values() for one in sent.generations)
+        return sum(len(one.chunks()) for sent in self._sent.values() for one in sent.generations)
 
     def note(self, key: str, chunks: Run, max_bytes: int | None = None) -> None:
         """Note that the worker is sent a prompt of these chunks. ``max_bytes``: the worker's own, smaller bound."""
@@ -70,7 +70,7 @@ class PrefixIndex:
             self._holders = PrefixHolders()
             for key, sent in self._sent.items():
                 for one in sent.generations:
-                    for chunk in one.prompts.chunks():
+                    for chunk in one.chunks():
                         self._holders.add_one(key, chunk)
         return self._holders
 
@@ -85,7 +85,7 @@ class PrefixIndex:
             return 0
         most = 0
         for one in sent.generations:
-            most = max(most, one.prompts.longest(chunks))
+            most = max(most, one.longest(chunks))
         return most
 
     def forget(self, key: str) -> None:
@@ -96,17 +96,7 @@ class PrefixIndex:
         for one in sent.generations:
             sent.uncount(one)
             if self._holders is not None:
-                self._holders.drop(key, one.prompts.chunks())
-
-
-class _Generation:
-    """Prompts that were sent one after another."""
-
-    __slots__ = ("num_bytes", "prompts")
-
-    def __init__(self) -> None:
-        self.prompts = PrefixTree()
-        self.num_bytes = 0
+                self._holders.drop(key, one.chunks())
 
 
 class _Sent:
@@ -116,13 +106,13 @@ class _Sent:
 
     def __init__(self, num_with: dict[int, int]) -> None:
         self._num_with = num_with
-        self.generations: deque[_Generation] = deque()
+        self.generations: deque[PrefixTree] = deque()
         self.num_bytes = 0
 
     def not_kept(self, first: int, some: Collection[int]) -> Collection[int]:
         """Those of ``some`` chunks, of prompts that begin with ``first``, that no generation has."""
         for one in self.generations:
-            kept = one.prompts.behind(first)
+            kept = one.behind(first)
             if kept:  # of most prompts nothing is
                 some = set(some).difference(kept)
         return some
@@ -138,12 +128,12 @@ class _Sent:
         newest = self.generations[-1] if self.generations else None
         num_known = 0
         if newest is not None:
-            num_known = newest.prompts.longest(chunks)
+            num_known = newest.longest(chunks)
             num_bytes -= NUM_BYTES[num_known]
         if newest is None or newest.num_bytes + num_bytes > part_bytes:
-            newest, num_known, num_bytes = _Generation(), 0, all_bytes
+            newest, num_known, num_bytes = PrefixTree(), 0, all_bytes
             self.generations.append(newest)
-        newest.prompts.add(chunks)
+        newest.add(chunks)
         newest.num_bytes += num_bytes
         self.num_bytes += num_bytes
         if not num_known:
@@ -154,24 +144,23 @@ class _Sent:
             forgotten.append(self._forget_of(self.generations[0], self.num_bytes - limit - part_bytes))
         return forgotten
 
-    def uncount(self, one: _Generation) -> None:
+    def uncount(self, one: PrefixTree) -> None:
         """Note that its prompts are forgotten."""
-        for first in one.prompts.firsts():
+        for first in one.firsts():
             left = self._num_with[first] - 1
             if left:
                 self._num_with[first] = left
             else:
                 del self._num_with[first]
 
-    def _forget_of(self, oldest: _Generation, excess: int) -> PrefixTree:
-        prompts = oldest.prompts
-        only = prompts.only
+    def _forget_of(self, oldest: PrefixTree, excess: int) -> PrefixTree:
+        only = oldest.only
         left = num_chunks_in(max(0, oldest.num_bytes - excess)) if only else 0
         if left:
-            oldest.prompts = PrefixTree()
-            oldest.prompts.add(only[:left])
+            kept = self.generations[0] = PrefixTree()
+            kept.add(only[:left])
+            kept.num_bytes = NUM_BYTES[left]
         else:
             self.uncount(self.generations.popleft())
         self.num_bytes -= oldest.num_bytes - NUM_BYTES[left]
-        oldest.num_bytes = NUM_BYTES[left]
-        return prompts
+        return oldest

@@ -35,10 +35,12 @@ class _Fork:
 class PrefixTree:
     """A prompt is the tuple of its chunks: of all from its first one on, each a hash of everything up to its end."""
 
-    __slots__ = ("_branches",)
+    __slots__ = ("_branches", "num_bytes")
 
     def __init__(self) -> None:
         self._branches: dict[int, Branch] = {}
+        #: Of text, as whoever adds prompts counts them.
+        self.num_bytes = 0
 
     def longest(self, prompt: Run) -> int:
         """The number of the prompt's chunks, from the first on, that are in the tree."""

@@ -21,7 +21,7 @@ class RoundRobin:
         self._last = ""
 
     def pick(self, workers: Sequence[Worker], _about: Prompt | Prefilled) -> Worker:
-        """See ``PickPrefill`` and ``PickDecode``."""
+        """See ``Policy``."""
         after = [worker for worker in workers if worker.worker_id > self._last]
         chosen = min(after or workers, key=lambda worker: worker.worker_id)
         self._last = chosen.worker_id

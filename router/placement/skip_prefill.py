@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from baton_serve.router.placement.available import Ahead, in_question, placeable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from baton_serve.router.placement.affinity import Affinity
     from baton_serve.router.placement.prompt import Prompt
     from baton_serve.router.pool import Worker
 
@@ -25,20 +26,13 @@ class SkipPrefill(StrEnum):
     UNREACHABLE = "unreachable"
 
 
-class KnowsCaches(Protocol):
-    """A policy that knows what decode workers have in their caches."""
-
-    def holding(self, workers: Sequence[Worker], prompt: Prompt, num_missing: int) -> list[Worker]:
-        """The workers, none too busy, that have part of the prompt and lack under ``num_missing`` of its tokens."""
-
-
 class SkipPrefillRule:
     """Skips P for prompts of fewer than ``min_prefill_tokens``, or if a D lacks fewer than ``min_uncached_tokens``.
 
     0 switches the respective rule off.
     """
 
-    def __init__(self, min_prefill_tokens: int, min_uncached_tokens: int, caches: KnowsCaches | None) -> None:
+    def __init__(self, min_prefill_tokens: int, min_uncached_tokens: int, caches: Affinity | None) -> None:
         self._min_prefill_tokens = min_prefill_tokens
         self._min_uncached_tokens = min_uncached_tokens if caches is not None else 0
         self._caches = caches

@@ -24,7 +24,7 @@ class TwoChoices:
         self._rng = rng or random.Random()
 
     def pick(self, workers: Sequence[Worker], _about: Prompt | Prefilled) -> Worker:
-        """See ``PickPrefill`` and ``PickDecode``."""
+        """See ``Policy``."""
         if len(workers) == 1:
             return workers[0]
         return min(self._rng.sample(workers, 2), key=lambda worker: worker.usage.share_in_use)

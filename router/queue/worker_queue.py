@@ -42,19 +42,6 @@ def _always() -> bool:
 class Waiter:
     """One request that waits."""
 
-    __slots__ = (
-        "_order",
-        "_pick",
-        "_queue",
-        "future",
-        "group",
-        "has_left",
-        "kind",
-        "may_be_refused",
-        "num_bytes",
-        "num_tokens",
-    )
-
     def __init__(
         self,
         queue: WorkerQueue,

@@ -106,7 +106,7 @@ def test_a_prompt_is_new_if_no_worker_has_its_beginning(
         index.note(key, chunks)
         assert not index.is_new(chunks)
         generations = [one for each in index._sent.values() for one in each.generations]
-        assert index._num_with[chunks[0]] == sum(chunks[0] in one.prompts.firsts() for one in generations)
+        assert index._num_with[chunks[0]] == sum(chunks[0] in one.firsts() for one in generations)
     for key in forgotten:
         index.forget(key)
     assert index.is_new(asked) == (not any(index.longest(key, asked) for key in ("one", "two")))
