@@ -12,7 +12,7 @@ from baton_serve.core.process.settings import LOOPBACK, ProcessSettings, whole_p
 from baton_serve.core.protocol.addresses import is_host, page_origin
 from baton_serve.core.protocol.vllm_keys import VllmKeys
 from baton_serve.core.protocol.worker_address import WorkerAddress, check_once, worker_address
-from baton_serve.router.pool.standing import BREAKER_FAILURES
+from baton_serve.router.pool.breaker import BREAKER_FAILURES
 from baton_serve.router.queue.priorities import PriorityClasses
 from baton_serve.router.upstream.events import MAX_EVENT_BYTES
 

@@ -1,11 +1,12 @@
 """The workers that this router knows: its requests on each, their room and their health.
 
 ``pool``            all workers, and the listeners that are notified of changes
-``worker``          one worker; ``kind``: what it may be; ``usage``: how busy it is, ``reservation``: a place on it;
-                    ``standing``: whether it may be asked; ``server_facts``: what is known of a vLLM server
+``worker``          one worker; ``kind``: what it may be, and what can read from what; ``usage``: how busy it is,
+                    ``reservation``: a place on it; ``standing``: whether it may be asked; ``server_facts``: what is
+                    known of a vLLM server
 ``view``            one worker as it is shown
 ``static_worker``   makes a worker from its address, or from the announcement of a vLLM server
-``route``           which workers may serve a model; ``pairing``: which of them can read from which
+``route``           which workers may serve a model
 ``candidates``      the workers that may serve a leg; ``ranking`` has many of them in the order of their load
 ``discovery``       follows the registry; ``proven_workers`` admits workers that prove they know the internal token
 ``health``          probes of workers that could not be reached, or whose breaker is open

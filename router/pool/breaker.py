@@ -13,6 +13,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
+#: Failures in a row that open a worker's breaker.
+BREAKER_FAILURES: Final = 5
 #: Seconds from opening to the first probe; doubled by every failure up to the maximum, reset when it closes.
 FIRST_PAUSE_S = 0.5
 MAX_PAUSE_S: Final = 30.0
@@ -54,9 +56,7 @@ TABLE: Final[dict[BreakerState, dict[BreakerEvent, BreakerState]]] = {
 class Breaker:
     """The breaker of one worker. ``limit``: failures in a row that open it."""
 
-    __slots__ = ("_limit", "_num_trials", "_pause_s", "_probe_at_s", "_trial", "num_failures", "state")
-
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int = BREAKER_FAILURES) -> None:
         self._limit = limit
         #: The number of the trial under way; 0: there is none.
         self._trial = 0

@@ -29,10 +29,8 @@ class Follower(Protocol[_Told]):
         """Replace what is known by this list."""
 
 
-async def discover(
-    registry: Registry[_EntryT], follower: Follower[_EntryT], heard: asyncio.Event | None = None
-) -> None:
-    """Pass on the registry's lists until cancelled. ``heard`` is set after the first list.
+async def discover(registry: Registry[_EntryT], follower: Follower[_EntryT]) -> None:
+    """Pass on the registry's lists until cancelled.
 
     ``watch`` continues while the registry is unreachable, so only a bug, in Baton or a library, ends it. It is then
     restarted, since without it the router would never learn of another worker.
@@ -42,8 +40,6 @@ async def discover(
         try:
             async for entries in registry.watch():
                 follower.apply(entries)
-                if heard is not None:
-                    heard.set()
                 pause_s = FIRST_PAUSE_S
             log.error("watching the registry ended; again in %g s", pause_s)
         except Exception:

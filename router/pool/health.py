@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from baton_serve.core.net.client.errors import CallError
+from baton_serve.core.process.task_end import end_task
 from baton_serve.core.protocol.worker import Role
 from baton_serve.router.pool.breaker import BreakerState
 from baton_serve.router.pool.model_card import ModelFacts
@@ -98,17 +99,11 @@ class HealthProbes:
         self._tasks: dict[Worker, asyncio.Task[None]] = {}
         pool.on_unreachable.append(self._start)
         pool.on_opened.append(self._start_later)
-        pool.on_static.append(self._learn_models)
+        pool.on_static.append(self._spawn)  # which asks for its models
 
     async def close(self) -> None:
         """Stop probing."""
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    def _learn_models(self, worker: Worker) -> None:
-        self._spawn(worker, 0.0)
+        await asyncio.gather(*map(end_task, self._tasks.values()))
 
     def _start(self, worker: Worker, why: str) -> None:
         if worker.kind.is_watched:  # its watcher says what is wrong
@@ -122,7 +117,7 @@ class HealthProbes:
         )
         self._spawn(worker, self._pool.probe_wait_s(worker))
 
-    def _spawn(self, worker: Worker, delay_s: float) -> None:
+    def _spawn(self, worker: Worker, delay_s: float = 0.0) -> None:
         if worker not in self._tasks and not worker.kind.is_watched:
             self._tasks[worker] = asyncio.get_running_loop().create_task(self._probe(worker, delay_s))
 

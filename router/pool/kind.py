@@ -34,6 +34,7 @@ class Described(Protocol):
     """What a worker has told of itself that says whose blocks it can read; see ``Worker``."""
 
     worker_id: str
+    kind: WorkerKind
     engine_id: str
     version: str
     facts: dict[str, ModelFacts]
@@ -107,3 +108,10 @@ BATON = WorkerKind(
 )
 #: Added by URL. It may be one of Baton's workers.
 PLAIN = WorkerKind(EngineKind.PLAIN, "baton", may_be_ours=True, reports_leases=True)
+
+
+def difference(source: Described, reader: Described, model: str) -> Difference | None:
+    """In what the two differ, so that ``reader`` cannot read ``source``'s blocks for a model. None: it can."""
+    if source.kind.hand_off != reader.kind.hand_off:
+        return Difference("engine: one is vLLM's, the other is not", "pair workers of one kind")
+    return source.kind.difference(source, reader, model)

@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 from baton_serve.core.protocol.worker import Role
 from baton_serve.core.protocol.worker_address import worker_address
-from baton_serve.router.pool.breaker import Breaker, BreakerState
+from baton_serve.router.pool.breaker import BREAKER_FAILURES, Breaker, BreakerState
 from baton_serve.router.pool.kind import BATON, PLAIN
 from baton_serve.router.pool.model_card import ModelFacts, announced, any_defaults, merged
 from baton_serve.router.pool.reservation import Reservation
 from baton_serve.router.pool.route import Routes
-from baton_serve.router.pool.standing import BREAKER_FAILURES
 from baton_serve.router.pool.static_worker import announced_vllm, queue_factor, static_worker
 from baton_serve.router.pool.usage import Usage
 from baton_serve.router.pool.worker import Worker
@@ -103,14 +102,7 @@ class WorkerPool:
     def add_addresses(self, roles: Mapping[WorkerAddress, Role], given: WorkerAddress | None = None) -> list[Worker]:
         """Add the workers at these addresses. ``given``: the address with a host name that stands for all of them."""
         added = [
-            static_worker(
-                address,
-                role,
-                self._default_limit,
-                self._breaker_failures,
-                self._vllm_kind if address.is_vllm else PLAIN,
-                given,
-            )
+            static_worker(address, role, self._default_limit, self._vllm_kind if address.is_vllm else PLAIN, given)
             for address, role in roles.items()
         ]
         self._add(added)
@@ -118,7 +110,7 @@ class WorkerPool:
 
     def add_announced(self, record: VllmRecord) -> Worker:
         """Add a vLLM server that announces itself, until ``remove_static``. There must be no worker at its URL."""
-        worker = announced_vllm(record, self._default_limit, self._breaker_failures, self._vllm_kind)
+        worker = announced_vllm(record, self._default_limit, self._vllm_kind)
         self._add([worker])
         return worker
 
@@ -152,10 +144,6 @@ class WorkerPool:
         for worker in found:
             self.remove_static(worker)
         return found
-
-    def is_static(self, worker: Worker) -> bool:
-        """Whether the worker was added, so that ``apply`` is not told of it."""
-        return worker.worker_id in self._static
 
     def apply(self, statuses: Iterable[WorkerStatus]) -> None:
         """Take over the registry's list: add new workers, remove missing ones, note loads. Needs a running loop."""
@@ -424,7 +412,6 @@ class WorkerPool:
                 weights_fingerprint=record.weights_fingerprint,
                 internal_url=record.internal_url,
                 tp=record.tp,
-                breaker=Breaker(self._breaker_failures),
                 version=record.version,
                 name=record.name,
             )
@@ -436,6 +423,7 @@ class WorkerPool:
 
     def _know(self, worker: Worker) -> None:
         self._workers[worker.worker_id] = worker
+        worker.standing.breaker = Breaker(self._breaker_failures)
         if worker.worker_id in self._left_out:
             del self._left_out[worker.worker_id]
             worker.standing.left_out = True

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from baton_serve.core.net.client.errors import CallError
+from baton_serve.core.process.task_end import end_task
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -74,10 +75,7 @@ class ProvenWorkers:
 
     async def close(self) -> None:
         """Stop asking."""
-        tasks = list(self._asking.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*map(end_task, self._asking.values()))
 
     def _pass_on(self) -> None:
         proven = self._hello is None
@@ -108,13 +106,10 @@ class ProvenWorkers:
     async def _proves(self, hello: WorkerHello, record: WorkerRecord) -> bool:
         try:
             proven = await hello.proves(record)
-        except CallError as error:
-            self._outcomes["none"] += 1
-            self._complain(record, str(error))
-            return False
         except Exception as error:  # noqa: BLE001 (logged; the worker is asked again)
+            is_bug = not isinstance(error, CallError)
             self._outcomes["none"] += 1
-            self._complain(record, f"asking it for its proof met a bug: {error!r}")
+            self._complain(record, f"asking it for its proof met a bug: {error!r}" if is_bug else str(error))
             return False
         self._outcomes["proven" if proven else "wrong"] += 1
         if not proven:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from baton_serve.core.protocol.errors import ApiError, UnavailableError, no_such_model
 from baton_serve.core.protocol.worker import Role
 from baton_serve.router.pool.candidates import Candidates
-from baton_serve.router.pool.pairing import difference
+from baton_serve.router.pool.kind import difference
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection

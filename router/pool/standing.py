@@ -2,39 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Final
+from dataclasses import dataclass, field
 
 from baton_serve.router.pool.breaker import Breaker
 
-#: Failures in a row that open a worker's breaker.
-BREAKER_FAILURES: Final = 5
 
-
+@dataclass(slots=True, eq=False)
 class Standing:
     """What became of calls to one worker, and what operators said of it."""
 
-    __slots__ = (
-        "answered_s",
-        "breaker",
-        "drain_told",
-        "has_withdrawn",
-        "healthy",
-        "left_out",
-        "num_failures",
-    )
-
-    def __init__(self, breaker: Breaker | None = None) -> None:
-        #: Tracks whether requests that reach it fail.
-        self.breaker = breaker or Breaker(BREAKER_FAILURES)
-        self.healthy = True
-        #: Connections that failed since the last one that worked.
-        self.num_failures = 0
-        #: When it last answered ``liveness``, by the pool's clock.
-        self.answered_s = 0.0
-        #: Whether an operator drained it through a router, and it has not announced yet that it drains.
-        self.left_out = False
-        #: Whether the worker itself was told to drain. Once it announces the drain, only its announcements count: then
-        #: any router can resume it.
-        self.drain_told = False
-        #: Whether it has said that it leaves, and so is not lost when it is gone.
-        self.has_withdrawn = False
+    #: Tracks whether requests that reach it fail.
+    breaker: Breaker = field(default_factory=Breaker)
+    healthy: bool = True
+    #: Connections that failed since the last one that worked.
+    num_failures: int = 0
+    #: When it last answered ``liveness``, by the pool's clock.
+    answered_s: float = 0.0
+    #: Whether an operator drained it through a router, and it has not announced yet that it drains.
+    left_out: bool = False
+    #: Whether the worker itself was told to drain. Once it announces the drain, only its announcements count: then
+    #: any router can resume it.
+    drain_told: bool = False
+    #: Whether it has said that it leaves, and so is not lost when it is gone.
+    has_withdrawn: bool = False

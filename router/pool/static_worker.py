@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from baton_serve.core.protocol.worker import Role
-from baton_serve.router.pool.breaker import Breaker
 from baton_serve.router.pool.server_facts import VllmServerFacts
 from baton_serve.router.pool.usage import Usage
 from baton_serve.router.pool.worker import Worker
@@ -25,12 +24,7 @@ def queue_factor(role: Role) -> int:
 
 
 def static_worker(
-    address: WorkerAddress,
-    role: Role,
-    default_limit: int,
-    breaker_failures: int,
-    kind: WorkerKind,
-    given: WorkerAddress | None = None,
+    address: WorkerAddress, role: Role, default_limit: int, kind: WorkerKind, given: WorkerAddress | None = None
 ) -> Worker:
     """The worker at ``address``. ``given``: the address as people gave it, with a host name that means several."""
     return Worker(
@@ -46,11 +40,10 @@ def static_worker(
             max_num_seqs=address.max_num_seqs,
         ),
         name=address.name,
-        breaker=Breaker(breaker_failures),
     )
 
 
-def announced_vllm(record: VllmRecord, default_limit: int, breaker_failures: int, kind: WorkerKind) -> Worker:
+def announced_vllm(record: VllmRecord, default_limit: int, kind: WorkerKind) -> Worker:
     """The worker of a vLLM server that announces itself. Its id is that of the same server with an address."""
     return Worker(
         worker_id=f"vllm+{record.url}",
@@ -67,5 +60,4 @@ def announced_vllm(record: VllmRecord, default_limit: int, breaker_failures: int
             max_num_seqs=record.max_num_seqs,
         ),
         tp=record.tp,
-        breaker=Breaker(breaker_failures),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from baton_serve.core.protocol.worker import WorkerLoad
@@ -10,48 +11,33 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
 
+@dataclass(slots=True, eq=False)
 class Usage:
     """The places and the blocks of one worker, and how many of them are taken."""
 
-    __slots__ = (
-        "block_size",
-        "full_at",
-        "heard_s",
-        "held_blocks",
-        "held_blocks_at_load",
-        "in_flight",
-        "limit",
-        "load",
-        "load_is_old",
-        "num_blocks",
-        "num_of_others",
-        "turn",
-    )
-
-    def __init__(self, limit: int, num_blocks: int = 0, block_size: int = 0) -> None:
-        #: The most requests on it at once.
-        self.limit = limit
-        #: Blocks of its KV cache; 0: unknown.
-        self.num_blocks = num_blocks
-        #: Tokens in a block; 0: unknown.
-        self.block_size = block_size
-        #: What it reported last.
-        self.load = WorkerLoad()
-        #: When it did, and whether that is too old to count.
-        self.heard_s = 0.0
-        self.load_is_old = False
-        #: Requests that this router sent and that have not finished.
-        self.in_flight = 0
-        #: Requests from other routers, as of ``load``: all that the worker reported, minus this router's own.
-        self.num_of_others = 0
-        #: Blocks that the requests in flight are expected to take, now and when ``load`` was reported.
-        self.held_blocks = 0
-        self.held_blocks_at_load = 0
-        #: How many requests the engine ran or read at its last report, if others waited inside it; None: none waited.
-        #: An engine that lacks blocks runs fewer requests than ``limit``.
-        self.full_at: int | None = None
-        #: When a policy that goes by load picked it last, counted in such picks of all policies; 0: never.
-        self.turn = 0
+    #: The most requests on it at once.
+    limit: int
+    #: Blocks of its KV cache; 0: unknown.
+    num_blocks: int = 0
+    #: Tokens in a block; 0: unknown.
+    block_size: int = 0
+    #: What it reported last.
+    load: WorkerLoad = field(default_factory=WorkerLoad)
+    #: When it did, and whether that is too old to count.
+    heard_s: float = 0.0
+    load_is_old: bool = False
+    #: Requests that this router sent and that have not finished.
+    in_flight: int = 0
+    #: Requests from other routers, as of ``load``: all that the worker reported, minus this router's own.
+    num_of_others: int = 0
+    #: Blocks that the requests in flight are expected to take, now and when ``load`` was reported.
+    held_blocks: int = 0
+    held_blocks_at_load: int = 0
+    #: How many requests the engine ran or read at its last report, if others waited inside it; None: none waited.
+    #: An engine that lacks blocks runs fewer requests than ``limit``.
+    full_at: int | None = None
+    #: When a policy that goes by load picked it last, counted in such picks of all policies; 0: never.
+    turn: int = 0
 
     @property
     def occupied(self) -> int:

@@ -2,106 +2,63 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from baton_serve.router.pool.kind import BATON
+from baton_serve.core.protocol.worker import Role
+from baton_serve.router.pool.kind import BATON, WorkerKind
 from baton_serve.router.pool.server_facts import VllmServerFacts
 from baton_serve.router.pool.standing import Standing
+from baton_serve.router.pool.usage import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from baton_serve.core.protocol.worker import Role, WorkerLoad
+    from baton_serve.core.protocol.worker import WorkerLoad
     from baton_serve.core.protocol.worker_address import WorkerAddress
-    from baton_serve.router.pool.breaker import Breaker
-    from baton_serve.router.pool.kind import WorkerKind
     from baton_serve.router.pool.model_card import ModelFacts
-    from baton_serve.router.pool.usage import Usage
 
 #: What stands in the ids of a vLLM server's engines before their numbers.
 _RANK: Final = "_dp"
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Worker:
     """One worker as this router sees it."""
 
-    __slots__ = (
-        "compatibility_hash",
-        "engine_id",
-        "facts",
-        "given",
-        "has_fence",
-        "internal_url",
-        "kind",
-        "models",
-        "name",
-        "problem",
-        "role",
-        "server",
-        "standing",
-        "tp",
-        "url",
-        "usage",
-        "version",
-        "watchers",
-        "weights_fingerprint",
-        "worker_id",
-    )
-
-    def __init__(
-        self,
-        worker_id: str,
-        url: str,
-        role: Role,
-        usage: Usage,
-        *,
-        kind: WorkerKind = BATON,
-        engine_id: str = "",
-        models: tuple[str, ...] | None = None,
-        facts: dict[str, ModelFacts] | None = None,
-        compatibility_hash: str = "",
-        weights_fingerprint: str = "",
-        internal_url: str = "",
-        version: str = "",
-        name: str = "",
-        given: WorkerAddress | None = None,
-        has_fence: bool = False,
-        tp: int = 1,
-        server: VllmServerFacts | None = None,
-        breaker: Breaker | None = None,
-    ) -> None:
-        self.worker_id = worker_id
-        self.url = url
-        self.role = role
-        self.kind = kind
-        self.engine_id = engine_id
-        #: None: unknown yet, any model is tried.
-        self.models = models
-        #: What it reports about its models, by name.
-        self.facts: dict[str, ModelFacts] = {} if facts is None else facts
-        #: Only workers with equal ones are paired. Empty: unknown.
-        self.compatibility_hash = compatibility_hash
-        #: Of its model, without adapters: see ``weights_of``. Empty: unknown.
-        self.weights_fingerprint = weights_fingerprint
-        self.internal_url = internal_url
-        #: Version of its engine, for people; empty: unknown.
-        self.version = version
-        #: What people may call it by, beside its id; empty: nothing.
-        self.name = name
-        #: What is wrong with it, or what this router cannot do for it: one sentence for people; empty: nothing.
-        self.problem = ""
-        #: The address from which it was added; None: it announces itself. A host name with several addresses is several
-        #: workers, whose ids have the addresses instead.
-        self.given = given
-        #: Whether a read of its engine's that comes too late is noticed. A vLLM that did not say so has no fence.
-        self.has_fence = has_fence
-        #: Ranks of its engine.
-        self.tp = tp
-        self.usage = usage
-        self.standing = Standing(breaker)
-        self.server = server or VllmServerFacts()
-        #: The sets in which rankings collect changed workers: see ``changed``.
-        self.watchers: tuple[set[Worker], ...] = ()
+    worker_id: str
+    url: str
+    role: Role
+    usage: Usage
+    _: KW_ONLY
+    kind: WorkerKind = BATON
+    engine_id: str = ""
+    #: None: unknown yet, any model is tried.
+    models: tuple[str, ...] | None = None
+    #: What it reports about its models, by name.
+    facts: dict[str, ModelFacts] = field(default_factory=dict)
+    #: Only workers with equal ones are paired. Empty: unknown.
+    compatibility_hash: str = ""
+    #: Of its model, without adapters: see ``weights_of``. Empty: unknown.
+    weights_fingerprint: str = ""
+    internal_url: str = ""
+    #: Version of its engine, for people; empty: unknown.
+    version: str = ""
+    #: What people may call it by, beside its id; empty: nothing.
+    name: str = ""
+    #: What is wrong with it, or what this router cannot do for it: one sentence for people; empty: nothing.
+    problem: str = ""
+    #: The address from which it was added; None: it announces itself. A host name with several addresses is several
+    #: workers, whose ids have the addresses instead.
+    given: WorkerAddress | None = None
+    #: Whether a read of its engine's that comes too late is noticed. A vLLM that did not say so has no fence.
+    has_fence: bool = False
+    #: Ranks of its engine.
+    tp: int = 1
+    standing: Standing = field(default_factory=Standing)
+    server: VllmServerFacts = field(default_factory=VllmServerFacts)
+    #: The sets in which rankings collect changed workers: see ``changed``.
+    watchers: tuple[set[Worker], ...] = ()
 
     @property
     def key(self) -> str:

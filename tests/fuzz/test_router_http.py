@@ -286,7 +286,7 @@ async def ask_internal(served: Served, method: str, path: str, body: bytes = b""
     check_error(answer)
     pool = served.cluster.pool
     for worker in pool:
-        if pool.is_static(worker):  # or the next requests would go there
+        if worker.given is not None:  # or the next requests would go there
             pool.remove_static(worker)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from baton_serve.core.protocol.worker import Role
-from baton_serve.router.pool.pairing import difference
+from baton_serve.router.pool.kind import difference
 from baton_serve.router.vllm.kind import VLLM
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from baton_serve.router.placement import available
 from baton_serve.router.pool import Worker, WorkerPool
 from baton_serve.router.pool import breaker as breakers
 from baton_serve.router.pool.breaker import FIRST_PAUSE_S, MAX_PAUSE_S, TABLE, Breaker, BreakerEvent, BreakerState
+from baton_serve.router.pool.standing import Standing
 from baton_serve.router.settings import RouterSettings
 from tests.kits.router.cluster import Cluster, chat, eventually, make_settings
 from tests.kits.router.stub_workers import Refuse, Reset, StreamThen
@@ -122,7 +123,7 @@ def test_every_state_is_left_by_something() -> None:
 
 
 def worker(name: str) -> Worker:
-    return new_worker(worker_id=name, url="http://h:1", role=Role.DECODE, limit=1, breaker=Breaker(1))
+    return new_worker(worker_id=name, url="http://h:1", role=Role.DECODE, limit=1, standing=Standing(Breaker(1)))
 
 
 def test_a_worker_that_fails_is_picked_only_when_nobody_else_is_there() -> None:
