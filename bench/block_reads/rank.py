@@ -7,7 +7,7 @@ import secrets
 import time
 from typing import TYPE_CHECKING, Any
 
-from baton_serve.core.protocol.handshake import Shard
+from baton_serve.core.protocol.handshake import RankMetadata, Shard
 from baton_serve.core.protocol.steps import Connect, Connected, Read, TransferReport
 from baton_serve.workers.transfer.port import RankMemory
 from baton_serve.workers.transfer.versions import VersionTable
@@ -15,7 +15,6 @@ from baton_serve.workers.transfer.versions import VersionTable
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from baton_serve.core.protocol.handshake import RankMetadata
     from baton_serve.workers.rank_protocol.transfer_options import TransferOptions
     from baton_serve.workers.transfer.port import TransferEvent
     from bench.block_reads.memory import Pieces
@@ -34,20 +33,23 @@ class BenchRank:
         # The memory has to outlive the agent.
         self._cache = cache
         self._events: queue.SimpleQueue[TransferEvent] = queue.SimpleQueue()
-        memory = RankMemory(
+        versions = VersionTable(cache.num_pieces)
+        metadata = RankMetadata(
             engine_id=secrets.token_hex(8),
             rank=0,
             num_ranks=1,
+            agent_metadata=b"",
+            agent_name="",
             cache_address=cache.address,
             cache_memory_type=cache.memory_type,
             cache_device_id=0,
             num_blocks=cache.num_pieces,
             block_bytes=cache.piece_bytes,
             shard=Shard(first_layer=0, last_layer=1, first_head=0, last_head=1),
-            versions=VersionTable(cache.num_pieces),
+            version_address=versions.address,
         )
         self.transfer = RankTransfer(
-            memory,
+            RankMemory(metadata, versions),
             self._events.put,
             options,
             make_agent=cache.new_agent,

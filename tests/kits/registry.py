@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 LONG_MS = 60_000
 
 
-def worker(worker_id: str, running: int = 0, **fields: Any) -> WorkerStatus:
+def worker(worker_id: str, running: int = 0, *, load: WorkerLoad | None = None, **fields: Any) -> WorkerStatus:
     """``fields``: of the record."""
     given: dict[str, Any] = {
         "worker_id": worker_id,
@@ -33,7 +33,7 @@ def worker(worker_id: str, running: int = 0, **fields: Any) -> WorkerStatus:
         "num_blocks": 10,
         "max_num_seqs": 4,
     }
-    return WorkerStatus(record=WorkerRecord(**given | fields), load=WorkerLoad(running=running))
+    return WorkerStatus(record=WorkerRecord(**given | fields), load=load or WorkerLoad(running=running))
 
 
 def vllm_server(server_id: str, running: int = 0, **fields: Any) -> VllmStatus:

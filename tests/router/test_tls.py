@@ -16,9 +16,9 @@ from baton_serve.baton.settings import AdminSettings
 from baton_serve.core.net.client.errors import CallError, ConnectError
 from baton_serve.core.net.client.http_client import HttpClient
 from baton_serve.core.net.tls import Files, InternalTls
-from baton_serve.core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
 from baton_serve.router.edge.tls import OnlyTls
 from deploy.healthcheck import is_healthy
+from tests.kits.registry import worker as registered
 from tests.kits.router.cluster import Cluster, chat, eventually, make_settings, spoken
 from tests.kits.router.other_router import TOKEN, OtherRouter, linked, state
 from tests.kits.router.stub_workers import StubWorker
@@ -165,24 +165,6 @@ async def test_no_worker_without_tls_can_be_added(cluster: Cluster) -> None:
     assert len(cluster.pool) == 0
 
 
-def status_of(worker_id: str, url: str, internal_url: str) -> WorkerStatus:
-    record = WorkerRecord(
-        worker_id=worker_id,
-        engine_id=worker_id,
-        role=Role.DECODE,
-        model="m",
-        url=url,
-        internal_url=internal_url,
-        compatibility_hash="h",
-        weights_fingerprint="w",
-        max_model_len=10,
-        block_size=1,
-        num_blocks=1,
-        max_num_seqs=1,
-    )
-    return WorkerStatus(record=record, load=WorkerLoad())
-
-
 def test_announced_workers_without_tls_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
     class Known:
         ids: tuple[str, ...] = ()
@@ -192,8 +174,11 @@ def test_announced_workers_without_tls_are_left_out(caplog: pytest.LogCaptureFix
 
     known = Known()
     follower = OnlyTls(known)
-    secure = status_of("a", "https://a:1", "https://a:2")
-    others = [status_of("b", "http://b:1", "https://b:2"), status_of("c", "https://c:1", "http://c:2")]
+    secure = registered("a", url="https://a:1", internal_url="https://a:2")
+    others = [
+        registered("b", url="http://b:1", internal_url="https://b:2"),
+        registered("c", url="https://c:1", internal_url="http://c:2"),
+    ]
     for _ in range(3):
         follower.apply([secure, *others])
         assert known.ids == ("a",)

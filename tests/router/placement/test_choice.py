@@ -13,13 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from baton_serve.core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
+from baton_serve.core.protocol.worker import Role, WorkerLoad, WorkerStatus
 from baton_serve.router.placement import PREFILL_POLICIES, Ahead, available, choose, with_room
 from baton_serve.router.placement.prefix import Prefix
 from baton_serve.router.placement.round_robin import RoundRobin
 from baton_serve.router.pool import LOAD_TTL_S, Candidates, Worker, WorkerPool
 from baton_serve.router.pool import candidates as candidates_module
 from baton_serve.router.pool.usage import Usage
+from tests.kits.registry import worker as registered
 from tests.kits.router.placement import prompt, worker
 
 if TYPE_CHECKING:
@@ -42,20 +43,8 @@ LOADS = st.builds(
 
 
 def status(name: str, load: WorkerLoad, engine: str) -> WorkerStatus:
-    record = WorkerRecord(
-        worker_id=name,
-        engine_id=engine,
-        role=Role.DECODE,
-        model="m",
-        url="http://x",
-        internal_url="",
-        compatibility_hash="same",
-        max_model_len=9,
-        block_size=16,
-        num_blocks=100,
-        max_num_seqs=1 + NAMES.index(name) % 3,
-    )
-    return WorkerStatus(record=record, load=load)
+    more = {"model": "m", "num_blocks": 100, "max_num_seqs": 1 + NAMES.index(name) % 3}
+    return registered(name, load=load, engine_id=engine, role=Role.DECODE, **more)
 
 
 class Router:

@@ -9,9 +9,10 @@ import pytest
 from openai import AsyncOpenAI
 
 from baton_serve.core.protocol.errors import NotFoundError, UnavailableError
-from baton_serve.core.protocol.worker import AdapterRecord, Role, WorkerLoad, WorkerRecord, WorkerStatus
+from baton_serve.core.protocol.worker import AdapterRecord, Role, WorkerStatus
 from baton_serve.router.placement.prompt import Prompt
 from baton_serve.router.pool import WorkerPool
+from tests.kits.registry import worker as registered
 from tests.kits.router.cluster import Cluster, chat, eventually, spoken
 from tests.kits.router.stub_workers import Hang, StreamThen, StubWorker, word
 
@@ -24,23 +25,9 @@ FIRST, SECOND = {"tuned": "f1"}, {"tuned": "f2"}
 
 
 def status(name: str, role: Role, adapters: dict[str, str], model: str = "m", **more: Any) -> WorkerStatus:
-    record = WorkerRecord(
-        worker_id=name,
-        engine_id=name,
-        role=role,
-        model=model,
-        url=f"http://{name}",
-        internal_url="",
-        max_model_len=9,
-        block_size=1,
-        num_blocks=9,
-        max_num_seqs=4,
-        root="/models/m",
-        created=5,
-        adapters=tuple(AdapterRecord(name=one, root=f"/{one}", fingerprint=fp) for one, fp in adapters.items()),
-        **{"compatibility_hash": "c", "weights_fingerprint": "w", **more},
-    )
-    return WorkerStatus(record=record, load=WorkerLoad())
+    records = tuple(AdapterRecord(name=one, root=f"/{one}", fingerprint=fp) for one, fp in adapters.items())
+    about = {"root": "/models/m", "max_model_len": 9, "weights_fingerprint": "w", **more}
+    return registered(name, role=role, model=model, url=f"http://{name}", internal_url="", adapters=records, **about)
 
 
 async def pool_of(*statuses: WorkerStatus) -> WorkerPool:

@@ -9,36 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from baton_serve.core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
+from baton_serve.core.protocol.worker import WorkerStatus
 from baton_serve.core.registry.announcement import WORKERS
 from baton_serve.core.registry.memory_registry import MemoryRegistry
 from baton_serve.router.pool import WorkerPool, discovery
+from tests.kits.registry import LONG_MS, worker
 from tests.kits.router.cluster import eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-
-
-LONG_MS = 60_000
-
-
-def worker(worker_id: str) -> WorkerStatus:
-    return WorkerStatus(
-        record=WorkerRecord(
-            worker_id=worker_id,
-            engine_id=worker_id,
-            role=Role.BOTH,
-            model="m",
-            url="http://127.0.0.1:1",
-            internal_url="http://127.0.0.1:2",
-            compatibility_hash="c",
-            max_model_len=10,
-            block_size=16,
-            num_blocks=4,
-            max_num_seqs=2,
-        ),
-        load=WorkerLoad(),
-    )
 
 
 class Faulty(MemoryRegistry[WorkerStatus]):

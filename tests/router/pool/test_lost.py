@@ -6,7 +6,6 @@ import logging
 from collections import Counter
 from typing import Any
 
-import msgspec
 import pytest
 
 from baton_serve.core.protocol.worker import Role, WorkerLoad, WorkerStatus
@@ -33,9 +32,7 @@ class Deployment:
 
 
 def status(worker_id: str = "w", load: WorkerLoad | None = None, **fields: Any) -> WorkerStatus:
-    made = announced(worker_id)
-    record = msgspec.structs.replace(made.record, **fields)
-    return WorkerStatus(record=record, load=WorkerLoad() if load is None else load)
+    return announced(worker_id, load=load, **fields)
 
 
 def one(name: str = "w", **fields: Any) -> Worker:

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from baton_serve.core.protocol.errors import NotFoundError, UnavailableError
-from baton_serve.core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
+from baton_serve.core.protocol.worker import Role, WorkerLoad, WorkerStatus
 from baton_serve.core.protocol.worker_address import worker_address
 from baton_serve.router.pool import LOAD_TTL_S, Worker, WorkerPool
 from baton_serve.router.pool.kind import PLAIN
 from baton_serve.router.pool.model_card import ModelFacts
+from tests.kits.registry import worker as registered
 from tests.kits.router.workers import new_worker
 
 
@@ -31,21 +32,7 @@ def test_room_counts_what_others_sent_and_what_we_did_since() -> None:
 
 
 def status(load: WorkerLoad, tp: int = 1) -> WorkerStatus:
-    record = WorkerRecord(
-        worker_id="w",
-        engine_id="e",
-        role=Role.DECODE,
-        model="m",
-        url="http://x",
-        internal_url="",
-        compatibility_hash="",
-        max_model_len=9,
-        block_size=1,
-        num_blocks=9,
-        max_num_seqs=4,
-        tp=tp,
-    )
-    return WorkerStatus(record=record, load=load)
+    return registered("w", load=load, tp=tp, role=Role.DECODE, compatibility_hash="")
 
 
 async def test_a_worker_has_as_many_ranks_as_it_says() -> None:

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from baton_serve.core.leases.memory_store import MemoryLeaseStore
-from baton_serve.core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
+from baton_serve.core.protocol.worker import Role, WorkerLoad, WorkerStatus
 from baton_serve.router.build import build_router
 from baton_serve.router.pool import WorkerPool
 from baton_serve.router.pool.missing import MissingWorkers
 from baton_serve.router.pool.model_card import ModelFacts
 from baton_serve.router.pool.readiness import Readiness, ReadyStatus
+from tests.kits.registry import worker as registered
 from tests.kits.router.cluster import Cluster, DirectLeases, chat, eventually, make_settings
 
 if TYPE_CHECKING:
@@ -28,20 +29,10 @@ WAIT_S = 100.0
 def status(name: str, digest: str = "same", *, draining: bool = False) -> WorkerStatus:
     """A worker whose role is the beginning of its name."""
     role = next(role for role in Role if name.startswith(role))
-    urls = {"url": f"http://{name}", "internal_url": ""}
-    record = WorkerRecord(
-        worker_id=name,
-        engine_id=f"engine-{name}",
-        role=role,
-        model="m",
-        compatibility_hash=digest,
-        max_model_len=1000,
-        block_size=16,
-        num_blocks=10,
-        max_num_seqs=4,
-        **urls,
+    load = WorkerLoad(draining=draining)
+    return registered(
+        name, load=load, role=role, model="m", url=f"http://{name}", internal_url="", compatibility_hash=digest
     )
-    return WorkerStatus(record=record, load=WorkerLoad(draining=draining))
 
 
 class Deployment:

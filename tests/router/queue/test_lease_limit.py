@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from baton_serve.core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
+from baton_serve.core.protocol.worker import WorkerLoad, WorkerStatus
 from baton_serve.router.pool import Worker, WorkerPool
 from baton_serve.router.queue.lease_limit import LeaseLimit
+from tests.kits.registry import worker as registered
 from tests.kits.router.cluster import Cluster, chat, eventually, make_settings
 from tests.kits.router.stub_workers import Hang
 
@@ -21,20 +22,10 @@ BLOCK = 16
 
 
 def status(leased: int, engine_id: str = "e", num_blocks: int = 10) -> WorkerStatus:
-    record = WorkerRecord(
-        worker_id="w",
-        engine_id=engine_id,
-        role=Role.PREFILL,
-        model="m",
-        url="http://x",
-        internal_url="",
-        compatibility_hash="",
-        max_model_len=9,
-        block_size=BLOCK,
-        num_blocks=num_blocks,
-        max_num_seqs=4,
+    load = WorkerLoad(leased_blocks=leased)
+    return registered(
+        "w", load=load, engine_id=engine_id, num_blocks=num_blocks, block_size=BLOCK, compatibility_hash=""
     )
-    return WorkerStatus(record=record, load=WorkerLoad(leased_blocks=leased))
 
 
 def made(leased: int) -> tuple[WorkerPool, LeaseLimit, Worker]:
