@@ -11,13 +11,14 @@ from baton_serve.core.net.deadlines import Timeouts
 from baton_serve.core.net.late_writes import LateWrites
 from baton_serve.core.net.served.body import BodyBudget
 from baton_serve.core.protocol.request_ids import new_router_id
+from baton_serve.core.protocol.router import RouterRecord
 from baton_serve.core.protocol.token_keys import vllm_handshake_key
 from baton_serve.core.protocol.vllm_keys import VllmKeys
 from baton_serve.router.engines.baton.engine import BatonEngine
 from baton_serve.router.engines.plain import PlainEngine
 from baton_serve.router.parts import Leases, Requests, Workers
 from baton_serve.router.peers.cleanup import Cleanup
-from baton_serve.router.peers.port import NoPeers, Routers
+from baton_serve.router.peers.port import PeerRouters, Routers
 from baton_serve.router.placement import DECODE_POLICIES, PREFILL_POLICIES, SkipPrefillRule
 from baton_serve.router.placement.affinity import Affinity
 from baton_serve.router.pool import WorkerPool
@@ -55,7 +56,6 @@ from baton_serve.router.vllm.leases.vllm_leases import VllmLeases
 if TYPE_CHECKING:
     from baton_serve.core.net.tls import InternalTls
     from baton_serve.router.engines.port import Engines
-    from baton_serve.router.peers.port import PeerRouters
     from baton_serve.router.pool import Worker
     from baton_serve.router.renewal.port import LeaseRenewer
     from baton_serve.router.settings import RouterSettings
@@ -86,11 +86,15 @@ def build_router(
     active = ActiveRequests()
     workers = _workers(settings, metrics, HttpClient(CONNECT_TIMEOUT_S, tls, late_writes), token)
     pool = workers.pool
-    leases = _leases(settings, workers, active, renewer)
-    requests = Requests(active, Queues(pool.leave), EndedRequests(), metrics)
-    routers = Routers(
-        NoPeers(new_router_id()) if peers is None else peers, Cleanup(workers.calls, lambda: workers.pool)
+    leases = Leases(
+        renewer,
+        PrefillAborts(workers.calls, settings.lease_duration_ms / 1e3),
+        DirectReleases(workers.calls, pool.with_engine, renewer.released_by_engine),
+        MissingEngines(workers.calls, pool.knows_engine, active.leases_on, active.engine_gone, active.leases_lost),
     )
+    requests = Requests(active, Queues(pool.leave), EndedRequests(), metrics)
+    alone = PeerRouters(RouterRecord(router_id=new_router_id(), url="", internal_url=""))
+    routers = Routers(alone if peers is None else peers, Cleanup(workers.calls, lambda: workers.pool))
     vllm_leases = VllmLeases(
         settings.vllm_lease_duration_s, handshake_key=None if token is None else vllm_handshake_key(token)
     )
@@ -105,9 +109,19 @@ def build_router(
 def _workers(settings: RouterSettings, metrics: Metrics, upstream: HttpClient, token: str | None) -> Workers:
     pool = WorkerPool(settings.default_max_in_flight, breaker_failures=settings.breaker_failures, vllm=VLLM)
     vllm_keys = VllmKeys(settings.vllm_api_keys)
-    pool.on_static.append(lambda worker: _check_as_foreign(settings, upstream, worker))
-    pool.on_static.append(lambda worker: _use_key(upstream, worker, vllm_keys))
-    pool.on_left.append(lambda worker: _forget_server(upstream, worker))
+
+    def came(worker: Worker) -> None:
+        if not worker.kind.may_be_ours or not settings.trust_static_workers:
+            upstream.foreign.add(worker.url)
+        if worker.kind is VLLM:
+            upstream.use_key(worker.url, vllm_keys.of(worker.url, "" if worker.given is None else worker.given.url))
+
+    def left(worker: Worker) -> None:
+        upstream.foreign.discard(worker.url)
+        upstream.use_key(worker.url, "")
+
+    pool.on_static.append(came)
+    pool.on_left.append(left)
     return Workers(
         pool,
         LostWorkers(metrics.of_workers.lost),
@@ -115,16 +129,6 @@ def _workers(settings: RouterSettings, metrics: Metrics, upstream: HttpClient, t
         LeaseLimit(settings.max_leased_fraction, pool),
         upstream,
         InternalCalls(upstream, token),
-    )
-
-
-def _leases(settings: RouterSettings, workers: Workers, active: ActiveRequests, renewer: LeaseRenewer) -> Leases:
-    pool, calls = workers.pool, workers.calls
-    return Leases(
-        renewer,
-        PrefillAborts(calls, settings.lease_duration_ms / 1e3),
-        DirectReleases(calls, pool.with_engine, renewer.released_by_engine),
-        MissingEngines(calls, pool.knows_engine, active.leases_on, active.engine_gone, active.leases_lost),
     )
 
 
@@ -204,18 +208,3 @@ def _connect(workers: Workers, requests: Requests, leases: Leases, routers: Rout
     pool.on_left += [leases.missing_engines.ask, lost.left, lambda _: lost.came(pool)]
     pool.on_came += [lambda: lost.came(pool), lambda: metrics.models.workers_list(pool.models())]
     pool.on_replaced.append(active.engine_gone)
-
-
-def _check_as_foreign(settings: RouterSettings, upstream: HttpClient, worker: Worker) -> None:
-    if not worker.kind.may_be_ours or not settings.trust_static_workers:
-        upstream.foreign.add(worker.url)
-
-
-def _use_key(upstream: HttpClient, worker: Worker, keys: VllmKeys) -> None:
-    if worker.kind is VLLM:
-        upstream.use_key(worker.url, keys.of(worker.url, "" if worker.given is None else worker.given.url))
-
-
-def _forget_server(upstream: HttpClient, worker: Worker) -> None:
-    upstream.foreign.discard(worker.url)
-    upstream.use_key(worker.url, "")

@@ -9,6 +9,7 @@ import logging
 import os
 import sys
 from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import uvloop
@@ -26,9 +27,8 @@ from baton_serve.core.protocol.token_keys import hello_key
 from baton_serve.core.registry.announcement import ROUTERS, VLLM_SERVERS, WORKERS
 from baton_serve.core.stores import complaint, lease_store, registry
 from baton_serve.router.admin import LocalRouter
-from baton_serve.router.admin.lease_view import LeaseListing
 from baton_serve.router.admin.shared_workers import learn_from_others
-from baton_serve.router.apps.group_metrics import process_collector
+from baton_serve.router.apps.collector import RouterCollector
 from baton_serve.router.apps.internal import internal_app
 from baton_serve.router.apps.public import create_app
 from baton_serve.router.build import build_router
@@ -138,7 +138,12 @@ async def _serve(
     internal: socket.socket | None,
     tls: RouterTls,
 ) -> None:
-    renewer = LeaseClient(stores.leases, settings)
+    renewer = LeaseClient(
+        stores.leases,
+        duration_ms=settings.lease_duration_ms,
+        renew_interval_ms=settings.lease_renew_interval_ms,
+        redis_grace_ms=settings.redis_grace_ms,
+    )
     membership = None
     if stores.routers is not None and internal is not None:
         membership = Membership(settings, stores.routers, sock, internal, tls.internal)
@@ -184,10 +189,8 @@ async def _serve(
     parts.callback(routers.peers.on_dead.clear)  # a listener would start ``cleanup``, which closes soon
     recorder = HistoryRecorder(requests)
     here = LocalRouter(workers, requests, renewer, routers.peers.router_id)
-    numbers = process_collector(workers, requests, leases, vllm_leases.counters, routers.cleanup)
-    front = create_app(
-        settings, workers, requests, routers.peers, intake, here, numbers, LeaseListing(stores.leases), recorder
-    )
+    numbers = RouterCollector(workers, requests, leases, vllm_leases.counters, routers.cleanup)
+    front = create_app(settings, workers, requests, routers.peers, intake, here, numbers, stores.leases, recorder)
     url = _url(settings, sock)
 
     def on_ready() -> None:
@@ -219,21 +222,15 @@ async def _first_news(*heard: asyncio.Event) -> None:
                 await event.wait()
 
 
+@dataclass(frozen=True)
 class RouterStores:
     """The stores of leases, and of the records of workers, vLLM servers and routers."""
 
-    def __init__(
-        self,
-        leases: LeaseStore,
-        registry: Registry[WorkerStatus],
-        vllm_servers: Registry[VllmStatus],
-        routers: Registry[RouterRecord] | None = None,
-    ) -> None:
-        self.leases = leases
-        self.registry = registry
-        self.vllm_servers = vllm_servers
-        #: None: this router does not connect to other routers.
-        self.routers = routers
+    leases: LeaseStore
+    registry: Registry[WorkerStatus]
+    vllm_servers: Registry[VllmStatus]
+    #: None: this router does not connect to other routers.
+    routers: Registry[RouterRecord] | None = None
 
     def ignored(self) -> Counter[tuple[str, str]]:
         """Announcements that were ignored: unsigned, wrongly signed or not Baton's; by kind and reason."""

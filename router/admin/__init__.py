@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Depends
 
-from baton_serve.router.admin.ended import ended_routes
 from baton_serve.router.admin.leases import lease_routes
 from baton_serve.router.admin.local import LocalRouter
 from baton_serve.router.admin.requests import request_routes
@@ -17,7 +16,7 @@ from baton_serve.router.admin.routers import router_routes
 from baton_serve.router.admin.workers import worker_routes
 
 if TYPE_CHECKING:
-    from baton_serve.router.admin.lease_view import LeaseListing
+    from baton_serve.core.leases.store import LeaseStore
     from baton_serve.router.edge.auth import AdminKeys
     from baton_serve.router.parts import Workers
     from baton_serve.router.peers.port import PeerRouters
@@ -26,15 +25,14 @@ __all__ = ["LocalRouter", "admin_router"]
 
 
 def admin_router(
-    here: LocalRouter, workers: Workers, peers: PeerRouters, listing: LeaseListing, keys: AdminKeys, *, only_tls: bool
+    here: LocalRouter, workers: Workers, peers: PeerRouters, store: LeaseStore, keys: AdminKeys, *, only_tls: bool
 ) -> APIRouter:
     """The routes of ``/admin``. ``only_tls``: see ``worker_routes``."""
     api = APIRouter(prefix="/admin", tags=["admin"], dependencies=[Depends(keys.guard)])
     for routes in (
         request_routes(here, peers, workers.pool),
-        ended_routes(here, peers),
         worker_routes(workers, peers, only_tls=only_tls),
-        lease_routes(here, peers, workers.pool, listing),
+        lease_routes(here, peers, workers.pool, store),
         router_routes(peers),
     ):
         api.include_router(routes)

@@ -40,9 +40,8 @@ async def one_request(here: LocalRouter, peers: PeerRouters, given: str) -> str:
         return wanted
     try:
         check_length(wanted, "request")
-        if _BEGINNING.fullmatch(wanted) is None:
-            return only(wanted, [], "live request")
-        return only(wanted, await _ids_of_all(here, peers, wanted), "live request")
+        found = await _ids_of_all(here, peers, wanted) if _BEGINNING.fullmatch(wanted) else []
+        return only(wanted, found, "live request")
     except IdError as error:
         raise _refusal(error, "request") from None
 
@@ -50,7 +49,7 @@ async def one_request(here: LocalRouter, peers: PeerRouters, given: str) -> str:
 async def _ids_of_all(here: LocalRouter, peers: PeerRouters, beginning: str) -> list[str]:
     """Matching ids of all routers. Raises UpstreamError if a router that may have another match does not answer."""
     heard = await ask_all(peers, LocalIds, "GET", f"/internal/requests/ids?beginning={beginning}")
-    found = [each for answer in (here.ids(beginning), *heard.answers.values()) for each in answer.ids]
+    found = [each for answer in (await here.ids(beginning), *heard.answers.values()) for each in answer.ids]
     is_enough = found and len(beginning) >= SHORT_CHARS
     if heard.errors and not is_enough:
         silent = ", ".join(heard.unreachable)
@@ -73,14 +72,9 @@ def one_worker(pool: WorkerPool, given: str) -> Worker:
 
 def one_lost(workers: Workers, given: str) -> str | None:
     """The id of the lost worker that ``given`` stands for; None: no lost worker, or a known one as well."""
-    try:
-        names = {one.id: one.name for one in workers.lost.all()} | _names(workers.pool)
-        found = resolve(given, names, "worker", names)
-    except IdUnknown:
-        return None
-    except IdError as error:
-        raise _refusal(error, "worker") from None
-    return None if workers.pool.get(found) is not None else found
+    known, lost = _names(workers.pool), {one.id: one.name for one in workers.lost.all()}
+    found = known_or_given(lost | known, given, "worker", lost | known)
+    return found if found in lost.keys() - known.keys() else None
 
 
 def worker_or_given(pool: WorkerPool, given: str) -> str:

@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from fastapi import APIRouter
 from pydantic import Field
 
+from baton_serve.core.leases.store import LeaseState, LeaseStoreError, LeaseStoreUnreachableError
+from baton_serve.core.protocol.errors import UnavailableError
 from baton_serve.router.admin.answers import FromAllRouters, LocalKeepers
 from baton_serve.router.admin.ids import known_or_given
-from baton_serve.router.admin.lease_view import LeaseView, view_leases
 from baton_serve.router.peers.asking import ask_all
 
 if TYPE_CHECKING:
-    from baton_serve.router.admin.lease_view import LeaseListing
+    from baton_serve.core.leases.store import LeaseStatus, LeaseStore
     from baton_serve.router.admin.local import LocalRouter
     from baton_serve.router.peers.port import PeerRouters
     from baton_serve.router.pool import WorkerPool
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseView:
+    """One lease that has not ended."""
+
+    lease_id: str
+    engine_id: str
+    state: Annotated[LeaseState, Field(description="held, or released: P has not freed the blocks yet.")]
+    remaining_ms: Annotated[int, Field(description="Until P frees the blocks without a renewal.")]
+    request_id: Annotated[
+        str | None, Field(description="Which keeps it; null: it is over, or its router did not answer.")
+    ]
 
 
 @dataclass(kw_only=True)
@@ -31,7 +49,7 @@ class LeaseList(FromAllRouters):
     ]
 
 
-def lease_routes(here: LocalRouter, peers: PeerRouters, pool: WorkerPool, listing: LeaseListing) -> APIRouter:
+def lease_routes(here: LocalRouter, peers: PeerRouters, pool: WorkerPool, store: LeaseStore) -> APIRouter:
     """The route of the listing."""
     api = APIRouter()
 
@@ -45,13 +63,32 @@ def lease_routes(here: LocalRouter, peers: PeerRouters, pool: WorkerPool, listin
             engines = [known_or_given(engines, engine, "engine")]
         heard = await ask_all(peers, LocalKeepers, "GET", "/internal/keepers")
         keepers: dict[str, str] = {}
-        for answer in (here.keepers(), *heard.answers.values()):
+        for answer in (await here.keepers(), *heard.answers.values()):
             keepers |= answer.keepers
-        listed = await view_leases(keepers, listing, engines)
-        return LeaseList(
-            leases=listed.leases,
-            unreadable_engines=listed.unreadable_engines,
-            unreachable_routers=heard.unreachable,
-        )
+        listed = LeaseList(leases=[], unreadable_engines=[], unreachable_routers=heard.unreachable)
+        for engine_id in engines:
+            try:
+                held = await _held(store, engine_id)
+            except LeaseStoreError as error:
+                logger.warning("the leases of engine %s cannot be listed: %s", engine_id, error)
+                listed.unreadable_engines.append(engine_id)
+                continue
+            listed.leases += (
+                LeaseView(one.lease_id, engine_id, one.state, one.remaining_ms, keepers.get(one.lease_id))
+                for one in held
+            )
+        return listed
 
     return api
+
+
+async def _held(store: LeaseStore, engine_id: str) -> list[LeaseStatus]:
+    """See ``LeaseStore.held``, which blocks. Raises UnavailableError when the store does not answer, and
+    LeaseStoreError when it cannot read the engine's leases, because another program has written under its key.
+    """
+    try:
+        return await asyncio.to_thread(store.held, engine_id)
+    except LeaseStoreUnreachableError as error:
+        raise UnavailableError(f"The lease store does not answer: {error}", code="lease_store") from None
+    except ValueError:
+        return []

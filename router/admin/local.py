@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from baton_serve.core.protocol.errors import CancelledByAdminError
+from baton_serve.core.protocol.errors import CancelledByAdminError, NotFoundError
 from baton_serve.router.admin.answers import (
     LocalAborted,
     LocalEnded,
@@ -45,7 +45,7 @@ class AbortFilter(StrictBody):
 
 
 class LocalRouter:
-    """What this router answers for itself, to operators and to other routers."""
+    """What this router answers for itself, to operators and, under ``/internal``, to other routers."""
 
     def __init__(self, workers: Workers, requests: Requests, renewer: LeaseRenewer, router_id: str) -> None:
         self._workers = workers
@@ -55,23 +55,23 @@ class LocalRouter:
         self._renewer = renewer
         self.router_id = router_id
 
-    def requests(self) -> LocalRequests:
+    async def requests(self) -> LocalRequests:
         """The live requests."""
         return LocalRequests([view_request(facts) for facts in self._facts()])
 
-    def ids(self, beginning: str) -> LocalIds:
+    async def ids(self, beginning: str) -> LocalIds:
         """The ids of the live requests that start with ``beginning``."""
         return LocalIds([each for each in self._active.ids() if each.startswith(beginning)])
 
-    def ended(self) -> LocalEnded:
+    async def ended(self) -> LocalEnded:
         """The requests that ended last."""
         return LocalEnded(self._ended.newest(asyncio.get_running_loop().time()))
 
-    def keepers(self) -> LocalKeepers:
+    async def keepers(self) -> LocalKeepers:
         """The leases that requests hold."""
         return LocalKeepers(self._active.lease_keepers())
 
-    def state(self) -> LocalState:
+    async def state(self) -> LocalState:
         """What is in progress."""
         pool = self._workers.pool
         return LocalState(
@@ -85,21 +85,22 @@ class LocalRouter:
             tasks=len(asyncio.all_tasks()),
         )
 
-    def abort(self, request_id: str) -> bool:
-        """End one request now, in any state. Returns False if the id is not live."""
-        return self._active.stop(request_id, _cancelled())
+    async def abort(self, request_id: str) -> LocalAborted:
+        """End one request now, in any state. Raises NotFoundError if the id is not live."""
+        if not self._stop(request_id):
+            raise NotFoundError("No live request has that id.", code="request_not_found")
+        return LocalAborted([request_id])
 
-    def abort_matching(self, wanted: AbortFilter) -> LocalAborted:
+    async def abort_matching(self, wanted: AbortFilter) -> LocalAborted:
         """End every request that matches."""
         matching = [facts.id for facts in self._facts() if _matches(facts, wanted)]
-        return LocalAborted([each for each in matching if self.abort(each)])
+        return LocalAborted([each for each in matching if self._stop(each)])
+
+    def _stop(self, request_id: str) -> bool:
+        return self._active.stop(request_id, CancelledByAdminError("The request was aborted by an administrator."))
 
     def _facts(self) -> list[RequestFacts]:
         return self._active.facts(asyncio.get_running_loop().time())
-
-
-def _cancelled() -> CancelledByAdminError:
-    return CancelledByAdminError("The request was aborted by an administrator.")
 
 
 def _matches(facts: RequestFacts, wanted: AbortFilter) -> bool:

@@ -1,19 +1,22 @@
-"""``/admin/requests`` and ``/admin/abort``: list and abort the live requests of all routers."""
+"""``/admin/requests`` and ``/admin/abort``: list and abort the live requests of all routers, and say how the last ones
+ended.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 
 from baton_serve.core.protocol.errors import BadRequestError, NotFoundError, UpstreamError
 from baton_serve.core.protocol.request_ids import owner_of
-from baton_serve.router.admin.answers import FromAllRouters, LocalAborted, LocalRequests
+from baton_serve.router.admin.answers import FromAllRouters, LocalAborted, LocalEnded, LocalRequests
 from baton_serve.router.admin.ids import one_request, worker_or_given
 from baton_serve.router.admin.local import AbortFilter
 from baton_serve.router.peers.asking import ask_all
+from baton_serve.router.request.ended import Outcome, newest_of
 
 if TYPE_CHECKING:
     from baton_serve.router.admin.local import LocalRouter
@@ -27,21 +30,36 @@ class RequestList(LocalRequests, FromAllRouters):
 
 
 @dataclass
+class EndedList(LocalEnded, FromAllRouters):
+    """Ended requests of all routers, newest first; a bounded number of each outcome."""
+
+
+@dataclass
 class Aborted(LocalAborted, FromAllRouters):
     """Ids of the requests that were aborted."""
 
 
 def request_routes(here: LocalRouter, peers: PeerRouters, pool: WorkerPool) -> APIRouter:
-    """The routes to list requests, abort one, and abort all that match."""
+    """The routes to list live and ended requests, abort one, and abort all that match."""
     api = APIRouter()
 
     @api.get("/requests")
     async def requests() -> RequestList:
         """Live requests of all routers."""
         heard = await ask_all(peers, LocalRequests, "GET", "/internal/requests")
-        rows = [row for answer in (here.requests(), *heard.answers.values()) for row in answer.requests]
+        rows = [row for answer in (await here.requests(), *heard.answers.values()) for row in answer.requests]
         rows.sort(key=lambda row: -row.age_ms)
         return RequestList(rows, unreachable_routers=heard.unreachable)
+
+    @api.get("/requests/ended")
+    async def ended(
+        outcome: Annotated[Outcome | None, Query(description="Only those that ended so.")] = None,
+    ) -> EndedList:
+        """The requests that ended last, of all routers."""
+        heard = await ask_all(peers, LocalEnded, "GET", "/internal/requests/ended")
+        rows = [row for answer in (await here.ended(), *heard.answers.values()) for row in answer.ended]
+        shown = newest_of(row for row in rows if outcome is None or row.outcome == outcome)
+        return EndedList(shown, unreachable_routers=heard.unreachable)
 
     @api.post("/requests/{request_id}/abort")
     async def abort(request_id: str) -> LocalAborted:
@@ -50,10 +68,7 @@ def request_routes(here: LocalRouter, peers: PeerRouters, pool: WorkerPool) -> A
         """
         request_id = await one_request(here, peers, request_id)
         owner = owner_of(request_id)
-        is_own = owner == here.router_id
-        if not (here.abort(request_id) if is_own else await _abort_there(peers, owner, request_id)):
-            raise NotFoundError("No live request has that id.", code="request_not_found")
-        return LocalAborted([request_id])
+        return await (here.abort(request_id) if owner == here.router_id else _abort_there(peers, owner, request_id))
 
     @api.post("/abort")
     async def abort_matching(wanted: AbortFilter) -> Aborted:
@@ -62,7 +77,7 @@ def request_routes(here: LocalRouter, peers: PeerRouters, pool: WorkerPool) -> A
             raise BadRequestError('An empty filter must be explicit: {"all": true}.', code="empty_filter")
         if wanted.worker is not None:
             wanted.worker = worker_or_given(pool, wanted.worker)
-        own = here.abort_matching(wanted)
+        own = await here.abort_matching(wanted)
         heard = await ask_all(peers, LocalAborted, "POST", "/internal/abort", wanted.model_dump_json().encode())
         aborted = [request_id for answer in (own, *heard.answers.values()) for request_id in answer.aborted]
         return Aborted(aborted, unreachable_routers=heard.unreachable)
@@ -70,12 +85,14 @@ def request_routes(here: LocalRouter, peers: PeerRouters, pool: WorkerPool) -> A
     return api
 
 
-async def _abort_there(peers: PeerRouters, owner: str, request_id: str) -> bool:
-    """Have the router that owns the request abort it. Raises UpstreamError if that router gives no clear answer."""
+async def _abort_there(peers: PeerRouters, owner: str, request_id: str) -> LocalAborted:
+    """Have the router that owns the request abort it. Raises NotFoundError, and UpstreamError if that router gives no
+    clear answer.
+    """
     answer = await peers.ask(owner, "POST", f"/internal/requests/{quote(request_id, safe='')}/abort")
     if answer is None or answer.status == 404:
-        return False
+        raise NotFoundError("No live request has that id.", code="request_not_found")
     if not answer.ok:
         why = answer.error or f"it answered {answer.status}"
         raise UpstreamError(f"Router {owner} has that request: {why}.", code="router_unreachable")
-    return True
+    return LocalAborted([request_id])

@@ -86,9 +86,7 @@ class Noted:
 
 def add_worker(pool: WorkerPool, new: NewWorker) -> Worker:
     """Add a worker by URL."""
-    prefill = [new.url] if new.role is not Role.DECODE else []
-    decode = [new.url] if new.role is not Role.PREFILL else []
-    (worker,) = pool.add_static(prefill, decode)
+    (worker,) = pool.add_addresses({new.address: new.role})
     return worker
 
 

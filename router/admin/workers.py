@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from fastapi import APIRouter
 from pydantic import Field
 
-from baton_serve.core.protocol.errors import BadRequestError, ConflictError
+from baton_serve.core.net.client.errors import CallError
+from baton_serve.core.protocol.errors import BadRequestError, ConflictError, UpstreamError
 from baton_serve.router.admin.answers import FromAllRouters
 from baton_serve.router.admin.ids import one_lost, one_worker
 from baton_serve.router.admin.shared_workers import Forgotten, LeftOut, NewWorker, add_worker, is_known, tell_others
-from baton_serve.router.admin.worker_calls import tell_worker
 from baton_serve.router.pool.lost import LostWorker
 from baton_serve.router.pool.view import WorkerView, view_worker
+from baton_serve.router.upstream.worker_errors import from_worker
 
 if TYPE_CHECKING:
     from baton_serve.core.protocol.worker_address import WorkerAddress
     from baton_serve.router.parts import Workers
     from baton_serve.router.peers.port import PeerRouters
     from baton_serve.router.pool import Worker, WorkerPool
+    from baton_serve.router.upstream.internal_calls import InternalCalls
 
+#: Most seconds to wait for a worker that is told to drain or to resume.
+CALL_TIMEOUT_S = 5.0
 #: Most seconds that a resumed worker is waited for to announce it.
 ANNOUNCED_S = 1.0
 #: Ids of static workers are their URLs, so they may contain slashes.
@@ -86,7 +90,7 @@ def worker_routes(workers: Workers, peers: PeerRouters, *, only_tls: bool) -> AP
         """Send the worker nothing new; its requests finish. Takes effect here at once, even if the answer is 502."""
         worker = one_worker(pool, worker_id)
         pool.leave_out(worker)
-        told = await tell_worker(workers.calls, worker, "drain")
+        told = await _tell(workers.calls, worker, "drain")
         if told:
             pool.drain_told(worker)
         return DrainAnswer(
@@ -97,7 +101,7 @@ def worker_routes(workers: Workers, peers: PeerRouters, *, only_tls: bool) -> AP
     async def resume(worker_id: str) -> DrainAnswer:
         """Send the worker work again. One that cannot be asked (502) or is stopping (409) stays as it is."""
         worker = one_worker(pool, worker_id)
-        told = await tell_worker(workers.calls, worker, "resume")
+        told = await _tell(workers.calls, worker, "resume")
         pool.take_back(worker)
         if told:  # a request that is sent after this answer finds the worker
             with contextlib.suppress(TimeoutError):  # the registry is away
@@ -144,6 +148,25 @@ def worker_routes(workers: Workers, peers: PeerRouters, *, only_tls: bool) -> AP
         return [] if told else await tell_others(peers, "leave-out", wanted)
 
     return api
+
+
+async def _tell(calls: InternalCalls, worker: Worker, what: Literal["drain", "resume"]) -> bool:
+    """Returns True if the worker has confirmed; False if it has no internal port that this router knows.
+
+    Raises UpstreamError if the worker cannot be reached or refuses, and WorkerError if it answers 409 because it stops.
+    """
+    if not worker.internal_url:
+        return False
+    try:
+        status, body = await calls.post(worker, f"/internal/{what}", CALL_TIMEOUT_S)
+    except CallError as error:
+        raise UpstreamError(f"The worker was not told to {what}: {error}.", code="worker_unreachable") from None
+    if status == 200:
+        return True
+    refusal = from_worker(status, body)
+    if status == 409:
+        raise refusal
+    raise UpstreamError(f"The worker was not told to {what}: {refusal.message}")
 
 
 def _changed(worker: Worker, unreachable_routers: list[str]) -> ChangedWorker:

@@ -1,6 +1,5 @@
 """The HTTP applications of a router: ``public`` for clients and operators, ``internal`` for other routers.
 
-``internal_routes``  this router's part of what the admin REST answers for all
-``group_metrics``    ``/metrics``: the sum over the processes that share a port
-``pages``            ``/`` and ``/docs``
+``collector``      all metrics of this process; ``group_metrics``: the sum over the processes that share a port
+``pages``          ``/`` and ``/docs``
 """

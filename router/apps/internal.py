@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from fastapi import FastAPI
+import msgspec
+from fastapi import APIRouter, FastAPI, Query, Response
 from pydantic import BaseModel
 
-from baton_serve.router.apps.group_metrics import metrics_state_routes
-from baton_serve.router.apps.internal_routes import internal_routes
-from baton_serve.router.dashboard.routes import live_share_routes
+from baton_serve.router.admin.shared_workers import shared_worker_routes
+from baton_serve.router.apps.group_metrics import local_families
+from baton_serve.router.dashboard.history import NUM_STEPS
+from baton_serve.router.dashboard.share import local_share
 from baton_serve.router.edge.error_pages import use_our_errors
 
 if TYPE_CHECKING:
+    from prometheus_client.registry import Collector
+
     from baton_serve.router.admin import LocalRouter
     from baton_serve.router.dashboard.recorder import HistoryRecorder
     from baton_serve.router.parts import Requests, Workers
-    from baton_serve.router.telemetry.metrics.metrics import RouterCollector
 
 
 class InternalHealth(BaseModel):
@@ -27,9 +30,11 @@ class InternalHealth(BaseModel):
 
 
 def internal_app(
-    workers: Workers, requests: Requests, here: LocalRouter, numbers: RouterCollector, recorder: HistoryRecorder
+    workers: Workers, requests: Requests, here: LocalRouter, numbers: Collector, recorder: HistoryRecorder
 ) -> FastAPI:
-    """The application behind the internal port. What is asked there is about this router alone."""
+    """The application behind the internal port. What is asked there is about this router alone: no route calls other
+    routers in turn.
+    """
     app = FastAPI(
         title="Baton router, internal", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False
     )
@@ -41,10 +46,26 @@ def internal_app(
         """Needs no token, so that orchestrators can probe it."""
         return InternalHealth(router_id=here.router_id)
 
-    for routes in (
-        internal_routes(here, workers),
-        metrics_state_routes(numbers),
-        live_share_routes(workers, requests, recorder),
-    ):
-        app.include_router(routes, prefix="/internal")
+    api = APIRouter(prefix="/internal")
+    api.get("/state")(here.state)
+    api.get("/requests")(here.requests)
+    api.get("/requests/ids")(here.ids)
+    api.get("/requests/ended")(here.ended)
+    api.get("/keepers")(here.keepers)
+    api.post("/requests/{request_id}/abort")(here.abort)
+    api.post("/abort")(here.abort_matching)
+    api.include_router(shared_worker_routes(workers))
+
+    @api.get("/metrics-state")
+    async def metrics_state() -> Response:
+        """All metrics of this process: its part of the sum over those that share a port."""
+        return Response(msgspec.json.encode(local_families(numbers)), media_type="application/json")
+
+    @api.get("/live")
+    async def live(num_steps: Annotated[int, Query(ge=0, le=NUM_STEPS)] = 0) -> Response:
+        """This router's share of another router's dashboard: its present state, and its newest steps."""
+        share = local_share(workers, requests, recorder, num_steps)
+        return Response(msgspec.json.encode(share), media_type="application/json")
+
+    app.include_router(api)
     return app

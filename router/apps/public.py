@@ -28,8 +28,10 @@ from baton_serve.router.pool.missing import MissingWorkers
 from baton_serve.router.pool.readiness import ReadyStatus
 
 if TYPE_CHECKING:
+    from prometheus_client.registry import Collector
+
+    from baton_serve.core.leases.store import LeaseStore
     from baton_serve.router.admin import LocalRouter
-    from baton_serve.router.admin.lease_view import LeaseListing
     from baton_serve.router.dashboard.recorder import HistoryRecorder
     from baton_serve.router.parts import Requests, Workers
     from baton_serve.router.peers.port import PeerRouters
@@ -37,7 +39,6 @@ if TYPE_CHECKING:
     from baton_serve.router.request.active import ActiveRequests
     from baton_serve.router.settings import RouterSettings
     from baton_serve.router.steps.intake import Intake
-    from baton_serve.router.telemetry.metrics.metrics import RouterCollector
 
 
 class ModelCard(BaseModel):
@@ -116,8 +117,8 @@ def create_app(
     peers: PeerRouters,
     intake: Intake,
     here: LocalRouter,
-    numbers: RouterCollector,
-    listing: LeaseListing,
+    numbers: Collector,
+    store: LeaseStore,
     recorder: HistoryRecorder,
 ) -> Front:
     """Build the application, of which a process has one.
@@ -154,7 +155,7 @@ def create_app(
             has_admin_token=settings.admin_token is not None,
         )
     )
-    app.include_router(admin_router(here, workers, peers, listing, admin_keys, only_tls=settings.speaks_internal_tls))
+    app.include_router(admin_router(here, workers, peers, store, admin_keys, only_tls=settings.speaks_internal_tls))
     front = Front(settings, intake, requests, workers.pool, peers.router_id, keys, admin_keys, app)
     share = partial(local_share, workers, requests, recorder)
     snapshots = LiveSnapshots(share, peers, recorder, settings.lease_duration_ms)
@@ -218,7 +219,7 @@ def _add_process(app: FastAPI, workers: Workers, active: ActiveRequests, missing
         return Response()
 
 
-def _add_metrics(app: FastAPI, numbers: RouterCollector, peers: PeerRouters) -> None:
+def _add_metrics(app: FastAPI, numbers: Collector, peers: PeerRouters) -> None:
     @app.get("/load", tags=["process"])
     async def load() -> Load:
         """How many requests there are, over all processes that share this port."""

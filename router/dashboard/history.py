@@ -2,7 +2,7 @@
 
 The input is totals that only grow (those behind ``/metrics``), so it costs nothing per request or per token: a step is
 what was counted since the step before it. A step keeps the counts of its histograms, so that the steps of several
-routers can be added; quantiles are computed from the sums (``Summary``), assuming that values are spread evenly inside
+routers can be added; quantiles are computed from the sums (``summary``), assuming that values are spread evenly inside
 each bucket. A value above the last bound counts as that bound.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 STEP_S = 2.0
 NUM_STEPS = 300
+#: Histograms whose summaries are remembered, since the same ones are shown every half second: more than a history has.
+MAX_SUMMARIES = 4096
 
 #: Upper bounds of the histograms' buckets, seconds, by the histogram's name.
 Bounds = Mapping[str, tuple[float, ...]]
@@ -99,13 +102,6 @@ class Summary:
     mean_s: float | None
 
 
-class Summed(msgspec.Struct, frozen=True):
-    """A step, and the summaries of its histograms."""
-
-    step: Step
-    times: dict[str, Summary]
-
-
 class History:
     """The newest ``num_steps`` steps, oldest first; fewer at the beginning."""
 
@@ -113,14 +109,14 @@ class History:
         self.bounds = bounds
         self._until_s = now_s
         self._last = totals
-        self._steps: deque[Summed] = deque(maxlen=num_steps)
+        self._steps: deque[Step] = deque(maxlen=num_steps)
         #: Number of steps so far, including forgotten ones.
         self.num_steps = 0
 
     def __len__(self) -> int:
         return len(self._steps)
 
-    def __iter__(self) -> Iterator[Summed]:
+    def __iter__(self) -> Iterator[Step]:
         return iter(self._steps)
 
     @property
@@ -141,8 +137,7 @@ class History:
         if num_over < 1:
             return 0
         step = _step(self._last, totals, num_over * STEP_S)
-        summed = Summed(step, summarize(step, self.bounds))
-        self._steps.extend([summed] * min(num_over, self._steps.maxlen or num_over))
+        self._steps.extend([step] * min(num_over, self._steps.maxlen or num_over))
         self.num_steps += num_over
         self._until_s += num_over * STEP_S
         self._last = totals
@@ -172,12 +167,9 @@ def _added(some: Mapping[str, float], more: Mapping[str, float]) -> dict[str, fl
     return {status: some.get(status, 0.0) + more.get(status, 0.0) for status in {**some, **more}}
 
 
-def summarize(step: Step, bounds: Bounds) -> dict[str, Summary]:
-    """The summary of each histogram of a step."""
-    return {name: _summary(counts, bounds[name]) for name, counts in step.times.items()}
-
-
-def _summary(counts: HistogramCounts, bounds_s: Sequence[float]) -> Summary:
+@lru_cache(maxsize=MAX_SUMMARIES)
+def summary(counts: HistogramCounts, bounds_s: tuple[float, ...]) -> Summary:
+    """The summary of a step's histogram."""
     total = counts.total
     mean_s = counts.sum_s / total if total else None
     return Summary(quantile(counts, bounds_s, 0.5), quantile(counts, bounds_s, 0.95), mean_s)

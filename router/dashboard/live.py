@@ -72,13 +72,13 @@ class LiveSnapshots:
 
     def take(self, time_s: float) -> Snapshot:
         """A snapshot of this moment, with the shares that the other routers last sent. ``time_s``: Unix seconds."""
-        own = self._own()
+        own, history = self._own(), self._recorder.history
         return merge(
             time_s,
             self._lease_duration_ms,
             self._others.routers(sum(own.counts.values())),
             [own, *self._others.shares()],
-            columns(self._others.history.together(self._recorder.history)),
+            columns(self._others.history.together(history), history.bounds),
         )
 
     def _make(self) -> None:

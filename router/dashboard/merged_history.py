@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from baton_serve.router.dashboard.history import STEP_S, Step, Summed, summarize
+from baton_serve.router.dashboard.history import STEP_S
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from baton_serve.router.dashboard.history import History
+    from baton_serve.router.dashboard.history import History, Step
 
 #: Steps by which an alignment may be wrong before it is corrected; more than the half step of rounding.
 MAX_DRIFT = 0.75
@@ -26,7 +26,7 @@ class MergedHistory:
 
     def __init__(self) -> None:
         self._told: defaultdict[int, dict[str, Step]] = defaultdict(dict)
-        self._made: dict[int, Summed] = {}
+        self._made: dict[int, Step] = {}
         self._offsets: dict[str, int] = {}
 
     def take(self, router_id: str, steps: Sequence[Step], number: float, own_number: float) -> None:
@@ -43,24 +43,24 @@ class MergedHistory:
                 self._told[at][router_id] = step
                 self._made.pop(at, None)
 
-    def together(self, own: History) -> list[Summed]:
+    def together(self, own: History) -> list[Step]:
         """This router's steps, oldest first, each with the other routers' steps at the same time added."""
         begin = own.num_steps - len(own) + 1
         for kept in (self._told, self._made):
             for old in [at for at in kept if at < begin]:
                 del kept[old]
-        return [self._at(at, summed, own) for at, summed in enumerate(own, begin)]
+        return [self._at(at, step) for at, step in enumerate(own, begin)]
 
-    def _at(self, at: int, own: Summed, history: History) -> Summed:
+    def _at(self, at: int, own: Step) -> Step:
         others = self._told.get(at)
         if not others:
             return own
         made = self._made.get(at)
         if made is None:
-            step = own.step
+            made = own
             for other in others.values():
-                step = step.plus(other)
-            made = self._made[at] = Summed(step, summarize(step, history.bounds))
+                made = made.plus(other)
+            self._made[at] = made
         return made
 
 

@@ -66,7 +66,7 @@ def local_share(workers: Workers, requests: Requests, recorder: HistoryRecorder,
         num_hidden=num_hidden,
         position=position(history.num_steps, history.age_s(recorder.now_s)),
         bounds_s=dict(history.bounds),
-        steps=[summed.step for summed in history][-num_steps:] if num_steps else [],
+        steps=list(history)[-num_steps:] if num_steps else [],
         ended=requests.ended.newest(recorder.now_s, MAX_ENDED),
         lost=workers.lost.all(),
     )

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from baton_serve.router.dashboard.history import STEP_S, Summed
+from baton_serve.router.dashboard.history import STEP_S, summary
 from baton_serve.router.dashboard.recorder import ITL, TTFT
 from baton_serve.router.dashboard.schema import LiveHistory, LiveRouter, Queue, Queues, Snapshot, TimeLines
 from baton_serve.router.dashboard.share import MAX_ENDED, oldest_and_newest
@@ -15,8 +15,9 @@ from baton_serve.router.request.states import LIVE
 from baton_serve.router.telemetry.metrics.metrics import PHASES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
+    from baton_serve.router.dashboard.history import Bounds, Step
     from baton_serve.router.dashboard.share import RouterShare
     from baton_serve.router.pool.lost import LostWorker
     from baton_serve.router.pool.view import WorkerView
@@ -41,7 +42,8 @@ def merge(
         routers=routers,
         counts={str(state): counts[str(state)] for state in LIVE},
         queues=Queues(
-            prefill=_queue(share.queues.prefill for share in shares), held=_queue(share.queues.held for share in shares)
+            prefill=_queue([share.queues.prefill for share in shares]),
+            held=_queue([share.queues.held for share in shares]),
         ),
         workers=_workers(shares),
         lost=_lost(shares),
@@ -52,13 +54,9 @@ def merge(
     )
 
 
-def _queue(queues: Iterable[Queue]) -> Queue:
-    length, waits = 0, list[float]()
-    for queue in queues:
-        length += queue.length
-        if queue.oldest_ms is not None:
-            waits.append(queue.oldest_ms)
-    return Queue(length, max(waits, default=None))
+def _queue(queues: Sequence[Queue]) -> Queue:
+    waits = [one.oldest_ms for one in queues if one.oldest_ms is not None]
+    return Queue(sum(one.length for one in queues), max(waits, default=None))
 
 
 def _workers(shares: Sequence[RouterShare]) -> list[WorkerView]:
@@ -87,11 +85,11 @@ def _lost(shares: Sequence[RouterShare]) -> list[LostWorker]:
     return list(found.values())
 
 
-def columns(steps: Sequence[Summed]) -> LiveHistory:
+def columns(steps: Sequence[Step], bounds: Bounds) -> LiveHistory:
     """The steps as columns for plots."""
 
     def lines(name: str) -> TimeLines:
-        times = [summed.times[name] for summed in steps]
+        times = [summary(step.times[name], bounds[name]) for step in steps]
         return TimeLines(
             _column([t.p50_s for t in times], 1e3),
             _column([t.p95_s for t in times], 1e3),
@@ -100,13 +98,13 @@ def columns(steps: Sequence[Summed]) -> LiveHistory:
 
     return LiveHistory(
         step_s=STEP_S,
-        requests_per_s=_column([summed.step.ended_per_s for summed in steps]),
-        failed_per_s=_column([summed.step.failed_per_s for summed in steps]),
-        refused_per_s=_column([summed.step.refused_per_s for summed in steps]),
-        failed_by_status=_by_status([summed.step.failed_by_status for summed in steps]),
-        refused_by_status=_by_status([summed.step.refused_by_status for summed in steps]),
-        tokens_per_s=_column([summed.step.chunks_per_s for summed in steps]),
-        live={str(state): _column([summed.step.live.get(str(state), 0) for summed in steps]) for state in LIVE},
+        requests_per_s=_column([step.ended_per_s for step in steps]),
+        failed_per_s=_column([step.failed_per_s for step in steps]),
+        refused_per_s=_column([step.refused_per_s for step in steps]),
+        failed_by_status=_by_status([step.failed_by_status for step in steps]),
+        refused_by_status=_by_status([step.refused_by_status for step in steps]),
+        tokens_per_s=_column([step.chunks_per_s for step in steps]),
+        live={str(state): _column([step.live.get(str(state), 0) for step in steps]) for state in LIVE},
         ttft=lines(TTFT),
         phases={str(state): lines(str(state)) for state in PHASES},
         itl=lines(ITL),

@@ -1,7 +1,7 @@
 """The other routers: which there are, which of them are alive, and the clean-up after one that died.
 
 ``port``              the interface for the rest of the router
-``membership``        starts and stops all of this in order; ``presence`` announces this router
+``membership``        announces this router; starts and stops all of this in order
 ``links``             a ``link`` to each other router, whose end is noticed at once
 ``failure_detector``  which routers are alive, as a table of states and events
 ``calls``             calls to the other routers

@@ -1,4 +1,4 @@
-"""Calls to the internal ports of other routers, bounded in time and size. They never raise."""
+"""Calls to the internal ports of other routers, bounded in time and size."""
 
 from __future__ import annotations
 
@@ -20,27 +20,20 @@ CALL_TIMEOUT_S = 2.0
 _MAX_ANSWER_BYTES = 64 << 20
 
 
-class PeerCalls:
-    """Calls with ``headers`` that carry the internal token."""
-
-    def __init__(self, upstream: HttpClient, headers: Sequence[tuple[str, str]]) -> None:
-        self._upstream = upstream
-        self._headers = headers
-
-    async def ask(self, record: RouterRecord, method: str, path: str, body: bytes) -> PeerAnswer:
-        """Call one router: returns its answer, or why there is none."""
-        try:
-            async with asyncio.timeout(CALL_TIMEOUT_S):
-                answer = await self._upstream.request(
-                    method, record.internal_url, path, self._headers, body, CALL_TIMEOUT_S
-                )
-                try:
-                    whole = await answer.read(_MAX_ANSWER_BYTES, CALL_TIMEOUT_S)
-                finally:
-                    answer.close()
-        except (CallError, TimeoutError) as error:
-            return PeerAnswer(record.router_id, error=_why(error))
-        return PeerAnswer(record.router_id, answer.status, whole)
+async def call(
+    upstream: HttpClient, headers: Sequence[tuple[str, str]], record: RouterRecord, method: str, path: str, body: bytes
+) -> PeerAnswer:
+    """Call one router: returns its answer, or why there is none. Never raises. ``headers`` carry the internal token."""
+    try:
+        async with asyncio.timeout(CALL_TIMEOUT_S):
+            answer = await upstream.request(method, record.internal_url, path, headers, body, CALL_TIMEOUT_S)
+            try:
+                whole = await answer.read(_MAX_ANSWER_BYTES, CALL_TIMEOUT_S)
+            finally:
+                answer.close()
+    except (CallError, TimeoutError) as error:
+        return PeerAnswer(record.router_id, error=_why(error))
+    return PeerAnswer(record.router_id, answer.status, whole)
 
 
 def _why(error: Exception) -> str:

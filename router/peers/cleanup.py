@@ -47,7 +47,7 @@ class _Told:
 
     worker_id: str
     ended: _Ended | None = None
-    error: str = ""
+    error: str = f"no answer after {TELL_GONE_S:g} s"
 
 
 _decoder = msgspec.json.Decoder(_Ended)
@@ -97,42 +97,32 @@ class Cleanup:
         _log(router_id, results, (time.perf_counter() - start_s) * 1e3)
 
     async def _tell(self, router_id: str, worker: Worker) -> _Told:
+        """Notify one worker, with retries until it has answered or refused, or all attempts are used."""
         told = _Told(worker.worker_id)
         try:
             async with asyncio.timeout(TELL_GONE_S):
-                await self._try(router_id, worker, told)
+                for wait_s in (0.0, *self._retry_after_s):
+                    await asyncio.sleep(wait_s)
+                    if await self._is_over(router_id, worker, told):
+                        break
         except TimeoutError:
-            told.error = told.error or f"no answer after {TELL_GONE_S:g} s"
+            pass  # ``told`` says what the last attempt met
         finally:
             self.outcomes["not_told" if told.ended is None else "told"] += 1
         return told
 
-    async def _try(self, router_id: str, worker: Worker, told: _Told) -> None:
-        """Notify one worker, with retries until it has answered or refused, or all attempts are used."""
-        for wait_s in (*self._retry_after_s, None):
-            try:
-                told.ended = await self._ask(router_id, worker)
-            except (CallError, ValueError, RecursionError) as error:
-                told.error = str(error)
-            except _CallRefused as error:
-                told.error = str(error)
-                return
-            if told.ended is not None or wait_s is None:
-                return
-            await asyncio.sleep(wait_s)
-
-    async def _ask(self, router_id: str, worker: Worker) -> _Ended:
-        path = f"/internal/routers/{router_id}/gone"
-        status, body = await self._calls.post(worker, path, TELL_GONE_S)
-        if 400 <= status < 500:
-            raise _CallRefused(f"status {status}")
-        if status != 200:
-            raise CallError(f"status {status}")
-        return _decoder.decode(body)
-
-
-class _CallRefused(Exception):
-    """The worker refuses the call: its token differs, or its version does not know the call."""
+    async def _is_over(self, router_id: str, worker: Worker, told: _Told) -> bool:
+        """One attempt. Returns False if another one may do better."""
+        try:
+            status, body = await self._calls.post(worker, f"/internal/routers/{router_id}/gone", TELL_GONE_S)
+            if status == 200:
+                told.ended = _decoder.decode(body)
+                return True
+        except (CallError, ValueError, RecursionError) as error:
+            told.error = str(error)
+            return False
+        told.error = f"status {status}"
+        return 400 <= status < 500  # its token differs, or its version does not know the call
 
 
 def _log(router_id: str, results: Sequence[_Told], elapsed_ms: float) -> None:

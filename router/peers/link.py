@@ -17,7 +17,7 @@ from baton_serve.core.net.tls import why
 from baton_serve.core.protocol.hello import HELLO_PATH, NUM_PROOF_CHARS, is_proof, new_nonce, router_proof
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Coroutine, Sequence
 
     from baton_serve.core.net.tls import InternalTls
     from baton_serve.core.protocol.router import RouterRecord
@@ -26,6 +26,16 @@ if TYPE_CHECKING:
 ALIVE_PATH = "/internal/alive/"
 #: TCP keep-alive, so that links to a vanished host end: idle seconds, seconds between probes, number of probes.
 _PROBES = {"TCP_KEEPIDLE": 2, "TCP_KEEPINTVL": 1, "TCP_KEEPCNT": 3}
+
+
+async def until_first(*waits: Coroutine[Any, Any, object]) -> None:
+    """Wait until one of them is over, and cancel the others."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
 
 
 class LinkRefused(Exception):

@@ -8,17 +8,18 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from baton_serve.router.peers.calls import CALL_TIMEOUT_S
+from baton_serve.core.process.task_end import end_task
+from baton_serve.router.peers.calls import CALL_TIMEOUT_S, call
 from baton_serve.router.peers.failure_detector import DetectorEvent, DetectorState, PeerRouter
-from baton_serve.router.peers.link import LinkRefused, NoLink, open_link
-from baton_serve.router.peers.port import PeerAnswer
+from baton_serve.router.peers.link import LinkRefused, NoLink, open_link, until_first
+from baton_serve.router.peers.port import PeerAnswer, PeerRouters
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+    from collections.abc import Coroutine, Iterable, Iterator, Sequence
 
     from baton_serve.core.net.tls import InternalTls
     from baton_serve.core.protocol.router import RouterRecord
-    from baton_serve.router.peers.calls import PeerCalls
+    from baton_serve.router.upstream.port import Upstream
 
 log = logging.getLogger("baton.router")
 
@@ -48,13 +49,13 @@ class _Kept:
         self.tried.set()
 
 
-class LinkedPeers:
-    """The ``PeerRouters`` of a registry: ``apply`` takes its lists; ``close`` at the end."""
+class LinkedPeers(PeerRouters):
+    """Those of a registry: ``apply`` takes its lists; ``close`` at the end."""
 
     def __init__(
         self,
         record: RouterRecord,
-        calls: PeerCalls,
+        upstream: Upstream,
         headers: Sequence[tuple[str, str]],
         key: bytes | None = None,
         tls: InternalTls | None = None,
@@ -62,12 +63,10 @@ class LinkedPeers:
         """``record`` is this router's own. ``headers`` carry the internal token; only routers are sent them that have
         proven by ``key`` that they know the token.
         """
-        self.record = record
-        self.router_id = record.router_id
-        self.on_dead: list[Callable[[str], None]] = []
+        super().__init__(record)
         #: Set once the registry's first list has come.
         self.met = asyncio.Event()
-        self._calls = calls
+        self._upstream = upstream
         self._headers = headers
         self._key = key
         self._tls = tls
@@ -85,7 +84,7 @@ class LinkedPeers:
 
     async def gather(self, method: str, path: str, body: bytes = b"") -> list[PeerAnswer]:
         """See the port."""
-        kept = [kept for _, kept in sorted(self._kept.items()) if not kept.peer.dead]
+        kept = (self._kept[peer.record.router_id] for peer in self.peers())
         return list(await asyncio.gather(*(self._ask(one, method, path, body) for one in kept)))
 
     async def ask(self, router_id: str, method: str, path: str, body: bytes = b"") -> PeerAnswer | None:
@@ -115,14 +114,11 @@ class LinkedPeers:
                     await kept.tried.wait()
             if not kept.proven:
                 return PeerAnswer(record.router_id, error=kept.why or "it did not answer in time")
-        return await self._calls.ask(record, method, path, body)
+        return await call(self._upstream, self._headers, record, method, path, body)
 
     async def close(self) -> None:
         """Close all links. No router is declared dead any more."""
-        tasks = [kept.task for kept in self._kept.values() if kept.task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*(end_task(kept.task) for kept in self._kept.values() if kept.task is not None))
 
     def _meet(self, record: RouterRecord) -> None:
         loop = asyncio.get_running_loop()
@@ -211,10 +207,5 @@ class LinkedPeers:
 
 async def _until_vanished(kept: _Kept, other: Coroutine[Any, Any, None]) -> None:
     """Wait until ``other`` is over, or that router's registry entry has expired."""
-    waits = [asyncio.ensure_future(other), asyncio.ensure_future(kept.vanished.wait())]
-    try:
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for wait in waits:
-            wait.cancel()
+    await until_first(other, kept.vanished.wait())
     kept.vanished.clear()

@@ -23,7 +23,7 @@ from baton_serve.core.protocol.hello import HELLO_PATH, NONCE, router_proof
 from baton_serve.core.protocol.token_keys import hello_key
 from baton_serve.router.edge.auth import BearerKeys
 from baton_serve.router.edge.body_limits import SMALL
-from baton_serve.router.peers.link import ALIVE_PATH
+from baton_serve.router.peers.link import ALIVE_PATH, until_first
 
 if TYPE_CHECKING:
     import socket
@@ -107,12 +107,7 @@ class PeerFront:
         """Answer a link, with an answer that does not end while this process lives."""
         await send({"type": "http.response.start", "status": 200, "headers": [(b"cache-control", b"no-store")]})
         await send({"type": "http.response.body", "body": b"alive\n", "more_body": True})
-        waits = [asyncio.ensure_future(_until_gone(receive)), asyncio.ensure_future(self._closed.wait())]
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
+        await until_first(_until_gone(receive), self._closed.wait())
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 

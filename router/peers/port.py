@@ -1,15 +1,14 @@
-"""The interface to the other routers, and its implementation for a router that works alone."""
+"""The interface to the other routers."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
-
-from baton_serve.core.protocol.router import RouterRecord
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from baton_serve.core.protocol.router import RouterRecord
     from baton_serve.router.peers.cleanup import Cleanup
 
 
@@ -28,32 +27,28 @@ class PeerAnswer:
         return self.status == 200
 
 
-class PeerRouters(Protocol):
-    """The other routers on the same Redis. Implementations: ``NoPeers``, ``LinkedPeers`` (``links.py``)."""
+class PeerRouters:
+    """The other routers on the same Redis: none, for a router that works alone; else ``LinkedPeers`` (``links.py``)."""
 
-    @property
-    def router_id(self) -> str:
-        """This router's own id."""
-
-    @property
-    def record(self) -> RouterRecord:
-        """This router as the others see it."""
-
-    @property
-    def on_dead(self) -> list[Callable[[str], None]]:
-        """Callbacks; a caller may add its own.
-
-        Each is called on the event loop, once with the id of every router that has died, and must not raise.
-        """
+    def __init__(self, record: RouterRecord) -> None:
+        """``record``: this router as the others see it. That of a router that works alone names no address."""
+        self.record = record
+        self.router_id = record.router_id
+        #: Callbacks; a caller may add its own. Each is called on the event loop, once with the id of every router that
+        #: has died, and must not raise.
+        self.on_dead: list[Callable[[str], None]] = []
 
     def __iter__(self) -> Iterator[RouterRecord]:
         """The records of the other routers that are not known to be dead, by id."""
+        return iter(())
 
     async def gather(self, method: str, path: str, body: bytes = b"") -> list[PeerAnswer]:
         """Call all others at once on their internal ports; one answer each, in the order of their ids. Never raises."""
+        return []
 
     async def ask(self, router_id: str, method: str, path: str, body: bytes = b"") -> PeerAnswer | None:
         """Call one of the others. Returns None if no router of that id is known."""
+        return None
 
 
 class Routers(NamedTuple):
@@ -61,23 +56,3 @@ class Routers(NamedTuple):
 
     peers: PeerRouters
     cleanup: Cleanup
-
-
-class NoPeers:
-    """For a router without Redis: it connects to no other router, and its record names no address."""
-
-    def __init__(self, router_id: str) -> None:
-        self.router_id = router_id
-        self.record = RouterRecord(router_id=router_id, url="", internal_url="")
-        self.on_dead: list[Callable[[str], None]] = []
-
-    def __iter__(self) -> Iterator[RouterRecord]:
-        return iter(())
-
-    async def gather(self, method: str, path: str, body: bytes = b"") -> list[PeerAnswer]:
-        """Returns no answers."""
-        return []
-
-    async def ask(self, router_id: str, method: str, path: str, body: bytes = b"") -> PeerAnswer | None:
-        """Returns None: no other router is known."""
-        return None

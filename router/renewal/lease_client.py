@@ -13,7 +13,7 @@ import logging
 import math
 import threading
 from collections import Counter
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from baton_serve.core.leases.ids import check_duration, check_id
 from baton_serve.core.leases.renewal import EngineWork, TrackedLeases
@@ -34,41 +34,28 @@ RESTART_S = 0.5
 MAX_COMPLAINTS = 100
 
 
-class LeaseSettings(Protocol):
-    """The settings that are about leases."""
-
-    @property
-    def lease_duration_ms(self) -> int: ...
-
-    @property
-    def lease_renew_interval_ms(self) -> int: ...
-
-    @property
-    def redis_grace_ms(self) -> int: ...
-
-
 class LeaseClient:
     """Keeps this router's leases alive. All methods are called on one event loop; only ``close`` takes time.
 
-    The caller closes ``store``, after ``close``. The setting ``redis_grace_ms`` must be the same as P's.
+    The caller closes ``store``, after ``close``. ``redis_grace_ms`` must be the same as P's.
     """
 
     def __init__(
         self,
         store: LeaseStore,
-        settings: LeaseSettings,
         *,
+        duration_ms: int,
+        renew_interval_ms: int,
+        redis_grace_ms: int,
         clock: Callable[[], int] = monotonic_ms,
     ) -> None:
         """Raises ValueError for a lease duration that no store accepts."""
         self._store = store
-        self._duration_ms = check_duration(settings.lease_duration_ms)
+        self._duration_ms = check_duration(duration_ms)
         self._clock = clock
         self._changed = threading.Condition()
         self._book = TrackedLeases(
-            duration_ms=self._duration_ms,
-            renew_interval_ms=settings.lease_renew_interval_ms,
-            redis_grace_ms=settings.redis_grace_ms,
+            duration_ms=duration_ms, renew_interval_ms=renew_interval_ms, redis_grace_ms=redis_grace_ms
         )
         self._stopping = False
         #: When the thread will look for work, by itself or because it is about to be woken, by ``clock``; in the past

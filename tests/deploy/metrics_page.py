@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from baton_serve.core.net.client.http_client import HttpClient
 from baton_serve.core.protocol.worker import WorkerLoad
-from baton_serve.router.peers.cleanup import Cleanup
-from baton_serve.router.pool.breaker import BreakerState
-from baton_serve.router.request.states import State
-from baton_serve.router.telemetry.metrics.metrics import Metrics, RouterCollector
-from baton_serve.router.upstream.internal_calls import InternalCalls
 from baton_serve.workers.engine.blocks.block_pool import PoolStats
 from baton_serve.workers.engine.counters import Counters, EngineStats
 from baton_serve.workers.handshake.peer_view import HandshakeStats
 from baton_serve.workers.server.metrics import WorkerMetrics
+from tests.kits.router.cluster import Cluster, make_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -35,24 +31,17 @@ SUFFIXES = {
 
 
 def router_page() -> bytes:
-    metrics = Metrics()
-    metrics.outcomes["done", ""] += 1
-    metrics.aborted_in["held"] += 1
-    metrics.refused[429] += 1
+    return asyncio.run(_router_page())
+
+
+async def _router_page() -> bytes:
+    cluster = Cluster(make_settings())
+    cluster.pool.add_static(["http://w"], [])
+    cluster.metrics.outcomes["done", ""] += 1
+    cluster.metrics.aborted_in["held"] += 1
+    cluster.metrics.refused[429] += 1
     registry = CollectorRegistry()
-    states = dict.fromkeys(State, 0)
-    some = {"one": 1}
-    registry.register(
-        RouterCollector(
-            metrics,
-            lambda: states,
-            lambda: some,
-            lambda: some,
-            lambda: some,
-            Cleanup(InternalCalls(HttpClient(1.0)), tuple),
-            lambda: [("w", "prefill", 1, True, BreakerState.CLOSED)],
-        )
-    )
+    registry.register(cluster.numbers)
     return generate_latest(registry)
 
 

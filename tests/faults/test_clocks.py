@@ -41,7 +41,7 @@ SHOWN = {
     "router/dashboard/live.py": "the time of a snapshot",
     "router/steps/exit.py": "when a request ended, for the dashboard",
     "router/pool/lost.py": "since when a worker is gone, for `/admin/workers`",
-    "router/peers/presence.py": "since when a router is alive, for `/admin/routers`",
+    "router/peers/membership.py": "since when a router is alive, for `/admin/routers`",
     "router/telemetry/tracing/provider.py": "the time of a span",
     "router/dialects/responses/translation.py": "`completed_at` of a response",
     "router/steps/records.py": "`created` of the answers to one request",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 
 class Buckets:
     """A histogram: counts per bucket, and the sum of values (``total``)."""
@@ -28,9 +30,4 @@ class Buckets:
 
     def cumulative(self) -> list[tuple[str, float]]:
         """Prometheus' rows: (upper bound, number of values up to that bound)."""
-        rows: list[tuple[str, float]] = []
-        seen = 0
-        for bound, count in zip((*map(str, self.bounds), "+Inf"), self.counts, strict=True):
-            seen += count
-            rows.append((bound, seen))
-        return rows
+        return list(zip((*map(str, self.bounds), "+Inf"), accumulate(self.counts), strict=True))

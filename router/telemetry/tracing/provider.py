@@ -60,8 +60,8 @@ class Tracing:
 
     def begin(self, facts: RequestFacts, headers: Mapping[bytes, bytes], came_s: float, scheme: str) -> RequestTrace:
         """Begin the trace of a request that arrived at ``came_s`` (loop's clock), under the client's span, if any."""
-        names = ("traceparent", "tracestate")
-        carrier = {name: headers[name.encode()].decode("latin-1") for name in names if name.encode() in headers}
+        names = (b"traceparent", b"tracestate")
+        carrier = {name.decode(): headers[name].decode("latin-1") for name in names if name in headers}
         offset_ns = time.time_ns() - round(asyncio.get_running_loop().time() * 1e9)
         root = self._tracer.start_span(
             f"POST {facts.endpoint}",

@@ -51,19 +51,6 @@ class _Phase(NamedTuple):
 class RequestTrace:
     """The phases of one request, noted as they end. Times are seconds of the loop's clock."""
 
-    __slots__ = (
-        "_asks",
-        "_choices",
-        "_ids",
-        "_index",
-        "_offset_ns",
-        "_phases",
-        "_root",
-        "_since_s",
-        "_span_id",
-        "_tracer",
-    )
-
     def __init__(
         self, tracer: Tracer, ids: PlannedIds, root: Span, offset_ns: int, now_s: float, index: int | None = None
     ) -> None:

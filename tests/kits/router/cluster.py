@@ -13,10 +13,10 @@ from baton_serve.core.leases.memory_store import MemoryLeaseStore
 from baton_serve.core.net.sockets import base_url, listen, port_of
 from baton_serve.core.net.tls import own_certificate_context
 from baton_serve.core.protocol.request_ids import new_router_id
+from baton_serve.core.protocol.router import RouterRecord
 from baton_serve.core.protocol.worker import AdapterRecord, Role
 from baton_serve.router.admin import LocalRouter
-from baton_serve.router.admin.lease_view import LeaseListing
-from baton_serve.router.apps.group_metrics import process_collector
+from baton_serve.router.apps.collector import RouterCollector
 from baton_serve.router.apps.internal import internal_app
 from baton_serve.router.apps.public import create_app
 from baton_serve.router.build import build_router
@@ -25,7 +25,7 @@ from baton_serve.router.dashboard.recorder import HistoryRecorder
 from baton_serve.router.dashboard.share import local_share
 from baton_serve.router.edge.tls import load_tls
 from baton_serve.router.front.server import RouterServer
-from baton_serve.router.peers.port import NoPeers
+from baton_serve.router.peers.port import PeerRouters
 from baton_serve.router.pool.health import HealthProbes
 from baton_serve.router.settings import RouterSettings
 from tests.kits.patience import PATIENCE_S
@@ -39,10 +39,8 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from baton_serve.core.leases.store import LeaseState, LeaseStore
-    from baton_serve.core.protocol.router import RouterRecord
     from baton_serve.core.protocol.worker import WorkerStatus
     from baton_serve.router.engines.port import Engines
-    from baton_serve.router.peers.port import PeerRouters
     from baton_serve.router.request.ended import EndedRequest
 
 
@@ -98,7 +96,7 @@ class SwitchedPeers:
     """The other routers: ``now``, which a test may change."""
 
     def __init__(self) -> None:
-        self.now: PeerRouters = NoPeers(new_router_id())
+        self.now = PeerRouters(RouterRecord(router_id=new_router_id(), url="", internal_url=""))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.now, name)
@@ -146,7 +144,7 @@ class Cluster:
         self.adapters: dict[str, dict[str, str]] = {}
         self.here = LocalRouter(router.workers, router.requests, self.leases, self.router_id)
         self.recorder = HistoryRecorder(router.requests)
-        self.numbers = process_collector(
+        self.numbers = RouterCollector(
             router.workers, router.requests, router.leases, router.vllm_leases.counters, self.cleanup
         )
         self.front = create_app(
@@ -157,7 +155,7 @@ class Cluster:
             router.intake,
             self.here,
             self.numbers,
-            LeaseListing(self.store),
+            self.store,
             self.recorder,
         )
         self.server = RouterServer(self.front, settings, self.active, router.intake.late_writes, tls=self.tls.public)

@@ -12,7 +12,6 @@ from baton_serve.core.net.served.body import BodyBudget
 from baton_serve.core.net.sockets import base_url, listen
 from baton_serve.core.protocol.router import RouterRecord
 from baton_serve.core.protocol.token_keys import hello_key
-from baton_serve.router.peers.calls import PeerCalls
 from baton_serve.router.peers.links import LinkedPeers
 from baton_serve.router.peers.listener import CLOSE_S, PeerFront, PeerListener
 from tests.kits.router.cluster import make_settings
@@ -60,7 +59,7 @@ class OtherRouter:
 @asynccontextmanager
 async def linked(token: str = TOKEN, tls: InternalTls | None = None) -> AsyncIterator[LinkedPeers]:
     upstream, headers = HttpClient(2.0, tls), (("authorization", f"Bearer {token}"),)
-    peers = LinkedPeers(OWN, PeerCalls(upstream, headers), headers, hello_key(token), tls)
+    peers = LinkedPeers(OWN, upstream, headers, hello_key(token), tls)
     dead: list[str] = []
     peers.on_dead.append(dead.append)
     peers.dead = dead  # type: ignore[attr-defined]

@@ -10,8 +10,9 @@ import pytest
 
 from baton_serve.core.protocol.errors import NotFoundError
 from baton_serve.core.protocol.ids import short
-from baton_serve.router.admin.ids import LocalIds
-from baton_serve.router.peers.port import NoPeers, PeerAnswer
+from baton_serve.core.protocol.router import RouterRecord
+from baton_serve.router.admin.answers import LocalIds
+from baton_serve.router.peers.port import PeerAnswer, PeerRouters
 from tests.kits.router.cluster import Cluster, chat, eventually
 from tests.kits.router.stub_workers import Hang
 
@@ -21,11 +22,11 @@ if TYPE_CHECKING:
     from baton_serve.router.request.exchange import Exchange
 
 
-class Another(NoPeers):
+class Another(PeerRouters):
     """Sees one other router, which has these requests; ``ids`` None: it does not answer."""
 
     def __init__(self, router_id: str, ids: list[str] | None) -> None:
-        super().__init__(router_id)
+        super().__init__(RouterRecord(router_id=router_id, url="", internal_url=""))
         self._ids = ids
         self.asked: list[str] = []
 

@@ -12,7 +12,6 @@ from fastapi import FastAPI
 
 from baton_serve.core.leases.in_redis.keys import leases_key
 from baton_serve.core.leases.in_redis.store import RedisLeaseStore
-from baton_serve.router.admin.lease_view import LeaseListing
 from baton_serve.router.admin.leases import lease_routes
 from baton_serve.router.edge.error_pages import use_our_errors
 
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 async def listed(cluster: Cluster, store: RedisLeaseStore, path: str = "/leases") -> httpx.Response:
     app = FastAPI()
     use_our_errors(app)
-    app.include_router(lease_routes(cluster.here, cluster.peers, cluster.pool, LeaseListing(store)))
+    app.include_router(lease_routes(cluster.here, cluster.peers, cluster.pool, store))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://router") as client:
         return await client.get(path)
 

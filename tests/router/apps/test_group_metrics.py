@@ -10,15 +10,15 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from baton_serve.router.apps.group_metrics import FamilyState, SampleState, add_up
+from baton_serve.router.apps.collector import _histogram
+from baton_serve.router.apps.group_metrics import Families, FamilyState, add_up, local_families
 from baton_serve.router.telemetry.metrics.buckets import Buckets
-from baton_serve.router.telemetry.metrics.metrics import _histogram
 from tests.kits.patience import PATIENCE_S
 from tests.kits.router.process import RouterProcess
 
 
 def part(name: str, *samples: tuple[str, dict[str, str], float], kind: str = "counter") -> list[FamilyState]:
-    return [FamilyState(name, "Text.", kind, [SampleState(*sample) for sample in samples])]
+    return [FamilyState(name, "Text.", kind, list(samples))]
 
 
 def test_numbers_of_the_same_labels_are_added() -> None:
@@ -40,9 +40,7 @@ def test_histograms_stay_histograms() -> None:
     for value in (0.5, 3.0):
         buckets = Buckets((1.0, 2.0))
         buckets.observe(value)
-        family = _histogram("h", "Text.", buckets)
-        samples = [SampleState(sample.name, sample.labels, sample.value) for sample in family.samples]
-        parts.append([FamilyState(family.name, family.documentation, family.type, samples)])
+        parts.append(local_families(Families([_histogram("h", "Text.", [], {(): buckets})])))
     (metric,) = add_up(parts)
     assert {(sample.name, sample.labels.get("le")): sample.value for sample in metric.samples} == {
         ("h_bucket", "1.0"): 1,

@@ -13,12 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from baton_serve.core.protocol.router import RouterRecord
-from baton_serve.router.dashboard.history import STEP_S, HistogramCounts, History, Step, Totals, quantile
+from baton_serve.router.dashboard.history import STEP_S, HistogramCounts, History, Step, Totals, quantile, summary
 from baton_serve.router.dashboard.live import LiveSnapshots
 from baton_serve.router.dashboard.merged_history import MergedHistory, position
-from baton_serve.router.dashboard.routes import live_share_routes
 from baton_serve.router.dashboard.share import MAX_LISTED
-from baton_serve.router.peers.port import NoPeers, PeerAnswer
+from baton_serve.router.peers.port import PeerAnswer, PeerRouters
 from tests.kits.router.cluster import Cluster, chat, make_settings
 from tests.kits.router.stub_workers import Hang
 
@@ -31,11 +30,11 @@ BOUNDS = {"t": (0.1, 1.0, 10.0)}
 buckets = st.lists(st.integers(0, 50), min_size=4, max_size=4).map(tuple)
 
 
-class Neighbours(NoPeers):
+class Neighbours(PeerRouters):
     """``PeerRouters`` whose others answer from an application, or with an error."""
 
     def __init__(self, router_id: str) -> None:
-        super().__init__(router_id)
+        super().__init__(RouterRecord(router_id=router_id, url="", internal_url=""))
         self.apps: dict[str, FastAPI | str] = {}
         self.asked: list[str] = []
         self.answered = asyncio.Event()
@@ -61,15 +60,6 @@ class Neighbours(NoPeers):
         async with AsyncClient(transport=ASGITransport(app), base_url="http://x") as client:
             answer = await client.request(method, path)
             return PeerAnswer(name, answer.status_code, answer.content)
-
-
-def internal(cluster: Cluster) -> FastAPI:
-    app = FastAPI()
-    app.include_router(
-        live_share_routes(cluster.router.workers, cluster.router.requests, cluster.recorder),
-        prefix="/internal",
-    )
-    return app
 
 
 @pytest_asyncio.fixture
@@ -105,7 +95,7 @@ async def fill(cluster: Cluster, num: int) -> list[asyncio.StreamWriter]:
 
 async def test_counts_and_queues_add_and_requests_are_in_order_of_age(cluster: Cluster, other: Cluster) -> None:
     board, peers = with_neighbours(cluster)
-    peers.apps[other.router_id] = internal(other)
+    peers.apps[other.router_id] = other.internal()
     writers = await fill(other, MAX_LISTED)
     await asyncio.sleep(0.3)  # the ages of the others are of a moment before ours
     writers += await fill(cluster, 5)
@@ -128,7 +118,7 @@ async def test_counts_and_queues_add_and_requests_are_in_order_of_age(cluster: C
 
 async def test_a_worker_of_several_routers_is_shown_once(cluster: Cluster, other: Cluster) -> None:
     board, peers = with_neighbours(cluster)
-    peers.apps[other.router_id] = internal(other)
+    peers.apps[other.router_id] = other.internal()
     for one in (cluster, other):
         await one.add("prefill")
     next(iter(other.pool)).standing.left_out = True
@@ -150,7 +140,7 @@ async def test_other_routers_are_asked_only_for_a_reader_and_for_all_steps_only_
     cluster: Cluster, other: Cluster
 ) -> None:
     board, peers = with_neighbours(cluster)
-    peers.apps[other.router_id] = internal(other)
+    peers.apps[other.router_id] = other.internal()
     board.take(0.0)
     assert peers.asked == []
     for num_steps in (300, 4):
@@ -174,15 +164,15 @@ def history_of(counts: tuple[int, ...], num_empty: int = 0) -> History:
 @given(buckets, buckets, st.integers(0, 3))
 def test_quantiles_are_those_of_all_values(mine: tuple[int, ...], theirs: tuple[int, ...], num_more: int) -> None:
     own, far = history_of(mine), history_of(theirs, num_more)
-    steps = [summed.step for summed in far]
+    steps = list(far)
     told = msgspec.json.decode(msgspec.json.encode(steps), type=list[Step])
     merged = MergedHistory()
     merged.take("far", told, position(far.num_steps, 0.3), position(own.num_steps, 0.4))
     (step,) = merged.together(own)
     both = HistogramCounts(tuple(a + b for a, b in zip(mine, theirs, strict=True)))
-    assert step.times["t"].p95_s == quantile(both, BOUNDS["t"], 0.95)
-    assert step.step.ended_per_s * STEP_S == both.total
-    assert step.step.live == {"held": 4}
+    assert summary(step.times["t"], BOUNDS["t"]).p95_s == quantile(both, BOUNDS["t"], 0.95)
+    assert step.ended_per_s * STEP_S == both.total
+    assert step.live == {"held": 4}
 
 
 def test_errors_are_added_by_status_and_a_neighbours_version_may_not_tell_them() -> None:
@@ -197,11 +187,11 @@ def test_errors_are_added_by_status_and_a_neighbours_version_may_not_tell_them()
 def test_a_step_keeps_its_place_while_phases_differ() -> None:
     """Its newest step ends 1.4 s after ours: told before and after our next one, it stays where it was."""
     far, own, merged = history_of((8, 0, 0, 0)), history_of((1, 0, 0, 0)), MergedHistory()
-    steps = [summed.step for summed in far]
+    steps = list(far)
     merged.take("far", steps, position(1, 0.1), position(1, 1.5))
-    before = [summed.step.ended_per_s for summed in merged.together(own)]
+    before = [step.ended_per_s for step in merged.together(own)]
     merged.take("far", steps, position(1, 0.9), position(2, 0.3))
-    assert [summed.step.ended_per_s for summed in merged.together(own)] == before
+    assert [step.ended_per_s for step in merged.together(own)] == before
 
 
 def test_steps_that_are_older_than_the_history_are_forgotten() -> None:
@@ -209,7 +199,7 @@ def test_steps_that_are_older_than_the_history_are_forgotten() -> None:
         MergedHistory(),
         History(0.0, Totals(0, 0, 0, {"t": HistogramCounts((0,) * 4)}, {}), BOUNDS, num_steps=2),
     )
-    steps = [summed.step for summed in history_of((1, 1, 1, 1))]
+    steps = list(history_of((1, 1, 1, 1)))
     for number in range(1, 20):
         own.sample(number * STEP_S, own._last)
         merged.take("far", steps, position(number, 0), position(number, 0))

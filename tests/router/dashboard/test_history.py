@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from baton_serve.router.dashboard.history import STEP_S, HistogramCounts, History, Totals, quantile
+from baton_serve.router.dashboard.history import STEP_S, HistogramCounts, History, Totals, quantile, summary
 from baton_serve.router.telemetry.metrics.buckets import Buckets
 
 BOUNDS_S = (0.1, 1.0, 10.0)
@@ -32,8 +32,8 @@ def test_no_event_is_lost_or_counted_twice(moments: list[tuple[float, int, int, 
         now_s, totals = now_s + wait_s, grown(totals, ended, chunks, bucket)
         history.sample(now_s, totals)
     history.sample(now_s + STEP_S, totals)
-    assert sum(summed.step.ended_per_s for summed in history) * STEP_S == pytest.approx(totals.ended)
-    assert sum(summed.step.chunks_per_s for summed in history) * STEP_S == pytest.approx(totals.chunks)
+    assert sum(step.ended_per_s for step in history) * STEP_S == pytest.approx(totals.ended)
+    assert sum(step.chunks_per_s for step in history) * STEP_S == pytest.approx(totals.chunks)
     assert len(history) == history.num_steps
     assert history.next_s > now_s + STEP_S
 
@@ -50,7 +50,7 @@ def test_the_history_never_grows_beyond_its_length(length: int, waits: list[floa
 def test_a_process_that_stood_still_for_a_day_adds_no_more_than_there_is_room_for() -> None:
     history = History(0.0, NONE_YET, BOUNDS)
     assert history.sample(86_400.0, grown(NONE_YET, 86_400, 0, 0)) == 86_400 / STEP_S
-    assert {summed.step.ended_per_s for summed in history} == {1.0}
+    assert {step.ended_per_s for step in history} == {1.0}
     assert len(history) == 300
 
 
@@ -59,7 +59,7 @@ def test_a_sample_that_comes_too_early_changes_nothing() -> None:
     assert history.sample(5.0 + STEP_S - 0.001, grown(NONE_YET, 7, 7, 1)) == 0
     assert len(history) == 0
     assert history.sample(5.0 + STEP_S, grown(NONE_YET, 7, 7, 1)) == 1
-    assert [summed.step.ended_per_s for summed in history] == [7 / STEP_S]
+    assert [step.ended_per_s for step in history] == [7 / STEP_S]
 
 
 def test_a_step_knows_only_what_was_measured_in_it() -> None:
@@ -68,7 +68,7 @@ def test_a_step_knows_only_what_was_measured_in_it() -> None:
     history.sample(STEP_S, first)
     history.sample(2 * STEP_S, first)
     history.sample(3 * STEP_S, grown(first, 0, 1, 0))
-    halves = [summed.times["t"].p50_s for summed in history]
+    halves = [summary(step.times["t"], BOUNDS_S).p50_s for step in history]
     assert halves == [pytest.approx(5.5), None, pytest.approx(0.05)]
 
 

@@ -17,7 +17,7 @@ from baton_serve.router.dashboard import schema
 from baton_serve.router.dashboard.history import STEP_S
 from baton_serve.router.dashboard.live import LiveStream
 from baton_serve.router.dashboard.recorder import HistoryRecorder, read_totals
-from baton_serve.router.dashboard.routes import FILES
+from baton_serve.router.dashboard.routes import page_files
 from baton_serve.router.dashboard.schema import Snapshot
 from baton_serve.router.dashboard.share import MAX_LISTED, local_share
 from baton_serve.router.request.ended import MAX_TEXT_CHARS
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from baton_serve.router.settings import RouterSettings
 
 decoder = msgspec.json.Decoder(Snapshot)
+FILES = page_files()
 
 
 async def snapshots(response: httpx.Response) -> AsyncIterator[Snapshot]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
@@ -13,42 +13,20 @@ from baton_serve.router.peers import links
 from tests.kits.router.cluster import eventually
 from tests.kits.router.other_router import OTHER, TOKEN, OtherRouter, linked, state
 
-if TYPE_CHECKING:
-    pass
-
 
 class Listener:
-    """Somebody else on a port that was announced; writes down what is sent there, and answers what it is told."""
+    """Somebody else on a port that was announced; writes down what is sent there, and answers what it is told, if that
+    is anything.
+    """
 
     def __init__(self, answer: bytes = b"") -> None:
         self.answer = answer
         self.heard = b""
         self.num_connections = 0
+        self._writers: list[asyncio.StreamWriter] = []
 
     async def __aenter__(self) -> Listener:
         self._server = await asyncio.start_server(self._take, "127.0.0.1", 0)
-        port = self._server.sockets[0].getsockname()[1]
-        self.record = RouterRecord(router_id=OTHER, url="http://h", internal_url=f"http://127.0.0.1:{port}")
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._server.close()
-
-    async def _take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.num_connections += 1
-        while data := await reader.read(1 << 16):
-            self.heard += data
-            writer.write(self.answer)
-        writer.close()
-
-
-class Mute:
-    """Takes connections and never says a word."""
-
-    async def __aenter__(self) -> Mute:
-        self.num_connections = 0
-        self._server = await asyncio.start_server(self._take, "127.0.0.1", 0)
-        self._writers: list[asyncio.StreamWriter] = []
         port = self._server.sockets[0].getsockname()[1]
         self.record = RouterRecord(router_id=OTHER, url="http://h", internal_url=f"http://127.0.0.1:{port}")
         return self
@@ -59,8 +37,11 @@ class Mute:
         self._server.close()
 
     async def _take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._writers.append(writer)
         self.num_connections += 1
+        self._writers.append(writer)
+        while data := await reader.read(1 << 16):
+            self.heard += data
+            writer.write(self.answer)
 
 
 def deaths(peers: Any) -> list[str]:
@@ -146,7 +127,7 @@ async def test_a_router_on_the_port_of_another_does_not_speak_for_it() -> None:
 
 async def test_a_router_that_does_not_answer_is_dead_once_its_presence_ran_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(links, "LINK_TIMEOUT_S", 0.05)
-    async with linked() as peers, Mute() as mute:
+    async with linked() as peers, Listener() as mute:
         peers.apply([mute.record])
         await eventually(lambda: mute.num_connections >= 3)
         assert state(peers) == "unmet"

@@ -14,7 +14,6 @@ from baton_serve.core.net.client.http_client import HttpClient
 from baton_serve.core.protocol.router import RouterRecord
 from baton_serve.core.registry.announcement import ROUTERS
 from baton_serve.core.registry.redis_registry import RedisRegistry
-from baton_serve.router.peers.calls import PeerCalls
 from baton_serve.router.peers.links import LinkedPeers
 from tests.kits.patience import PATIENCE_S
 from tests.kits.registry import snapshot
@@ -31,7 +30,7 @@ class Observer:
         self.registry = RedisRegistry(redis_url, ROUTERS)
         self._upstream = HttpClient(2.0)
         own = RouterRecord(router_id="0" * 12, url="", internal_url="")
-        self.peers = LinkedPeers(own, PeerCalls(self._upstream, ()), ())
+        self.peers = LinkedPeers(own, self._upstream, ())
         self.dead: list[str] = []
         self.peers.on_dead.append(self.dead.append)
 

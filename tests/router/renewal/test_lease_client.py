@@ -8,7 +8,6 @@ import os
 import signal
 import threading
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
@@ -23,6 +22,7 @@ from baton_serve.core.process.clock import monotonic_ms
 from baton_serve.router.renewal import lease_client
 from baton_serve.router.renewal.lease_client import LeaseClient
 from tests.kits.patience import PATIENCE_S
+from tests.kits.router.cluster import eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -34,11 +34,7 @@ if TYPE_CHECKING:
 ENGINE = "e0"
 
 
-@dataclass(frozen=True)
-class Settings:
-    lease_duration_ms: int = 60_000
-    lease_renew_interval_ms: int = 20
-    redis_grace_ms: int = 60_000
+SETTINGS = {"duration_ms": 60_000, "renew_interval_ms": 20, "redis_grace_ms": 60_000}
 
 
 class WatchedStore(MemoryLeaseStore):
@@ -76,9 +72,9 @@ class SilentStore(MemoryLeaseStore):
 
 @asynccontextmanager
 async def renewing(
-    store: LeaseStore, settings: Settings | None = None, clock: Callable[[], int] = monotonic_ms
+    store: LeaseStore, clock: Callable[[], int] = monotonic_ms, **settings: int
 ) -> AsyncIterator[LeaseClient]:
-    client = LeaseClient(store, settings or Settings(), clock=clock)
+    client = LeaseClient(store, **SETTINGS | settings, clock=clock)
     errors: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
     try:
@@ -91,12 +87,6 @@ async def renewing(
 
 def never(state: LeaseState) -> None:
     raise AssertionError("the lease was lost")
-
-
-async def eventually(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():  # noqa: ASYNC110  (what is asked for has no event that a test could see)
-            await asyncio.sleep(0.005)
 
 
 async def test_renewal_goes_on_while_the_event_loop_is_blocked() -> None:
@@ -134,7 +124,7 @@ async def test_a_lease_that_ended_is_reported_at_once_and_once(
 
 async def test_a_lease_untracked_while_its_end_is_on_its_way_is_not_reported() -> None:
     store = WatchedStore()
-    async with renewing(store, Settings(lease_duration_ms=60_000)) as client:
+    async with renewing(store, duration_ms=60_000) as client:
         store.reap(ENGINE, [], ["a"])
         client.track(ENGINE, "a", never)
         while not client.counters()["read"]:
@@ -145,7 +135,7 @@ async def test_a_lease_untracked_while_its_end_is_on_its_way_is_not_reported() -
 
 async def test_nobody_knows_how_long_a_lease_lasts_while_the_store_is_silent() -> None:
     now_ms = 0
-    client = LeaseClient(SilentStore(), Settings(lease_duration_ms=6_000), clock=lambda: now_ms)
+    client = LeaseClient(SilentStore(), **SETTINGS | {"duration_ms": 6_000}, clock=lambda: now_ms)
     client.track(ENGINE, "a", never)
     assert client.remaining_ms(ENGINE, "a") == 6_000
     now_ms = 6_000
@@ -184,7 +174,7 @@ async def test_a_release_wakes_p(redis_url: str) -> None:
 async def test_closing_sends_the_releases_that_are_left(redis_url: str) -> None:
     store = RedisLeaseStore(redis_url)
     store.grant(ENGINE, ["a", "b"], 60_000)
-    client = LeaseClient(store, Settings())
+    client = LeaseClient(store, **SETTINGS)
     client.release(ENGINE, "a")
     client.release(ENGINE, "b")
     await client.close()
@@ -229,7 +219,7 @@ async def test_an_emptied_redis_is_survived_when_p_grants_again(own_redis: Embed
 async def test_an_emptied_redis_and_a_p_that_is_gone_lose_the_lease(own_redis: EmbeddedRedis) -> None:
     store = RedisLeaseStore(own_redis.url)
     ends: list[LeaseState] = []
-    async with renewing(store, Settings(lease_duration_ms=400)) as client:
+    async with renewing(store, duration_ms=400) as client:
         client.track(ENGINE, "a", ends.append)
         await eventually(lambda: ends == [LeaseState.UNKNOWN])
         assert client.counters()["answered_unknown"] >= 2
@@ -239,7 +229,7 @@ async def test_without_redis_a_lease_is_lost_after_the_grace(own_redis: Embedded
     store = RedisLeaseStore(own_redis.url)
     own_redis.kill()
     ends: list[LeaseState] = []
-    async with renewing(store, Settings(lease_duration_ms=100, redis_grace_ms=500)) as client:
+    async with renewing(store, duration_ms=100, redis_grace_ms=500) as client:
         client.track(ENGINE, "a", ends.append)
         await eventually(lambda: ends == [LeaseState.UNKNOWN])
         assert client.counters()["store_error"] > 1

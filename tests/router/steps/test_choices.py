@@ -220,7 +220,7 @@ async def test_a_prompt_that_choices_share_was_computed_once(cluster: Cluster) -
     cluster.workers[1].script.append(hang)
     task = asyncio.create_task(cluster.post(body_of(TEXT, n=3, stream=True), TEXT))
     await cluster.until_state("reading", 1)
-    (row,) = cluster.here.requests().requests
+    (row,) = (await cluster.here.requests()).requests
     assert row.num_prefills == 1
     hang.release.set()
     await task
