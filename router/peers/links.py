@@ -17,9 +17,9 @@ from baton_serve.router.peers.port import PeerAnswer, PeerRouters
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Iterator, Sequence
 
+    from baton_serve.core.net.client.http_client import HttpClient
     from baton_serve.core.net.tls import InternalTls
     from baton_serve.core.protocol.router import RouterRecord
-    from baton_serve.router.upstream.port import Upstream
 
 log = logging.getLogger("baton.router")
 
@@ -55,7 +55,7 @@ class LinkedPeers(PeerRouters):
     def __init__(
         self,
         record: RouterRecord,
-        upstream: Upstream,
+        upstream: HttpClient,
         headers: Sequence[tuple[str, str]],
         key: bytes | None = None,
         tls: InternalTls | None = None,

@@ -48,15 +48,10 @@ def home_routes() -> APIRouter:
 
 
 def _page(template: str, style: str) -> str:
-    rows = "\n".join(
-        f'  <li><a href="{path}">/{path}</a> <span>{escape(says)}</span></li>'
-        if path != "v1"
-        else _only_said(path, says)
-        for path, says in PLACES.items()
-    )
+    rows = "\n".join(f"  <li>{_place(path)} <span>{escape(says)}</span></li>" for path, says in PLACES.items())
     return Template(template).substitute(style=style, version=escape(version()), places=rows)
 
 
-def _only_said(path: str, says: str) -> str:
-    """A row without a link, since there is no page at the path itself."""
-    return f"  <li><b>/{path}</b> <span>{escape(says)}</span></li>"
+def _place(path: str) -> str:
+    """A link, unless there is no page at the path itself."""
+    return f"<b>/{path}</b>" if path == "v1" else f'<a href="{path}">/{path}</a>'

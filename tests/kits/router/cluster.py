@@ -14,7 +14,7 @@ from baton_serve.core.net.sockets import base_url, listen, port_of
 from baton_serve.core.net.tls import own_certificate_context
 from baton_serve.core.protocol.request_ids import new_router_id
 from baton_serve.core.protocol.router import RouterRecord
-from baton_serve.core.protocol.worker import AdapterRecord, Role
+from baton_serve.core.protocol.worker import AdapterRecord, Role, WorkerLoad
 from baton_serve.router.admin import LocalRouter
 from baton_serve.router.apps.collector import RouterCollector
 from baton_serve.router.apps.internal import internal_app
@@ -194,11 +194,12 @@ class Cluster:
         """New workers of these roles, otherwise alike."""
         return [await self.add(role, **more) for role in roles]
 
-    def announce(self) -> None:
-        """What the registry would say now."""
-        self.pool.apply([self._status(worker) for worker in self.workers if worker.name in self.limits])
+    def announce(self, **loads: WorkerLoad) -> None:
+        """What the registry would say now, with these loads."""
+        known = [worker for worker in self.workers if worker.name in self.limits]
+        self.pool.apply([self._status(worker, loads.get(worker.name)) for worker in known])
 
-    def _status(self, worker: StubWorker) -> WorkerStatus:
+    def _status(self, worker: StubWorker, load: WorkerLoad | None = None) -> WorkerStatus:
         # The pool doubles what a prefill worker reports, so that it never waits; tests count places.
         return announced(
             worker,
@@ -211,6 +212,7 @@ class Cluster:
                 AdapterRecord(name=name, root=f"/adapters/{name}", fingerprint=fingerprint)
                 for name, fingerprint in self.adapters.get(worker.name, {}).items()
             ),
+            load=load,
         )
 
     @property

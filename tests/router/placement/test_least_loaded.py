@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from baton_serve.core.protocol.worker import Role, WorkerLoad
+from baton_serve.core.protocol.worker import WorkerLoad
 from baton_serve.router.placement import Prompt, available
 from baton_serve.router.placement.least_loaded import LeastLoaded
-from baton_serve.router.pool import Worker
-from tests.kits.router.workers import new_worker
+from tests.kits.router.workers import new_worker as worker
 
 PROMPT = Prompt("m", 1)
-
-
-def worker(name: str = "w", role: Role = Role.DECODE, **kwargs: Any) -> Worker:
-    return new_worker(worker_id=name, url="http://x", role=role, limit=kwargs.pop("limit", 4), **kwargs)
 
 
 def test_the_worker_with_the_least_share_of_load_is_taken_and_equals_in_turns() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from baton_serve.core.protocol.errors import NotFoundError, UnavailableError
@@ -16,12 +14,8 @@ from tests.kits.registry import worker as registered
 from tests.kits.router.workers import new_worker
 
 
-def worker(name: str = "w", role: Role = Role.DECODE, **kwargs: Any) -> Worker:
-    return new_worker(worker_id=name, url="http://x", role=role, limit=kwargs.pop("limit", 4), **kwargs)
-
-
 def test_room_counts_what_others_sent_and_what_we_did_since() -> None:
-    one = worker(limit=10)
+    one = new_worker("w", limit=10)
     one.usage.in_flight = 2
     one.report(WorkerLoad(running=5, waiting=1, reading=1), 0.0)
     assert one.usage.occupied == 7

@@ -6,7 +6,6 @@ import asyncio
 import random
 from typing import TYPE_CHECKING
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -230,21 +229,13 @@ async def _places(steps: list[tuple[int, int, str, bool]], free: tuple[int, int]
 # --- through the router
 
 
-def report(cluster: Cluster, **loads: WorkerLoad) -> None:
-    """What the registry would say now, with these loads."""
-    statuses = [cluster._status(worker) for worker in cluster.workers]
-    cluster.pool.apply(
-        [msgspec.structs.replace(one, load=loads.get(one.record.worker_id, one.load)) for one in statuses]
-    )
-
-
 async def test_a_prompt_waits_for_a_d_with_blocks(cluster: Cluster) -> None:
     await cluster.add("prefill")
     d = await cluster.add("decode")
-    report(cluster, d1=WorkerLoad(running=1, pinned_blocks=10))
+    cluster.announce(d1=WorkerLoad(running=1, pinned_blocks=10))
     asked = asyncio.create_task(cluster.post(chat()))
     await cluster.until_state("held")
-    report(cluster, d1=WorkerLoad(free_blocks=1, pinned_blocks=9))
+    cluster.announce(d1=WorkerLoad(free_blocks=1, pinned_blocks=9))
     assert (await asked).status_code == 200
     assert len(d.bodies) == 1
     assert [one.usage.held_blocks for one in cluster.pool] == [0, 0]
@@ -254,7 +245,7 @@ async def test_a_prompt_waits_for_a_d_with_blocks(cluster: Cluster) -> None:
 async def test_a_d_whose_blocks_are_stuck_is_not_idle(cluster: Cluster) -> None:
     await cluster.add("prefill")
     stuck, busy = await cluster.add("decode"), await cluster.add("decode")
-    report(cluster, d1=WorkerLoad(pinned_blocks=10), d2=WorkerLoad(running=7, free_blocks=3, pinned_blocks=7))
+    cluster.announce(d1=WorkerLoad(pinned_blocks=10), d2=WorkerLoad(running=7, free_blocks=3, pinned_blocks=7))
     for one in cluster.pool:
         if one.worker_id == "d1":
             one.forget_report()
@@ -265,11 +256,11 @@ async def test_a_d_whose_blocks_are_stuck_is_not_idle(cluster: Cluster) -> None:
 async def test_a_prompt_waits_for_a_p_with_blocks(cluster: Cluster) -> None:
     p = await cluster.add("prefill")
     await cluster.add("decode")
-    report(cluster, p0=WorkerLoad(running=1, pinned_blocks=10))
+    cluster.announce(p0=WorkerLoad(running=1, pinned_blocks=10))
     asked = asyncio.create_task(cluster.post(chat()))
     await cluster.until_state("queued")
     assert p.bodies == []
-    report(cluster, p0=WorkerLoad(free_blocks=10))
+    cluster.announce(p0=WorkerLoad(free_blocks=10))
     assert (await asked).status_code == 200
     cluster.check_idle()
 

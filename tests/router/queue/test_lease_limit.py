@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-import msgspec
 import pytest
 
 from baton_serve.core.protocol.worker import WorkerLoad, WorkerStatus
@@ -136,9 +135,7 @@ class TestPrompts:
     async def test_prompts_wait_until_a_report_says_there_is_room(self, cluster: Cluster) -> None:
         p = await cluster.add("prefill")
         await cluster.add("decode")
-        statuses = [cluster._status(worker) for worker in cluster.workers]
-        full = [msgspec.structs.replace(one, load=WorkerLoad(leased_blocks=3)) for one in statuses]
-        cluster.pool.apply(full)
+        cluster.announce(p0=WorkerLoad(leased_blocks=3))
         asked = asyncio.create_task(cluster.post(chat()))
         await cluster.until_state("queued")
         assert p.bodies == []
@@ -156,9 +153,7 @@ class TestPrompts:
     async def test_prompts_go_to_a_worker_that_has_room(self, cluster: Cluster) -> None:
         full, free = await cluster.add("prefill"), await cluster.add("prefill")
         await cluster.add("decode")
-        statuses = [cluster._status(worker) for worker in cluster.workers]
-        statuses[0] = msgspec.structs.replace(statuses[0], load=WorkerLoad(leased_blocks=3))
-        cluster.pool.apply(statuses)
+        cluster.announce(p0=WorkerLoad(leased_blocks=3))
         for _ in range(3):
             assert (await cluster.post(chat())).status_code == 200
         assert (len(full.bodies), len(free.bodies)) == (0, 3)

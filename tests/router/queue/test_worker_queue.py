@@ -6,21 +6,15 @@ import asyncio
 import functools
 import gc
 import weakref
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton_serve.core.protocol.worker import Role
 from baton_serve.router.placement import Ahead
-from baton_serve.router.pool import Reservation, Worker
+from baton_serve.router.pool import Reservation
 from baton_serve.router.queue.worker_queue import MOST_IN_A_TURN, WorkerQueue
-from tests.kits.router.workers import new_worker
-
-
-def worker(name: str = "w", role: Role = Role.DECODE, **kwargs: Any) -> Worker:
-    return new_worker(worker_id=name, url="http://x", role=role, limit=kwargs.pop("limit", 4), **kwargs)
+from tests.kits.router.workers import new_worker as worker
 
 
 @given(st.lists(st.tuples(st.integers(-3, 3), st.booleans()), min_size=1, max_size=20), st.integers(1, 5))
@@ -29,7 +23,7 @@ def test_the_queue_hands_out_in_order_and_never_too_much(requests: list[tuple[in
 
 
 async def _queue_in_order(requests: list[tuple[int, bool]], places: int) -> None:
-    one = worker(limit=places)
+    one = worker("w", limit=places)
     one.standing.healthy = False
     given_back: list[Reservation] = []
     queue = WorkerQueue(given_back.append)
@@ -67,7 +61,7 @@ async def _queue_in_order(requests: list[tuple[int, bool]], places: int) -> None
 
 async def test_room_for_thousands_is_given_a_few_in_a_turn_and_in_order() -> None:
     """Each one that gets a place does much in its next step, and all of them together would stall the loop."""
-    one = worker(limit=10_000)
+    one = worker("w", limit=10_000)
     one.standing.healthy = False
     queue = WorkerQueue(lambda _: None)
 
@@ -90,7 +84,7 @@ async def test_room_for_thousands_is_given_a_few_in_a_turn_and_in_order() -> Non
 
 
 async def test_room_that_comes_in_pieces_is_given_no_faster_and_the_most_urgent_comes_first() -> None:
-    one = worker(limit=0)
+    one = worker("w", limit=0)
     queue = WorkerQueue(lambda _: None)
 
     def pick(_ahead: Ahead) -> Reservation | None:
@@ -114,7 +108,7 @@ async def test_room_that_comes_in_pieces_is_given_no_faster_and_the_most_urgent_
 
 async def test_a_group_without_room_does_not_block_another() -> None:
     queue = WorkerQueue(lambda _: None)
-    free = Reservation(worker())
+    free = Reservation(worker("w"))
     first = queue.enter(lambda _: None, 9, 1, "full")
     second = queue.enter(lambda _: free, 0, 2, "free")
     assert not first.future.done()
@@ -127,7 +121,7 @@ async def test_a_group_without_room_does_not_block_another() -> None:
 
 async def test_an_exception_ends_only_the_waiter_that_caused_it() -> None:
     queue = WorkerQueue(lambda _: None)
-    free = Reservation(worker())
+    free = Reservation(worker("w"))
     broken = False
 
     def pick(_ahead: Ahead) -> Reservation | None:
@@ -175,7 +169,7 @@ async def test_groups_are_served_in_one_order() -> None:
         if not is_open:
             return None
         served.append(number)
-        return Reservation(worker())
+        return Reservation(worker("w"))
 
     is_open = False
     queue = WorkerQueue(lambda _: None)
@@ -203,7 +197,7 @@ class Asked:
 async def test_a_queue_keeps_nothing_of_requests_that_are_gone_or_served() -> None:
     queue = WorkerQueue(lambda _: None)
     head = queue.enter(Asked(), 0, 1, "m", 10)
-    gone, served = Asked(), Asked(Reservation(worker()))
+    gone, served = Asked(), Asked(Reservation(worker("w")))
     kept = weakref.ref(gone), weakref.ref(served)
     assert queue.enter(gone, 0, 2, "m", 10).fail(RuntimeError())
     assert queue.enter(served, 0, 3, "m", 10).future.done()
