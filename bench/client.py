@@ -8,21 +8,18 @@ clients of their own, for thousands of connections: ``router/native/load`` and `
 from __future__ import annotations
 
 import time
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import msgspec
 import orjson
 
+from baton_serve.core.net.client.answer import HttpAnswer
 from baton_serve.core.net.client.errors import CallError
 from baton_serve.core.net.client.http_client import HttpClient
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
-
-    from baton_serve.core.net.client.answer import HttpAnswer
 
 TEXT = "/v1/completions"
 CONNECT_TIMEOUT_S = 5.0

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from baton_serve.baton.cluster.cluster import Cluster
+from baton_serve.baton.cluster.cluster import Cluster
 
 
 async def totals(cluster: Cluster, *names: str) -> dict[str, float]:

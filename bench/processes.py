@@ -6,14 +6,11 @@ import contextlib
 import os
 import signal
 import subprocess
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from baton_serve.core.process.parent_death import die_with_parent
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
 
 STOP_TIMEOUT_S = 5.0
 

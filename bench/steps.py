@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from baton_serve.core.protocol.steps import NewSequence, Row, SamplingParams, Step
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from baton_serve.workers.rank.main import LoadedRank
-    from baton_serve.workers.rank_protocol.spec import RankSpec
+from baton_serve.workers.rank.main import LoadedRank
+from baton_serve.workers.rank_protocol.spec import RankSpec
 
 BLOCK_SIZE = 16
 GREEDY = SamplingParams(temperature=0.0)

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from baton_serve.core.leases.ids import new_id
-from baton_serve.core.protocol.worker import WorkerRecord
-
-if TYPE_CHECKING:
-    from baton_serve.core.protocol.worker import Role
+from baton_serve.core.protocol.worker import Role, WorkerRecord
 
 BLOCK_SIZE = 16
 

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from baton_serve.core.net.client.http_client import HttpClient
 from baton_serve.core.net.deadlines import Timeouts
 from baton_serve.core.net.late_writes import LateWrites
 from baton_serve.core.net.served.body import BodyBudget
+from baton_serve.core.net.tls import InternalTls
 from baton_serve.core.protocol.request_ids import new_router_id
 from baton_serve.core.protocol.router import RouterRecord
 from baton_serve.core.protocol.token_keys import vllm_handshake_key
 from baton_serve.core.protocol.vllm_keys import VllmKeys
 from baton_serve.router.engines.baton.engine import BatonEngine
 from baton_serve.router.engines.plain import PlainEngine
+from baton_serve.router.engines.port import Engines
 from baton_serve.router.parts import Leases, Requests, Workers
 from baton_serve.router.peers.cleanup import Cleanup
 from baton_serve.router.peers.port import PeerRouters, Routers
 from baton_serve.router.placement import DECODE_POLICIES, PREFILL_POLICIES, SkipPrefillRule
 from baton_serve.router.placement.affinity import Affinity
-from baton_serve.router.pool import WorkerPool
+from baton_serve.router.pool import Worker, WorkerPool
 from baton_serve.router.pool.kind import EngineKind
 from baton_serve.router.pool.liveness import Liveness
 from baton_serve.router.pool.lost import LostWorkers
@@ -30,10 +32,12 @@ from baton_serve.router.queue.lease_limit import LeaseLimit
 from baton_serve.router.queue.priorities import PriorityClasses
 from baton_serve.router.queue.queues import Queues
 from baton_serve.router.queue.retry_budget import RetryBudget
+from baton_serve.router.renewal.port import LeaseRenewer
 from baton_serve.router.request.active import ActiveRequests
 from baton_serve.router.request.attempts import Limits
 from baton_serve.router.request.ended import EndedRequests
 from baton_serve.router.request.held import Releaser
+from baton_serve.router.settings import RouterSettings
 from baton_serve.router.steps.admission import Admission
 from baton_serve.router.steps.attempt import Legs
 from baton_serve.router.steps.choices import ChoicesRunner
@@ -52,13 +56,6 @@ from baton_serve.router.upstream.prefill_aborts import PrefillAborts
 from baton_serve.router.vllm.engine.engine import StoredLeases, VllmEngine
 from baton_serve.router.vllm.kind import VLLM, all_have_fence
 from baton_serve.router.vllm.leases.vllm_leases import VllmLeases
-
-if TYPE_CHECKING:
-    from baton_serve.core.net.tls import InternalTls
-    from baton_serve.router.engines.port import Engines
-    from baton_serve.router.pool import Worker
-    from baton_serve.router.renewal.port import LeaseRenewer
-    from baton_serve.router.settings import RouterSettings
 
 #: Most seconds to wait for a connection to a worker.
 CONNECT_TIMEOUT_S = 3.0

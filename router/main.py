@@ -7,13 +7,14 @@ import contextlib
 import gc
 import logging
 import os
+import socket
 import sys
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import uvloop
 
+from baton_serve.core.leases.store import LeaseStore
 from baton_serve.core.net.served.config import raise_descriptor_limit
 from baton_serve.core.net.sockets import base_url, listen, port_of
 from baton_serve.core.net.tls import TlsError
@@ -22,9 +23,13 @@ from baton_serve.core.process.allocator import keep_memory
 from baton_serve.core.process.log import set_up_logging
 from baton_serve.core.process.status_pipe import StatusPipe
 from baton_serve.core.process.task_end import end_task
+from baton_serve.core.protocol.router import RouterRecord
 from baton_serve.core.protocol.status import Progress, Ready
 from baton_serve.core.protocol.token_keys import hello_key
+from baton_serve.core.protocol.vllm_server import VllmStatus
+from baton_serve.core.protocol.worker import WorkerStatus
 from baton_serve.core.registry.announcement import ROUTERS, VLLM_SERVERS, WORKERS
+from baton_serve.core.registry.store import Registry
 from baton_serve.core.stores import complaint, lease_store, registry
 from baton_serve.router.admin import LocalRouter
 from baton_serve.router.admin.shared_workers import learn_from_others
@@ -40,19 +45,10 @@ from baton_serve.router.pool.discovery import discover
 from baton_serve.router.pool.health import HealthProbes
 from baton_serve.router.pool.proven_workers import ProvenWorkers
 from baton_serve.router.renewal.lease_client import LeaseClient
+from baton_serve.router.settings import RouterSettings
 from baton_serve.router.upstream.internal_calls import WorkerHello
 from baton_serve.router.vllm.servers.announced import AnnouncedServers
 from baton_serve.router.vllm.servers.watchers import VllmWorkers
-
-if TYPE_CHECKING:
-    import socket
-
-    from baton_serve.core.leases.store import LeaseStore
-    from baton_serve.core.protocol.router import RouterRecord
-    from baton_serve.core.protocol.vllm_server import VllmStatus
-    from baton_serve.core.protocol.worker import WorkerStatus
-    from baton_serve.core.registry.store import Registry
-    from baton_serve.router.settings import RouterSettings
 
 logger = logging.getLogger(__name__)
 

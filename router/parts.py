@@ -6,23 +6,21 @@ The parts that move requests are in ``router.steps.intake``.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from baton_serve.core.net.client.http_client import HttpClient
-    from baton_serve.router.pool import WorkerPool
-    from baton_serve.router.pool.lost import LostWorkers
-    from baton_serve.router.pool.readiness import Readiness
-    from baton_serve.router.queue.lease_limit import LeaseLimit
-    from baton_serve.router.queue.queues import Queues
-    from baton_serve.router.renewal.port import LeaseRenewer
-    from baton_serve.router.request.active import ActiveRequests
-    from baton_serve.router.request.ended import EndedRequests
-    from baton_serve.router.telemetry.metrics.metrics import Metrics
-    from baton_serve.router.upstream.direct_releases import DirectReleases
-    from baton_serve.router.upstream.internal_calls import InternalCalls
-    from baton_serve.router.upstream.missing_engines import MissingEngines
-    from baton_serve.router.upstream.prefill_aborts import PrefillAborts
+from baton_serve.core.net.client.http_client import HttpClient
+from baton_serve.router.pool import WorkerPool
+from baton_serve.router.pool.lost import LostWorkers
+from baton_serve.router.pool.readiness import Readiness
+from baton_serve.router.queue.lease_limit import LeaseLimit
+from baton_serve.router.queue.queues import Queues
+from baton_serve.router.renewal.port import LeaseRenewer
+from baton_serve.router.request.active import ActiveRequests
+from baton_serve.router.request.ended import EndedRequests
+from baton_serve.router.telemetry.metrics.metrics import Metrics
+from baton_serve.router.upstream.direct_releases import DirectReleases
+from baton_serve.router.upstream.internal_calls import InternalCalls
+from baton_serve.router.upstream.missing_engines import MissingEngines
+from baton_serve.router.upstream.prefill_aborts import PrefillAborts
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,46 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
-from baton_serve.core.net.access.hosts import hosts_of
+from baton_serve.core.net.access.hosts import Hosts, hosts_of
 from baton_serve.core.net.access.unguarded import Unguarded
 from baton_serve.core.net.error_pages import use_error_pages
 from baton_serve.core.net.served.body import BodyBudget, BodyReader
 from baton_serve.core.protocol.errors import ApiError, BadRequestError, InternalError, NotFoundError
+from baton_serve.core.protocol.openai.json_body import BodyLimits
 from baton_serve.core.protocol.openai.requests import ChatRequest, CompletionRequest
+from baton_serve.core.protocol.worker import WorkerLoad
+from baton_serve.workers.engine.api import Engine
+from baton_serve.workers.leases.engine_leases import EngineLeases
 from baton_serve.workers.limits import limits_with_hand_off, with_hand_off
+from baton_serve.workers.server.access import Access
 from baton_serve.workers.server.answers.job import JobFactory
 from baton_serve.workers.server.answers.prompts import Prompts
 from baton_serve.workers.server.answers.serving import Serving
 from baton_serve.workers.server.answers.tokenizing import Tokenizing
 from baton_serve.workers.server.calls import WorkerCalls
+from baton_serve.workers.server.identity import Identity
+from baton_serve.workers.server.metrics import WorkerMetrics
 from baton_serve.workers.server.pages.public import WorkerHealth, pages
+from baton_serve.workers.settings import WorkerSettings
+from baton_serve.workers.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fastapi import APIRouter
-    from fastapi.exceptions import RequestValidationError
-    from starlette.exceptions import HTTPException
-    from starlette.requests import Request
-    from starlette.types import ASGIApp
-
-    from baton_serve.core.net.access.hosts import Hosts
-    from baton_serve.core.protocol.openai.json_body import BodyLimits
-    from baton_serve.core.protocol.worker import WorkerLoad
-    from baton_serve.workers.engine.api import Engine
-    from baton_serve.workers.leases.engine_leases import EngineLeases
-    from baton_serve.workers.server.access import Access
     from baton_serve.workers.server.answers.job import HoldGrammar
     from baton_serve.workers.server.calls import Endpoint
-    from baton_serve.workers.server.identity import Identity
-    from baton_serve.workers.server.metrics import WorkerMetrics
-    from baton_serve.workers.settings import WorkerSettings
-    from baton_serve.workers.text.tokenizer import Tokenizer
 
 
 def create_public_app(

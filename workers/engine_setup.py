@@ -5,20 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Mapping
+from typing import Literal
 
 from msgspec.structs import replace
 
+from baton_serve.core.protocol.steps import RankReady
 from baton_serve.core.protocol.worker import Role
 from baton_serve.workers.engine.config import EngineConfig
 from baton_serve.workers.rank_protocol.spec import MAX_DEFAULT_THREADS, RankSpec
 from baton_serve.workers.rank_protocol.transfer_options import TransferOptions
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from baton_serve.core.protocol.steps import RankReady
-    from baton_serve.workers.settings import WorkerSettings
+from baton_serve.workers.settings import WorkerSettings
 
 
 def rank_spec(settings: WorkerSettings, engine_id: str) -> RankSpec:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from baton_serve.core.protocol.openai.json_body import BodyLimits
+from baton_serve.core.protocol.openai.json_body import BodyLimits
 
 #: Ranks of one engine, however its model is split. A reader fetches a handshake from each rank.
 MAX_RANKS = 64

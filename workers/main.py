@@ -10,9 +10,11 @@ import asyncio
 import logging
 import os
 import signal
+import socket
 import sys
+from collections.abc import Awaitable, Coroutine
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import uvloop
 
@@ -27,15 +29,10 @@ from baton_serve.core.protocol.status import Ready
 from baton_serve.core.registry.announcement import WORKERS
 from baton_serve.core.stores import complaint, lease_store, registry
 from baton_serve.workers.rank_protocol.errors import RankError, one_line
+from baton_serve.workers.settings import WorkerSettings
 from baton_serve.workers.text.model_files import ModelFileError
 from baton_serve.workers.text.tokenizer import TokenizerError
 from baton_serve.workers.worker import WorkerProcess
-
-if TYPE_CHECKING:
-    import socket
-    from collections.abc import Awaitable, Coroutine
-
-    from baton_serve.workers.settings import WorkerSettings
 
 logger = logging.getLogger(__name__)
 

@@ -15,22 +15,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
+import ssl
 import time
+from collections.abc import Callable
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from baton_serve.core.leases.ids import new_id
+from baton_serve.core.leases.store import LeaseStore
 from baton_serve.core.net.served.config import internal_port, public_port
 from baton_serve.core.net.served.port import HttpPort
 from baton_serve.core.net.sockets import base_url, port_of
 from baton_serve.core.net.tls import internal_tls
 from baton_serve.core.process.version import version
 from baton_serve.core.protocol.status import Progress as ProgressStatus
-from baton_serve.core.protocol.steps import Progress
+from baton_serve.core.protocol.steps import FromRank, Progress, RankReady
 from baton_serve.core.protocol.worker import AdapterRecord, WorkerLoad, WorkerRecord, WorkerStatus
 from baton_serve.core.registry.announcer import Announcer
+from baton_serve.core.registry.store import Registry
 from baton_serve.workers.app import create_internal_app, create_public_app, guarded, local_hosts
 from baton_serve.workers.engine.engine import AsyncEngine
 from baton_serve.workers.engine.ports import EngineHooks
@@ -44,28 +48,17 @@ from baton_serve.workers.leases.engine_leases import EngineLeases
 from baton_serve.workers.leases.keeper import LeaseKeeper
 from baton_serve.workers.rank_group.group import RankGroup
 from baton_serve.workers.rank_group.rank_facade import RankFacade
-from baton_serve.workers.rank_protocol.errors import RankStartError
+from baton_serve.workers.rank_protocol.errors import RankDeadError, RankStartError
 from baton_serve.workers.server.access import Access
 from baton_serve.workers.server.identity import Identity
 from baton_serve.workers.server.metrics import WorkerMetrics
 from baton_serve.workers.server.pages.internal import hello_pages, internal_pages
 from baton_serve.workers.server.pages.public import WorkerHealth
-from baton_serve.workers.settings import ANNOUNCE_INTERVAL_MS
+from baton_serve.workers.settings import ANNOUNCE_INTERVAL_MS, WorkerSettings
 from baton_serve.workers.text import sampling_defaults
 from baton_serve.workers.text import tokenizer as tokenizers
-
-if TYPE_CHECKING:
-    import socket
-    import ssl
-    from collections.abc import Callable
-
-    from baton_serve.core.leases.store import LeaseStore
-    from baton_serve.core.protocol.steps import FromRank, RankReady
-    from baton_serve.core.registry.store import Registry
-    from baton_serve.workers.rank_protocol.errors import RankDeadError
-    from baton_serve.workers.settings import WorkerSettings
-    from baton_serve.workers.text.sampling_defaults import SamplingDefaults
-    from baton_serve.workers.text.tokenizer import Tokenizer
+from baton_serve.workers.text.sampling_defaults import SamplingDefaults
+from baton_serve.workers.text.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
 

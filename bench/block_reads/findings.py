@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import msgspec
 import numpy as np
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 #: Where both processes have their pieces.
 HOST, GPU = "host", "gpu"

@@ -6,19 +6,16 @@ from __future__ import annotations
 
 import ctypes
 import time
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from baton_serve.workers.rank.cache.kv_cache import zeros_in_huge_pages
 from baton_serve.workers.transfer.mapped.host_memory import HostMemory
 from baton_serve.workers.transfer.mapped.shared_file import SharedFile, bytes_at
+from baton_serve.workers.transfer.nixl.port import TransferAgent
 from bench.block_reads.findings import GPU
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from baton_serve.workers.transfer.nixl.port import TransferAgent
 
 
 class Pieces(Protocol):

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
-from bench.block_reads.findings import HOST
+from bench.block_reads.findings import HOST, Findings
 from bench.report.model import Line, Plot, Report, Table
 from bench.report.spread import spread
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from bench.block_reads.findings import Findings
 
 KIB = 1024
 READS = {"with the fence": "fenced_s", "without": "unfenced_s"}

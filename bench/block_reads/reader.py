@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from baton_serve.core.protocol.handshake import RankMetadata
 from baton_serve.core.ucx import apply_ucx_environment
@@ -17,11 +19,6 @@ from baton_serve.workers.rank_protocol.transfer_options import TransferOptions
 from bench.block_reads.findings import HOST, Case, Findings, Sample
 from bench.block_reads.memory import can_read, make_pieces
 from bench.block_reads.rank import BenchRank
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
 
 #: Small reads are repeated until they have moved so many bytes, but not more often than ``MAX_REPEATS``.
 REPEAT_BYTES = 32 * 2**20

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import Counter
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from baton_serve.baton.cluster.cluster import POLL_S, Cluster
 from baton_serve.baton.cluster.process import VllmSpec, stopped
@@ -16,16 +17,11 @@ from baton_serve.baton.demo import MODEL_DIR, MODEL_NAME
 from baton_serve.baton.processes.vllm.connectors import BATON, Connector
 from baton_serve.baton.processes.vllm.extra_args import ExtraArgs
 from baton_serve.baton.processes.vllm.held_ports import HeldPorts
+from baton_serve.baton.processes.vllm.program import VllmProgram
 from baton_serve.baton.processes.vllm.server import ServerPlace, ServerShare, VllmModel
 from baton_serve.core.protocol.handoff import ASK_PREFILL
 from bench.client import Client
 from bench.cluster import totals
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-    from contextlib import AbstractContextManager
-
-    from baton_serve.baton.processes.vllm.program import VllmProgram
 
 BLOCK_SIZE = 32
 #: Longest wait for an answer, seconds: D may stand still while it is waited for.

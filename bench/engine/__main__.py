@@ -7,9 +7,10 @@ import asyncio
 import shutil
 import signal
 import sys
+from collections.abc import Coroutine
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from baton_serve.baton.processes.child import ChildDiedError
 from baton_serve.baton.processes.vllm.program import VllmError, VllmProgram, find_vllm
@@ -21,9 +22,6 @@ from bench.engine.rounds import Cell, measure
 from bench.models.sized import model_folder
 from bench.report import command
 from bench.report.model import Report
-
-if TYPE_CHECKING:
-    from collections.abc import Coroutine
 
 T = TypeVar("T")
 

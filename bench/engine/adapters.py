@@ -9,17 +9,13 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING
 
 from baton_serve.core.protocol.steps import NewSequence, Row, Step
+from baton_serve.workers.rank.main import LoadedRank
 from bench.models.sized import FOLDER, SIZES, model_folder
 from bench.steps import GREEDY, blocks_of, decode_ms, load_on_cpu
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from baton_serve.workers.rank.main import LoadedRank
 
 NUM_ADAPTERS = 4
 #: Of each adapter, whose matrices are in all linear layers.

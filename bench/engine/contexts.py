@@ -5,20 +5,16 @@ The cache has random numbers, as what a step takes does not depend on them: no l
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import TYPE_CHECKING
 
 from baton_serve.core.protocol.steps import NewSequence
+from baton_serve.workers.rank.main import LoadedRank
 from bench.models.sized import MAX_POSITIONS, SIZES, model_folder
 from bench.report.model import Line, Plot, Table
 from bench.report.spread import number, spread
 from bench.steps import BLOCK_SIZE, GREEDY, blocks_of, decode_ms, load_on_cpu
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from baton_serve.workers.rank.main import LoadedRank
 
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384, 32768)
 SIZE = SIZES["5M"]

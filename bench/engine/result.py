@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from statistics import geometric_mean, median
-from typing import TYPE_CHECKING
 
 from bench.engine.rounds import BATON, Cell
 from bench.report.model import Table
 from bench.report.spread import spread
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 #: Baton's rate over vLLM's, at least: of each cell, and of all of them together.
 GOAL = 0.7

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+from baton_serve.baton.processes.vllm.program import VllmProgram
 from bench.client import Client
-from bench.engine.servers import MODEL, baton_spec, running, vllm_running
+from bench.engine.servers import MODEL, Server, baton_spec, running, vllm_running
+from bench.engine.setups import Setup
 from bench.engine.work import SLACK, Ask, Trace, Work
 from bench.report.spread import spread
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-    from contextlib import AbstractAsyncContextManager
-    from pathlib import Path
-
-    from baton_serve.baton.processes.vllm.program import VllmProgram
-    from bench.engine.servers import Server
-    from bench.engine.setups import Setup
 
 BATON = "baton"
 #: Longest wait for an answer, seconds.

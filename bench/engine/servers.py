@@ -5,29 +5,22 @@ because vLLM's ranks spin while they wait.
 from __future__ import annotations
 
 import os
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
-from baton_serve.baton.cluster.process import ProcessSpec, alone, stopped
-from baton_serve.baton.processes.child import ChildSpec
+from baton_serve.baton.cluster.process import ProcessSpec, Startable, alone, stopped
+from baton_serve.baton.processes.child import Child, ChildSpec
 from baton_serve.baton.processes.vllm.held_ports import HeldPorts
 from baton_serve.baton.processes.vllm.launcher import Launch
+from baton_serve.baton.processes.vllm.program import VllmProgram
 from baton_serve.core.process.descendants import descendants_of
 from baton_serve.core.process.interpreter import python
+from bench.engine.setups import Setup
 from bench.models.sized import MAX_POSITIONS, model_folder
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from contextlib import AbstractContextManager
-
-    from baton_serve.baton.cluster.process import Startable
-    from baton_serve.baton.processes.child import Child
-    from baton_serve.baton.processes.vllm.program import VllmProgram
-    from bench.engine.setups import Setup
 
 MODEL = "model"
 CACHE_GIB = 1

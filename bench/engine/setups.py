@@ -5,13 +5,10 @@ from __future__ import annotations
 from argparse import ArgumentTypeError
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING
 
 from bench.engine.work import BATCHES, Decode, Prefill, Trace, Work
+from bench.models.llama import LlamaSize
 from bench.models.sized import SIZES
-
-if TYPE_CHECKING:
-    from bench.models.llama import LlamaSize
 
 DTYPES = ("float32", "bfloat16")
 THREADS = (1, 2)

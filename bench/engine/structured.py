@@ -6,17 +6,14 @@
 from __future__ import annotations
 
 from statistics import median
-from typing import TYPE_CHECKING
 
 import orjson
 
 from baton_serve.core.protocol.steps import CompileGrammar, NewSequence, Row, SamplingParams, Step, Vocabulary
 from baton_serve.workers.grammar.notation import grammar_of
+from baton_serve.workers.rank.main import LoadedRank
 from bench.models.sized import SIZES, model_folder
 from bench.steps import blocks_of, load_on_cpu
-
-if TYPE_CHECKING:
-    from baton_serve.workers.rank.main import LoadedRank
 
 BATCH = 32
 STEPS = 48

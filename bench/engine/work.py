@@ -5,17 +5,13 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import mean
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
-from bench.client import AnswerError
+from bench.client import AnswerError, Client
 from bench.models.sized import VOCAB_SIZE
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from bench.client import Client
 
 #: Streams that decode at once.
 BATCHES = (1, 8, 32)

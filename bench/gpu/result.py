@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
 
+from bench.gpu.steps import Cell, Chunk
 from bench.report.model import Line, Plot, Table
 from bench.report.spread import spread
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from bench.gpu.steps import Cell, Chunk
 
 
 def table(cells: Sequence[Cell], ways: Sequence[str], limits_ms: Sequence[float]) -> Table:

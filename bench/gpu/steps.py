@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from statistics import median
-from typing import TYPE_CHECKING
 
 from baton_serve.core.protocol.steps import NewSequence, Row, Step
+from baton_serve.workers.rank.main import LoadedRank
 from bench.steps import GREEDY, blocks_of, decode_ms, step_ms
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from baton_serve.workers.rank.main import LoadedRank
 
 #: Steps of one run, of which the first is not counted: it is told the sequences.
 STEPS = 9

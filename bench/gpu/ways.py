@@ -4,18 +4,15 @@ step can take, which is that of moving the bytes which it must read.
 
 from __future__ import annotations
 
+from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from baton_serve.workers.rank.main import LoadedRank
 from baton_serve.workers.rank_protocol.spec import RankSpec
+from bench.gpu.steps import Cell
+from bench.models.llama import LlamaSize
 from bench.steps import BLOCK_SIZE, load
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from baton_serve.workers.rank.main import LoadedRank
-    from bench.gpu.steps import Cell
-    from bench.models.llama import LlamaSize
 
 Attention = Literal["gather", "in-place"]
 Graphs = Literal["off", "on"]

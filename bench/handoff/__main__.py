@@ -6,27 +6,21 @@ import argparse
 import asyncio
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
 from baton_serve.baton.processes.child import ChildDiedError
 from baton_serve.baton.processes.vllm.program import VllmError, find_vllm
 from bench.client import AnswerError, Client
 from bench.handoff.result import report
-from bench.handoff.rounds import NUM_TOKENS, Results, fill, make_cells, run_cell, run_first_tokens
-from bench.handoff.systems import baton, others_resting, vllm
+from bench.handoff.rounds import NUM_TOKENS, Cell, Results, fill, make_cells, run_cell, run_first_tokens
+from bench.handoff.systems import System, baton, others_resting, vllm
 from bench.models.words import make_model
 from bench.report import command
 from bench.report.arguments import counts
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from bench.handoff.rounds import Cell
-    from bench.handoff.systems import System
-    from bench.report.model import Report
+from bench.report.model import Report
 
 NO_VLLM = "vLLM was not measured: {0}."
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
+from bench.handoff.rounds import Cell, Results
 from bench.report.model import Report, Table
 from bench.report.spread import spread
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from bench.handoff.rounds import Cell, Results
 
 BATON, VLLM = "Baton", "vLLM"
 ABOUT = (

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import mean, median
-from typing import TYPE_CHECKING
 
+from bench.client import Client
+from bench.handoff.systems import Baton, System
 from bench.models.words import make_prompts
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from bench.client import Client
-    from bench.handoff.systems import Baton, System
 
 #: Tokens of a whole answer: P's, D's first, and enough others to know what a step of D takes.
 NUM_TOKENS = 10

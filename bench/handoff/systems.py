@@ -8,23 +8,20 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from baton_serve.baton.cluster.cluster import Cluster
 from baton_serve.baton.cluster.process import ROUTER, ProcessSpec, stopped
 from baton_serve.baton.processes.vllm.connectors import STOCK
 from baton_serve.baton.processes.vllm.program import find_vllm
 from baton_serve.core.process.descendants import descendants_of
+from bench.client import Client, Stream
 from bench.cluster import totals
 from bench.connector.pair import PairShape, pair
 from bench.models.words import CONTEXT_TOKENS, NAME
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Sequence
-
-    from bench.client import Client, Stream
 
 MAX_NUM_SEQS = 16
 BLOCK_SIZE = 16

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import redis
 
 from baton_serve.core.leases.in_redis.keys import leases_key
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 #: Seconds between two looks.
 LOOK_S = 0.1

@@ -5,25 +5,21 @@ from __future__ import annotations
 import asyncio
 import resource
 import sys
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
 from baton_serve.baton.cluster.cluster import Cluster
-from baton_serve.baton.cluster.process import ROUTER, ProcessSpec
+from baton_serve.baton.cluster.process import ROUTER, Flags, ProcessSpec
 from baton_serve.core.net.served.config import raise_descriptor_limit
 from baton_serve.core.process.descendants import descendants_of
 from bench.held.stubs.clients import ClientsSpec, ClientsStats
 from bench.held.stubs.decode import DecodeSpec, DecodeStats
 from bench.held.stubs.prefill import PrefillSpec, PrefillStats
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from baton_serve.baton.cluster.process import Flags
 
 STOP_TIMEOUT_S = 5.0
 #: Connections of one process, where the system allows more descriptors than that.

@@ -5,17 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bench.held.costs import Cpu, cpu_s
 from bench.held.deadlines import Closest, DeadlineWatch
-from bench.held.processes import num_processes, stage
+from bench.held.processes import Stage, num_processes, stage
 from bench.held.stubs.decode import DecodeSpec
 from bench.held.stubs.prefill import PrefillSpec
 from bench.router.harness.cpu import usage_of
-
-if TYPE_CHECKING:
-    from bench.held.processes import Stage
 
 #: The router's settings, as they are by default.
 LEASE_DURATION_MS = 6000

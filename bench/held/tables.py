@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from statistics import median
-from typing import TYPE_CHECKING
 
+from bench.held.scenario import Level, Load, Outcome
 from bench.report.model import Line, Plot, Report, Table
 from bench.report.spread import spread
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from bench.held.scenario import Level, Load, Outcome
 
 #: The goal: the most that the renewal of so many leases takes of a core.
 MOST_CORE, AT_HELD = 0.15, 20_000

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import shutil
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from baton_serve.baton.demo import MODEL_DIR
 from bench.models.llama import LlamaSize, make_llama
 from bench.performance.machine import ROOT
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 FOLDER = ROOT / "build" / "bench" / "models"
 #: Tokens of the demo's tokenizer.

@@ -6,12 +6,9 @@ A token of its cache has 4 KiB in float32, as many as one of the demo model.
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from bench.models.llama import LlamaSize, make_llama
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NAME = "random"
 VOCAB_SIZE = 8192

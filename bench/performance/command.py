@@ -8,22 +8,16 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from bench.performance.benchmarks import BENCHMARKS
+from bench.performance.benchmarks import BENCHMARKS, Benchmark
 from bench.performance.drawing import draw
 from bench.performance.machine import ROOT
 from bench.performance.page import PLOTS, page
-from bench.performance.runs import outcome, run
+from bench.performance.runs import Outcome, outcome, run
 from bench.report.arguments import at_least
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from bench.performance.benchmarks import Benchmark
-    from bench.performance.runs import Outcome
-    from bench.report.model import Plot
+from bench.report.model import Plot
 
 PLOT_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from matplotlib.axes import Axes
-
-    from bench.report.model import Line, Plot
+from bench.report.model import Line, Plot
 
 SIZE_INCHES = (7.5, 4.2)
 #: Paul Tol's bright colours, which differ also for those who see few colours.

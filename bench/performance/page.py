@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from bench.performance.runs import Outcome, RunRecord
-    from bench.report.model import Report
+from bench.performance.runs import Outcome, RunRecord
+from bench.report.model import Report
 
 #: Plots lie beside the page, in a folder of this name.
 PLOTS = "performance"

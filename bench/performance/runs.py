@@ -6,19 +6,15 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 
+from bench.performance.benchmarks import Benchmark
 from bench.performance.machine import ROOT, commit, machine, now
 from bench.processes import start, stop
 from bench.report.command import LACKING
 from bench.report.model import Report, read_report
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from bench.performance.benchmarks import Benchmark
 
 STOP_TIMEOUT_S = 20.0
 #: Longest part of a log's last line that is shown.

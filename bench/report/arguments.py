@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from argparse import ArgumentTypeError
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import TypeVar
 
 NumberT = TypeVar("NumberT", int, float)
 

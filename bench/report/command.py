@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import os
 from argparse import ArgumentParser
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from bench.report.arguments import at_least, new_file
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from bench.report.model import Report
+from bench.report.model import Report
 
 #: The exit status where this machine lacks what a benchmark needs, which is no failure. The last line that is printed
 #: says what there is not: ``there is no CUDA device here``.

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import floor, log10
 from statistics import median, quantiles
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 def spread(values: Sequence[float], digits: int = 3) -> str:

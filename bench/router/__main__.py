@@ -10,12 +10,12 @@ import argparse
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from bench.performance.machine import ROOT
-from bench.processes import two_cores
+from bench.processes import Cores, two_cores
 from bench.report import command
 from bench.report.arguments import above_zero
+from bench.report.model import Report
 from bench.router.harness.engines import EngineError
 from bench.router.harness.load import LoadError
 from bench.router.native.build import BuildError
@@ -23,16 +23,10 @@ from bench.router.result.report import report
 from bench.router.rounds import Found, Plan, measure
 from bench.router.routers.baton import COMPILED, Baton
 from bench.router.routers.nginx import Nginx
-from bench.router.routers.router import Peer, RouterError
+from bench.router.routers.router import Peer, Router, RouterError
 from bench.router.routers.wheels import sglang_router, vllm_router
-from bench.router.workloads import WORKLOADS
+from bench.router.workloads import WORKLOADS, Workload
 from deploy.compiled_tree import TARGET, NotCompiledError, make_tree
-
-if TYPE_CHECKING:
-    from bench.processes import Cores
-    from bench.report.model import Report
-    from bench.router.routers.router import Router
-    from bench.router.workloads import Workload
 
 BUILD = ROOT / "build" / "bench"
 #: Workloads of a Baton with several processes.

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-from bench.router.harness.engines import engines
+from bench.processes import Cores
+from bench.router.harness.engines import Engines, engines
 from bench.router.harness.flow import complaints
-from bench.router.harness.load import Load
+from bench.router.harness.load import Load, Target
+from bench.router.harness.sample import Sample
 from bench.router.native.build import build
-from bench.router.routers.router import RouterError, running
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from bench.processes import Cores
-    from bench.router.harness.engines import Engines
-    from bench.router.harness.load import Target
-    from bench.router.harness.sample import Sample
-    from bench.router.routers.router import Router
-    from bench.router.workloads import Workload
+from bench.router.routers.router import Router, RouterError, running
+from bench.router.workloads import Workload
 
 
 @dataclass(frozen=True)

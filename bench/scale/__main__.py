@@ -10,19 +10,15 @@ import argparse
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from bench.report import command
 from bench.report.arguments import above_zero, at_least
-from bench.report.model import Report
+from bench.report.model import Plot, Report, Table
 from bench.scale.costs import Costs
 from bench.scale.load.load import generated, recorded
 from bench.scale.load.trace import BadTrace, read_trace
 from bench.scale.questions import choice, leases, policies, redis, routers
 from bench.scale.runs import Setting
-
-if TYPE_CHECKING:
-    from bench.report.model import Plot, Table
 
 QUESTIONS = {
     "choice": choice.ask,

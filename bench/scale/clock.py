@@ -10,11 +10,9 @@ import asyncio
 import heapq
 import itertools
 from asyncio import events
-from typing import TYPE_CHECKING, Any, cast
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextvars import Context
+from collections.abc import Callable
+from contextvars import Context
+from typing import Any, cast
 
 
 class SimulatedLoop:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from bench.scale.cluster.cluster import Cluster
+from bench.scale.cluster.cluster import Cluster
 
 
 def kill_workers(cluster: Cluster, num_p: int, num_d: int, seconds: float, seed: int) -> None:

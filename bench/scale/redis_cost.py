@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from baton_serve.baton.processes.embedded_redis import EmbeddedRedis
 from baton_serve.core.leases.ids import new_id
@@ -16,9 +16,6 @@ from baton_serve.core.protocol.worker import Role, WorkerLoad, WorkerStatus
 from baton_serve.core.registry.announcement import WORKERS
 from baton_serve.core.registry.redis_registry import RedisRegistry
 from bench.worker_record import worker_record
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 #: Leases in the smaller and the larger renewal, and listeners to announcements, between which a line is drawn.
 FEW, MANY = 1, 64

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from bench.report.model import Line
 from bench.report.spread import spread
 from bench.scale.cluster.cluster import Cluster, Plan
 from bench.scale.cluster.outcome import percentile
-from bench.scale.load.load import seconds_on
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from bench.scale.costs import Costs
-    from bench.scale.load.load import Load
+from bench.scale.costs import Costs
+from bench.scale.load.load import Load, seconds_on
 
 VariantT = TypeVar("VariantT")
 

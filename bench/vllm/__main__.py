@@ -10,16 +10,16 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import TYPE_CHECKING
 
 from baton_serve.baton.demo import MODEL_NAME
 from baton_serve.baton.processes.child import ChildDiedError
 from baton_serve.baton.processes.vllm.held_ports import HeldPorts
 from baton_serve.baton.processes.vllm.program import VllmError, find_vllm
 from bench.client import AnswerError, Client
-from bench.connector.pair import pair
+from bench.connector.pair import Pair, pair
 from bench.report.arguments import at_least
 from bench.report.command import VLLM_HELP
 from bench.router.routers.router import RouterError
@@ -28,11 +28,6 @@ from bench.vllm.round import Round, run_round
 from bench.vllm.routers import BATON, fill, gaps, router
 from bench.vllm.servers import SHAPE
 from bench.vllm.traffic import Asked, Shape, make_round
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from bench.connector.pair import Pair
 
 
 async def measure(given: argparse.Namespace, folder: Path) -> None:

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from bench.report.model import Table
 from bench.report.spread import quantile
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from bench.vllm.round import Round, Seen
+from bench.vllm.round import Round, Seen
 
 
 class Verdict(StrEnum):

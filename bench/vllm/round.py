@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from baton_serve.baton.demo import MODEL_NAME
 from bench.client import AnswerError, Client, Stream
+from bench.connector.pair import Pair
 from bench.vllm.servers import LEASE_DURATION_S, are_idle, counts
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from bench.connector.pair import Pair
-    from bench.vllm.traffic import Asked, Shape
+from bench.vllm.traffic import Asked, Shape
 
 #: A request that has not ended after this many seconds is lost.
 HUNG_AFTER_S = 120.0

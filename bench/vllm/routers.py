@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import shlex
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from baton_serve.baton.demo import MODEL_NAME
 from baton_serve.baton.processes.child import COMMAND
 from bench.client import TEXT
+from bench.connector.pair import Pair
 from bench.processes import start, stop
 from bench.router.routers.router import RouterError, wait_for_answer
 from bench.vllm.servers import D_MAX_NUM_SEQS, LEASE_DURATION_S
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
-    from pathlib import Path
-
-    from bench.connector.pair import Pair
 
 #: Baton as it would be started by hand.
 BATON = (

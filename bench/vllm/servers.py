@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from baton_serve.baton.processes.vllm.connectors import STOCK
 from bench.cluster import totals
-from bench.connector.pair import USAGE, PairShape
-
-if TYPE_CHECKING:
-    from bench.connector.pair import Pair
+from bench.connector.pair import USAGE, Pair, PairShape
 
 #: Seconds for which P keeps blocks that nobody has read or renewed.
 LEASE_DURATION_S = 6

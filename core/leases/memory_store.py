@@ -20,16 +20,18 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from baton_serve.core.leases.ids import check_duration, check_id
-from baton_serve.core.leases.store import DEAD_ENGINE_MARGIN_MS, OUTCOME_MEMORY_MS, LeaseState, LeaseStatus, LeaseStore
+from baton_serve.core.leases.store import (
+    DEAD_ENGINE_MARGIN_MS,
+    OUTCOME_MEMORY_MS,
+    LeaseState,
+    LeaseStatus,
+    LeaseStore,
+    LeaseStoreError,
+)
 from baton_serve.core.process.clock import monotonic_ms
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from baton_serve.core.leases.store import LeaseStoreError
 
 
 class LeaseTable:

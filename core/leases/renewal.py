@@ -20,15 +20,10 @@ If it gives up a lease too early, the request is prefilled once more than necess
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from baton_serve.core.leases.store import LeaseState
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from baton_serve.core.leases.store import LeaseStatus
+from baton_serve.core.leases.store import LeaseState, LeaseStatus
 
 #: The longest time in ms between two calls while the store does not answer or does not know a lease.
 RETRY_MS = 500

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from http.client import responses
 from typing import TYPE_CHECKING, Final
 
+from baton_serve.core.protocol.errors import ApiError
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from starlette.types import Send
-
-    from baton_serve.core.protocol.errors import ApiError
 
 Header = tuple[bytes, bytes]
 

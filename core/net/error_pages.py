@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
-from fastapi import Request, Response
+from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from baton_serve.core.net.answers import retry_after
 from baton_serve.core.protocol.errors import ApiError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from fastapi import FastAPI
 
 
 def use_error_pages(

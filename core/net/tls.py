@@ -10,13 +10,11 @@ from __future__ import annotations
 import logging
 import ssl
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
-
-    from baton_serve.core.process.settings import ProcessSettings
+from baton_serve.core.process.settings import ProcessSettings
 
 logger = logging.getLogger(__name__)
 

@@ -4,14 +4,11 @@ value. Both ends are trusted.
 
 from __future__ import annotations
 
+import asyncio
 import struct
-from typing import TYPE_CHECKING, TypeVar
+from typing import BinaryIO, TypeVar
 
 import msgspec
-
-if TYPE_CHECKING:
-    import asyncio
-    from typing import BinaryIO
 
 _HEADER = struct.Struct("<I")
 _ENCODER = msgspec.msgpack.Encoder()

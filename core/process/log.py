@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 import orjson
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 #: The attribute of a record with fields for programs: names to numbers, strings, booleans or None.
 FACTS = "facts"

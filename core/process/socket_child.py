@@ -5,13 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from typing import TYPE_CHECKING
+from asyncio.subprocess import Process
+from collections.abc import Callable, Mapping
 
 from baton_serve.core.process.interpreter import python, with_import_path
-
-if TYPE_CHECKING:
-    from asyncio.subprocess import Process
-    from collections.abc import Callable, Mapping
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 

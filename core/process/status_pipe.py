@@ -5,12 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from typing import TYPE_CHECKING
 
-from baton_serve.core.protocol.status import Failed, encode
-
-if TYPE_CHECKING:
-    from baton_serve.core.protocol.status import Status
+from baton_serve.core.protocol.status import Failed, Status, encode
 
 
 class StatusPipe:

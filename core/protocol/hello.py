@@ -15,10 +15,9 @@ from __future__ import annotations
 import hmac
 import re
 import secrets
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from baton_serve.core.protocol.router import RouterRecord
+from baton_serve.core.protocol.router import RouterRecord
 
 #: The path, without the nonce at its end.
 HELLO_PATH = "/internal/hello/"

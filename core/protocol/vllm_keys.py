@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from baton_serve.core.protocol.addresses import worker_url
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from pydantic import SecretStr
 
 

@@ -5,16 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from typing import TYPE_CHECKING, Generic
+from collections.abc import Callable
+from typing import Generic
 
 from baton_serve.core.process.task_end import end_task
 from baton_serve.core.registry.announcement import EntryT
-from baton_serve.core.registry.store import RegistryError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from baton_serve.core.registry.store import Registry
+from baton_serve.core.registry.store import Registry, RegistryError
 
 logger = logging.getLogger(__name__)
 

@@ -5,17 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from typing import TYPE_CHECKING, Generic
+from collections.abc import AsyncIterator, Callable
+from typing import Generic
 
 from baton_serve.core.process.clock import monotonic_ms
-from baton_serve.core.registry.announcement import EntryT
+from baton_serve.core.registry.announcement import EntryT, Kind
 from baton_serve.core.registry.store import REPEAT_MS
 from baton_serve.core.registry.view import RegistryView
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
-    from baton_serve.core.registry.announcement import Kind
 
 
 class MemoryRegistry(Generic[EntryT]):

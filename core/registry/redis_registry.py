@@ -6,26 +6,21 @@ import asyncio
 import logging
 import time
 from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Generic
+from typing import Any, Generic
 
 import redis
 import redis.asyncio
+from redis.asyncio.client import PubSub
 
 from baton_serve.core.process.clock import monotonic_ms
 from baton_serve.core.process.log_pace import OncePerMinute
 from baton_serve.core.redis_client import aclose, connect
-from baton_serve.core.registry.announcement import MAX_BYTES, EntryT, NotAnAnnouncementError, encode
+from baton_serve.core.registry.announcement import MAX_BYTES, Announcement, EntryT, Kind, NotAnAnnouncementError, encode
 from baton_serve.core.registry.signature import UntrustedError, sign, verify
 from baton_serve.core.registry.store import REPEAT_MS, RegistryError
 from baton_serve.core.registry.view import RegistryView
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
-
-    from redis.asyncio.client import PubSub
-
-    from baton_serve.core.registry.announcement import Announcement, Kind
 
 logger = logging.getLogger(__name__)
 

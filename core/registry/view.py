@@ -5,15 +5,11 @@ Time is the watcher's monotonic clock in ms, passed in.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic
+from typing import Generic
 
-from baton_serve.core.registry.announcement import EntryT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from baton_serve.core.registry.announcement import Announcement
+from baton_serve.core.registry.announcement import Announcement, EntryT
 
 #: Processes remembered at most: more than there are in any deployment. Any program that may publish could announce
 #: more.

@@ -5,21 +5,17 @@ The router that an operator asks answers for all routers: it asks the others for
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from fastapi import APIRouter, Depends
 
+from baton_serve.core.leases.store import LeaseStore
 from baton_serve.router.admin.leases import lease_routes
 from baton_serve.router.admin.local import LocalRouter
 from baton_serve.router.admin.requests import request_routes
 from baton_serve.router.admin.routers import router_routes
 from baton_serve.router.admin.workers import worker_routes
-
-if TYPE_CHECKING:
-    from baton_serve.core.leases.store import LeaseStore
-    from baton_serve.router.edge.auth import AdminKeys
-    from baton_serve.router.parts import Workers
-    from baton_serve.router.peers.port import PeerRouters
+from baton_serve.router.edge.auth import AdminKeys
+from baton_serve.router.parts import Workers
+from baton_serve.router.peers.port import PeerRouters
 
 __all__ = ["LocalRouter", "admin_router"]
 

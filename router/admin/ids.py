@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
 
 from baton_serve.core.protocol.errors import ApiError, BadRequestError, ConflictError, NotFoundError, UpstreamError
 from baton_serve.core.protocol.ids import (
@@ -19,15 +19,11 @@ from baton_serve.core.protocol.ids import (
 )
 from baton_serve.core.protocol.request_ids import is_request_id
 from baton_serve.router.admin.answers import LocalIds
+from baton_serve.router.admin.local import LocalRouter
+from baton_serve.router.parts import Workers
 from baton_serve.router.peers.asking import ask_all
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from baton_serve.router.admin.local import LocalRouter
-    from baton_serve.router.parts import Workers
-    from baton_serve.router.peers.port import PeerRouters
-    from baton_serve.router.pool import Worker, WorkerPool
+from baton_serve.router.peers.port import PeerRouters
+from baton_serve.router.pool import Worker, WorkerPool
 
 #: Matches beginnings of request ids. Other routers are asked only about text that matches.
 _BEGINNING = re.compile("[0-9a-f]{1,31}")

@@ -5,22 +5,25 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from fastapi import APIRouter
 from pydantic import Field
 
-from baton_serve.core.leases.store import LeaseState, LeaseStoreError, LeaseStoreUnreachableError
+from baton_serve.core.leases.store import (
+    LeaseState,
+    LeaseStatus,
+    LeaseStore,
+    LeaseStoreError,
+    LeaseStoreUnreachableError,
+)
 from baton_serve.core.protocol.errors import UnavailableError
 from baton_serve.router.admin.answers import FromAllRouters, LocalKeepers
 from baton_serve.router.admin.ids import known_or_given
+from baton_serve.router.admin.local import LocalRouter
 from baton_serve.router.peers.asking import ask_all
-
-if TYPE_CHECKING:
-    from baton_serve.core.leases.store import LeaseStatus, LeaseStore
-    from baton_serve.router.admin.local import LocalRouter
-    from baton_serve.router.peers.port import PeerRouters
-    from baton_serve.router.pool import WorkerPool
+from baton_serve.router.peers.port import PeerRouters
+from baton_serve.router.pool import WorkerPool
 
 logger = logging.getLogger(__name__)
 

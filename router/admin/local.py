@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -18,13 +18,11 @@ from baton_serve.router.admin.answers import (
     LocalState,
 )
 from baton_serve.router.admin.bodies import StrictBody, Text
+from baton_serve.router.parts import Requests, Workers
+from baton_serve.router.renewal.port import LeaseRenewer
+from baton_serve.router.request.facts import RequestFacts
 from baton_serve.router.request.states import State
 from baton_serve.router.request.view import view_request
-
-if TYPE_CHECKING:
-    from baton_serve.router.parts import Requests, Workers
-    from baton_serve.router.renewal.port import LeaseRenewer
-    from baton_serve.router.request.facts import RequestFacts
 
 
 class AbortFilter(StrictBody):

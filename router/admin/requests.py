@@ -5,7 +5,7 @@ ended.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 from urllib.parse import quote
 
 from fastapi import APIRouter, Query
@@ -14,14 +14,11 @@ from baton_serve.core.protocol.errors import BadRequestError, NotFoundError, Ups
 from baton_serve.core.protocol.request_ids import owner_of
 from baton_serve.router.admin.answers import FromAllRouters, LocalAborted, LocalEnded, LocalRequests
 from baton_serve.router.admin.ids import one_request, worker_or_given
-from baton_serve.router.admin.local import AbortFilter
+from baton_serve.router.admin.local import AbortFilter, LocalRouter
 from baton_serve.router.peers.asking import ask_all
+from baton_serve.router.peers.port import PeerRouters
+from baton_serve.router.pool import WorkerPool
 from baton_serve.router.request.ended import Outcome, newest_of
-
-if TYPE_CHECKING:
-    from baton_serve.router.admin.local import LocalRouter
-    from baton_serve.router.peers.port import PeerRouters
-    from baton_serve.router.pool import WorkerPool
 
 
 @dataclass

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from baton_serve.router.peers.asking import ask_all
-
-if TYPE_CHECKING:
-    from baton_serve.router.peers.port import PeerRouters
+from baton_serve.router.peers.port import PeerRouters
 
 
 class RouterView(BaseModel):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 from urllib.parse import urlsplit
 
 from fastapi import APIRouter
@@ -17,13 +17,11 @@ from baton_serve.core.protocol.addresses import MAX_URL_CHARS
 from baton_serve.core.protocol.worker import Role
 from baton_serve.core.protocol.worker_address import WorkerAddress, worker_address
 from baton_serve.router.admin.bodies import StrictBody, Text
+from baton_serve.router.parts import Workers
 from baton_serve.router.peers.asking import ask_all
-
-if TYPE_CHECKING:
-    from baton_serve.router.parts import Workers
-    from baton_serve.router.peers.links import LinkedPeers
-    from baton_serve.router.peers.port import PeerRouters
-    from baton_serve.router.pool import Worker, WorkerPool
+from baton_serve.router.peers.links import LinkedPeers
+from baton_serve.router.peers.port import PeerRouters
+from baton_serve.router.pool import Worker, WorkerPool
 
 log = logging.getLogger("baton.router")
 

@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter
 from pydantic import Field
 
 from baton_serve.core.net.client.errors import CallError
 from baton_serve.core.protocol.errors import BadRequestError, ConflictError, UpstreamError
+from baton_serve.core.protocol.worker_address import WorkerAddress
 from baton_serve.router.admin.answers import FromAllRouters
 from baton_serve.router.admin.ids import one_lost, one_worker
 from baton_serve.router.admin.shared_workers import Forgotten, LeftOut, NewWorker, add_worker, is_known, tell_others
+from baton_serve.router.parts import Workers
+from baton_serve.router.peers.port import PeerRouters
+from baton_serve.router.pool import Worker, WorkerPool
 from baton_serve.router.pool.lost import LostWorker
 from baton_serve.router.pool.view import WorkerView, view_worker
+from baton_serve.router.upstream.internal_calls import InternalCalls
 from baton_serve.router.upstream.worker_errors import from_worker
-
-if TYPE_CHECKING:
-    from baton_serve.core.protocol.worker_address import WorkerAddress
-    from baton_serve.router.parts import Workers
-    from baton_serve.router.peers.port import PeerRouters
-    from baton_serve.router.pool import Worker, WorkerPool
-    from baton_serve.router.upstream.internal_calls import InternalCalls
 
 #: Most seconds to wait for a worker that is told to drain or to resume.
 CALL_TIMEOUT_S = 5.0

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from baton_serve.router.parts import Leases, Requests, Workers
+from baton_serve.router.peers.cleanup import Cleanup
 from baton_serve.router.pool.breaker import BreakerState
 from baton_serve.router.request.states import State
+from baton_serve.router.telemetry.metrics.buckets import Buckets
 from baton_serve.router.telemetry.metrics.metrics import PHASES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from prometheus_client.metrics_core import Metric
-
-    from baton_serve.router.parts import Leases, Requests, Workers
-    from baton_serve.router.peers.cleanup import Cleanup
-    from baton_serve.router.telemetry.metrics.buckets import Buckets
 
 #: The states in which a request waits for a worker.
 _WAITING = frozenset({State.QUEUED, State.HELD})

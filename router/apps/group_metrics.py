@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import msgspec
 from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 
 from baton_serve.core.protocol.errors import UnavailableError
 from baton_serve.router.peers.asking import ask_some
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from prometheus_client.registry import Collector
-
-    from baton_serve.router.peers.port import PeerRouters
+from baton_serve.router.peers.port import PeerRouters
 
 #: Each process's own view of the workers: a sum would mean nothing, so the highest value is taken.
 _OPINIONS = frozenset({"baton_router_worker_up", "baton_router_worker_breaker", "baton_router_workers_lost"})

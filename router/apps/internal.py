@@ -8,18 +8,17 @@ import msgspec
 from fastapi import APIRouter, FastAPI, Query, Response
 from pydantic import BaseModel
 
+from baton_serve.router.admin import LocalRouter
 from baton_serve.router.admin.shared_workers import shared_worker_routes
 from baton_serve.router.apps.group_metrics import local_families
 from baton_serve.router.dashboard.history import NUM_STEPS
+from baton_serve.router.dashboard.recorder import HistoryRecorder
 from baton_serve.router.dashboard.share import local_share
 from baton_serve.router.edge.error_pages import use_our_errors
+from baton_serve.router.parts import Requests, Workers
 
 if TYPE_CHECKING:
     from prometheus_client.registry import Collector
-
-    from baton_serve.router.admin import LocalRouter
-    from baton_serve.router.dashboard.recorder import HistoryRecorder
-    from baton_serve.router.parts import Requests, Workers
 
 
 class InternalHealth(BaseModel):

@@ -4,41 +4,37 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastapi import Depends, FastAPI, Response
 from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.registry import Collector
 from pydantic import BaseModel, Field
 
+from baton_serve.core.leases.store import LeaseStore
 from baton_serve.core.process.version import version
 from baton_serve.core.protocol.errors import NotFoundError, no_such_model
-from baton_serve.router.admin import admin_router
+from baton_serve.router.admin import LocalRouter, admin_router
 from baton_serve.router.apps.group_metrics import group_families
 from baton_serve.router.apps.pages.calls import ERRORS, add_calls
 from baton_serve.router.apps.pages.home import home_routes
 from baton_serve.router.apps.pages.reference import reference_routes
 from baton_serve.router.dashboard.live import LiveSnapshots
+from baton_serve.router.dashboard.recorder import HistoryRecorder
 from baton_serve.router.dashboard.routes import dashboard_router
 from baton_serve.router.dashboard.share import local_share
 from baton_serve.router.edge.auth import AdminKeys, BearerKeys
 from baton_serve.router.edge.error_pages import use_our_errors
 from baton_serve.router.front import Front
+from baton_serve.router.parts import Requests, Workers
+from baton_serve.router.peers.port import PeerRouters
+from baton_serve.router.pool import WorkerPool
 from baton_serve.router.pool.missing import MissingWorkers
 from baton_serve.router.pool.readiness import ReadyStatus
-
-if TYPE_CHECKING:
-    from prometheus_client.registry import Collector
-
-    from baton_serve.core.leases.store import LeaseStore
-    from baton_serve.router.admin import LocalRouter
-    from baton_serve.router.dashboard.recorder import HistoryRecorder
-    from baton_serve.router.parts import Requests, Workers
-    from baton_serve.router.peers.port import PeerRouters
-    from baton_serve.router.pool import WorkerPool
-    from baton_serve.router.request.active import ActiveRequests
-    from baton_serve.router.settings import RouterSettings
-    from baton_serve.router.steps.intake import Intake
+from baton_serve.router.request.active import ActiveRequests
+from baton_serve.router.settings import RouterSettings
+from baton_serve.router.steps.intake import Intake
 
 
 class ModelCard(BaseModel):

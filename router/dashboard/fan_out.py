@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 from baton_serve.router.dashboard.history import NUM_STEPS
 from baton_serve.router.dashboard.merged_history import MergedHistory, position
+from baton_serve.router.dashboard.recorder import HistoryRecorder
 from baton_serve.router.dashboard.schema import LiveRouter
 from baton_serve.router.dashboard.share import RouterShare
 from baton_serve.router.peers.asking import DecodedAnswers, read
-
-if TYPE_CHECKING:
-    from baton_serve.router.dashboard.recorder import HistoryRecorder
-    from baton_serve.router.peers.port import PeerRouters
+from baton_serve.router.peers.port import PeerRouters
 
 #: Path on the internal port at which a router answers with its share.
 PATH = "/internal/live"

@@ -9,15 +9,11 @@ each bucket. A value above the last bound counts as that bound.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import msgspec
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 STEP_S = 2.0
 NUM_STEPS = 300

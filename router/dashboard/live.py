@@ -10,25 +10,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import msgspec
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from baton_serve.core.net.served.connection import DROP
 from baton_serve.router.dashboard.fan_out import FanOut
+from baton_serve.router.dashboard.recorder import HistoryRecorder
+from baton_serve.router.dashboard.schema import Snapshot
+from baton_serve.router.dashboard.share import RouterShare
 from baton_serve.router.dashboard.snapshot import columns, merge
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from starlette.types import Receive, Scope, Send
-
-    from baton_serve.router.dashboard.recorder import HistoryRecorder
-    from baton_serve.router.dashboard.schema import Snapshot
-    from baton_serve.router.dashboard.share import RouterShare
-    from baton_serve.router.peers.port import PeerRouters
+from baton_serve.router.peers.port import PeerRouters
 
 #: Seconds between two samples of the state, and so the least time between two events.
 PERIOD_S = 0.5

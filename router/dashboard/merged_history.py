@@ -8,14 +8,9 @@ as counts, so quantiles are over all requests, not means of quantiles.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from baton_serve.router.dashboard.history import STEP_S
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from baton_serve.router.dashboard.history import History, Step
+from baton_serve.router.dashboard.history import STEP_S, History, Step
 
 #: Steps by which an alignment may be wrong before it is corrected; more than the half step of rounding.
 MAX_DRIFT = 0.75

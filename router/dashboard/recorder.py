@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from collections import Counter
 
-from baton_serve.router.dashboard.history import STEP_S, HistogramCounts, History, Totals
+from baton_serve.router.dashboard.history import STEP_S, Bounds, HistogramCounts, History, Totals
+from baton_serve.router.parts import Requests
 from baton_serve.router.request.states import State
-
-if TYPE_CHECKING:
-    from collections import Counter
-
-    from baton_serve.router.dashboard.history import Bounds
-    from baton_serve.router.parts import Requests
-    from baton_serve.router.telemetry.metrics.buckets import Buckets
-    from baton_serve.router.telemetry.metrics.metrics import Metrics
+from baton_serve.router.telemetry.metrics.buckets import Buckets
+from baton_serve.router.telemetry.metrics.metrics import Metrics
 
 #: Names of histograms in ``Totals.times``, in addition to those of the phases, which are named after the states.
 TTFT, ITL = "ttft", "itl"

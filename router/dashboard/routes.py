@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import resources
-from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from baton_serve.router.dashboard.live import LiveStream
+from baton_serve.router.dashboard.live import LiveSnapshots, LiveStream
+from baton_serve.router.edge.auth import AdminKeys
 from baton_serve.router.edge.files import add_file, headers, packaged
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from baton_serve.router.dashboard.live import LiveSnapshots
-    from baton_serve.router.edge.auth import AdminKeys
 
 HEADERS = headers(script="'self'", style="'self'", connect="'self'")
 

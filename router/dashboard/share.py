@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from baton_serve.router.dashboard.history import Step
 from baton_serve.router.dashboard.merged_history import position
+from baton_serve.router.dashboard.recorder import HistoryRecorder
 from baton_serve.router.dashboard.schema import Queue, Queues
+from baton_serve.router.parts import Requests, Workers
 from baton_serve.router.pool.lost import LostWorker
 from baton_serve.router.pool.view import WorkerView, view_worker
 from baton_serve.router.request.ended import MAX_TEXT_CHARS, EndedRequest
 from baton_serve.router.request.states import State
 from baton_serve.router.request.view import RequestView, view_request
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from baton_serve.router.dashboard.recorder import HistoryRecorder
-    from baton_serve.router.parts import Requests, Workers
 
 T = TypeVar("T")
 

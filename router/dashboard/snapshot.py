@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from baton_serve.router.dashboard.history import STEP_S, summary
+from baton_serve.router.dashboard.history import STEP_S, Bounds, Step, summary
 from baton_serve.router.dashboard.recorder import ITL, TTFT
 from baton_serve.router.dashboard.schema import LiveHistory, LiveRouter, Queue, Queues, Snapshot, TimeLines
-from baton_serve.router.dashboard.share import MAX_ENDED, oldest_and_newest
+from baton_serve.router.dashboard.share import MAX_ENDED, RouterShare, oldest_and_newest
+from baton_serve.router.pool.lost import LostWorker
+from baton_serve.router.pool.view import WorkerView
 from baton_serve.router.request.ended import newest_of
 from baton_serve.router.request.states import LIVE
 from baton_serve.router.telemetry.metrics.metrics import PHASES
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from baton_serve.router.dashboard.history import Bounds, Step
-    from baton_serve.router.dashboard.share import RouterShare
-    from baton_serve.router.pool.lost import LostWorker
-    from baton_serve.router.pool.view import WorkerView
 
 
 def merge(

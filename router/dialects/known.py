@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from baton_serve.core.protocol.errors import ApiError
+from baton_serve.core.protocol.openai.json_body import BodyLimits
 from baton_serve.core.protocol.openai.passed_on import check_depth
 from baton_serve.router.dialects.messages.answer import MessagesError, error_answer
 from baton_serve.router.dialects.messages.chat import NAMES
 from baton_serve.router.dialects.messages.request import CountRequest, MessagesRequest
 from baton_serve.router.dialects.messages.translation import CountTranslation, MessageTranslation
+from baton_serve.router.dialects.names import Names
+from baton_serve.router.dialects.port import Translation
 from baton_serve.router.dialects.responses import translation as responses
 from baton_serve.router.dialects.responses.request import ResponseRequest
+from baton_serve.router.pool import WorkerPool
 from baton_serve.router.request.endpoints import COUNT_TOKENS, MESSAGES, RESPONSES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from pydantic import BaseModel
-
-    from baton_serve.core.protocol.openai.json_body import BodyLimits
-    from baton_serve.router.dialects.names import Names
-    from baton_serve.router.dialects.port import Translation
-    from baton_serve.router.pool import WorkerPool
 
 
 class Dialect(NamedTuple):

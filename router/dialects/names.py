@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from baton_serve.core.protocol.errors import ApiError, BadRequestError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
 
 _CONVERSATION = "messages"
 

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar, get_args
 
-from pydantic import BaseModel, BeforeValidator, Field, StrictStr, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    Field,
+    GetCoreSchemaHandler,
+    StrictStr,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import CoreSchema
 from pydantic_core.core_schema import no_info_before_validator_function, tagged_union_schema
 
 from baton_serve.core.protocol.errors import BadRequestError
 from baton_serve.core.protocol.excerpts import MAX_CHARS, excerpt
 from baton_serve.core.protocol.openai.objects import MAX_KEYS, CountedObject, Whole, of_types, without_nulls
 from baton_serve.core.protocol.openai.requests import MAX_PRIORITY, MAX_SALT_CHARS, Seed, blame
-
-if TYPE_CHECKING:
-    from pydantic import GetCoreSchemaHandler
-    from pydantic_core import CoreSchema
 
 logger = logging.getLogger(__name__)
 #: Clients invent keys, so only the first ones are named in the log.

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from baton_serve.core.protocol.errors import ApiError
-    from baton_serve.router.dialects.chat_answers import Usage
-    from baton_serve.router.request.client_request import ClientRequest
+from baton_serve.core.protocol.errors import ApiError
+from baton_serve.router.dialects.chat_answers import Usage
+from baton_serve.router.request.client_request import ClientRequest
 
 
 class Kind(Enum):

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from baton_serve.core.net.answers import JSON, Header, retry_after
+from baton_serve.core.net.served.call import HttpCall
+from baton_serve.core.protocol.errors import ApiError
 from baton_serve.router.dialects.known import DIALECTS, Dialect
+from baton_serve.router.dialects.port import Translation
 from baton_serve.router.dialects.stream import DialectStream
 from baton_serve.router.request.reply import ClientReply, client_id
 from baton_serve.router.upstream.worker_errors import PassedOnError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from baton_serve.core.net.served.call import HttpCall
-    from baton_serve.core.protocol.errors import ApiError
-    from baton_serve.router.dialects.port import Translation
 
 
 def reply_to(call: HttpCall, request_id: str, translation: Translation | None) -> ClientReply:

@@ -6,17 +6,13 @@ is one stream here, since the relay sends on one.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from baton_serve.core.protocol.errors import ApiError, UpstreamError
 from baton_serve.router.dialects.chat_answers import ChatAnswer, ChatChoice, Usage, read_answer
+from baton_serve.router.dialects.names import Names
 from baton_serve.router.dialects.parts import Parts
 from baton_serve.router.dialects.port import Ending, Translation
 from baton_serve.router.upstream.events import END, data_of
 from baton_serve.router.upstream.worker_errors import LOOKS_FAILED, error_event
-
-if TYPE_CHECKING:
-    from baton_serve.router.dialects.names import Names
 
 _DONE = b"[DONE]"
 #: After so many events of which the client is shown nothing, as those of reasoning that it does not want, it is sent a

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from fastapi import Request
@@ -10,8 +11,6 @@ from baton_serve.core.net.access.keys import Keys
 from baton_serve.core.protocol.errors import AuthenticationError, PermissionDeniedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from pydantic import SecretStr
 
 

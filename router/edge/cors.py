@@ -7,13 +7,12 @@ never allowed, because the API uses no cookies; a page sends its key itself.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from baton_serve.core.net.answers import header_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
     from starlette.types import Message, Send
 
 ANY: Final = "*"

@@ -5,17 +5,14 @@ Paths that a key or token guards are not checked for the name.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import Final
 
 from baton_serve.core.net.access.hosts import hosts_of, is_from_other_site
 from baton_serve.core.protocol.errors import PermissionDeniedError
 from baton_serve.router.edge.cors import Cors, is_preflight
 from baton_serve.router.request.endpoints import ENDPOINTS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from baton_serve.router.settings import RouterSettings
+from baton_serve.router.settings import RouterSettings
 
 #: Paths that need an API key, or the admin token. The page ``/dashboard`` is open, but shows nothing without the token.
 _WITH_KEYS: Final = ("/v1/", *ENDPOINTS, "/openapi.json", "/docs")

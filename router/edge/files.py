@@ -6,17 +6,12 @@ Plain routes: FastAPI's take milliseconds each to make.
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 from functools import cache
 from hashlib import sha256
 from importlib import resources
-from typing import TYPE_CHECKING
 
-from fastapi import Request, Response
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from fastapi import APIRouter
+from fastapi import APIRouter, Request, Response
 
 _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import logging
+import ssl
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from baton_serve.core.net.tls import Files, internal_tls, server_context
-
-if TYPE_CHECKING:
-    import ssl
-    from collections.abc import Iterable
-
-    from baton_serve.core.net.tls import InternalTls
-    from baton_serve.core.protocol.worker import WorkerStatus
-    from baton_serve.router.pool.discovery import Follower
-    from baton_serve.router.settings import RouterSettings
+from baton_serve.core.net.tls import Files, InternalTls, internal_tls, server_context
+from baton_serve.core.protocol.worker import WorkerStatus
+from baton_serve.router.pool.discovery import Follower
+from baton_serve.router.settings import RouterSettings
 
 log = logging.getLogger("baton.router")
 

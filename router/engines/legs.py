@@ -7,14 +7,12 @@ once for all legs, unless the request waits in between, and is copied for none.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import orjson
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from baton_serve.core.net.client.connection import Pieces
+from baton_serve.core.net.client.connection import Pieces
 
 
 class PrefillLeg:

@@ -5,21 +5,18 @@ It may be one of Baton's workers, which then grants leases. It is not asked to n
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from baton_serve.core.net.client.errors import ConnectError
+from baton_serve.core.net.client.errors import CallError, ConnectError
+from baton_serve.core.protocol.errors import ApiError
 from baton_serve.core.protocol.handoff import ASK_PREFILL
 from baton_serve.router.engines.baton.answer import PlainAnswer
 from baton_serve.router.engines.baton.bodies import LIMITS, add_seed, common, decode_body
 from baton_serve.router.engines.baton.engine import BatonEngine
 from baton_serve.router.engines.legs import DecodeLeg, PrefillLeg, closed, whole
-
-if TYPE_CHECKING:
-    from baton_serve.core.net.client.errors import CallError
-    from baton_serve.core.protocol.errors import ApiError
-    from baton_serve.router.engines.prefill_answer import PrefillAnswer
-    from baton_serve.router.request.client_request import ClientRequest
-    from baton_serve.router.request.exchange import Exchange
+from baton_serve.router.engines.prefill_answer import PrefillAnswer
+from baton_serve.router.request.client_request import ClientRequest
+from baton_serve.router.request.exchange import Exchange
 
 
 class PlainEngine(BatonEngine):

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Protocol, TypeAlias
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from baton_serve.core.leases.store import LeaseState
-    from baton_serve.core.net.client.errors import CallError
-    from baton_serve.core.protocol.errors import ApiError
-    from baton_serve.router.engines.legs import DecodeLeg, PrefillLeg
-    from baton_serve.router.engines.prefill_answer import PrefillAnswer
-    from baton_serve.router.pool import Worker
-    from baton_serve.router.pool.kind import EngineKind
-    from baton_serve.router.renewal.port import HeldLease
-    from baton_serve.router.request.bodies import ClientBody
-    from baton_serve.router.request.client_request import ClientRequest
-    from baton_serve.router.request.exchange import Exchange
-    from baton_serve.router.request.sent_tokens import SentTokens
+from baton_serve.core.leases.store import LeaseState
+from baton_serve.core.net.client.errors import CallError
+from baton_serve.core.protocol.errors import ApiError
+from baton_serve.router.engines.legs import DecodeLeg, PrefillLeg
+from baton_serve.router.engines.prefill_answer import PrefillAnswer
+from baton_serve.router.pool import Worker
+from baton_serve.router.pool.kind import EngineKind
+from baton_serve.router.renewal.port import HeldLease
+from baton_serve.router.request.bodies import ClientBody
+from baton_serve.router.request.client_request import ClientRequest
+from baton_serve.router.request.exchange import Exchange
+from baton_serve.router.request.sent_tokens import SentTokens
 
 
 class Engine(Protocol):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 import orjson
 
+from baton_serve.core.net.client.connection import Pieces
 from baton_serve.core.protocol.errors import UpstreamError
 from baton_serve.router.engines.answer_body import (
     NULL,
@@ -14,11 +15,8 @@ from baton_serve.router.engines.answer_body import (
     decoded_answer,
     decoded_usage,
 )
+from baton_serve.router.request.client_request import ClientRequest
 from baton_serve.router.upstream.events import DONE_EVENT
-
-if TYPE_CHECKING:
-    from baton_serve.core.net.client.connection import Pieces
-    from baton_serve.router.request.client_request import ClientRequest
 
 #: The reasons for an end after which nothing comes.
 _COMPLETE: Final = ("stop", "tool_calls")

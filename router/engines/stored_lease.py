@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from baton_serve.core.leases.store import LeaseState
-    from baton_serve.router.renewal.port import LeaseRenewer
-    from baton_serve.router.request.exchange import Exchange
+from baton_serve.core.leases.store import LeaseState
+from baton_serve.router.renewal.port import LeaseRenewer
+from baton_serve.router.request.exchange import Exchange
 
 
 class StoredLease:

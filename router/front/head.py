@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import Final
 
 from baton_serve.core.protocol.errors import BadRequestError
-from baton_serve.router.queue.priorities import HEADER, granted
+from baton_serve.router.queue.priorities import HEADER, PriorityClasses, granted
 from baton_serve.router.request.endpoints import ENDPOINTS, MESSAGES
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from baton_serve.router.queue.priorities import PriorityClasses
 
 _PRIORITY: Final = HEADER.encode()
 

@@ -9,22 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
+import ssl
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING
 
+from baton_serve.core.net.late_writes import LateWrites
 from baton_serve.core.net.served.config import public_port
 from baton_serve.core.net.served.port import PortServer
 from baton_serve.core.process.signals import on_signals
 from baton_serve.core.protocol.errors import UnavailableError
+from baton_serve.router.request.active import ActiveRequests
+from baton_serve.router.settings import RouterSettings
 
 if TYPE_CHECKING:
-    import socket
-    import ssl
-    from collections.abc import Callable, Generator
-
-    from baton_serve.core.net.late_writes import LateWrites
     from baton_serve.router.front import Front
-    from baton_serve.router.request.active import ActiveRequests
-    from baton_serve.router.settings import RouterSettings
 
 #: Seconds that connections get to close after the last request was aborted.
 _CLOSE_S = 2.0

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from collections.abc import Iterable
+from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from baton_serve.router.peers.port import PeerAnswer, PeerRouters
+from baton_serve.router.peers.port import PeerAnswer, PeerRouters
 
 log = logging.getLogger("baton.router")
 

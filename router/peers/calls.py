@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from baton_serve.core.net.client.errors import AnswerTooLarge, CallError, CallTimeout, ConnectError
+from baton_serve.core.net.client.http_client import HttpClient
+from baton_serve.core.protocol.router import RouterRecord
 from baton_serve.router.peers.port import PeerAnswer
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from baton_serve.core.net.client.http_client import HttpClient
-    from baton_serve.core.protocol.router import RouterRecord
 
 #: Most seconds for the connection, for the answer, and for both together.
 CALL_TIMEOUT_S = 2.0

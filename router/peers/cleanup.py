@@ -11,20 +11,16 @@ import asyncio
 import logging
 import time
 from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from baton_serve.core.net.client.errors import CallError
 from baton_serve.core.process.task_end import finish_tasks
 from baton_serve.core.protocol.router import TELL_GONE_S
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from baton_serve.router.pool import Worker
-    from baton_serve.router.upstream.internal_calls import InternalCalls
+from baton_serve.router.pool import Worker
+from baton_serve.router.upstream.internal_calls import InternalCalls
 
 logger = logging.getLogger(__name__)
 

@@ -19,10 +19,8 @@ DEAD      final; it counts as a new router if it is announced again after its en
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from baton_serve.core.protocol.router import RouterRecord
+from baton_serve.core.protocol.router import RouterRecord
 
 
 class DetectorState(StrEnum):

@@ -9,18 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-from typing import TYPE_CHECKING, Any
+from collections.abc import Coroutine, Sequence
+from typing import Any
 from urllib.parse import urlsplit
 
 from baton_serve.core.net.sockets import set_tcp_options
-from baton_serve.core.net.tls import why
+from baton_serve.core.net.tls import InternalTls, why
 from baton_serve.core.protocol.hello import HELLO_PATH, NUM_PROOF_CHARS, is_proof, new_nonce, router_proof
-
-if TYPE_CHECKING:
-    from collections.abc import Coroutine, Sequence
-
-    from baton_serve.core.net.tls import InternalTls
-    from baton_serve.core.protocol.router import RouterRecord
+from baton_serve.core.protocol.router import RouterRecord
 
 #: Path of a link, without the id of the router that has to answer.
 ALIVE_PATH = "/internal/alive/"

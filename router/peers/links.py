@@ -5,21 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from baton_serve.core.net.client.http_client import HttpClient
+from baton_serve.core.net.tls import InternalTls
 from baton_serve.core.process.task_end import end_task
+from baton_serve.core.protocol.router import RouterRecord
 from baton_serve.router.peers.calls import CALL_TIMEOUT_S, call
 from baton_serve.router.peers.failure_detector import DetectorEvent, DetectorState, PeerRouter
 from baton_serve.router.peers.link import LinkRefused, NoLink, open_link, until_first
 from baton_serve.router.peers.port import PeerAnswer, PeerRouters
-
-if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable, Iterator, Sequence
-
-    from baton_serve.core.net.client.http_client import HttpClient
-    from baton_serve.core.net.tls import InternalTls
-    from baton_serve.core.protocol.router import RouterRecord
 
 log = logging.getLogger("baton.router")
 

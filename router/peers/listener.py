@@ -9,31 +9,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
+import ssl
 from typing import TYPE_CHECKING
 
 from baton_serve.core.net.access.hosts import hosts_of
 from baton_serve.core.net.access.unguarded import check_local
 from baton_serve.core.net.answers import send_whole
-from baton_serve.core.net.served.body import Body, BodyReader
+from baton_serve.core.net.served.body import Body, BodyBudget, BodyReader
 from baton_serve.core.net.served.config import internal_port
 from baton_serve.core.net.served.port import HttpPort
 from baton_serve.core.protocol.errors import ApiError
 from baton_serve.core.protocol.excerpts import excerpt
 from baton_serve.core.protocol.hello import HELLO_PATH, NONCE, router_proof
+from baton_serve.core.protocol.router import RouterRecord
 from baton_serve.core.protocol.token_keys import hello_key
 from baton_serve.router.edge.auth import BearerKeys
 from baton_serve.router.edge.body_limits import SMALL
 from baton_serve.router.peers.link import ALIVE_PATH, until_first
+from baton_serve.router.settings import RouterSettings
 
 if TYPE_CHECKING:
-    import socket
-    import ssl
-
     from starlette.types import ASGIApp, Receive, Scope, Send
-
-    from baton_serve.core.net.served.body import BodyBudget
-    from baton_serve.core.protocol.router import RouterRecord
-    from baton_serve.router.settings import RouterSettings
 
 log = logging.getLogger("baton.router")
 

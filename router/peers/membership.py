@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from typing import TYPE_CHECKING
 
 from baton_serve.core.net.client.http_client import HttpClient
+from baton_serve.core.net.served.body import BodyBudget
 from baton_serve.core.net.sockets import base_url, port_of
+from baton_serve.core.net.tls import InternalTls
 from baton_serve.core.process.task_end import end_task
 from baton_serve.core.protocol.request_ids import new_router_id
 from baton_serve.core.protocol.router import RouterRecord
 from baton_serve.core.protocol.token_keys import hello_key
 from baton_serve.core.registry.announcer import Announcer
+from baton_serve.core.registry.store import Registry
 from baton_serve.router.peers.calls import CALL_TIMEOUT_S
 from baton_serve.router.peers.links import LinkedPeers
 from baton_serve.router.peers.listener import CLOSE_S, PeerFront, PeerListener
 from baton_serve.router.pool.discovery import discover
+from baton_serve.router.settings import RouterSettings
 
 if TYPE_CHECKING:
-    import socket
-
     from starlette.types import ASGIApp
-
-    from baton_serve.core.net.served.body import BodyBudget
-    from baton_serve.core.net.tls import InternalTls
-    from baton_serve.core.registry.store import Registry
-    from baton_serve.router.settings import RouterSettings
 
 #: Milliseconds between two announcements, and until one expires; so three in a row may be lost.
 INTERVAL_MS = 400

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from baton_serve.core.protocol.router import RouterRecord
-    from baton_serve.router.peers.cleanup import Cleanup
+from baton_serve.core.protocol.router import RouterRecord
+from baton_serve.router.peers.cleanup import Cleanup
 
 
 @dataclass(frozen=True, slots=True)

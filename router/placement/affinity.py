@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
+from baton_serve.router.placement.offer import Offer
+from baton_serve.router.placement.ports import OnGone
 from baton_serve.router.placement.prefix import Prefix
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from baton_serve.router.placement.offer import Offer
-    from baton_serve.router.placement.ports import OnGone
-    from baton_serve.router.placement.prompt import Prefilled, Prompt
-    from baton_serve.router.pool import Worker
+from baton_serve.router.placement.prompt import Prefilled, Prompt
+from baton_serve.router.pool import Worker
 
 
 class Affinity:

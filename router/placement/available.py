@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Hashable, Iterator, Sequence, Set
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator, Sequence, Set
-
-    from baton_serve.router.pool import Candidates, Worker
+from baton_serve.router.pool import Candidates, Worker
 
 
 class Ahead:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Hashable, Set
+from typing import Any
 
-from baton_serve.router.placement.available import in_question, placeable
+from baton_serve.router.placement.available import Ahead, in_question, placeable
 from baton_serve.router.placement.offer import Offer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Set
-
-    from baton_serve.router.placement.available import Ahead
-    from baton_serve.router.placement.ports import AboutT, Policy
-    from baton_serve.router.pool import Candidates, Ranking, Worker
+from baton_serve.router.placement.ports import AboutT, Policy
+from baton_serve.router.pool import Candidates, Ranking, Worker
 
 
 def choose(

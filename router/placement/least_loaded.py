@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from baton_serve.router.placement.offer import Offer
-    from baton_serve.router.placement.prompt import Prefilled, Prompt
-    from baton_serve.router.pool import Worker
+from baton_serve.router.placement.offer import Offer
+from baton_serve.router.placement.prompt import Prefilled, Prompt
+from baton_serve.router.pool import Worker
 
 #: Numbers the picks of all policies, since several may pick among the same workers.
 _turns: Final = itertools.count(1)

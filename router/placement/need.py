@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from baton_serve.core.protocol.errors import BadRequestError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from baton_serve.router.pool import Worker
+from baton_serve.router.pool import Worker
 
 
 class Need:

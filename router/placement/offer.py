@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Set
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Set
-
-    from baton_serve.router.placement.available import Ahead
-    from baton_serve.router.pool import Ranking, Worker
+from baton_serve.router.placement.available import Ahead
+from baton_serve.router.pool import Ranking, Worker
 
 
 class Offer:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from baton_serve.router.placement.affinity import Affinity
 from baton_serve.router.placement.least_loaded import LeastLoaded
+from baton_serve.router.placement.ports import OnGone, PickDecode, PickPrefill
 from baton_serve.router.placement.prefix import Prefix
 from baton_serve.router.placement.round_robin import RoundRobin
 from baton_serve.router.placement.two_choices import TwoChoices
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from baton_serve.router.placement.ports import OnGone, PickDecode, PickPrefill
 
 PREFILL_POLICIES: dict[str, Callable[[OnGone], PickPrefill]] = {
     "least_loaded": lambda _on_gone: LeastLoaded(),

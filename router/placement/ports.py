@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeAlias, TypeVar
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from baton_serve.router.placement.offer import Offer
-    from baton_serve.router.placement.prompt import Prefilled, Prompt
-    from baton_serve.router.pool import Worker
+from baton_serve.router.placement.offer import Offer
+from baton_serve.router.placement.prompt import Prefilled, Prompt
+from baton_serve.router.pool import Worker
 
 #: Listeners, called with the engine id of a worker that left. A policy with state adds one, to forget that worker.
 OnGone = list[Callable[[str], None]]

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence, Set
+from typing import Final
 
 from baton_serve.router.placement.chunks import NUM_BYTES
 from baton_serve.router.placement.least_loaded import LeastLoaded, take_turn
+from baton_serve.router.placement.offer import Offer
+from baton_serve.router.placement.ports import OnGone
 from baton_serve.router.placement.prefix_index import PrefixIndex
-from baton_serve.router.placement.prompt import BYTES_PER_TOKEN
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence, Set
-
-    from baton_serve.router.placement.offer import Offer
-    from baton_serve.router.placement.ports import OnGone
-    from baton_serve.router.placement.prompt import Prompt
-    from baton_serve.router.pool import Worker
+from baton_serve.router.placement.prompt import BYTES_PER_TOKEN, Prompt
+from baton_serve.router.pool import Worker
 
 # SGLang's router has the same rule; these are the defaults of its ``RouterArgs`` (sglang_router/router_args.py):
 # cache_threshold 0.3, balance_rel_threshold 1.5, balance_abs_threshold 64 requests. SGLang's 64 is for engines of any

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 
 
 class PrefixHolders:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Final
 
 from baton_serve.router.placement.chunks import CHUNK_BYTES, NUM_BYTES, num_chunks_in
@@ -10,8 +11,6 @@ from baton_serve.router.placement.prefix_holders import PrefixHolders
 from baton_serve.router.placement.prefix_tree import PrefixTree
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from baton_serve.router.placement.prefix_tree import Run
 
 #: Parts in which a worker's prefixes are kept and forgotten. A prompt that is larger than a part is one by itself.

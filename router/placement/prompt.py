@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 from baton_serve.router.placement.chunks import NUM_BYTES, chunk_hashes
 from baton_serve.router.placement.need import Need
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from baton_serve.router.pool import Worker
+from baton_serve.router.pool import Worker
 
 #: Bytes of text in a token, roughly, in English and with today's vocabularies.
 BYTES_PER_TOKEN: Final = 4

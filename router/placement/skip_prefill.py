@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
+from baton_serve.router.placement.affinity import Affinity
 from baton_serve.router.placement.available import Ahead, in_question, placeable
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from baton_serve.router.placement.affinity import Affinity
-    from baton_serve.router.placement.prompt import Prompt
-    from baton_serve.router.pool import Worker
+from baton_serve.router.placement.prompt import Prompt
+from baton_serve.router.pool import Worker
 
 
 class SkipPrefill(StrEnum):

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from baton_serve.router.placement.prompt import Prefilled, Prompt
-    from baton_serve.router.pool import Worker
+from baton_serve.router.placement.prompt import Prefilled, Prompt
+from baton_serve.router.pool import Worker
 
 
 class TwoChoices:

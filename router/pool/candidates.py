@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from baton_serve.router.pool.ranking import Ranking
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from baton_serve.router.pool.worker import Worker
+from baton_serve.router.pool.worker import Worker
 
 #: With more workers than this a ranking of them is kept. To look at all of them costs less with two, more from three on
 #: if they have room, and more from between four and eight on if they are full (measured).

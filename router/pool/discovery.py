@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from collections.abc import Iterable
+from typing import Protocol, TypeVar
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from baton_serve.core.registry.store import Registry
+from baton_serve.core.registry.store import Registry
 
 log = logging.getLogger("baton.router")
 

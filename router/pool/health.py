@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from baton_serve.core.net.client.errors import CallError
+from baton_serve.core.net.client.http_client import HttpClient
 from baton_serve.core.process.task_end import end_task
 from baton_serve.core.protocol.worker import Role
 from baton_serve.router.pool.breaker import BreakerState
 from baton_serve.router.pool.model_card import ModelFacts
+from baton_serve.router.upstream.internal_calls import WorkerHello
 
 if TYPE_CHECKING:
-    from baton_serve.core.net.client.http_client import HttpClient
     from baton_serve.router.pool import Worker, WorkerPool
-    from baton_serve.router.upstream.internal_calls import WorkerHello
 
 log = logging.getLogger("baton.router")
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
-if TYPE_CHECKING:
-    from collections.abc import Hashable
-
-    from baton_serve.router.pool.model_card import ModelFacts
-    from baton_serve.router.pool.server_facts import VllmServerFacts
-    from baton_serve.router.pool.usage import Usage
+from baton_serve.router.pool.model_card import ModelFacts
+from baton_serve.router.pool.server_facts import VllmServerFacts
+from baton_serve.router.pool.usage import Usage
 
 
 class EngineKind(StrEnum):

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from baton_serve.core.net.client.errors import CallError
+from baton_serve.core.net.client.http_client import HttpClient
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from baton_serve.core.net.client.http_client import HttpClient
     from baton_serve.router.pool import Worker
 
 #: How often a worker is checked, and asked, within the silence after which it is given up.

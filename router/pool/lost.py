@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-if TYPE_CHECKING:
-    from collections import Counter
-    from collections.abc import Callable, Iterable
-
-    from baton_serve.router.pool.worker import Worker
+from baton_serve.router.pool.worker import Worker
 
 log = logging.getLogger("baton.router")
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 import msgspec
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from baton_serve.core.protocol.worker import WorkerRecord
+from baton_serve.core.protocol.worker import WorkerRecord
 
 
 class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):

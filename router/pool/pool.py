@@ -13,27 +13,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TypeVar
 
-from baton_serve.core.protocol.worker import Role
-from baton_serve.core.protocol.worker_address import worker_address
+from baton_serve.core.protocol.vllm_server import VllmRecord
+from baton_serve.core.protocol.worker import Role, WorkerLoad, WorkerStatus
+from baton_serve.core.protocol.worker_address import WorkerAddress, worker_address
 from baton_serve.router.pool.breaker import BREAKER_FAILURES, Breaker, BreakerState
-from baton_serve.router.pool.kind import BATON, PLAIN
+from baton_serve.router.pool.kind import BATON, PLAIN, WorkerKind
 from baton_serve.router.pool.model_card import ModelFacts, announced, any_defaults, merged
 from baton_serve.router.pool.reservation import Reservation
-from baton_serve.router.pool.route import Routes
+from baton_serve.router.pool.route import Route, Routes
 from baton_serve.router.pool.static_worker import announced_vllm, queue_factor, static_worker
 from baton_serve.router.pool.usage import Usage
 from baton_serve.router.pool.worker import Worker
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    from baton_serve.core.protocol.vllm_server import VllmRecord
-    from baton_serve.core.protocol.worker import WorkerLoad, WorkerStatus
-    from baton_serve.core.protocol.worker_address import WorkerAddress
-    from baton_serve.router.pool.kind import WorkerKind
-    from baton_serve.router.pool.route import Route
 
 T = TypeVar("T")
 

@@ -9,19 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
+from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from baton_serve.core.net.client.errors import CallError
 from baton_serve.core.process.task_end import end_task
-
-if TYPE_CHECKING:
-    from collections import Counter
-    from collections.abc import Iterable
-
-    from baton_serve.core.protocol.worker import WorkerRecord, WorkerStatus
-    from baton_serve.router.pool.discovery import Follower
-    from baton_serve.router.upstream.internal_calls import WorkerHello
+from baton_serve.core.protocol.worker import WorkerRecord, WorkerStatus
+from baton_serve.router.pool.discovery import Follower
+from baton_serve.router.upstream.internal_calls import WorkerHello
 
 log = logging.getLogger("baton.router")
 

@@ -7,12 +7,9 @@ what changes a worker marks it (``Worker.changed``), and the next choice puts th
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence, Set
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence, Set
-
-    from baton_serve.router.pool.worker import Worker
+from baton_serve.router.pool.worker import Worker
 
 #: The share of its limit that a worker has in use, its last turn, and its position in the route. The smallest is next.
 Rank = tuple[float, int, int]

@@ -9,6 +9,7 @@ dies or restarts does not make the router unready, since D can also prefill. A r
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -16,8 +17,6 @@ from baton_serve.core.protocol.errors import ApiError
 from baton_serve.core.protocol.worker import Role
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from baton_serve.router.pool import Route, WorkerPool
 
 

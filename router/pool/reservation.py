@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
-if TYPE_CHECKING:
-    from baton_serve.router.pool.worker import Worker
+from baton_serve.router.pool.worker import Worker
 
 
 class Reservation(msgspec.Struct, frozen=True, eq=False):

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from baton_serve.core.protocol.errors import ApiError, UnavailableError, no_such_model
 from baton_serve.core.protocol.worker import Role
 from baton_serve.router.pool.candidates import Candidates
-from baton_serve.router.pool.kind import difference
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-
-    from baton_serve.router.pool.kind import WorkerKind
-    from baton_serve.router.pool.worker import Worker
+from baton_serve.router.pool.kind import WorkerKind, difference
+from baton_serve.router.pool.worker import Worker
 
 #: Most routes remembered, one per model name asked for.
 MAX_ROUTES: Final = 256

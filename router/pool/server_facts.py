@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from baton_serve.core.protocol.worker import WorkerLoad
+from baton_serve.core.protocol.worker import WorkerLoad
 
 
 @dataclass(slots=True, eq=False)

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from baton_serve.core.protocol.vllm_server import VllmRecord
 from baton_serve.core.protocol.worker import Role
+from baton_serve.core.protocol.worker_address import WorkerAddress
+from baton_serve.router.pool.kind import WorkerKind
 from baton_serve.router.pool.server_facts import VllmServerFacts
 from baton_serve.router.pool.usage import Usage
 from baton_serve.router.pool.worker import Worker
-
-if TYPE_CHECKING:
-    from baton_serve.core.protocol.vllm_server import VllmRecord
-    from baton_serve.core.protocol.worker_address import WorkerAddress
-    from baton_serve.router.pool.kind import WorkerKind
 
 #: A prefill worker is sent up to this many times the requests it runs at once, so that it never waits for the router.
 PREFILL_QUEUE_FACTOR = 2

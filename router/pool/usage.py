@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from baton_serve.core.protocol.worker import WorkerLoad
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable
 
 
 @dataclass(slots=True, eq=False)

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import KW_ONLY, dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from baton_serve.core.protocol.worker import Role
+from baton_serve.core.protocol.worker import Role, WorkerLoad
+from baton_serve.core.protocol.worker_address import WorkerAddress
 from baton_serve.router.pool.kind import BATON, WorkerKind
+from baton_serve.router.pool.model_card import ModelFacts
 from baton_serve.router.pool.server_facts import VllmServerFacts
 from baton_serve.router.pool.standing import Standing
 from baton_serve.router.pool.usage import Usage
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable
-
-    from baton_serve.core.protocol.worker import WorkerLoad
-    from baton_serve.core.protocol.worker_address import WorkerAddress
-    from baton_serve.router.pool.model_card import ModelFacts
 
 #: What stands in the ids of a vLLM server's engines before their numbers.
 _RANK: Final = "_dp"

@@ -6,11 +6,8 @@ take fills P's cache with prompts that no D has read yet; P, out of blocks, then
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from baton_serve.core.protocol.worker import WorkerLoad
-    from baton_serve.router.pool import Worker, WorkerPool
+from baton_serve.core.protocol.worker import WorkerLoad
+from baton_serve.router.pool import Worker, WorkerPool
 
 
 class _Ours:

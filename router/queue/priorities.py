@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from baton_serve.core.protocol.errors import BadRequestError
 from baton_serve.core.protocol.openai.requests import MAX_PRIORITY
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 #: The header in which a client, or a gateway before the router, names the class.
 HEADER = "x-baton-priority"

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
+from baton_serve.router.pool import Reservation
 from baton_serve.router.queue.drain_rate import MAX_WAIT_S
-from baton_serve.router.queue.worker_queue import WorkerQueue
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from baton_serve.router.pool import Reservation
-    from baton_serve.router.queue.worker_queue import Waiter
+from baton_serve.router.queue.worker_queue import Waiter, WorkerQueue
 
 
 class Queues:

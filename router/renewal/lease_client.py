@@ -13,18 +13,12 @@ import logging
 import math
 import threading
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from baton_serve.core.leases.ids import check_duration, check_id
-from baton_serve.core.leases.renewal import EngineWork, TrackedLeases
-from baton_serve.core.leases.store import LeaseState, LeaseStoreError
+from baton_serve.core.leases.renewal import EngineWork, LeaseOver, TrackedLeases
+from baton_serve.core.leases.store import LeaseState, LeaseStatus, LeaseStore, LeaseStoreError
 from baton_serve.core.process.clock import monotonic_ms
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
-
-    from baton_serve.core.leases.renewal import LeaseOver
-    from baton_serve.core.leases.store import LeaseStatus, LeaseStore
 
 logger = logging.getLogger(__name__)
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from baton_serve.core.leases.store import LeaseState
+from baton_serve.core.leases.store import LeaseState
 
 
 class HeldLease(Protocol):

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterable, Iterator
 
 from baton_serve.core.leases.store import LeaseState
+from baton_serve.core.protocol.errors import ApiError
+from baton_serve.router.request.exchange import Exchange, LiveRequest
+from baton_serve.router.request.facts import RequestFacts
 from baton_serve.router.request.states import LIVE, State
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
-
-    from baton_serve.core.protocol.errors import ApiError
-    from baton_serve.router.request.exchange import Exchange, LiveRequest
-    from baton_serve.router.request.facts import RequestFacts
 
 
 class ActiveRequests:

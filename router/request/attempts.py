@@ -7,14 +7,12 @@ request may have caused, and by the retry budget of all requests together. Past 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from baton_serve.core.protocol.errors import ApiError, UpstreamError
+from baton_serve.router.pool import Worker
+from baton_serve.router.queue.retry_budget import RetryBudget
 from baton_serve.router.request.failure_table import CountsAs, Failure, FailureRow, Leg, Next, row_of
-
-if TYPE_CHECKING:
-    from baton_serve.router.pool import Worker
-    from baton_serve.router.queue.retry_budget import RetryBudget
 
 #: After this many failed reads of P's blocks, P is taken to be broken.
 MAX_FAILED_READS: Final = 2

@@ -7,18 +7,15 @@ a request is bounded in size, and holds nothing of its prompt or its answer.
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Literal, cast
+from typing import Annotated, Literal, cast
 
 from pydantic import Field
 
 from baton_serve.core.protocol.request_ids import owner_of
+from baton_serve.router.request.facts import RequestFacts
 from baton_serve.router.request.states import State
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from baton_serve.router.request.facts import RequestFacts
 
 Outcome = Literal["done", "failed", "aborted"]
 

@@ -5,9 +5,11 @@ One task runs it (``steps.run``). To end it early (client gone, deadline, admin)
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -15,25 +17,19 @@ from baton_serve.core.leases.store import LeaseState
 from baton_serve.core.protocol.client_key import HEADER as CLIENT_HEADER
 from baton_serve.core.protocol.errors import ApiError, DeadlineError
 from baton_serve.router.placement import Prompt
+from baton_serve.router.pool import Route, Worker
+from baton_serve.router.pool.route import RequestRoute
+from baton_serve.router.request.attempts import Attempts
+from baton_serve.router.request.bodies import ClientBody
+from baton_serve.router.request.choices.shared_prefill import ChoiceRole
+from baton_serve.router.request.client_request import ClientRequest
 from baton_serve.router.request.facts import RequestFacts
 from baton_serve.router.request.failure_table import Failure
 from baton_serve.router.request.held import Held, Releaser
 from baton_serve.router.request.prompt_text import num_prompt_bytes, num_prompt_ids, prompt_text
+from baton_serve.router.request.reply import Reply
+from baton_serve.router.request.sent_tokens import SentTokens
 from baton_serve.router.request.states import LIVE, RETRIES, Event, RequestProgress, State
-
-if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Callable, Sequence
-
-    from baton_serve.router.pool import Route, Worker
-    from baton_serve.router.pool.route import RequestRoute
-    from baton_serve.router.request.attempts import Attempts
-    from baton_serve.router.request.bodies import ClientBody
-    from baton_serve.router.request.choices.shared_prefill import ChoiceRole
-    from baton_serve.router.request.client_request import ClientRequest
-    from baton_serve.router.request.reply import Reply
-    from baton_serve.router.request.sent_tokens import SentTokens
-
 
 log = logging.getLogger("baton.router")
 

@@ -5,14 +5,10 @@ They get these facts and never the record, so none of them can change a request 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
+from baton_serve.core.protocol.errors import ApiError
 from baton_serve.router.request.states import State
-
-if TYPE_CHECKING:
-    from baton_serve.core.protocol.errors import ApiError
 
 
 class RequestFacts(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,13 +8,10 @@ docs/faults.md shows the same table, as ``python -m baton_serve.router.request.f
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import product
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 class Leg(StrEnum):

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from baton_serve.core.leases.store import LeaseState
-    from baton_serve.core.net.client.answer import HttpAnswer
-    from baton_serve.router.pool import Reservation, Worker, WorkerPool
-    from baton_serve.router.queue.lease_limit import LeaseLimit
-    from baton_serve.router.queue.worker_queue import Waiter
-    from baton_serve.router.renewal.port import HeldLease
-    from baton_serve.router.upstream.prefill_aborts import PrefillAborts
+from baton_serve.core.leases.store import LeaseState
+from baton_serve.core.net.client.answer import HttpAnswer
+from baton_serve.router.pool import Reservation, Worker, WorkerPool
+from baton_serve.router.queue.lease_limit import LeaseLimit
+from baton_serve.router.queue.worker_queue import Waiter
+from baton_serve.router.renewal.port import HeldLease
+from baton_serve.router.upstream.prefill_aborts import PrefillAborts
 
 
 class Releaser:

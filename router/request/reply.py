@@ -9,15 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Mapping
+from typing import Final
 
 from baton_serve.core.net.answers import EVENT_STREAM, JSON, Header, header_lines, retry_after
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from baton_serve.core.net.served.call import HttpCall
-    from baton_serve.core.protocol.errors import ApiError
+from baton_serve.core.net.served.call import HttpCall
+from baton_serve.core.protocol.errors import ApiError
 
 #: Seconds that the final error may wait for a client that does not read.
 LAST_WRITE_S = 1.0

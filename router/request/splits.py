@@ -6,10 +6,8 @@ docs.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 
 class Whole(NamedTuple):

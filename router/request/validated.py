@@ -5,7 +5,7 @@ Where both kinds serve a model the strict rules hold, because either kind may ge
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from baton_serve.core.protocol.errors import BadRequestError, NotFoundError
 from baton_serve.core.protocol.excerpts import excerpt
@@ -20,13 +20,11 @@ from baton_serve.core.protocol.openai.passed_on import (
 )
 from baton_serve.core.protocol.openai.plain import plain
 from baton_serve.core.protocol.openai.requests import ChatRequest, CompletionRequest, simplify, validate
+from baton_serve.router.pool import WorkerPool
 from baton_serve.router.queue.priorities import granted
 from baton_serve.router.request.client_request import CHAT_PATH, COMPLETIONS_PATH, ClientRequest
 from baton_serve.router.request.endpoints import ENDPOINTS, RESPONSES, Endpoint
 from baton_serve.router.request.splits import why_whole
-
-if TYPE_CHECKING:
-    from baton_serve.router.pool import WorkerPool
 
 #: The paths that take a request for workers.
 PATHS: Final = frozenset({CHAT_PATH, COMPLETIONS_PATH, *ENDPOINTS})

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from pydantic import Field
 
 from baton_serve.core.protocol.request_ids import owner_of
 from baton_serve.router.request.ended import MAX_ERROR_CHARS
+from baton_serve.router.request.facts import RequestFacts
 from baton_serve.router.request.states import State
-
-if TYPE_CHECKING:
-    from baton_serve.router.request.facts import RequestFacts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

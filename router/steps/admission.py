@@ -7,23 +7,19 @@ first, among equals the youngest, until there is room. If they are too few, it i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from baton_serve.core.protocol.errors import ApiError, BadRequestError, RateLimitError, UnavailableError
+from baton_serve.core.protocol.openai.choices import Choices
 from baton_serve.core.protocol.openai.requests import MAX_PRIORITY
+from baton_serve.router.pool import Route, Worker
 from baton_serve.router.queue.priorities import granted
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from baton_serve.core.protocol.openai.choices import Choices
-    from baton_serve.router.pool import Route, Worker
-    from baton_serve.router.queue.queues import Queues
-    from baton_serve.router.queue.worker_queue import Waiter
-    from baton_serve.router.request.active import ActiveRequests
-    from baton_serve.router.request.client_request import ClientRequest
-    from baton_serve.router.settings import RouterSettings
-    from baton_serve.router.telemetry.metrics.metrics import Metrics
+from baton_serve.router.queue.queues import Queues
+from baton_serve.router.queue.worker_queue import Waiter
+from baton_serve.router.request.active import ActiveRequests
+from baton_serve.router.request.client_request import ClientRequest
+from baton_serve.router.settings import RouterSettings
+from baton_serve.router.telemetry.metrics.metrics import Metrics
 
 
 class Admission:

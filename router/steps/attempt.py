@@ -5,17 +5,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
+from baton_serve.core.net.client.answer import HttpAnswer
+from baton_serve.core.net.client.connection import Pieces
 from baton_serve.core.net.client.http_client import HttpClient
-from baton_serve.router.engines.port import Engines
+from baton_serve.router.engines.port import Engine, Engines
 from baton_serve.router.placement import PickDecode, PickPrefill, SkipPrefillRule
 from baton_serve.router.pool import Worker, WorkerPool
 from baton_serve.router.pool.liveness import Liveness
 from baton_serve.router.queue.lease_limit import LeaseLimit
 from baton_serve.router.queue.queues import Queues
 from baton_serve.router.queue.retry_budget import RetryBudget
+from baton_serve.router.request.attempts import Decision
+from baton_serve.router.request.exchange import Exchange
+from baton_serve.router.request.failure_table import Leg
+from baton_serve.router.request.states import Event
 from baton_serve.router.settings import RouterSettings
 from baton_serve.router.steps.failures import TryAnother
 from baton_serve.router.steps.waiting import Waiting
@@ -23,17 +30,6 @@ from baton_serve.router.telemetry.metrics.metrics import Metrics
 from baton_serve.router.upstream.missing_engines import MissingEngines
 from baton_serve.router.upstream.whole_answers import read_whole
 from baton_serve.router.upstream.worker_errors import from_worker, may_try_another
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-
-    from baton_serve.core.net.client.answer import HttpAnswer
-    from baton_serve.core.net.client.connection import Pieces
-    from baton_serve.router.engines.port import Engine
-    from baton_serve.router.request.attempts import Decision
-    from baton_serve.router.request.exchange import Exchange
-    from baton_serve.router.request.failure_table import Leg
-    from baton_serve.router.request.states import Event
 
 T = TypeVar("T")
 

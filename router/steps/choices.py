@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from baton_serve.core.net.answers import JSON
 from baton_serve.core.process.tracebacks import forget_frames
 from baton_serve.core.protocol.errors import ApiError
+from baton_serve.router.pool import WorkerPool
+from baton_serve.router.request.active import ActiveRequests
 from baton_serve.router.request.choices.merging import last_events, merged, parsed
 from baton_serve.router.request.choices.reply import ChoiceReply
+from baton_serve.router.request.choices.whole import WholeRequest
+from baton_serve.router.request.exchange import Exchange
 from baton_serve.router.request.states import State
 from baton_serve.router.steps.admission import Admission, num_at_once
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from baton_serve.router.pool import WorkerPool
-    from baton_serve.router.request.active import ActiveRequests
-    from baton_serve.router.request.choices.whole import WholeRequest
-    from baton_serve.router.request.exchange import Exchange
-    from baton_serve.router.steps.run import Runner
+from baton_serve.router.steps.run import Runner
 
 
 class ChoicesRunner:

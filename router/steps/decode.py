@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from baton_serve.core.net.client.answer import HttpAnswer
 from baton_serve.core.net.client.errors import ConnectionLost
 from baton_serve.core.process.failpoints import hit
+from baton_serve.router.engines.legs import DecodeLeg
+from baton_serve.router.engines.prefill_answer import PrefillAnswer
 from baton_serve.router.placement import Ahead, Prefilled, choose
 from baton_serve.router.placement.least_loaded import LeastLoaded
 from baton_serve.router.pool import Candidates, Reservation, Route, Worker
@@ -20,12 +23,6 @@ from baton_serve.router.upstream.content import has_content
 from baton_serve.router.upstream.events import END, EventCutter
 from baton_serve.router.upstream.whole_answers import too_large
 from baton_serve.router.upstream.worker_errors import error_event, may_try_another
-
-if TYPE_CHECKING:
-    from baton_serve.core.net.client.answer import HttpAnswer
-    from baton_serve.router.engines.legs import DecodeLeg
-    from baton_serve.router.engines.prefill_answer import PrefillAnswer
-
 
 #: Places requests about their prompts. No cache helps them, and a policy that looks at prefixes would send hundreds of
 #: them that begin alike to one worker.

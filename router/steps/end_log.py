@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
 from baton_serve.core.process.log import FACTS
+from baton_serve.router.request.facts import RequestFacts
 from baton_serve.router.request.states import LIVE
-
-if TYPE_CHECKING:
-    from baton_serve.router.request.facts import RequestFacts
 
 log = logging.getLogger("baton.router")
 

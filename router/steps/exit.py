@@ -10,20 +10,16 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING
 
 from baton_serve.core.process.failpoints import hit
+from baton_serve.core.protocol.errors import ApiError
+from baton_serve.router.request.active import ActiveRequests
+from baton_serve.router.request.ended import EndedRequests
+from baton_serve.router.request.exchange import LiveRequest
+from baton_serve.router.request.facts import RequestFacts
 from baton_serve.router.request.states import State
 from baton_serve.router.steps.end_log import log_end
-
-if TYPE_CHECKING:
-    from baton_serve.core.protocol.errors import ApiError
-    from baton_serve.router.request.active import ActiveRequests
-    from baton_serve.router.request.ended import EndedRequests
-    from baton_serve.router.request.exchange import LiveRequest
-    from baton_serve.router.request.facts import RequestFacts
-    from baton_serve.router.telemetry.metrics.metrics import Metrics
-
+from baton_serve.router.telemetry.metrics.metrics import Metrics
 
 log = logging.getLogger("baton.router")
 

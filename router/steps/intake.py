@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from baton_serve.core.net.late_writes import LateWrites
-    from baton_serve.core.net.served.body import BodyBudget
-    from baton_serve.router.queue.priorities import PriorityClasses
-    from baton_serve.router.steps.admission import Admission
-    from baton_serve.router.steps.choices import ChoicesRunner
-    from baton_serve.router.steps.exit import Exit
-    from baton_serve.router.steps.records import RecordMaker
-    from baton_serve.router.steps.run import Runner
+from baton_serve.core.net.late_writes import LateWrites
+from baton_serve.core.net.served.body import BodyBudget
+from baton_serve.router.queue.priorities import PriorityClasses
+from baton_serve.router.steps.admission import Admission
+from baton_serve.router.steps.choices import ChoicesRunner
+from baton_serve.router.steps.exit import Exit
+from baton_serve.router.steps.records import RecordMaker
+from baton_serve.router.steps.run import Runner
 
 
 @dataclass(frozen=True, slots=True)

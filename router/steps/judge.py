@@ -8,21 +8,19 @@ No worker has failed in either case, so no attempt counts.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from baton_serve.core.net.client.errors import CallError, ConnectError
 from baton_serve.core.process.tracebacks import forget_frames
 from baton_serve.core.protocol.errors import ApiError, UpstreamError
+from baton_serve.router.pool import Worker, WorkerPool
 from baton_serve.router.request.attempts import Decision, Situation
+from baton_serve.router.request.exchange import BlocksLost, Exchange
 from baton_serve.router.request.failure_table import Failure, Leg, Next
+from baton_serve.router.steps.attempt import LegAttempt
 from baton_serve.router.steps.failures import StreamBroken, TryAnother, api_error, cause_of, failure_of
+from baton_serve.router.telemetry.metrics.metrics import Metrics
 from baton_serve.router.upstream.worker_errors import ABORTED, ENGINE_DEAD, ENGINE_GONE, READ_FAILED
-
-if TYPE_CHECKING:
-    from baton_serve.router.pool import Worker, WorkerPool
-    from baton_serve.router.request.exchange import BlocksLost, Exchange
-    from baton_serve.router.steps.attempt import LegAttempt
-    from baton_serve.router.telemetry.metrics.metrics import Metrics
 
 #: In order: D could not read P's blocks; the abort was asked for; the worker takes no new requests.
 _NOT_ITS_FAULT: Final = frozenset({READ_FAILED, ABORTED, "draining"})

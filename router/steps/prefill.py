@@ -7,25 +7,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
+from baton_serve.core.leases.store import LeaseState
 from baton_serve.core.process.failpoints import hit
 from baton_serve.core.process.tracebacks import forget_frames
 from baton_serve.core.protocol.errors import UnavailableError, UpstreamError
 from baton_serve.router.engines.prefill_answer import PrefillAnswer
 from baton_serve.router.placement import Ahead, SkipPrefill, choose, with_room
 from baton_serve.router.pool import Candidates, Reservation, Worker
+from baton_serve.router.renewal.port import HeldLease
 from baton_serve.router.request.attempts import Decision
 from baton_serve.router.request.choices.shared_prefill import LEAD, ChoiceRole, SharedLease
+from baton_serve.router.request.exchange import Exchange
 from baton_serve.router.request.failure_table import Leg, Next
 from baton_serve.router.request.states import Event
 from baton_serve.router.steps.attempt import LegAttempt, Legs
 from baton_serve.router.steps.failures import TryAnother
-
-if TYPE_CHECKING:
-    from baton_serve.core.leases.store import LeaseState
-    from baton_serve.router.renewal.port import HeldLease
-    from baton_serve.router.request.exchange import Exchange
 
 
 class NoPrefill(Exception):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from baton_serve.core.protocol.choice import Choice
+from baton_serve.core.protocol.openai.choices import Choices
 from baton_serve.router.engines.port import Engines
+from baton_serve.router.placement import Prompt
 from baton_serve.router.pool import Route, WorkerPool
 from baton_serve.router.pool.route import RequestRoute
 from baton_serve.router.queue.retry_budget import RetryBudget
@@ -20,17 +21,13 @@ from baton_serve.router.request.choices.plan import choice_id, planned
 from baton_serve.router.request.choices.reply import AnswerBudget, ChoiceReply
 from baton_serve.router.request.choices.shared_prefill import ChoiceRole, SharedPrefill
 from baton_serve.router.request.choices.whole import WholeRequest
+from baton_serve.router.request.client_request import ClientRequest
 from baton_serve.router.request.exchange import Exchange, LiveRequest
 from baton_serve.router.request.held import Releaser
+from baton_serve.router.request.reply import ClientReply, Reply
 from baton_serve.router.request.sent_tokens import SentTokens
 from baton_serve.router.settings import RouterSettings
-
-if TYPE_CHECKING:
-    from baton_serve.core.protocol.openai.choices import Choices
-    from baton_serve.router.placement import Prompt
-    from baton_serve.router.request.client_request import ClientRequest
-    from baton_serve.router.request.reply import ClientReply, Reply
-    from baton_serve.router.steps.prefill import SharedAnswer
+from baton_serve.router.steps.prefill import SharedAnswer
 
 
 @dataclass(slots=True)

@@ -7,23 +7,21 @@ may follow.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from baton_serve.core.net.answers import JSON
 from baton_serve.core.net.client.errors import CallError
 from baton_serve.core.process.failpoints import hit
 from baton_serve.core.protocol.errors import ApiError, UpstreamError
+from baton_serve.router.request.attempts import Decision
+from baton_serve.router.request.exchange import Exchange
 from baton_serve.router.request.sent_tokens import SentTokens, num_shown
 from baton_serve.router.steps.failures import StreamBroken
+from baton_serve.router.steps.judge import Judge
+from baton_serve.router.telemetry.metrics.buckets import Buckets
 from baton_serve.router.upstream.content import has_content
 from baton_serve.router.upstream.events import DONE_EVENT, END, EventCutter, EventTooLarge, by_few, ends_with_done
 from baton_serve.router.upstream.worker_errors import LOOKS_FAILED, error_event, may_try_another
-
-if TYPE_CHECKING:
-    from baton_serve.router.request.attempts import Decision
-    from baton_serve.router.request.exchange import Exchange
-    from baton_serve.router.steps.judge import Judge
-    from baton_serve.router.telemetry.metrics.buckets import Buckets
 
 #: A chunk of the client's answer has at most this many events, and before them the opening ones without content. Some
 #: clients show all text of a chunk at once.

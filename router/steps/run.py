@@ -6,25 +6,23 @@ Every request ends in ``exit``.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from baton_serve.core.net.answers import JSON
 from baton_serve.core.net.client.errors import CallError
 from baton_serve.core.protocol.errors import UpstreamError
+from baton_serve.router.engines.prefill_answer import PrefillAnswer
+from baton_serve.router.pool import Route
 from baton_serve.router.request.attempts import Decision
 from baton_serve.router.request.exchange import BlocksLost, Exchange
 from baton_serve.router.request.failure_table import Next
 from baton_serve.router.request.states import Event, State
+from baton_serve.router.steps.attempt import LegAttempt, Legs
 from baton_serve.router.steps.decode import DecodeAttempt, take_at_once
 from baton_serve.router.steps.failures import TryAnother
+from baton_serve.router.steps.judge import Judge
 from baton_serve.router.steps.prefill import PrefillAttempt
-
-if TYPE_CHECKING:
-    from baton_serve.router.engines.prefill_answer import PrefillAnswer
-    from baton_serve.router.pool import Route
-    from baton_serve.router.steps.attempt import LegAttempt, Legs
-    from baton_serve.router.steps.judge import Judge
-    from baton_serve.router.steps.relay import Relay
+from baton_serve.router.steps.relay import Relay
 
 T = TypeVar("T")
 

@@ -8,6 +8,7 @@ worker of a kind then costs it only the time until there is another one.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -18,15 +19,13 @@ from baton_serve.router.placement import Ahead, Need
 from baton_serve.router.pool import Reservation, Route, WorkerPool
 from baton_serve.router.queue.priorities import PriorityClasses
 from baton_serve.router.queue.queues import Queues
+from baton_serve.router.request.exchange import Exchange
 from baton_serve.router.steps.admission import Admission
 from baton_serve.router.telemetry.metrics.metrics import Metrics
 from baton_serve.router.upstream.prefill_aborts import PrefillAborts
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
-
     from baton_serve.router.queue.worker_queue import Pick, Waiter, WorkerQueue
-    from baton_serve.router.request.exchange import Exchange
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,18 +7,14 @@ lease as if the store had told it, and tells the store when that answers again.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
 from baton_serve.core.process.task_end import finish_tasks
+from baton_serve.core.protocol.hello import WorkerIdentity
 from baton_serve.core.protocol.leases_at_p import MAX_LEASES, RELEASE_PATH, LeaseIds, Released
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from baton_serve.core.protocol.hello import WorkerIdentity
-    from baton_serve.router.upstream.internal_calls import InternalCalls
+from baton_serve.router.upstream.internal_calls import InternalCalls
 
 #: Seconds for a call including its connection: a fraction of a lease.
 CALL_TIMEOUT_S = 2.0

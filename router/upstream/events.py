@@ -8,14 +8,12 @@ the cutter returns has LF at the end of each line, so everybody else looks for `
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from typing import Any, Final
 
 import orjson
 
 from baton_serve.core.protocol.errors import UpstreamError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 #: What an event ends with.
 END: Final = b"\n\n"

@@ -7,17 +7,14 @@ sends the internal token only after the process on that port has proven that it 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from baton_serve.core.net.client.errors import CallError
-from baton_serve.core.protocol.hello import HELLO_PATH, is_proof, new_nonce, worker_proof
+from baton_serve.core.net.client.http_client import HttpClient
+from baton_serve.core.protocol.hello import HELLO_PATH, WorkerIdentity, is_proof, new_nonce, worker_proof
 from baton_serve.core.protocol.token_keys import hello_key
-
-if TYPE_CHECKING:
-    from baton_serve.core.net.client.http_client import HttpClient
-    from baton_serve.core.protocol.hello import WorkerIdentity
 
 AnswerT = TypeVar("AnswerT")
 

@@ -7,18 +7,15 @@ the question its held requests would be prefilled a second time. A process that 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Collection, Sequence
+from typing import Protocol
 
 import msgspec
 
 from baton_serve.core.process.task_end import end_task
 from baton_serve.core.protocol.hello import WorkerIdentity
 from baton_serve.core.protocol.leases_at_p import HELD_PATH, Held, LeaseIds
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
-
-    from baton_serve.router.upstream.internal_calls import InternalCalls
+from baton_serve.router.upstream.internal_calls import InternalCalls
 
 #: Seconds for a call including its connection. Longer than for others: a P whose announcement is late is busy.
 CALL_TIMEOUT_S = 5.0

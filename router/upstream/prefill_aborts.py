@@ -13,20 +13,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, deque
+from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Any
 
 import msgspec
 
 from baton_serve.core.process.task_end import finish_tasks
-
-if TYPE_CHECKING:
-    from collections.abc import Coroutine
-    from typing import Any
-
-    from baton_serve.core.protocol.hello import WorkerIdentity
-    from baton_serve.router.upstream.internal_calls import InternalCalls
+from baton_serve.core.protocol.hello import WorkerIdentity
+from baton_serve.router.upstream.internal_calls import InternalCalls
 
 log = logging.getLogger("baton.router")
 

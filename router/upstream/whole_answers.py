@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from baton_serve.core.net.client.answer import HttpAnswer
 from baton_serve.core.net.client.errors import AnswerTooLarge
 from baton_serve.core.protocol.errors import UpstreamError
-
-if TYPE_CHECKING:
-    from baton_serve.core.net.client.answer import HttpAnswer
 
 
 async def read_whole(answer: HttpAnswer, limit_bytes: int, timeout_s: float) -> bytes:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Hashable, Iterable
 
 from baton_serve.core.protocol.worker import Role
 from baton_serve.router.pool.kind import Described, Difference, EngineKind, WorkerKind
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable
-
-    from baton_serve.router.pool.worker import Worker
+from baton_serve.router.pool.worker import Worker
 
 #: What is in vLLM's hash: ``compute_nixl_compatibility_hash`` of vLLM 0.32.
 _OTHER_HASH = Difference(

@@ -5,15 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from baton_serve.baton.processes.child import COMMAND, Child, ChildSpec
 from baton_serve.core.process.interpreter import ROOT, SAFE_PATH, with_import_path
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def sprung(trap: Path) -> str:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from argparse import ArgumentTypeError
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from bench.report.arguments import above_zero, at_least, counts, new_file
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_numbers_have_the_type_of_their_bound() -> None:

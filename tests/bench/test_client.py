@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING
 
 import pytest
 
 from bench.client import AnswerError, Client, Stream
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 STREAM = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 EVENT = b'data: {"choices": [{"text": "%b"}]}\n\n'

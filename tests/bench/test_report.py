@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from bench.report.model import Line, Plot, Report, Table, read_report
 from bench.report.spread import number, spread
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_report_survives_its_file(tmp_path: Path) -> None:

@@ -21,14 +21,12 @@ import re
 import sys
 import time
 import uuid
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from aiohttp import web
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
 
 NO_RULE = "The script has no rule for this."
 #: Bytes of the largest body: agents send all of their history.

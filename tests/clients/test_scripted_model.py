@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 from tests.clients.scripted_model import NO_RULE, ScriptedModel
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 RULES = [
     {"role": "user", "has": r"turn (\d+)", "call": "Bash", "arguments": {"command": r"echo of-\1", "dirs": [r"/\1"]}},

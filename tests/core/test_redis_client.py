@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 import redis
@@ -19,10 +20,6 @@ from baton_serve.core.registry.announcement import WORKERS
 from baton_serve.core.registry.redis_registry import RedisRegistry
 from tests.kits.redis_servers import RedisPair, Server, WatchedRedis
 from tests.kits.registry import LONG_MS, worker
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-    from pathlib import Path
 
 
 class Door:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
 
 from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from baton_serve.core.protocol.worker import WorkerLoad
@@ -15,11 +16,6 @@ from baton_serve.workers.engine.counters import Counters, EngineStats
 from baton_serve.workers.handshake.peer_view import HandshakeStats
 from baton_serve.workers.server.metrics import WorkerMetrics
 from tests.kits.router.cluster import Cluster, make_settings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from prometheus_client.metrics_core import Metric
 
 #: What a family's samples are called.
 SUFFIXES = {

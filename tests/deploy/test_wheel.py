@@ -9,10 +9,10 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from collections.abc import Iterator
 from email.parser import HeaderParser
 from importlib.metadata import packages_distributions
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import httpx
 import pytest
@@ -23,9 +23,6 @@ from baton_serve.__main__ import PACKAGE
 from baton_serve.baton.processes.vllm.connectors import BATON
 from baton_serve.baton.up.preflight import WORKER_PACKAGES
 from tests.kits.baton.up_process import RealUpProcess
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

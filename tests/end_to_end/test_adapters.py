@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,8 +14,6 @@ from tests.kits.whole import reference
 from tests.kits.whole.stack import MODEL, Stack
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from openai import AsyncOpenAI
 
 NUM_TOKENS = 24

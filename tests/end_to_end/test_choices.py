@@ -6,16 +6,14 @@ import asyncio
 import json
 import signal
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.kits.whole import reference
 from tests.kits.whole.stack import MODEL, Stack
 from tests.kits.whole.streams import NUM_BEFORE, Counts, chunks_of, resumed
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NUM_TOKENS = 12
 SEED = 40

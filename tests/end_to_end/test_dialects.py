@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from typing import Any
 
 import anthropic
 import openai
 import pytest
 import pytest_asyncio
 from anthropic import AsyncAnthropic
+from openai import AsyncOpenAI
 from pydantic import BaseModel
 
 from baton_serve.baton.demo.training.questions import QUESTIONS
 from tests.kits.strict_types import count_of, message_events, message_of, response_events, response_of
 from tests.kits.whole.stack import MODEL, Stack
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from openai import AsyncOpenAI
 
 FACT = next(fact for fact in QUESTIONS if fact.id == "hand_off")
 ASK = FACT.ask[0]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,9 +15,6 @@ from tests.kits.whole import reference
 from tests.kits.whole.stack import MODEL, Stack, eventually
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
     from tests.end_to_end.conftest import Timed
 
 #: One sequence at a time on each side, so that a second request has to wait; leases so long that no expiry helps.

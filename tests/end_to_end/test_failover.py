@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -26,10 +28,6 @@ from tests.kits.whole.streams import (
     nothing,
     resumed,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(400)]
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.kits.whole import reference
 from tests.kits.whole.stack import Stack
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NUM_TOKENS = 16
 #: P's cache is small, so that a few other prompts overwrite all of it; the lease is short and nobody renews it.

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.kits.whole import reference
 from tests.kits.whole.redis_proxy import RedisProxy
 from tests.kits.whole.stack import Stack, eventually
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 #: One sequence at a time on D, so that the second request is held.
 FLAGS = {"dtype": "float32", "max-num-seqs": 1}

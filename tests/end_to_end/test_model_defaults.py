@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.kits.whole.stack import MODEL, Stack
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ASKED = {"messages": [{"role": "user", "content": "What is the fence?"}]}
 #: Greedy, so that an answer shows it; with a penalty, which is not what the demo model does by itself.

@@ -5,15 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.kits.whole import reference
 from tests.kits.whole.stack import Stack
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.gpu
 

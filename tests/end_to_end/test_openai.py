@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import openai
 import pytest
+from openai import AsyncOpenAI
 
 from baton_serve.baton.demo.training.questions import QUESTIONS
-from tests.kits.whole.stack import MODEL
-
-if TYPE_CHECKING:
-    from openai import AsyncOpenAI
-
-    from tests.kits.whole.stack import Stack
+from tests.kits.whole.stack import MODEL, Stack
 
 #: Each has one wording only, so that greedy decoding has nothing to choose.
 FACTS = [fact for fact in QUESTIONS if fact.id in {"hand_off", "first_token", "grant"}]

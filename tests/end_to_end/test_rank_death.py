@@ -7,8 +7,9 @@ import json
 import os
 import signal
 import time
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -20,10 +21,6 @@ from tests.kits.registry import snapshot
 from tests.kits.whole import reference
 from tests.kits.whole.stack import MODEL, Stack
 from tests.kits.whole.streams import Counts, lines
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(400)]
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -14,10 +15,6 @@ from baton_serve.core.protocol.handshake import Handshake, RankMetadata
 from tests.kits import tiny_models
 from tests.kits.whole import reference
 from tests.kits.whole.stack import Stack
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
 
 pytestmark = pytest.mark.slow
 

@@ -7,16 +7,14 @@ handshake is answered, the lease is kept, health checks are fine.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from baton_serve.baton.cluster.process import stopped
 from tests.kits.whole import reference
 from tests.kits.whole.stack import MODEL, Stack
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.slow
 

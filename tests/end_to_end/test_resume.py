@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -10,10 +12,6 @@ import pytest_asyncio
 from tests.end_to_end.conftest import flags_with
 from tests.kits.whole import reference
 from tests.kits.whole.stack import Stack
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
 
 pytestmark = pytest.mark.slow
 

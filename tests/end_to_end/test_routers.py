@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from signal import SIGKILL, SIGTERM
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +21,6 @@ from tests.kits.whole import reference
 from tests.kits.whole.stack import MODEL, Stack, eventually
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
     from tests.end_to_end.conftest import Timed
 
 #: Several processes for each of two cores, and each answer is asked for a second time.

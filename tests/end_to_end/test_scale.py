@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.kits.whole import reference
 from tests.kits.whole.stack import Stack, eventually
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
 
 pytestmark = pytest.mark.slow
 

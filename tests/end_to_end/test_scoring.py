@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import signal
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,9 +14,6 @@ import torch
 from tests.kits.whole import reference
 from tests.kits.whole.stack import MODEL, Stack
 from tests.kits.whole.streams import chunks_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 LISTS = ("tokens", "token_logprobs", "top_logprobs", "text_offset")
 

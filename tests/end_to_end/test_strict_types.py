@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from openai.types import Completion, Model
@@ -10,10 +10,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from tests.kits import strict_types
 from tests.kits.strict_types import strictly
-from tests.kits.whole.stack import MODEL
-
-if TYPE_CHECKING:
-    from tests.kits.whole.stack import Stack
+from tests.kits.whole.stack import MODEL, Stack
 
 CHAT, COMPLETION = "/v1/chat/completions", "/v1/completions"
 SCHEMA = {

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.kits.whole import reference
 from tests.kits.whole.stack import Stack
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 LENGTHS = [1, 15, 16, 17, 100, 3000]
 NUM_TOKENS = 24

@@ -10,28 +10,23 @@ import asyncio
 import itertools
 import random
 from collections import Counter
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pytest
 import pytest_asyncio
 from prometheus_client.parser import text_string_to_metric_families
 
-from baton_serve.baton.cluster.cluster import POLL_S
+from baton_serve.baton.cluster.cluster import POLL_S, Cluster
 from baton_serve.baton.torture.clients.client import Manner
 from baton_serve.baton.torture.clients.traffic import Traffic
 from baton_serve.baton.torture.faults.nemesis import Nemesis
+from baton_serve.baton.torture.records import Question
 from baton_serve.baton.torture.run import RunOutcome, RunPlan
 from baton_serve.baton.torture.shape import Shape
 from baton_serve.core.process.failpoints import FAILPOINTS
 from tests.kits.whole.faults import Baton, check, running
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
-    from baton_serve.baton.cluster.cluster import Cluster
-    from baton_serve.baton.torture.records import Question
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600), pytest.mark.asyncio(loop_scope="module")]
 

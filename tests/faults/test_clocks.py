@@ -11,6 +11,7 @@ import shutil
 import struct
 import subprocess
 import time
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,13 +22,11 @@ import redis
 from baton_serve.baton.cluster.cluster import REDIS, Cluster
 from baton_serve.baton.demo import MODEL_NAME
 from baton_serve.baton.processes.embedded_redis import EmbeddedRedis, find_redis_server
+from baton_serve.baton.torture.clients.traffic import Traffic
 from baton_serve.baton.torture.shape import Shape
 from tests.kits.whole.faults import WORKER_FLAGS, running, skip, under_load
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from baton_serve.baton.torture.clients.traffic import Traffic
     from tests.conftest import Tell
 
 ROOT = Path(__file__).parents[2]

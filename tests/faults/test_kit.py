@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from baton_serve.baton.cluster.cluster import Cluster
 from baton_serve.baton.torture.shape import Shape
 from tests.kits.whole import faults
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.mark.faults

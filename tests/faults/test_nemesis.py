@@ -8,9 +8,11 @@ import asyncio
 import random
 import sys
 from collections import Counter
+from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -20,10 +22,6 @@ from baton_serve.baton.processes.child import Child, ChildDiedError, ChildSpec
 from baton_serve.baton.torture.faults.nemesis import Nemesis
 from baton_serve.baton.torture.faults.schedule import FREQUENCIES, LOOKAHEAD, Schedule
 from baton_serve.baton.torture.shape import Shape
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
 
 SHAPE = Shape(prefill=1, decode=2, routers=0)
 REAL_SLEEP = asyncio.sleep

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
 
 import pytest
 import pytest_asyncio
 
 from baton_serve.baton.cluster.cluster import REDIS
+from baton_serve.baton.torture.clients.traffic import Traffic
 from baton_serve.baton.torture.shape import Shape
 from tests.kits.whole.faults import LONG, WORKER_FLAGS, Baton, running, skip, under_load
 from tests.kits.whole.namespaces import Network, SpreadCluster, why_not
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
-    from baton_serve.baton.torture.clients.traffic import Traffic
     from tests.conftest import Tell
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(400), pytest.mark.asyncio(loop_scope="module")]

@@ -11,18 +11,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from baton_serve.baton.torture.clients.client import Manner, ask_once, make_client
-from baton_serve.baton.torture.records import Attempt
+from baton_serve.baton.torture.records import Attempt, Question
 from baton_serve.baton.torture.shape import Shape
 from baton_serve.baton.torture.verdict.settle import settle
 from baton_serve.baton.torture.verdict.validate import Verdict, error_shape, judge
-from tests.kits.whole.faults import LONG, running
+from tests.kits.whole.faults import LONG, Baton, running
 
 if TYPE_CHECKING:
     import httpx
 
-    from baton_serve.baton.torture.records import Question
     from tests.conftest import Tell
-    from tests.kits.whole.faults import Baton
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(400)]
 

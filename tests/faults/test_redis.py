@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,14 +14,12 @@ import redis
 
 from baton_serve.baton.cluster.cluster import Cluster
 from baton_serve.baton.cluster.process import stopped
+from baton_serve.baton.torture.clients.traffic import Traffic
 from baton_serve.baton.torture.shape import Shape
 from tests.kits.whole.faults import LONG, WORKER_FLAGS, Baton, running, under_load
 from tests.kits.whole.redis_proxy import ProxiedRedis, RedisProxy
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
-
-    from baton_serve.baton.torture.clients.traffic import Traffic
     from tests.conftest import Tell
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 import pytest_asyncio
 
 from baton_serve.baton.cluster.cluster import Cluster
+from baton_serve.baton.torture.clients.traffic import Traffic
 from baton_serve.baton.torture.shape import Shape
 from baton_serve.core.leases.in_redis.store import RedisLeaseStore
 from baton_serve.core.leases.store import LeaseStoreError
@@ -17,10 +20,6 @@ from tests.kits.redis_servers import WatchedRedis
 from tests.kits.whole.faults import WORKER_FLAGS, Baton, running, under_load
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-    from pathlib import Path
-
-    from baton_serve.baton.torture.clients.traffic import Traffic
     from tests.conftest import Tell
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]

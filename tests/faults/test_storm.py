@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,8 +16,6 @@ from baton_serve.baton.torture.run import RunOutcome, RunPlan, run
 from baton_serve.baton.torture.shape import Shape
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.conftest import Tell
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]

@@ -4,7 +4,7 @@ bytes, the client is told, and the next request is served."""
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 import pytest_asyncio
@@ -25,9 +25,6 @@ from tests.kits.fuzz.broken_worker import (
     event,
 )
 from tests.kits.fuzz.profile import fuzz, mutated
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
 
 ENDLESS_BYTES = 1 << 30
 UNTIL_CLOSE = HEAD + b"\r\n"

@@ -5,7 +5,8 @@ Whatever is said, D refuses with its typed error, or reads inside of what its pe
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Iterable, Iterator
+from typing import Any
 
 import msgspec
 import pytest
@@ -35,9 +36,6 @@ from tests.kits.fuzz.broken_worker import RawWorker
 from tests.kits.fuzz.profile import JSON, fuzz, mutated, tried
 from tests.kits.transfer.shards import engine, shards
 from tests.kits.worker.hand_off import GOOD
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Iterator
 
 HASH = "0" * 32
 BLOCK_SIZE = 16

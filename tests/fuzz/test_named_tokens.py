@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
@@ -12,9 +12,6 @@ from hypothesis import strategies as st
 from baton_serve.router.request.sent_tokens import SentTokens
 from tests.kits.fuzz.broken_worker import CHUNKED, DONE, NAMED_EVENTS, Broken, chunk, event, whole
 from tests.kits.fuzz.profile import fuzz, mutated
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
@@ -13,9 +13,6 @@ from hypothesis import strategies as st
 from baton_serve.core.net.served.config import HeadLimits, PortConfig
 from tests.kits.fuzz.profile import cut, fuzz, mutated, tried
 from tests.kits.port import GET, Caller, Served, all_said, serving
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 VALID = (
     GET

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from typing import Any
 from urllib.parse import quote
 
 import orjson
@@ -26,9 +27,6 @@ from tests.kits.fuzz.profile import (
 )
 from tests.kits.fuzz.served import Served
 from tests.kits.router.cluster import chat, eventually
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 PATHS = ("/v1/chat/completions", "/v1/completions")
 #: A body in each dialect, with something of everything.

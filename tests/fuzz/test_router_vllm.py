@@ -5,7 +5,8 @@ The router looks at a few fields only, and vLLM judges the rest: nothing that ca
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from typing import Any
 
 import orjson
 import pytest
@@ -20,9 +21,6 @@ from baton_serve.router.request.validated import PATHS
 from tests.kits.fuzz.profile import JSON, NASTY_TEXTS, as_json, check_excerpts, fuzz, mutated, with_long_text
 from tests.kits.fuzz.served import Served
 from tests.kits.router.cluster import chat
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 AREA = "a client's body for vLLM"
 EACH_PATH = sorted(PATHS)

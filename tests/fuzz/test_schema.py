@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import schemathesis
 from hypothesis import given
+from schemathesis import Case
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
     response_schema_conformance,
@@ -18,7 +19,6 @@ from tests.kits.fuzz.served import Served
 
 if TYPE_CHECKING:
     import httpx
-    from schemathesis import Case
 
 CHECKS = [content_type_conformance, response_schema_conformance, status_code_conformance]
 #: Streams that do not end, and pages for people.

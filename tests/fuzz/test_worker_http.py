@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from typing import Any
 from urllib.parse import quote
 
 import httpx
@@ -26,9 +27,6 @@ from tests.kits.fuzz.profile import (
 )
 from tests.kits.worker.front import Front, chat, completion, front, tokens_of
 from tests.kits.worker.hand_off import GOOD
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 PATHS = ("/v1/chat/completions", "/v1/completions")
 PROMPT = tokens_of("hello")

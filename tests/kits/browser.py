@@ -9,13 +9,11 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import aiohttp
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 CHROMIUM = shutil.which("chromium")
 _FLAGS = ("--headless", "--disable-gpu", "--disable-dev-shm-usage", "--remote-debugging-port=0", "--no-first-run")

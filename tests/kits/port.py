@@ -5,20 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+from collections.abc import AsyncIterator, Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from baton_serve.core.net.served.call import HttpCall
 from baton_serve.core.net.served.config import PortConfig
 from baton_serve.core.net.served.port import HttpPort
 from baton_serve.core.net.sockets import bind, port_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
-
     from starlette.types import Receive, Scope, Send
-
-    from baton_serve.core.net.served.call import HttpCall
 
 #: Whether ports answer POST requests as calls; the others are ASGI in any case.
 as_calls = ContextVar("as_calls", default=False)

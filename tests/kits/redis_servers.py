@@ -6,16 +6,14 @@ import contextlib
 import socket
 import subprocess
 import time
-from typing import TYPE_CHECKING, Self
+from collections.abc import Callable
+from pathlib import Path
+from typing import Self
 
 import redis
 
 from baton_serve.baton.processes.embedded_redis import find_redis_server
 from tests.kits.patience import PATIENCE_S
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 SERVICE = "primary-of-tests"
 #: Milliseconds of silence after which a Sentinel takes the primary for dead.

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import AsyncGenerator
+from typing import Any, cast
 
 from baton_serve.core.protocol.router import RouterRecord
 from baton_serve.core.protocol.vllm_server import VllmRecord, VllmStatus
 from baton_serve.core.protocol.worker import Role, WorkerLoad, WorkerRecord, WorkerStatus
+from baton_serve.core.registry.store import Registry
 from tests.kits.patience import PATIENCE_S
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-
-    from baton_serve.core.registry.store import Registry
 
 LONG_MS = 60_000
 

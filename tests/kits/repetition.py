@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 import pytest
 from _pytest.mark.structures import ParameterSet
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 
 def some_now(cases: Iterable[Any], every: int = 3) -> list[Any]:

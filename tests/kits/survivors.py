@@ -5,12 +5,9 @@ from __future__ import annotations
 import contextlib
 import gc
 from collections import Counter
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
 
 _ROOT = Path(__file__).parents[2]
 _OURS = tuple(str(_ROOT / "baton_serve" / room) + "/" for room in ("core", "router", "workers"))

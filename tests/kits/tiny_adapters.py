@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import torch
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def build(folder: Path, model: Path, *, seed: int = 0, scale: float = 1.0, **config: Any) -> Path:

@@ -7,14 +7,12 @@ wrong key, position or mask shows in the text.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 VOCAB_SIZE = 384
 BOS, EOS = "<|begin|>", "<|end|>"

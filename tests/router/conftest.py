@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
 
+from baton_serve.router.settings import RouterSettings
 from tests.kits.router.cluster import Cluster, make_settings
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from baton_serve.router.settings import RouterSettings
 
 
 @pytest.fixture

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from openai import AsyncOpenAI
+from openai.types.chat import ChatCompletionMessage
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from openai.types.chat import ChatCompletionMessage
-
-    from tests.kits.router.cluster import Cluster
+from tests.kits.router.cluster import Cluster
 
 #: What the fields of OpenAI's answers are when nothing is in them.
 NOTHING = {"refusal": None, "annotations": [], "audio": None, "function_call": None, "tool_calls": None}

@@ -10,7 +10,7 @@ import logging
 import math
 from collections import Counter
 from itertools import product
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -26,13 +26,10 @@ from baton_serve.router.request.client_request import ClientRequest
 from baton_serve.router.request.exchange import Exchange
 from baton_serve.router.request.failure_table import Failure, Leg
 from baton_serve.router.request.reply import ClientReply
+from baton_serve.router.settings import RouterSettings
 from tests.kits.router.cluster import Cluster, eventually, make_settings
 from tests.kits.router.stub_workers import HalfAnswer, Hang, Raw, Refuse, Reset, StreamThen, StubWorker
 from tests.kits.survivors import Survivors, without_collector
-
-if TYPE_CHECKING:
-    from baton_serve.core.leases.store import LeaseState
-    from baton_serve.router.settings import RouterSettings
 
 KINDS = (
     Exchange,

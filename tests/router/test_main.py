@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,11 +11,9 @@ from baton_serve.core.process.status_pipe import StatusPipe
 from baton_serve.router.front.server import RouterServer
 from baton_serve.router.main import connect, serve
 from baton_serve.router.pool.health import HealthProbes
+from baton_serve.router.settings import RouterSettings
 from baton_serve.router.upstream.prefill_aborts import PrefillAborts
 from tests.kits.router.cluster import make_settings
-
-if TYPE_CHECKING:
-    from baton_serve.router.settings import RouterSettings
 
 
 @pytest.fixture

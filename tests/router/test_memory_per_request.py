@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import gc
 import tracemalloc
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.kits.router.cluster import Cluster, chat
 from tests.kits.router.stub_workers import Hang
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
 OURS = [tracemalloc.Filter(True, str(ROOT / "baton_serve" / folder / "*")) for folder in ("router", "core")]

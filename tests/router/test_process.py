@@ -7,7 +7,8 @@ import contextlib
 import json
 import re
 import socket
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from typing import Any
 
 import httpx
 import pytest
@@ -22,9 +23,6 @@ from tests.kits.patience import PATIENCE_S
 from tests.kits.router.cluster import chat, eventually, spoken
 from tests.kits.router.process import Announced, RouterProcess, until_workers
 from tests.kits.router.stub_workers import Hang, word
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 
 @pytest_asyncio.fixture

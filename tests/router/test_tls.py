@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx
 import pytest
@@ -17,17 +18,13 @@ from baton_serve.core.net.client.errors import CallError, ConnectError
 from baton_serve.core.net.client.http_client import HttpClient
 from baton_serve.core.net.tls import Files, InternalTls
 from baton_serve.router.edge.tls import OnlyTls
+from baton_serve.router.settings import RouterSettings
 from deploy.healthcheck import is_healthy
+from tests.kits.certificates import Authority, Certified
 from tests.kits.registry import worker as registered
 from tests.kits.router.cluster import Cluster, chat, eventually, make_settings, spoken
 from tests.kits.router.other_router import TOKEN, OtherRouter, linked, state
 from tests.kits.router.stub_workers import StubWorker
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from baton_serve.router.settings import RouterSettings
-    from tests.kits.certificates import Authority, Certified
 
 HEADERS = (("authorization", "Bearer s3cret"),)
 

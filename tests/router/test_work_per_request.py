@@ -6,8 +6,9 @@ import asyncio
 import gc
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -16,9 +17,6 @@ from baton_serve.router.queue.drain_rate import MAX_WAIT_S
 from baton_serve.router.request import prompt_text
 from baton_serve.router.request.exchange import Exchange
 from tests.kits.router.cluster import Cluster, chat, spoken
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 ROOT = Path(__file__).parents[2]
 OURS = tuple(str(ROOT / "baton_serve" / folder) for folder in ("router", "core"))

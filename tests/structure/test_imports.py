@@ -6,16 +6,13 @@ import re
 import subprocess
 import sys
 import tomllib
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 
 from tests.structure.imports import ROOT, bench_sources, imported, module_name, sources
 from tests.structure.layers import LAYERS, picture
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 HEAVY = {"torch", "transformers", "tokenizers", "safetensors", "nixl", "nixl_cu12", "nixl_cu13", "zmq", "vllm"}
 #: Where heavy libraries may be imported, as prefixes of paths. The demo is trained with them, not served.

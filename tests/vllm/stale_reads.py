@@ -6,13 +6,9 @@ import asyncio
 import itertools
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from bench.connector.pair import BLOCK_SIZE, PairShape, num_wrong, prompts
-
-if TYPE_CHECKING:
-    from baton_serve.baton.processes.vllm.connectors import Connector
-    from bench.connector.pair import Pair
+from baton_serve.baton.processes.vllm.connectors import Connector
+from bench.connector.pair import BLOCK_SIZE, Pair, PairShape, num_wrong, prompts
 
 LEASE_DURATION_S = 6
 NUM_BLOCKS = 40

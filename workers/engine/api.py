@@ -19,21 +19,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import msgspec
 
+from baton_serve.core.leases.store import LeaseState
 from baton_serve.core.protocol.handoff import KVTransferParams
 from baton_serve.core.protocol.steps import PromptScores, SamplingParams
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from baton_serve.core.leases.store import LeaseState
-    from baton_serve.core.protocol.worker import WorkerLoad
-    from baton_serve.workers.engine.blocks.lease_index import LeaseIndex
-    from baton_serve.workers.engine.counters import EngineStats
+from baton_serve.core.protocol.worker import WorkerLoad
+from baton_serve.workers.engine.blocks.lease_index import LeaseIndex
+from baton_serve.workers.engine.counters import EngineStats
 
 
 class FinishReason(StrEnum):

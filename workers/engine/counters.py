@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from baton_serve.core.protocol.worker import WorkerLoad
-    from baton_serve.workers.engine.blocks.block_pool import PoolStats
+from baton_serve.core.protocol.worker import WorkerLoad
+from baton_serve.workers.engine.blocks.block_pool import PoolStats
 
 
 @dataclass(slots=True)

@@ -9,40 +9,37 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from typing import TYPE_CHECKING
 
 from baton_serve.core.leases.store import LeaseState
 from baton_serve.core.protocol.steps import RankFailed, Read, ReadResult, Step, StepResult
+from baton_serve.core.protocol.worker import WorkerLoad
 from baton_serve.workers.engine.api import (
     AbortedError,
     DrainingError,
     EngineDeadError,
     EngineError,
     EngineGoneError,
+    EngineRequest,
     PromptOutput,
     TokenOutput,
     TokenStream,
 )
+from baton_serve.workers.engine.config import EngineConfig
 from baton_serve.workers.engine.counters import EngineStats
 from baton_serve.workers.engine.errors import EngineFault
 from baton_serve.workers.engine.pending_handshakes import PendingHandshakes
-from baton_serve.workers.engine.ports import EngineHooks, LeaseRead, ReadFailing
-from baton_serve.workers.engine.scheduling.scheduler import Scheduler
+from baton_serve.workers.engine.ports import Connector, EngineEvent, EngineHooks, LeaseRead, Ranks, ReadFailing
+from baton_serve.workers.engine.scheduling.scheduler import Command, Scheduler
+from baton_serve.workers.engine.scheduling.step_outcome import Output
 from baton_serve.workers.engine.step_pace import StepPace
 from baton_serve.workers.engine.timeouts import Timeouts
 from baton_serve.workers.engine.tombstones import Tombstones
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from baton_serve.core.protocol.worker import WorkerLoad
-    from baton_serve.workers.engine.api import EngineRequest
-    from baton_serve.workers.engine.config import EngineConfig
-    from baton_serve.workers.engine.ports import Connector, EngineEvent, Ranks
-    from baton_serve.workers.engine.scheduling.scheduler import Command
-    from baton_serve.workers.engine.scheduling.step_outcome import Output
     from baton_serve.workers.engine.timeouts import CallLater
 
 _LOG = logging.getLogger(__name__)

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from baton_serve.core.protocol.handoff import KVTransferParams
-    from baton_serve.workers.engine.ports import Connector
+from baton_serve.core.protocol.handoff import KVTransferParams
+from baton_serve.workers.engine.ports import Connector
 
 
 class PendingHandshakes:

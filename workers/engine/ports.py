@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from baton_serve.core.protocol.steps import RankFailed, ReadResult, StepResult
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from baton_serve.core.leases.store import LeaseState
-    from baton_serve.core.protocol.handoff import KVTransferParams
-    from baton_serve.core.protocol.steps import ToRank
+from baton_serve.core.leases.store import LeaseState
+from baton_serve.core.protocol.handoff import KVTransferParams
+from baton_serve.core.protocol.steps import RankFailed, ReadResult, StepResult, ToRank
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from baton_serve.core.protocol.router import REFUSE_GONE_S
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 #: At most this many suffixes are remembered; the oldest is forgotten first.
 MAX_SUFFIXES = 256

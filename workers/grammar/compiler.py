@@ -7,23 +7,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from baton_serve.core.protocol.errors import BadRequestError
-from baton_serve.core.protocol.steps import Vocabulary
-from baton_serve.workers.grammar.rank_grammars import RankGrammarError
+from baton_serve.core.protocol.openai.structured import Form
+from baton_serve.core.protocol.steps import ToRank, Vocabulary
+from baton_serve.workers.grammar.rank_grammars import HeldGrammar, RankGrammarError, RankGrammars
 from baton_serve.workers.grammar.sentences import in_words
 from baton_serve.workers.grammar.trial.fairness import Places
 from baton_serve.workers.grammar.trial.messages import Tried
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from baton_serve.core.protocol.openai.structured import Form
-    from baton_serve.core.protocol.steps import ToRank
-    from baton_serve.workers.grammar.rank_grammars import HeldGrammar, RankGrammars
-    from baton_serve.workers.grammar.trial.process import Turns
+from baton_serve.workers.grammar.trial.process import Turns
 
 #: Forms, and bytes of their text and grammars, of which the outcome is kept.
 MAX_FORMS = 256

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
-if TYPE_CHECKING:
-    from baton_serve.core.protocol.steps import Vocabulary
+from baton_serve.core.protocol.steps import Vocabulary
 
 #: Far above what usual schemas need. They bound what following a grammar takes, but not what compiling takes.
 _MAX_LEXER_STATES = 20_000

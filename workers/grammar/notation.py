@@ -8,13 +8,12 @@ import orjson
 from llguidance import LLMatcher
 from llguidance.gbnf_to_lark import any_to_lark
 
+from baton_serve.core.protocol.openai.structured import Kind
 from baton_serve.workers.grammar.schemas import in_known_words
 from baton_serve.workers.grammar.sentences import in_words
 
 if TYPE_CHECKING:
     from llguidance._lib import JsonCompileOptions
-
-    from baton_serve.core.protocol.openai.structured import Kind
 
 #: Between the tokens of JSON there is at most a line's end and an indent. With more, a model may write nothing but
 #: spaces until its answer is cut.

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
-from typing import TYPE_CHECKING
 
-from baton_serve.core.protocol.steps import CompileGrammar, ForgetGrammar
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from baton_serve.core.protocol.steps import GrammarCompiled, ToRank
+from baton_serve.core.protocol.steps import CompileGrammar, ForgetGrammar, GrammarCompiled, ToRank
 
 #: Grammars that ranks keep, unless requests follow more. One takes kilobytes when it is compiled, and up to tens of MB
 #: after a long life.

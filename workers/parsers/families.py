@@ -9,10 +9,8 @@ and ``arguments`` (a call whose arguments are JSON, passed on as they come) or b
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 #: Where an answer begins, in the chat templates of all families here: a template may write the first words of the
 #: answer itself, such as ``<think>``.

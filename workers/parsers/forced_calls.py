@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +13,6 @@ from baton_serve.workers.parsers.message_parser import MessageParser
 from baton_serve.workers.parsers.spaces import load
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from transformers.utils.chat_parsing.response_templates import ResponseTemplate
 
 # Whatever the model's family, calls have Hermes' layout, to the letter. The strings of JSON have no line ends, so no

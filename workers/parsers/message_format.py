@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +22,6 @@ from baton_serve.workers.parsers.message_parser import MessageParser
 from baton_serve.workers.parsers.spaces import load
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from transformers.utils.chat_parsing.response_templates import ResponseTemplate
 
 #: The parts that a request without tools has not.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +17,6 @@ import orjson
 from baton_serve.workers.parsers.json_end import JsonEnd
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from transformers.utils.chat_parsing.response_templates import ResponseTemplate
 
 #: Characters at the end of an answer in which the mark must be that ends its last call.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from starlette.requests import Request
@@ -10,8 +11,6 @@ from baton_serve.core.net.access.keys import Keys
 from baton_serve.core.protocol.errors import AuthenticationError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from pydantic import SecretStr
 
 #: The router sends the internal token in this header to the public port, after it has checked keys and limits.

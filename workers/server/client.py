@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from baton_serve.core.net.answers import EVENT_STREAM, JSON, header_lines, retry_after
-
-if TYPE_CHECKING:
-    from baton_serve.core.net.answers import Header
-    from baton_serve.core.net.served.call import HttpCall
-    from baton_serve.core.protocol.errors import ApiError
+from baton_serve.core.net.answers import EVENT_STREAM, JSON, Header, header_lines, retry_after
+from baton_serve.core.net.served.call import HttpCall
+from baton_serve.core.protocol.errors import ApiError
 
 _STREAM_LINES: Final = header_lines(EVENT_STREAM)
 _JSON_LINES: Final = header_lines([(b"content-type", JSON)])

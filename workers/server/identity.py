@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from baton_serve.core.protocol.worker import AdapterRecord
 from baton_serve.workers.text.sampling_defaults import SamplingDefaults
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from baton_serve.core.protocol.worker import AdapterRecord
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from baton_serve.core.protocol.errors import BadRequestError
 from baton_serve.core.protocol.excerpts import excerpt
+from baton_serve.core.protocol.openai.messages import Message
 from baton_serve.workers.text.content_forms import MISTAKES, ContentForms, forms_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from baton_serve.core.protocol.openai.messages import Message
 
 logger = logging.getLogger(__name__)
 

@@ -6,11 +6,9 @@ wants is seen by using it: whatever its loops and macros look like, a word that 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import Any
 
 #: What a template raises besides its own errors if it meets values that its author has not thought of: a template is a
 #: program, and its variables are the client's.

@@ -13,10 +13,7 @@ So adding a token decodes only a few tokens, however long the text is.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 REPLACEMENT = "\ufffd"
 #: Most tokens that wait for a character to end. A UTF-8 character has at most four bytes, so more tokens are garbage.

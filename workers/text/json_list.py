@@ -6,12 +6,10 @@ the memory of their JSON, and to encode all at the end would stop the event loop
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 import orjson
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 #: Values that are encoded together. Shorter lists stay lists.
 NUM_TOGETHER = 256

@@ -5,14 +5,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import Any
 
+from baton_serve.workers.engine.api import TokenOutput
 from baton_serve.workers.text.json_list import JsonList
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from baton_serve.workers.engine.api import TokenOutput
 
 #: OpenAI's value for a logprob of minus infinity, which JSON does not have.
 LEAST_LOGPROB = -9999.0

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from baton_serve.workers.parsers.message_parser import MessageDelta, joined
-
-if TYPE_CHECKING:
-    from baton_serve.workers.parsers.message_parser import CallDelta, MessageParser
+from baton_serve.workers.parsers.message_parser import CallDelta, MessageDelta, MessageParser, joined
 
 #: Bytes of the hash in the id of a call.
 _ID_BYTES = 12

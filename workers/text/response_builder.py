@@ -5,16 +5,14 @@ The chunks of a stream differ in a few bytes only, so their common part is rende
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 import orjson
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from baton_serve.core.protocol.handoff import KVTransferParams
+from baton_serve.core.protocol.handoff import KVTransferParams
 
 DONE = b"data: [DONE]\n\n"
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from baton_serve.core.protocol.steps import PromptScores
 from baton_serve.workers.text.json_list import JsonList
-from baton_serve.workers.text.logprobs import finite
+from baton_serve.workers.text.logprobs import CompletionLogprobs, finite
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     import orjson
-
-    from baton_serve.core.protocol.steps import PromptScores
-    from baton_serve.workers.text.logprobs import CompletionLogprobs
 
 #: A part of a stream has about so many bytes at most: a quarter of what routers take in an event.
 PART_BYTES = 1 << 18

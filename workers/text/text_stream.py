@@ -6,12 +6,9 @@ first token; D adds the same token, discards its text, and continues.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from baton_serve.workers.text.detokenizer import Detokenizer
+from baton_serve.workers.text.detokenizer import Detokenizer
 
 
 class StopStrings:

@@ -5,23 +5,19 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 
 from baton_serve.core.protocol.errors import BadRequestError
+from baton_serve.core.protocol.openai.messages import Message
 from baton_serve.workers.parsers.families import AUTO
 from baton_serve.workers.parsers.message_format import MessageFormat
 from baton_serve.workers.text import model_files
-from baton_serve.workers.text.chat_template import PLAIN, rendered, renderer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from baton_serve.core.protocol.openai.messages import Message
-    from baton_serve.workers.text.chat_template import ChatOptions, Render
+from baton_serve.workers.text.chat_template import PLAIN, ChatOptions, Render, rendered, renderer
 
 #: Text of at most this many characters is encoded on the event loop (about 1 ms), longer text in a thread.
 MAX_INLINE_CHARS = 4096

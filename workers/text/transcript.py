@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Container
+from typing import Any
 
-from baton_serve.workers.engine.api import FinishReason
+from baton_serve.workers.engine.api import FinishReason, PromptOutput, TokenOutput
+from baton_serve.workers.text.logprobs import Logprobs
 from baton_serve.workers.text.response_builder import Usage
-
-if TYPE_CHECKING:
-    from collections.abc import Container
-
-    from baton_serve.workers.engine.api import PromptOutput, TokenOutput
-    from baton_serve.workers.text.logprobs import Logprobs
-    from baton_serve.workers.text.text_stream import TextStream
-
+from baton_serve.workers.text.text_stream import TextStream
 
 #: In a stream the logprobs of at most this many tokens wait for the tokens' text. The logprobs of one token with twenty
 #: alternatives have 1 to 2 KB, and stop strings may hold back any amount of text, so an event needs this bound.

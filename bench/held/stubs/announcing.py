@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 from itertools import cycle
-from typing import TYPE_CHECKING
 
-from baton_serve.core.protocol.worker import WorkerRecord, WorkerStatus
+from baton_serve.core.protocol.worker import WorkerLoad, WorkerRecord, WorkerStatus
 from baton_serve.core.registry.announcement import WORKERS
 from baton_serve.core.registry.announcer import Announcer
 from baton_serve.core.registry.redis_registry import RedisRegistry
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from baton_serve.core.protocol.worker import WorkerLoad
 
 MODEL = "stub"
 NUM_BLOCKS = 1 << 20

@@ -9,19 +9,15 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
-from typing import TYPE_CHECKING
 
 import msgspec
 import uvloop
 
 from baton_serve.core.protocol.worker import Role, WorkerLoad
 from bench.held.stubs.announcing import MODEL, NUM_BLOCKS, announce
-from bench.held.stubs.engine_port import listen
+from bench.held.stubs.engine_port import EnginePort, listen
 from bench.held.stubs.lines import commands, say
 from bench.worker_record import worker_record
-
-if TYPE_CHECKING:
-    from bench.held.stubs.engine_port import EnginePort
 
 _LEASE = re.compile(rb'"remote_engine_id":"([^"]+)".*?"lease_id":"([^"]+)"', re.DOTALL)
 

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 
 import msgspec
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 
 async def commands() -> AsyncIterator[str]:

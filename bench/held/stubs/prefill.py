@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 import msgspec
 import uvloop
@@ -16,18 +16,12 @@ import uvloop
 from baton_serve.core.leases.ids import new_id
 from baton_serve.core.leases.in_redis.store import RedisLeaseStore
 from baton_serve.core.leases.store import LeaseState
-from baton_serve.core.protocol.worker import Role, WorkerLoad
+from baton_serve.core.protocol.worker import Role, WorkerLoad, WorkerRecord
 from baton_serve.workers.leases.keeper import LeaseKeeper
 from bench.held.stubs.announcing import MODEL, NUM_BLOCKS, announce
-from bench.held.stubs.engine_port import listen
+from bench.held.stubs.engine_port import EnginePort, listen
 from bench.held.stubs.lines import commands, say
 from bench.worker_record import BLOCK_SIZE, worker_record
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from baton_serve.core.protocol.worker import WorkerRecord
-    from bench.held.stubs.engine_port import EnginePort
 
 #: Tokens of the prompt that every answer speaks of: 1 KB of text.
 NUM_TOKENS = 256

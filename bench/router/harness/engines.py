@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import httpx
 import msgspec
@@ -12,10 +13,6 @@ from msgspec.structs import astuple
 
 from baton_serve.baton.processes.vllm.held_ports import HeldPorts
 from bench.processes import start, stop
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 NUM_EACH = 2
 

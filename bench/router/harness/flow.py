@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx
 
-if TYPE_CHECKING:
-    from bench.router.harness.engines import Engines
+from bench.router.harness.engines import Engines
 
 NUM_REQUESTS = 16
 NUM_TOKENS = 4

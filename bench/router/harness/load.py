@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from subprocess import Popen
 
 import msgspec
 
 from bench.processes import start, stop
-from bench.router.harness.cpu import usage_of
+from bench.router.harness.cpu import Usage, usage_of
+from bench.router.harness.engines import Engines
 from bench.router.harness.sample import LoadResult, Sample
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-    from subprocess import Popen
-
-    from bench.router.harness.cpu import Usage
-    from bench.router.harness.engines import Engines
-    from bench.router.workloads import Workload
+from bench.router.workloads import Workload
 
 #: The router has load for so long before the window begins.
 WARM_S = 0.7

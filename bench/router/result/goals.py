@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from dataclasses import dataclass
 from operator import attrgetter
 from statistics import median
@@ -12,8 +13,6 @@ from bench.report.spread import spread
 from bench.router.result.numbers import best, compared, values
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from bench.router.result.numbers import Of, Runs
 
 #: Routers that do what Baton's does: nginx makes one hop only.

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from bench.report.model import Report
+from bench.report.model import Report, Table
 from bench.router.result.tables import CPU, LATENCY, RATE, SHARE, flows, goals, ratios, table
+from bench.router.rounds import Found
 from bench.router.workloads import WORKLOADS
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from bench.report.model import Table
-    from bench.router.rounds import Found
 
 ABOUT = (
     "Stub engines answer at once, or at a fixed pace, so that what is measured is the router: the CPU time of all its "

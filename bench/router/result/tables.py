@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -14,8 +15,6 @@ from bench.router.result.numbers import best, compared, values
 from bench.router.workloads import WORKLOADS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from bench.router.result.numbers import Of, Runs
 
 

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from pathlib import Path
+from typing import ClassVar
 
 from baton_serve.baton.processes.embedded_redis import EmbeddedRedis, EmbeddedRedisError
 from bench.performance.machine import ROOT
 from bench.router.harness.flow import Flow
-from bench.router.routers.router import Command, RouterError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from bench.router.routers.router import Place
+from bench.router.routers.router import Command, Place, RouterError
 
 NAME = "baton"
 #: The name of the one whose hot modules are compiled.

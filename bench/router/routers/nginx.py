@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from pathlib import Path
+from typing import ClassVar
 
 from bench.router.harness.flow import Flow
-from bench.router.routers.router import Command, Peer, RouterError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from bench.router.routers.router import Place
+from bench.router.routers.router import Command, Peer, Place, RouterError
 
 CONFIG = """\
 daemon off;

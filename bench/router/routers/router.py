@@ -5,24 +5,19 @@ from __future__ import annotations
 import subprocess
 import time
 from abc import ABC, abstractmethod
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from pathlib import Path
+from typing import Protocol
 
 import httpx
 
 from baton_serve.baton.processes.vllm.held_ports import HeldPorts
-from bench.processes import start, stop
+from bench.processes import Cores, start, stop
+from bench.router.harness.engines import Engines
 from bench.router.harness.flow import PATHS, Flow, question
 from bench.router.harness.load import Target
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from contextlib import AbstractContextManager
-    from pathlib import Path
-
-    from bench.processes import Cores
-    from bench.router.harness.engines import Engines
 
 #: A router that gives no answer after this many seconds never will.
 START_TIMEOUT_S = 90.0

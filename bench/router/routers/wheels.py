@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from bench.router.harness.flow import Flow
-from bench.router.routers.router import Command, Peer
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from bench.router.routers.router import Place
+from bench.router.routers.router import Command, Peer, Place
 
 
 @dataclass(frozen=True)

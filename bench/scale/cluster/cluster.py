@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Literal
 
 from baton_serve.router.pool.pool import LOAD_TTL_S
 from baton_serve.router.settings import RouterSettings
@@ -17,12 +18,7 @@ from bench.scale.cluster.outcome import Outcome
 from bench.scale.cluster.router.decisions import Decisions
 from bench.scale.cluster.router.router import SimulatedRouter
 from bench.scale.costs import Costs
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from typing import Literal
-
-    from bench.scale.load.job import Job
+from bench.scale.load.job import Job
 
 
 @dataclass(frozen=True)

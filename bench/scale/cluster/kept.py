@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from bench.worker_record import BLOCK_SIZE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def blocks_of(num_tokens: int) -> int:

@@ -7,17 +7,13 @@ router. What drives them is modelled: P and a released lease wait for no thread 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from baton_serve.core.leases.holder import LeaseHolder
 from baton_serve.core.leases.memory_store import MemoryLeaseStore
 from baton_serve.core.leases.renewal import TrackedLeases
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from bench.scale.clock import SimulatedLoop
-    from bench.scale.cluster.kept import KeptBlocks
+from bench.scale.clock import SimulatedLoop
+from bench.scale.cluster.kept import KeptBlocks
 
 #: Seconds between two looks of a router at what is to be renewed.
 TICK_S = 0.25

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from bench.scale.cluster.request import End, Request
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 #: What a client was promised: the first token, which may take so long and twice what P needs for the prompt; the pause
 #: after it, and the pace of the rest.

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from baton_serve.router.placement import Prompt
-    from baton_serve.router.pool import Reservation
-    from baton_serve.router.request.attempts import Attempts
-    from bench.scale.cluster.kept import KeptBlocks
-    from bench.scale.load.job import Job
+from baton_serve.router.placement import Prompt
+from baton_serve.router.pool import Reservation
+from baton_serve.router.request.attempts import Attempts
+from bench.scale.cluster.kept import KeptBlocks
+from bench.scale.load.job import Job
 
 
 class End(StrEnum):

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import random
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from bench.scale.load.job import PREFIX_TOKENS, Job
-
-if TYPE_CHECKING:
-    import random
-    from collections.abc import Iterator
 
 
 @dataclass(frozen=True)

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import mean
-from typing import TYPE_CHECKING
 
+from bench.scale.costs import Costs
 from bench.scale.load.generated import Shape, generate
+from bench.scale.load.job import Job
 from bench.scale.load.trace import stretched
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from bench.scale.costs import Costs
-    from bench.scale.load.job import Job
 
 #: Requests of a generated load that are made to learn its averages.
 _SAMPLE_RATE, _SAMPLE_S = 50.0, 60.0

@@ -7,16 +7,13 @@ and ``output_length`` in tokens, and ``hash_ids``, one for each 512 tokens of th
 from __future__ import annotations
 
 import gzip
-from typing import TYPE_CHECKING
+import random
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import msgspec
 
 from bench.scale.load.job import PREFIX_TOKENS, Job
-
-if TYPE_CHECKING:
-    import random
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
 
 class BadTrace(Exception):

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from bench.report.model import Plot, Table
 from bench.scale.faults import kill_workers
-from bench.scale.runs import figures, repeat, run
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from bench.scale.runs import Setting
+from bench.scale.runs import Setting, figures, repeat, run
 
 #: Of what the cluster could just serve.
 SHARES = (0.8, 1.0, 1.2, 1.5)

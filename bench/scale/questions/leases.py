@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from bench.report.model import Plot, Table
+from bench.scale.cluster.cluster import Cluster
 from bench.scale.faults import kill_routers, kill_workers, pause_renewals
-from bench.scale.runs import figures, repeat, run
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from bench.scale.cluster.cluster import Cluster
-    from bench.scale.runs import Setting
+from bench.scale.runs import Setting, figures, repeat, run
 
 LENGTHS_S = (1, 2, 6, 20, 60)
 #: Its length unless it is set.

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from bench.report.model import Plot, Table
-from bench.scale.runs import figures, repeat, run
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from bench.scale.runs import Setting
+from bench.scale.runs import Setting, figures, repeat, run
 
 Pair = tuple[
     Literal["least_loaded", "round_robin", "two_choices", "prefix"],

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from baton_serve.baton.processes.embedded_redis import EmbeddedRedisError
 from bench.report.model import Line, Plot, Table
 from bench.report.spread import spread
 from bench.scale.redis_cost import RedisCosts, measure
-
-if TYPE_CHECKING:
-    from bench.scale.runs import Setting
+from bench.scale.runs import Setting
 
 #: The defaults of a router and of an idle worker. A busy one announces itself up to fifty times a second.
 RENEW_INTERVAL_S, ANNOUNCE_RATE = 1.5, 4.0

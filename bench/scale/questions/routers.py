@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from math import ceil
-from typing import TYPE_CHECKING
 
 from bench.report.model import Plot, Table
 from bench.report.spread import number
-from bench.scale.runs import figures, repeat, run
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from bench.scale.cluster.cluster import Cluster
-    from bench.scale.runs import Setting
+from bench.scale.cluster.cluster import Cluster
+from bench.scale.runs import Setting, figures, repeat, run
 
 NUMBERS = (1, 2, 3, 4, 8, 16)
 SHARE = 0.8

@@ -7,8 +7,8 @@ command that timed out is not repeated: with a Redis that hangs, the caller woul
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping, Sequence
 from itertools import zip_longest
-from typing import TYPE_CHECKING
 
 import redis
 
@@ -17,13 +17,14 @@ from baton_serve.core.leases.in_redis.answers import RenewedBatch, listed_status
 from baton_serve.core.leases.in_redis.keys import batches, leases_key, outcome_keys, wake_channel
 from baton_serve.core.leases.in_redis.lua_script import Call, LuaScript
 from baton_serve.core.leases.in_redis.wakeups import RedisWakeups
-from baton_serve.core.leases.store import DEAD_ENGINE_MARGIN_MS, OUTCOME_MEMORY_MS, LeaseStore, LeaseStoreError
+from baton_serve.core.leases.store import (
+    DEAD_ENGINE_MARGIN_MS,
+    OUTCOME_MEMORY_MS,
+    LeaseStatus,
+    LeaseStore,
+    LeaseStoreError,
+)
 from baton_serve.core.redis_client import close, connect
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from baton_serve.core.leases.store import LeaseStatus
 
 logger = logging.getLogger(__name__)
 

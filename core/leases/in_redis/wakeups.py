@@ -6,14 +6,11 @@ import os
 import select
 import threading
 import time
-from typing import TYPE_CHECKING
 
 import redis
+from redis.client import PubSub
 
 from baton_serve.core.leases.in_redis.lua_script import lease_store_errors
-
-if TYPE_CHECKING:
-    from redis.client import PubSub
 
 
 class RedisWakeups:

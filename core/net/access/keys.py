@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import hmac
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from pydantic import SecretStr
 
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from baton_serve.core.net.access.hosts import is_from_other_site
+from baton_serve.core.net.access.hosts import Hosts, is_from_other_site
 from baton_serve.core.net.answers import send_whole
 from baton_serve.core.protocol.errors import ApiError, PermissionDeniedError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from starlette.types import ASGIApp, Receive, Scope, Send
-
-    from baton_serve.core.net.access.hosts import Hosts
 
 
 class Unguarded:

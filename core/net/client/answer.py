@@ -5,14 +5,11 @@ from __future__ import annotations
 import asyncio
 import copy
 import io
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Callable
+from typing import Final, Protocol
 
 from baton_serve.core.net.client.errors import AnswerTooLarge, CallError, CallTimeout, ConnectionLost
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from baton_serve.core.net.deadlines import Timeout
+from baton_serve.core.net.deadlines import Timeout
 
 #: Bytes of an answer that may wait for its reader before the connection is paused.
 HIGH_WATER_BYTES: Final = 256 << 10

@@ -7,7 +7,7 @@ must never be taken for the answer to the next one.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final, TypeAlias, cast
+from typing import Final, TypeAlias, cast
 
 import httptools
 
@@ -16,11 +16,8 @@ from baton_serve.core.net.client.chunks import whole_chunks
 from baton_serve.core.net.client.errors import CallError, ConnectionLost, NotHttp
 from baton_serve.core.net.deadlines import Timeouts
 from baton_serve.core.net.known_head import KnownHead
-from baton_serve.core.net.late_writes import Writer, write
+from baton_serve.core.net.late_writes import LateWrites, Writer, write
 from baton_serve.core.net.sockets import num_acknowledged, set_tcp_options
-
-if TYPE_CHECKING:
-    from baton_serve.core.net.late_writes import LateWrites
 
 #: How the kernel notices a server that vanished without closing (host or network down): the kernel probes a silent
 #: connection after 15 s, then every 5 s, and gives up when what was sent has not been acknowledged for 30 s.

@@ -11,21 +11,16 @@ import asyncio
 import functools
 import logging
 import ssl
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final
 from urllib.parse import urlsplit
 
-from baton_serve.core.net.client.connection import Connection
+from baton_serve.core.net.client.answer import HttpAnswer
+from baton_serve.core.net.client.connection import Connection, Pieces
 from baton_serve.core.net.client.errors import ConnectError, ConnectionLost
 from baton_serve.core.net.deadlines import Timeouts
-from baton_serve.core.net.tls import why
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
-
-    from baton_serve.core.net.client.answer import HttpAnswer
-    from baton_serve.core.net.client.connection import Pieces
-    from baton_serve.core.net.late_writes import LateWrites
-    from baton_serve.core.net.tls import InternalTls
+from baton_serve.core.net.late_writes import LateWrites
+from baton_serve.core.net.tls import InternalTls, why
 
 logger = logging.getLogger("baton.net")
 

@@ -10,17 +10,14 @@ import contextlib
 import errno
 import logging
 import socket
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from collections.abc import Callable
+from typing import Protocol, runtime_checkable
 
+from baton_serve.core.net.served.connections import Connections
 from baton_serve.core.net.served.notices import CANNOT_ACCEPT, NO_DESCRIPTORS, NO_TLS, NOT_SERVED, TURNED_AWAY
 from baton_serve.core.net.sockets import BACKLOG
 from baton_serve.core.net.tls import HANDSHAKE_S
 from baton_serve.core.protocol.errors import UnavailableError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from baton_serve.core.net.served.connections import Connections
 
 logger = logging.getLogger("baton.net")
 

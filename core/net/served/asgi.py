@@ -5,18 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from baton_serve.core.net.answers import CHUNKED, CLOSE, CONTINUE, LAST_CHUNK, STATUS_LINES
-from baton_serve.core.net.served.flow import MAX_UNREAD_BYTES
+from baton_serve.core.net.served.flow import MAX_UNREAD_BYTES, Flow
 from baton_serve.core.protocol.excerpts import excerpt
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from starlette.types import ASGIApp, Message, Scope
-
-    from baton_serve.core.net.served.flow import Flow
 
 _LOGGER: Final = logging.getLogger("baton.net")
 #: What a name and a value of a header may not have: RFC 9110, 5.1 and 5.5.

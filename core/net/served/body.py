@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final, Self
 
 from baton_serve.core.protocol.errors import (
     ApiError,
@@ -16,9 +17,6 @@ from baton_serve.core.protocol.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Self
-
     from starlette.types import Message, Receive
 
 #: 2**64 has twenty digits, and ``int`` refuses thousands of them.

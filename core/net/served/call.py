@@ -6,19 +6,13 @@ to the application. What the connection asks of either is the same, so it keeps 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+import asyncio
+from collections.abc import Set
+from typing import Final, Protocol
 
 from baton_serve.core.net.answers import CHUNKED, CLOSE, CONTINUE, LAST_CHUNK, STATUS_LINES
-from baton_serve.core.net.late_writes import Writer, write
-from baton_serve.core.net.served.flow import MAX_UNREAD_BYTES
-
-if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Set
-
-    from baton_serve.core.net.late_writes import LateWrites
-    from baton_serve.core.net.served.flow import Flow
-
+from baton_serve.core.net.late_writes import LateWrites, Writer, write
+from baton_serve.core.net.served.flow import MAX_UNREAD_BYTES, Flow
 
 #: The end of the head of a stream.
 _CHUNKED: Final = CHUNKED + b"\r\n"

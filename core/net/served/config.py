@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import resource
+import ssl
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import ssl
-
-    from baton_serve.core.process.settings import ProcessSettings
+from baton_serve.core.process.settings import ProcessSettings
 
 #: A connection costs about 100 KB while a request head arrives, and any client can open one.
 MOST_CONNECTIONS = 20_000

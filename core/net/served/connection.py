@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import unquote, unquote_to_bytes
 
@@ -17,8 +18,10 @@ import httptools
 
 from baton_serve.core.net.answers import STATUS_LINES
 from baton_serve.core.net.known_head import KnownHead
+from baton_serve.core.net.late_writes import LateWrites
 from baton_serve.core.net.served.asgi import AsgiCycle
-from baton_serve.core.net.served.call import HttpCall, OldCall
+from baton_serve.core.net.served.call import Calls, HttpCall, OldCall
+from baton_serve.core.net.served.connections import Connections
 from baton_serve.core.net.served.flow import Flow
 from baton_serve.core.net.served.head import Head, not_http, unknown_method
 from baton_serve.core.net.served.notices import BAD_REQUEST, LARGE_HEAD
@@ -26,13 +29,7 @@ from baton_serve.core.net.sockets import num_acknowledged
 from baton_serve.core.protocol.errors import ApiError, BadRequestError, BodyTimeoutError, HeadTooLargeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from starlette.types import ASGIApp
-
-    from baton_serve.core.net.late_writes import LateWrites
-    from baton_serve.core.net.served.call import Calls
-    from baton_serve.core.net.served.connections import Connections
 
 #: The key of ``scope["state"]`` with the function that closes the request's connection at once.
 DROP: Final = "drop"

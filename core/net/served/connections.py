@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from collections.abc import Callable, Sized
+from typing import Generic, Protocol, TypeVar
 
-from baton_serve.core.net.deadlines import Deadlines
+from baton_serve.core.net.deadlines import Deadlines, Timers
+from baton_serve.core.net.served.config import PortConfig
 from baton_serve.core.net.served.notices import MADE_ROOM, SLOW_HEAD, STUCK, UNREAD, Notices
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sized
-
-    from baton_serve.core.net.deadlines import Timers
-    from baton_serve.core.net.served.config import PortConfig
 
 #: Bytes of all unfinished heads of one port together.
 MAX_HEADS_BYTES = 64 << 20

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from asyncio import Transport
+from asyncio import Transport
+from typing import Final
 
 #: Bytes of a body that the application has not taken, above which the port reads no more.
 MAX_UNREAD_BYTES: Final = 65536

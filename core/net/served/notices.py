@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from baton_serve.core.net.deadlines import Timers
+from baton_serve.core.net.deadlines import Timers
 
 logger = logging.getLogger("baton.net")
 

@@ -5,23 +5,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import socket
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING
 
 import uvicorn
 
+from baton_serve.core.net.late_writes import LateWrites
 from baton_serve.core.net.served.acceptor import Acceptor
+from baton_serve.core.net.served.call import Calls
+from baton_serve.core.net.served.config import PortConfig
 from baton_serve.core.net.served.connection import Connection, Served
 from baton_serve.core.net.served.connections import Connections
 
 if TYPE_CHECKING:
-    import socket
-    from collections.abc import Callable, Generator
-
     from starlette.types import ASGIApp
-
-    from baton_serve.core.net.late_writes import LateWrites
-    from baton_serve.core.net.served.call import Calls
-    from baton_serve.core.net.served.config import PortConfig
 
 
 logger = logging.getLogger("baton.net")

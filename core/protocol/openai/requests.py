@@ -7,7 +7,7 @@ reaches a worker, the worker because it does not trust what reaches it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import orjson
 from pydantic import (
@@ -19,7 +19,7 @@ from pydantic import (
     ValidationError,
     model_validator,
 )
-from pydantic_core import PydanticCustomError
+from pydantic_core import ErrorDetails, PydanticCustomError
 
 from baton_serve.core.protocol.errors import BadRequestError, invalid_value
 from baton_serve.core.protocol.excerpts import excerpt
@@ -36,9 +36,6 @@ from baton_serve.core.protocol.openai.objects import (
 from baton_serve.core.protocol.openai.structured import Form, ResponseFormat, StructuredOutputs, form_of
 from baton_serve.core.protocol.openai.templates import TemplateFields
 from baton_serve.core.protocol.openai.tools import ToolChoice, ToolOfChoice
-
-if TYPE_CHECKING:
-    from pydantic_core import ErrorDetails
 
 #: OpenAI's own bounds.
 MAX_TOP_LOGPROBS = 20

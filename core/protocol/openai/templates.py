@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, StrictBool, StrictStr
 
 from baton_serve.core.protocol.errors import invalid_value
+from baton_serve.core.protocol.openai.messages import Message
 from baton_serve.core.protocol.openai.objects import MAX_KEYS, CountedObject, StrictObject
 from baton_serve.core.protocol.openai.tools import Tools
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from baton_serve.core.protocol.openai.messages import Message
 
 #: Baton's own bounds.
 MAX_DOCUMENTS = 1024

@@ -5,15 +5,13 @@ Nothing is checked against these: workers answer, and the router passes on more 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from pydantic import BaseModel, Field
 
 from baton_serve.core.protocol.openai.tokenize import Detokenized, Tokens
 from baton_serve.router.request.endpoints import COUNT_TOKENS, DETOKENIZE, MESSAGES, RESPONSES, TOKENIZE
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 class ErrorObject(BaseModel):

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, FastAPI, Request, Response
 
 from baton_serve.core.protocol.errors import InternalError
 from baton_serve.core.protocol.openai.requests import ChatRequest, CompletionRequest
 from baton_serve.router.apps.pages.answers import ANSWERS, ErrorAnswer
 from baton_serve.router.dialects.known import DIALECTS
 from baton_serve.router.request.client_request import CHAT_PATH, COMPLETIONS_PATH
-from baton_serve.router.request.endpoints import COUNT_TOKENS, DETOKENIZE, ENDPOINTS, MESSAGES, RESPONSES, TOKENIZE
+from baton_serve.router.request.endpoints import (
+    COUNT_TOKENS,
+    DETOKENIZE,
+    ENDPOINTS,
+    MESSAGES,
+    RESPONSES,
+    TOKENIZE,
+    Endpoint,
+)
 from baton_serve.router.request.validated import PATHS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from fastapi import FastAPI
     from pydantic import BaseModel
-
-    from baton_serve.router.request.endpoints import Endpoint
 
 _MESSAGES: Final = [{"role": "user", "content": "What is the capital of France?"}]
 _PAIRS: Final = {"text_1": "capital of France", "text_2": ["Paris", "Rome"]}

@@ -8,22 +8,17 @@ there are keys, so the page asks for one.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Callable
+from typing import Any
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse, StreamingResponse
 
 from baton_serve.router.apps.pages.calls import described_calls, with_models
+from baton_serve.router.edge.auth import BearerKeys
 from baton_serve.router.edge.doors import is_api
 from baton_serve.router.edge.files import add_file, headers, media_type, packaged
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
-    from fastapi import FastAPI
-
-    from baton_serve.router.edge.auth import BearerKeys
 
 _OURS = {"/docs": "docs.html", "/docs/docs.js": "docs.js", "/docs/docs.css": "docs.css"}
 _SWAGGER = {f"/docs/{name}": name for name in ("swagger-ui-bundle.js", "swagger-ui.css")}

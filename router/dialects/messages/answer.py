@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import orjson
 from pydantic import BaseModel, Field
 
+from baton_serve.core.protocol.errors import ApiError
 from baton_serve.router.dialects.chat_answers import Usage
 from baton_serve.router.dialects.port import Ending, EventWriter, Kind, Part
 from baton_serve.router.upstream.events import named_event
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from baton_serve.core.protocol.errors import ApiError
 
 #: What the schemas of Anthropic's answers demand, of which there is nothing here: containers and refusals.
 _NONE = {"container": None, "stop_details": None}

@@ -7,7 +7,8 @@ Types that would need support that Baton does not have are refused by name.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, StrictBool, StrictStr, model_validator
 from pydantic_core import PydanticCustomError
@@ -16,10 +17,6 @@ from baton_serve.core.protocol.openai.messages import TextPart as Text
 from baton_serve.core.protocol.openai.objects import CountedObject, of_types
 from baton_serve.core.protocol.openai.tools import FunctionName
 from baton_serve.router.dialects.objects import TOLD, ByType, types_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 Texts = StrictStr | Annotated[list[Annotated[Text, of_types(("text",), "blocks")]], Field(fail_fast=True)]
 

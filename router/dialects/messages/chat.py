@@ -6,7 +6,8 @@ clients declare the model is told only when the conversation refers to them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import orjson
 
@@ -25,12 +26,8 @@ from baton_serve.router.dialects.messages.blocks import (
     ToolResult,
     ToolUse,
 )
+from baton_serve.router.dialects.messages.request import MessagesRequest, Prompting, Tool, ToolChoice
 from baton_serve.router.dialects.names import Names
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from baton_serve.router.dialects.messages.request import MessagesRequest, Prompting, Tool, ToolChoice
 
 NAMES = Names(
     {

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from baton_serve.core.protocol.errors import ApiError
+from baton_serve.router.dialects.chat_answers import Usage
 from baton_serve.router.dialects.port import Ending, Kind, Part
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from baton_serve.core.protocol.errors import ApiError
-    from baton_serve.router.dialects.chat_answers import Usage
-    from baton_serve.router.dialects.responses.calls import CallShape
-    from baton_serve.router.dialects.responses.request import ResponseRequest
-    from baton_serve.router.dialects.responses.toolbox import Toolbox
-    from baton_serve.router.dialects.responses.tools import Tool
+from baton_serve.router.dialects.responses.calls import CallShape
+from baton_serve.router.dialects.responses.request import ResponseRequest
+from baton_serve.router.dialects.responses.toolbox import Toolbox
+from baton_serve.router.dialects.responses.tools import Tool
 
 #: What ids of items begin with.
 _ID_PREFIXES = {Kind.REASONING: "rs", Kind.TEXT: "msg"}

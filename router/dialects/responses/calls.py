@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 from pydantic_core import from_json, to_json
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 #: The only parameter of the function that a custom tool becomes.
 INPUT = "input"

@@ -5,7 +5,7 @@ Reasoning, a message and calls that follow each other are one turn of the assist
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 
@@ -22,10 +22,8 @@ from baton_serve.router.dialects.responses.items import (
     MoreTools,
     ReasoningItem,
 )
+from baton_serve.router.dialects.responses.request import ResponseRequest
 from baton_serve.router.dialects.responses.tools import chat_name
-
-if TYPE_CHECKING:
-    from baton_serve.router.dialects.responses.request import ResponseRequest
 
 
 def messages_of(request: ResponseRequest) -> list[dict[str, Any]]:

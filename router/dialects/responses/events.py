@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
+from baton_serve.core.protocol.errors import ApiError
+from baton_serve.router.dialects.chat_answers import Usage
 from baton_serve.router.dialects.port import Ending, EventWriter, Kind, Part
 from baton_serve.router.dialects.responses.answer import ResponseObject, content_of
 from baton_serve.router.upstream.events import named_event
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from baton_serve.core.protocol.errors import ApiError
-    from baton_serve.router.dialects.chat_answers import Usage
 
 #: What the deltas of a part are called.
 _DELTAS = {

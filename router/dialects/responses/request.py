@@ -6,7 +6,8 @@ meant something, and the client has confused the two.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from collections.abc import Iterator
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, StrictBool, StrictStr, model_validator
 from pydantic_core import PydanticCustomError
@@ -18,10 +19,6 @@ from baton_serve.router.dialects.objects import Extended, OpenObject
 from baton_serve.router.dialects.responses.items import Item, MoreTools
 from baton_serve.router.dialects.responses.toolbox import ToolChoice
 from baton_serve.router.dialects.responses.tools import Tool, Tools
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 _LOGPROBS = "message.output_text.logprobs"
 

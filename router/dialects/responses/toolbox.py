@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, StrictStr
 
@@ -13,10 +14,6 @@ from baton_serve.core.protocol.openai.tools import MAX_TOOLS
 from baton_serve.router.dialects.objects import ByType, OpenObject
 from baton_serve.router.dialects.responses.calls import CLIENT_RUN, CUSTOM, FUNCTION
 from baton_serve.router.dialects.responses.tools import Offered, Tool
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
 
 #: The types of tools that clients name, by the types of the items of their calls.
 _NAMED = {FUNCTION.item: "function", CUSTOM.item: "custom"}

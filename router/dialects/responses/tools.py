@@ -8,7 +8,8 @@ what the client has put on a server is refused, because an answer without it is 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BeforeValidator, Field, StrictBool, StrictStr
 from pydantic_core import PydanticCustomError
@@ -17,9 +18,6 @@ from baton_serve.core.protocol.openai.objects import UNSUPPORTED_TYPE, CountedOb
 from baton_serve.core.protocol.openai.tools import MAX_TOOLS, FunctionName, Parameters
 from baton_serve.router.dialects.objects import ByType
 from baton_serve.router.dialects.responses.calls import CLIENT_RUN, CUSTOM, FUNCTION, CallShape
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 #: They read stores, connect to servers, or control machines that the client names.
 _REFUSED = frozenset({"file_search", "mcp", "code_interpreter", "computer", "computer_use", "computer_use_preview"})

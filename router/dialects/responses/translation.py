@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import orjson
 
@@ -20,10 +21,6 @@ from baton_serve.router.dialects.responses.request import ResponseRequest
 from baton_serve.router.dialects.responses.toolbox import Toolbox
 from baton_serve.router.request.client_request import CHAT_PATH, ClientRequest
 from baton_serve.router.request.endpoints import RESPONSES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
 
 NAMES = Names(
     {

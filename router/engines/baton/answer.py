@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
 from baton_serve.core.leases.ids import check_id
+from baton_serve.core.net.client.connection import Pieces
 from baton_serve.core.protocol.handoff import HandOffSummary, reader_name
 from baton_serve.router.engines.prefill_answer import PrefillAnswer
-
-if TYPE_CHECKING:
-    from baton_serve.core.net.client.connection import Pieces
-    from baton_serve.router.request.client_request import ClientRequest
+from baton_serve.router.request.client_request import ClientRequest
 
 
 class PlainAnswer(PrefillAnswer):

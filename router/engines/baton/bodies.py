@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import orjson
 
+from baton_serve.core.net.client.connection import Pieces
 from baton_serve.core.protocol.handoff import ASK_PREFILL
 from baton_serve.core.protocol.openai.requests import NO_EFFECT
 from baton_serve.router.engines.legs import closed, opened
-
-if TYPE_CHECKING:
-    from baton_serve.core.net.client.connection import Pieces
-    from baton_serve.router.request.bodies import ClientBody
+from baton_serve.router.request.bodies import ClientBody
 
 #: Fields that differ between P's body and D's.
 _PER_LEG: Final = frozenset(

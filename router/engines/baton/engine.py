@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
+from baton_serve.core.leases.store import LeaseState
+from baton_serve.core.net.client.errors import CallError
+from baton_serve.core.protocol.errors import ApiError
 from baton_serve.router.engines.baton.answer import BatonAnswer, ReaderAnswer
 from baton_serve.router.engines.baton.bodies import decode_body, prefill_body
 from baton_serve.router.engines.legs import DecodeLeg, PrefillLeg, whole
+from baton_serve.router.engines.prefill_answer import PrefillAnswer
 from baton_serve.router.engines.stored_lease import hold, may_have_read
+from baton_serve.router.pool import Worker
+from baton_serve.router.queue.lease_limit import LeaseLimit
+from baton_serve.router.renewal.port import HeldLease, LeaseRenewer
+from baton_serve.router.request.bodies import ClientBody
+from baton_serve.router.request.client_request import ClientRequest
+from baton_serve.router.request.exchange import Exchange
 from baton_serve.router.request.sent_tokens import ASK_NAMES, SentTokens
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from baton_serve.core.leases.store import LeaseState
-    from baton_serve.core.net.client.errors import CallError
-    from baton_serve.core.protocol.errors import ApiError
-    from baton_serve.router.engines.prefill_answer import PrefillAnswer
-    from baton_serve.router.pool import Worker
-    from baton_serve.router.queue.lease_limit import LeaseLimit
-    from baton_serve.router.renewal.port import HeldLease, LeaseRenewer
-    from baton_serve.router.request.bodies import ClientBody
-    from baton_serve.router.request.client_request import ClientRequest
-    from baton_serve.router.request.exchange import Exchange
 
 
 class BatonEngine:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import orjson
 
+from baton_serve.core.protocol.choice import Choice
 from baton_serve.core.protocol.errors import UpstreamError
+from baton_serve.core.protocol.openai.choices import Choices
 from baton_serve.router.upstream.events import DATA, DONE_EVENT, END, data_of, with_data
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from baton_serve.core.protocol.choice import Choice
-    from baton_serve.core.protocol.openai.choices import Choices
 
 _COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
 _DONE = b"[DONE]"

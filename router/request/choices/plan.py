@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
+from baton_serve.core.protocol.openai.choices import Choices
 from baton_serve.core.protocol.request_ids import ROUTER_ID_CHARS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from baton_serve.core.protocol.openai.choices import Choices
 
 #: Hex digits of a choice's number, in its id.
 _NUMBER_CHARS = 4

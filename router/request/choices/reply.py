@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
+from baton_serve.core.net.answers import Header
+from baton_serve.router.request.choices.merging import ChoiceEvents
+from baton_serve.router.request.choices.shared_prefill import ChoiceRole
 from baton_serve.router.request.reply import MAX_UNSENT_BYTES, ClientReply, Reply
 from baton_serve.router.upstream.whole_answers import too_large
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from baton_serve.core.net.answers import Header
-    from baton_serve.router.request.choices.merging import ChoiceEvents
-    from baton_serve.router.request.choices.shared_prefill import ChoiceRole
 
 
 class AnswerBudget:

@@ -9,14 +9,12 @@ or given it up.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from baton_serve.core.leases.store import LeaseState
-    from baton_serve.core.protocol.choice import Choice
-    from baton_serve.router.renewal.port import HeldLease
+from baton_serve.core.leases.store import LeaseState
+from baton_serve.core.protocol.choice import Choice
+from baton_serve.router.renewal.port import HeldLease
 
 T = TypeVar("T")
 #: The number of the reader that leads.

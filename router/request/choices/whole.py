@@ -5,20 +5,16 @@ One task runs it (``steps.choices``), and one task each of its choices. To end i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 import msgspec
 
+from baton_serve.core.protocol.openai.choices import Choices
+from baton_serve.router.request.client_request import ClientRequest
 from baton_serve.router.request.exchange import Exchange, LiveRequest, Trace
+from baton_serve.router.request.facts import RequestFacts
+from baton_serve.router.request.reply import ClientReply
 from baton_serve.router.request.states import LIVE, State
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from baton_serve.core.protocol.openai.choices import Choices
-    from baton_serve.router.request.client_request import ClientRequest
-    from baton_serve.router.request.facts import RequestFacts
-    from baton_serve.router.request.reply import ClientReply
 
 #: Live states in the order in which a request goes through them.
 _ORDER = {state: number for number, state in enumerate(LIVE)}

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
+from baton_serve.core.protocol.errors import ApiError
 from baton_serve.core.protocol.worker import Role
 from baton_serve.router.placement import SkipPrefill
+from baton_serve.router.request.facts import RequestFacts
 from baton_serve.router.request.states import State
 from baton_serve.router.telemetry.metrics.buckets import Buckets
 from baton_serve.router.telemetry.metrics.labels import BoundedLabel
 from baton_serve.router.upstream.worker_errors import WorkerError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from baton_serve.core.protocol.errors import ApiError
-    from baton_serve.router.request.facts import RequestFacts
 
 _ITL_BOUNDS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 10.0)
 _TTFT_BOUNDS_S = (0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 2.0, 5.0, 10.0, 30.0, 120.0)

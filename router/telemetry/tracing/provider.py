@@ -5,24 +5,18 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
 
 from opentelemetry.sdk.resources import SERVICE_NAME, Resource
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter
 from opentelemetry.trace import SpanKind
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from opentelemetry.util.types import AttributeValue
 
 from baton_serve.core.protocol.ids import short
+from baton_serve.router.request.facts import RequestFacts
 from baton_serve.router.telemetry.tracing.spans import PlannedIds, RequestTrace
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from opentelemetry.sdk.trace import SpanProcessor
-    from opentelemetry.util.types import AttributeValue
-
-    from baton_serve.router.request.facts import RequestFacts
 
 #: Seconds for the last export; spans not exported by then are lost.
 FLUSH_S = 3.0

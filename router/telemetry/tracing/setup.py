@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import atexit
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from baton_serve.router.telemetry.tracing.provider import Tracing
+from baton_serve.router.telemetry.tracing.provider import Tracing
 
 log = logging.getLogger("baton.router")
 

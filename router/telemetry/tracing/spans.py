@@ -6,19 +6,15 @@ them: a worker's spans are children of the phase in which the worker was asked.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
-from opentelemetry.trace import SpanKind, StatusCode, set_span_in_context
+from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer, set_span_in_context
+from opentelemetry.util.types import AttributeValue
 
+from baton_serve.core.protocol.errors import ApiError
+from baton_serve.router.request.facts import RequestFacts
 from baton_serve.router.request.states import RETRIES, Event, State
-
-if TYPE_CHECKING:
-    from opentelemetry.trace import Span, Tracer
-    from opentelemetry.util.types import AttributeValue
-
-    from baton_serve.core.protocol.errors import ApiError
-    from baton_serve.router.request.facts import RequestFacts
 
 #: Events that begin a phase in which a worker has the request; in other phases only the router has it.
 _ASKING = frozenset({Event.PREFILL_SENT, Event.DECODE_SENT, Event.DECODE_ALONE})

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from baton_serve.router.engines.legs import PrefillLeg
 from baton_serve.router.engines.prefill_answer import PrefillAnswer
+from baton_serve.router.request.client_request import ClientRequest
 from baton_serve.router.vllm.engine.blocks import lacks_block
 from baton_serve.router.vllm.leases.notices import check_lease_id
 from baton_serve.router.vllm.leases.remote_engine import RemoteEngine
-
-if TYPE_CHECKING:
-    from baton_serve.router.engines.legs import PrefillLeg
-    from baton_serve.router.request.client_request import ClientRequest
 
 
 class VllmAnswer(PrefillAnswer):

@@ -6,17 +6,15 @@ so far behind them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 
+from baton_serve.core.net.client.connection import Pieces
 from baton_serve.core.protocol.handoff import ASK_PREFILL
 from baton_serve.core.protocol.openai.requests import COMPLETION_MAX_TOKENS
 from baton_serve.router.engines.legs import closed, opened
-
-if TYPE_CHECKING:
-    from baton_serve.core.net.client.connection import Pieces
-    from baton_serve.router.request.bodies import ClientBody
+from baton_serve.router.request.bodies import ClientBody
 
 _LIMITS = ("max_tokens", "max_completion_tokens")
 #: Fields that differ between P's body, D's, and that of a server that continues a stream.

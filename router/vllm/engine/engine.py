@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
-from baton_serve.core.net.client.errors import ConnectError
+from baton_serve.core.leases.store import LeaseState
+from baton_serve.core.net.client.errors import CallError, ConnectError
+from baton_serve.core.protocol.errors import ApiError
 from baton_serve.router.engines.legs import DecodeLeg, PrefillLeg, whole
+from baton_serve.router.engines.prefill_answer import PrefillAnswer
 from baton_serve.router.engines.stored_lease import StoredLease, hold, may_have_read
+from baton_serve.router.pool import Worker
+from baton_serve.router.renewal.port import HeldLease, LeaseRenewer
+from baton_serve.router.request.bodies import ClientBody
+from baton_serve.router.request.client_request import ClientRequest
+from baton_serve.router.request.exchange import Exchange
+from baton_serve.router.request.sent_tokens import SentTokens
 from baton_serve.router.vllm.engine.answer import VllmAnswer
 from baton_serve.router.vllm.engine.bodies import decode_body, prefill_body
 from baton_serve.router.vllm.engine.continuing import can_continue
 from baton_serve.router.vllm.engine.tokens import VllmTokens
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from baton_serve.core.leases.store import LeaseState
-    from baton_serve.core.net.client.errors import CallError
-    from baton_serve.core.protocol.errors import ApiError
-    from baton_serve.router.engines.prefill_answer import PrefillAnswer
-    from baton_serve.router.pool import Worker
-    from baton_serve.router.renewal.port import HeldLease, LeaseRenewer
-    from baton_serve.router.request.bodies import ClientBody
-    from baton_serve.router.request.client_request import ClientRequest
-    from baton_serve.router.request.exchange import Exchange
-    from baton_serve.router.request.sent_tokens import SentTokens
-    from baton_serve.router.vllm.leases.vllm_leases import VllmLeases
+from baton_serve.router.vllm.leases.vllm_leases import VllmLeases
 
 #: Bytes of one token id in JSON, at most: a vocabulary has less than a million tokens.
 _ID_BYTES = 7

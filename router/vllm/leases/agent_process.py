@@ -7,7 +7,8 @@ import contextlib
 import logging
 import os
 import signal
-from typing import TYPE_CHECKING
+from asyncio.subprocess import Process
+from collections.abc import Callable
 
 from baton_serve.core.net.access.hosts import is_loopback
 from baton_serve.core.process.child_secrets import environ_for
@@ -16,13 +17,7 @@ from baton_serve.core.process.parent_death import die_with_parent
 from baton_serve.core.process.socket_child import start_with_socket
 from baton_serve.core.process.task_end import end_task
 from baton_serve.core.ucx import apply_ucx_environment
-from baton_serve.router.vllm.leases.agent.messages import FROM_AGENT
-
-if TYPE_CHECKING:
-    from asyncio.subprocess import Process
-    from collections.abc import Callable
-
-    from baton_serve.router.vllm.leases.agent.messages import FromAgent, ToAgent
+from baton_serve.router.vllm.leases.agent.messages import FROM_AGENT, FromAgent, ToAgent
 
 logger = logging.getLogger(__name__)
 

@@ -34,13 +34,10 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import OrderedDict, deque
+from collections.abc import Container
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from baton_serve.router.vllm.leases.notices import check_lease_id
-
-if TYPE_CHECKING:
-    from collections.abc import Container
 
 #: The share of a duration that may pass between the end of a prefill and the arrival of P's answer.
 ANSWER_MARGIN = 1 / 6

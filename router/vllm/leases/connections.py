@@ -10,15 +10,12 @@ rank (0, 0), which every engine has, is connected then, and the others when the 
 
 from __future__ import annotations
 
+from collections.abc import Container
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Container
-
-    from baton_serve.router.vllm.leases.remote_engine import RemoteEngine
+from baton_serve.router.vllm.leases.remote_engine import RemoteEngine
 
 #: Pauses in ms before an engine that could not be connected is tried again: the first, and the longest after doubling.
 #: Both are well below the usual lease, and a silent side channel takes five seconds more for each try.

@@ -12,15 +12,18 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from typing import TYPE_CHECKING
 
 from baton_serve.core.net.vllm_handshakes import HandshakeFailedError, ask
 from baton_serve.core.protocol.vllm_handshake import place
-from baton_serve.router.vllm.leases.side_channel_facts import SideChannelError, SideChannelReason, parse, query
-
-if TYPE_CHECKING:
-    from baton_serve.router.vllm.leases.remote_engine import RemoteEngine
-    from baton_serve.router.vllm.leases.side_channel_facts import RankAnswer, SideChannelFacts
+from baton_serve.router.vllm.leases.remote_engine import RemoteEngine
+from baton_serve.router.vllm.leases.side_channel_facts import (
+    RankAnswer,
+    SideChannelError,
+    SideChannelFacts,
+    SideChannelReason,
+    parse,
+    query,
+)
 
 #: Longest wait for one answer, seconds. The same as vLLM's own decode workers have.
 TIMEOUT_S = 5.0

@@ -8,13 +8,10 @@ those that are used are looked at.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 import msgspec
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 #: What decoding bytes of any kind can raise: they are not msgpack, or not UTF-8 in it, or nested without end.
 _UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)

@@ -9,28 +9,28 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
 from baton_serve.core.leases.store import LeaseState
 from baton_serve.core.process.clock import boottime_ms
-from baton_serve.router.vllm.leases.agent.messages import AgentReady, Connect, Connected, Forget, Notified, Notify
+from baton_serve.router.vllm.leases.agent.messages import (
+    AgentReady,
+    Connect,
+    Connected,
+    Forget,
+    FromAgent,
+    Notified,
+    Notify,
+)
 from baton_serve.router.vllm.leases.agent_process import AgentProcess
-from baton_serve.router.vllm.leases.book import LeaseBook
+from baton_serve.router.vllm.leases.book import Batch, LeaseBook
 from baton_serve.router.vllm.leases.connections import Connections
 from baton_serve.router.vllm.leases.notices import release, renewals
-from baton_serve.router.vllm.leases.remote_engine import check_address
+from baton_serve.router.vllm.leases.remote_engine import RemoteEngine, check_address
 from baton_serve.router.vllm.leases.side_channel import SideChannels
-from baton_serve.router.vllm.leases.side_channel_facts import SideChannelError
+from baton_serve.router.vllm.leases.side_channel_facts import SideChannelError, SideChannelFacts
 from baton_serve.router.vllm.leases.standstills import TICK_MS, Standstills
 from baton_serve.router.vllm.leases.unanswered import Unanswered
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from baton_serve.router.vllm.leases.agent.messages import FromAgent
-    from baton_serve.router.vllm.leases.book import Batch
-    from baton_serve.router.vllm.leases.remote_engine import RemoteEngine
-    from baton_serve.router.vllm.leases.side_channel_facts import SideChannelFacts
 
 logger = logging.getLogger(__name__)
 

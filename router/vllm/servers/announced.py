@@ -11,17 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from baton_serve.core.process.log_pace import OncePerMinute
+from baton_serve.core.protocol.vllm_server import VllmRecord, VllmStatus
+from baton_serve.core.protocol.worker import WorkerLoad
+from baton_serve.router.pool import Worker, WorkerPool
 from baton_serve.router.vllm.kind import VLLM
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from baton_serve.core.protocol.vllm_server import VllmRecord, VllmStatus
-    from baton_serve.core.protocol.worker import WorkerLoad
-    from baton_serve.router.pool import Worker, WorkerPool
 
 log = logging.getLogger("baton.router")
 

@@ -6,15 +6,13 @@ A lease that expires although the router renews it means that a D may read block
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, NamedTuple
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from collections import Counter
-    from collections.abc import Iterable
-
-    from baton_serve.router.pool import Worker
-    from baton_serve.router.vllm.leases.vllm_leases import VllmLeases
-    from baton_serve.router.vllm.servers.load import ServerLoad
+from baton_serve.router.pool import Worker
+from baton_serve.router.vllm.leases.vllm_leases import VllmLeases
+from baton_serve.router.vllm.servers.load import ServerLoad
 
 log = logging.getLogger("baton.router")
 

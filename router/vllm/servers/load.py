@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import msgspec
 
 from baton_serve.core.protocol.worker import WorkerLoad
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 #: Bytes of the page that are read. vLLM 0.32 writes some 50 KB for an engine and a model.
 MAX_PAGE_BYTES = 256 << 10

@@ -9,16 +9,12 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
 
 from baton_serve.core.protocol.addresses import is_ip
-from baton_serve.router.vllm.servers.problems import About
-
-if TYPE_CHECKING:
-    from baton_serve.core.protocol.worker import Role
-    from baton_serve.core.protocol.worker_address import WorkerAddress
-    from baton_serve.router.pool import Worker, WorkerPool
-    from baton_serve.router.vllm.servers.problems import Problems
+from baton_serve.core.protocol.worker import Role
+from baton_serve.core.protocol.worker_address import WorkerAddress
+from baton_serve.router.pool import Worker, WorkerPool
+from baton_serve.router.vllm.servers.problems import About, Problems
 
 #: Most addresses of one name that become workers.
 MAX_ADDRESSES = 256

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
 from baton_serve.core.protocol.worker import Role
+from baton_serve.router.pool import Worker
 from baton_serve.router.pool.kind import difference
 from baton_serve.router.vllm.kind import VLLM
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from baton_serve.router.pool import Worker
 
 
 def pair_problems(workers: Iterable[Worker]) -> dict[Worker, str]:

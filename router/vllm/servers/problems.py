@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import logging
 from enum import IntEnum
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from baton_serve.router.pool import Worker
+from baton_serve.router.pool import Worker
 
 log = logging.getLogger("baton.router")
 

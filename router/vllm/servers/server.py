@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
 from baton_serve.core.net.client.errors import AnswerTooLarge, NotHttp
+from baton_serve.core.net.client.http_client import HttpClient
+from baton_serve.router.pool import Worker
 from baton_serve.router.pool.health import read_models
-from baton_serve.router.vllm.servers.load import MAX_PAGE_BYTES, read_load
-
-if TYPE_CHECKING:
-    from baton_serve.core.net.client.http_client import HttpClient
-    from baton_serve.router.pool import Worker
-    from baton_serve.router.pool.model_card import ModelFacts
-    from baton_serve.router.vllm.servers.load import ServerLoad
+from baton_serve.router.pool.model_card import ModelFacts
+from baton_serve.router.vllm.servers.load import MAX_PAGE_BYTES, ServerLoad, read_load
 
 #: Most seconds to wait for each answer. The server's event loop may be busy with requests.
 ASK_TIMEOUT_S = 2.0

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from baton_serve.core.process.task_end import end_task
 from baton_serve.router.vllm.leases.remote_engine import RemoteEngine
-from baton_serve.router.vllm.leases.side_channel_facts import SideChannelError, SideChannelReason
-
-if TYPE_CHECKING:
-    from baton_serve.router.vllm.leases.side_channel_facts import SideChannelFacts
-    from baton_serve.router.vllm.leases.vllm_leases import VllmLeases
+from baton_serve.router.vllm.leases.side_channel_facts import SideChannelError, SideChannelFacts, SideChannelReason
+from baton_serve.router.vllm.leases.vllm_leases import VllmLeases
 
 #: Seconds until a side channel that did not answer is asked again; doubled up to the maximum.
 FIRST_PAUSE_S = 1.0

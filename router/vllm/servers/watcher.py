@@ -8,28 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Mapping
 
 from baton_serve.core.net.client.errors import CallError, CallTimeout
 from baton_serve.core.protocol.worker import Role
+from baton_serve.router.pool import Worker, WorkerPool
 from baton_serve.router.pool.breaker import BreakerState
+from baton_serve.router.pool.model_card import ModelFacts
 from baton_serve.router.pool.static_worker import queue_factor
-from baton_serve.router.vllm.servers.load import MAX_PAGE_BYTES
-from baton_serve.router.vllm.servers.problems import About
-from baton_serve.router.vllm.servers.server import EngineDeadError, NotVllmError
-from baton_serve.router.vllm.servers.side_channel import Answered
-
-if TYPE_CHECKING:
-    from collections import Counter
-    from collections.abc import Mapping
-
-    from baton_serve.router.pool import Worker, WorkerPool
-    from baton_serve.router.pool.model_card import ModelFacts
-    from baton_serve.router.vllm.servers.expiries import Expiries
-    from baton_serve.router.vllm.servers.load import ServerLoad
-    from baton_serve.router.vllm.servers.problems import Problems
-    from baton_serve.router.vllm.servers.server import Server
-    from baton_serve.router.vllm.servers.side_channel import SideChannel
+from baton_serve.router.vllm.servers.expiries import Expiries
+from baton_serve.router.vllm.servers.load import MAX_PAGE_BYTES, ServerLoad
+from baton_serve.router.vllm.servers.problems import About, Problems
+from baton_serve.router.vllm.servers.server import EngineDeadError, NotVllmError, Server
+from baton_serve.router.vllm.servers.side_channel import Answered, SideChannel
 
 log = logging.getLogger("baton.router")
 

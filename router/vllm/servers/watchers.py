@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections import Counter
 
+from baton_serve.core.net.client.http_client import HttpClient
+from baton_serve.router.pool import Worker, WorkerPool
 from baton_serve.router.vllm.kind import VLLM
+from baton_serve.router.vllm.leases.vllm_leases import VllmLeases
 from baton_serve.router.vllm.servers.expiries import Expiries
-from baton_serve.router.vllm.servers.names import HostName, looked_up, resolve
+from baton_serve.router.vllm.servers.names import HostName, Resolve, looked_up, resolve
 from baton_serve.router.vllm.servers.pairs import pair_problems
 from baton_serve.router.vllm.servers.problems import About, Problems
 from baton_serve.router.vllm.servers.server import Server
 from baton_serve.router.vllm.servers.side_channel import SideChannel
 from baton_serve.router.vllm.servers.watcher import Watcher
-
-if TYPE_CHECKING:
-    from collections import Counter
-
-    from baton_serve.core.net.client.http_client import HttpClient
-    from baton_serve.router.pool import Worker, WorkerPool
-    from baton_serve.router.vllm.leases.vllm_leases import VllmLeases
-    from baton_serve.router.vllm.servers.names import Resolve
 
 
 class VllmWorkers:

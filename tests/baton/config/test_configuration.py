@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, ClassVar
+from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 from pydantic import Field, SecretStr, ValidationError, model_validator
@@ -12,9 +13,6 @@ from baton_serve.baton.config.configuration import OF_TOOLS, ConfigurationError,
 from baton_serve.baton.config.sources import read_document, read_secret_files
 from baton_serve.core.process.settings import ProcessSettings
 from baton_serve.router.settings import RouterSettings
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class Colour(StrEnum):

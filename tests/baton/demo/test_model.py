@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
@@ -10,12 +10,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from baton_serve.baton.demo import MODEL_DIR
 from baton_serve.baton.demo.training.evaluate import all_tools, ask, ask_tool, new_calls
-from baton_serve.baton.demo.training.questions import QUESTIONS, load_newcomer
-from baton_serve.baton.demo.training.tools import calls, load_tools
-
-if TYPE_CHECKING:
-    from baton_serve.baton.demo.training.questions import Fact
-    from baton_serve.baton.demo.training.tools import Tool
+from baton_serve.baton.demo.training.questions import QUESTIONS, Fact, load_newcomer
+from baton_serve.baton.demo.training.tools import Tool, calls, load_tools
 
 MAX_FOLDER_BYTES = 10_000_000
 WORDINGS = {question: fact.wordings for fact in QUESTIONS for question in fact.ask}

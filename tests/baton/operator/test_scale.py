@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import re
 import socket
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 import pytest
 
 from baton_serve.baton.operator.scale_command import choose, parse, port_of
-from baton_serve.baton.processes.control_socket import ControlSocketError, control_socket, running, socket_path
+from baton_serve.baton.processes.control_socket import ControlSocketError, Handle, control_socket, running, socket_path
 from baton_serve.baton.processes.private_folder import PrivateFolderError
 from baton_serve.core.protocol.scale import Answer, NotScaled, Scale, Scaled, decode_answer
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from baton_serve.baton.processes.control_socket import Handle
     from tests.kits.baton.up_process import StartUp, UpProcess
 
 

@@ -11,7 +11,7 @@ import signal
 import sys
 import termios
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
@@ -30,9 +30,6 @@ from baton_serve.baton.settings import AdminSettings
 from baton_serve.core.protocol.worker import Role
 from baton_serve.router.request.states import State
 from tests.kits.baton.scripted_router import TOKEN, ScriptedRouter, request, serving, worker
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 HELD = request("held-request-1", State.HELD, age_ms=5000.0, lease_remaining_ms=4321, phases_ms={"prefilling": 1000.0})
 DECODING = request("decoding-request", age_ms=9000.0, decode_worker="decode-worker-1")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -12,10 +13,6 @@ from baton_serve.baton.processes.child import Child, ChildDiedError, ChildSpec, 
 from baton_serve.baton.processes.supervisor import StopRequests, Supervisor
 from baton_serve.core.protocol.status import Progress, Ready, Status
 from tests.kits.baton.up_process import wait_for_end
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 READY = """say('{"event": "ready", "url": "http://somewhere"}')"""
 HEADER = """

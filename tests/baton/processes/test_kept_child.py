@@ -6,7 +6,7 @@ import asyncio
 import os
 import sys
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -17,9 +17,6 @@ from baton_serve.baton.processes.restarts import Restarts
 from baton_serve.baton.processes.supervisor import StopRequests, Supervisor
 from baton_serve.baton.up.missing import MissingFile
 from baton_serve.router.pool.missing import MissingWorkers
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 #: Fails while the file of its name does not exist.
 PROGRAM = """

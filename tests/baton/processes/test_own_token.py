@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from baton_serve.baton.processes.own_token import kept_token, own_token, token_path
 from baton_serve.baton.processes.private_folder import PrivateFolderError, private_folder
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 URL = "http://127.0.0.1:8123"
 

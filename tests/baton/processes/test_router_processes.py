@@ -7,22 +7,18 @@ import os
 import signal
 import socket
 import urllib.request
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from baton_serve.baton.cli import main
 from baton_serve.baton.processes.child import COMMAND, Child, ChildSpec
+from baton_serve.baton.processes.embedded_redis import EmbeddedRedis
 from baton_serve.core.net.sockets import listen, reserve
 from baton_serve.core.process.descendants import children_of
 from tests.kits.baton.up_process import wait_for_end
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from baton_serve.baton.processes.embedded_redis import EmbeddedRedis
 
 
 def answers(url: str, number: int) -> int:

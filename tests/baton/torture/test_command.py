@@ -10,8 +10,9 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import redis
@@ -27,9 +28,6 @@ from baton_serve.baton.torture.run import RunOutcome, RunPlan
 from baton_serve.baton.torture.shape import Shape
 from baton_serve.baton.torture.verdict.settle import what_stays
 from baton_serve.baton.torture.verdict.validate import Judgement, Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 @pytest.mark.parametrize(

@@ -5,17 +5,14 @@ from __future__ import annotations
 import http.server
 import json
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from baton_serve.baton.up.hub import is_cached, look_up
 from baton_serve.baton.up.preflight import PreflightError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 MODEL = "org/name"
 

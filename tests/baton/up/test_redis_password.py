@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from redis.connection import parse_url
@@ -20,9 +20,6 @@ from baton_serve.router.main import connect as connect_router
 from baton_serve.router.settings import RouterSettings
 from baton_serve.workers.settings import WorkerSettings
 from tests.kits.registry import snapshot
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture

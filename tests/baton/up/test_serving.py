@@ -5,15 +5,12 @@ from __future__ import annotations
 import os
 import re
 import signal
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import httpx
 import pytest
 
 from tests.kits.baton.up_process import RealUpProcess, wait_for_end
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def ask(url: str) -> str:

@@ -8,18 +8,15 @@ import re
 import ssl
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 from tests.kits.baton.up_process import ROOT, RealUpProcess
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.kits.certificates import Authority
+from tests.kits.certificates import Authority
 
 
 def variables(authority: Authority) -> dict[str, str]:

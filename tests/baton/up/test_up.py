@@ -8,6 +8,7 @@ import re
 import signal
 import urllib.request
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,8 +17,6 @@ import redis
 from tests.kits.baton.up_process import wait_for_end
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.kits.baton.up_process import StartUp, UpProcess
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,9 +12,6 @@ from bench.block_reads import __main__ as command
 from bench.block_reads.findings import GPU, HOST
 from bench.report.command import LACKING
 from bench.report.model import read_report
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.mark.slow

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentTypeError
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -14,9 +14,6 @@ from bench.engine.rounds import Cell
 from bench.engine.servers import PRELOADED, preloaded
 from bench.engine.work import NUM_ARRIVALS, Decode, Trace
 from bench.models.sized import SIZES, VOCAB_SIZE
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SETUP = setups.FEW[0]
 

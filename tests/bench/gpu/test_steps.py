@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,9 +15,6 @@ from bench.models.sized import SIZES
 from bench.report.command import LACKING
 from bench.steps import load
 from tests.kits import tiny_models
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_cells_are_measured_in_every_way_or_in_none(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,9 +10,6 @@ import torch
 from bench.models import words
 from bench.models.llama import BOS, EOS, PAD, LlamaSize, make_llama
 from bench.models.sized import SIZES, TOKENIZER_FILES, model_folder
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TINY = LlamaSize("tiny", hidden=32, intermediate=64, layers=1, heads=2, kv_heads=1, vocab_size=96, max_positions=64)
 

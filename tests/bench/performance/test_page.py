@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -12,9 +12,6 @@ from bench.performance.command import write_page
 from bench.performance.page import anchor, page
 from bench.performance.runs import Outcome, RunRecord
 from bench.report.model import Line, Plot, Report, Table
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 READS = Report(
     title="Block reads, one P",

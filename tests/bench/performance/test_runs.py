@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from bench.performance.benchmarks import Benchmark
 from bench.performance.runs import outcome, run
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 REPORT = '{"title": "T", "command": "c", "about": []}'
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bench.report.spread import spread
+from bench.router.harness.sample import Sample
 from bench.router.result.goals import GOALS
 from bench.router.result.numbers import best, compared, values
 from bench.router.result.report import report
@@ -17,7 +18,6 @@ from bench.router.workloads import WORKLOADS
 from tests.bench.router.samples import run, sample
 
 if TYPE_CHECKING:
-    from bench.router.harness.sample import Sample
     from bench.router.result.numbers import Runs
 
 A = next(goal for goal in GOALS if goal.workload == "A")

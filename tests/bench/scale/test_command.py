@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -12,9 +12,6 @@ from bench.scale.costs import Costs
 from bench.scale.load.load import generated
 from bench.scale.questions import choice, routers
 from bench.scale.runs import Setting
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture

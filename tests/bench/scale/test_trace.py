@@ -5,16 +5,13 @@ from __future__ import annotations
 import gzip
 import json
 import random
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from baton_serve.router.placement.chunks import num_chunks_in
 from bench.scale.load.job import Job
 from bench.scale.load.trace import BadTrace, read_trace, stretched
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 GOOD = {"timestamp": 1500, "input_length": 600, "output_length": 7, "hash_ids": [3, 4]}
 

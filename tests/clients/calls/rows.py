@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import os
 import traceback
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
+from typing import Any
 
 URL = os.environ["BATON_URL"]
 KEY = os.environ["BATON_KEY"]

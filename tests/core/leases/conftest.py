@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
 from tests.kits.leases.harness import Clock, Harness, MemoryHarness, RedisHarness
 from tests.kits.leases.wrong_clock import SHIFT_S, set_wrong
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 #: Redis' own clock is what counts: for a client whose clock of the day is hours off, everything is as for the others.
 CLOCKS_S = {"redis": 0, "redis, a fast clock here": SHIFT_S, "redis, a slow clock here": -SHIFT_S}

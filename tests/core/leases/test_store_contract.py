@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
 from baton_serve.core.leases.store import DEAD_ENGINE_MARGIN_MS, OUTCOME_MEMORY_MS, LeaseState, LeaseStatus
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.kits.leases.harness import Harness
+from tests.kits.leases.harness import Harness
 
 DURATION_MS = 100_000
 #: A real server's clock goes on while a test runs; all durations are far above this.

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
 from baton_serve.core.net.late_writes import BURST, LateWrites, Writer
 from tests.kits.clock import Turns
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 pytestmark = pytest.mark.interpreted  # for writers that are made up
 

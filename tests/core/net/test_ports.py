@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -16,9 +16,6 @@ from tests.kits.patience import PATIENCE_S
 from tests.kits.port import Caller
 from tests.kits.router.cluster import Cluster, make_settings
 from tests.kits.worker.front import front
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 PORTS = ("router", "router, internal", "worker", "worker, internal")
 TOKEN = "sesame"

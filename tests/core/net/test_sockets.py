@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import pytest
 import uvloop
 
 from baton_serve.core.net.sockets import listen, port_of, set_tcp_options
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])

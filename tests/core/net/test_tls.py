@@ -6,7 +6,7 @@ import asyncio
 import shutil
 import ssl
 import subprocess
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import uvloop
@@ -24,9 +24,6 @@ from baton_serve.core.net.tls import (
 from baton_serve.core.process.settings import ProcessSettings
 from tests.kits.certificates import Authority, Certified
 from tests.kits.port import GET, Served, serving
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class Clock:

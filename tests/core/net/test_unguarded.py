@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -15,8 +16,6 @@ from baton_serve.workers.app import guarded, local_hosts
 from baton_serve.workers.settings import WorkerSettings
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from starlette.types import Receive, Scope, Send
 
 

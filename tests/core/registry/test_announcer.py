@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from baton_serve.core.protocol.worker import WorkerLoad, WorkerStatus
@@ -15,8 +16,6 @@ from tests.kits.patience import PATIENCE_S
 from tests.kits.registry import snapshot, worker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import pytest
 
 RECORD = worker("w").record

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pytest
 
-from baton_serve.core.registry.announcement import ROUTERS, VLLM_SERVERS, WORKERS
+from baton_serve.core.registry.announcement import ROUTERS, VLLM_SERVERS, WORKERS, Kind
 from baton_serve.core.registry.memory_registry import MemoryRegistry
 from baton_serve.core.registry.redis_registry import RedisRegistry
+from baton_serve.core.registry.store import Registry
 from tests.kits.patience import PATIENCE_S
 from tests.kits.registry import LONG_MS, Watch, router, snapshot, vllm_server, worker
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable
-
-    from baton_serve.core.registry.announcement import Kind
-    from baton_serve.core.registry.store import Registry
 
 
 @dataclass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
@@ -17,6 +17,7 @@ from baton_serve.core.registry.announcement import (
     ROUTERS,
     VLLM_SERVERS,
     WORKERS,
+    Kind,
     NotAnAnnouncementError,
     WorkerAnnouncement,
     encode,
@@ -24,9 +25,6 @@ from baton_serve.core.registry.announcement import (
 from baton_serve.core.registry.redis_registry import RedisRegistry
 from baton_serve.core.registry.view import RegistryView
 from tests.kits.registry import LONG_MS, Watch, router, snapshot, vllm_server, worker
-
-if TYPE_CHECKING:
-    from baton_serve.core.registry.announcement import Kind
 
 
 def changed(path: str, value: Any) -> bytes:

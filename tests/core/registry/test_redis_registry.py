@@ -6,23 +6,20 @@ import asyncio
 import logging
 import os
 import signal
-from typing import TYPE_CHECKING
 
 import pytest
 import redis
 from redis.asyncio.client import PubSub
 
+from baton_serve.baton.processes.embedded_redis import EmbeddedRedis
 from baton_serve.core.process.task_end import end_task
+from baton_serve.core.protocol.worker import WorkerStatus
 from baton_serve.core.registry import redis_registry
 from baton_serve.core.registry.announcement import WORKERS, encode
 from baton_serve.core.registry.redis_registry import RedisRegistry
 from baton_serve.core.registry.store import RegistryError
 from tests.kits.patience import PATIENCE_S
 from tests.kits.registry import LONG_MS, Watch, snapshot, worker
-
-if TYPE_CHECKING:
-    from baton_serve.baton.processes.embedded_redis import EmbeddedRedis
-    from baton_serve.core.protocol.worker import WorkerStatus
 
 
 async def announcing(registry: RedisRegistry[WorkerStatus], worker_id: str, first: asyncio.Event) -> None:

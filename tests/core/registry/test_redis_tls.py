@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pytest
@@ -15,12 +15,8 @@ from baton_serve.core.net.tls import Files, server_context
 from baton_serve.core.registry.announcement import WORKERS
 from baton_serve.core.registry.redis_registry import RedisRegistry
 from baton_serve.core.registry.store import RegistryError
+from tests.kits.certificates import Authority
 from tests.kits.registry import LONG_MS, Watch, worker
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from tests.kits.certificates import Authority
 
 
 @asynccontextmanager

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import redis
 
 from baton_serve.core.protocol.token_keys import announcement_key
 from baton_serve.core.registry import view as views
-from baton_serve.core.registry.announcement import ROUTERS, WORKERS, WorkerAnnouncement, encode
+from baton_serve.core.registry.announcement import ROUTERS, WORKERS, Kind, WorkerAnnouncement, encode
 from baton_serve.core.registry.redis_registry import RedisRegistry
 from baton_serve.core.registry.signature import UntrustedError, sign, verify
 from baton_serve.core.registry.view import RegistryView
 from tests.kits.registry import LONG_MS, Watch, router, snapshot, worker
-
-if TYPE_CHECKING:
-    from baton_serve.core.registry.announcement import Kind
 
 KEY = announcement_key("sesame")
 SIGNED = sign(KEY, "worker", encode(WORKERS.announce(worker("a"), LONG_MS, 1)))

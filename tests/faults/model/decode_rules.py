@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.faults.model.scope import Variant
+from tests.faults.model.scope import Scope, Variant
 from tests.faults.model.state import (
     BROKE,
     CANCELLED,
@@ -37,7 +37,6 @@ from tests.faults.model.state import (
 from tests.faults.model.steps import progress
 
 if TYPE_CHECKING:
-    from tests.faults.model.scope import Scope
     from tests.faults.model.steps import Moves
 
 

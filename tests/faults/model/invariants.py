@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from tests.faults.model.state import BACKGROUND, EQUAL, FREE, LIVE, NO_READ, OWNING, State, current
-
-if TYPE_CHECKING:
-    from tests.faults.model.scope import Scope
-    from tests.faults.model.state import Block
+from tests.faults.model.scope import Scope
+from tests.faults.model.state import BACKGROUND, EQUAL, FREE, LIVE, NO_READ, OWNING, Block, State, current
 
 
 def broken(scope: Scope, s: State) -> str:

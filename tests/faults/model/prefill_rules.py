@@ -20,7 +20,7 @@ from __future__ import annotations
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from tests.faults.model.scope import Variant
+from tests.faults.model.scope import Scope, Variant
 from tests.faults.model.state import (
     BACKGROUND,
     BLANK,
@@ -39,7 +39,6 @@ from tests.faults.model.state import (
 from tests.faults.model.steps import others, progress
 
 if TYPE_CHECKING:
-    from tests.faults.model.scope import Scope
     from tests.faults.model.steps import Moves
 
 

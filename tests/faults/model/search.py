@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import time
 from array import array
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from tests.faults.model.decode_rules import decode_moves
 from tests.faults.model.invariants import broken, unclean
 from tests.faults.model.prefill_rules import prefill_moves
 from tests.faults.model.router_rules import router_moves
+from tests.faults.model.scope import Scope
 from tests.faults.model.state import State, canonical, first_state
 from tests.faults.model.steps import Kind, Step
 from tests.faults.model.time_rules import fault_moves, time_moves
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.faults.model.scope import Scope
 
 
 @dataclass

@@ -15,12 +15,10 @@ What is left out on purpose, and why nothing is lost by it
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from tests.faults.model.scope import Scope
+from tests.faults.model.scope import Scope
 
 LIVE = ("queued", "prefilling", "held", "reading", "decoding")
 #: A lease of P in these has its blocks pinned (``core.leases.holder_state.PINNING``).

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from tests.faults.model.prefill_rules import granted, reaped
 from tests.faults.model.router_rules import decode_left, is_renewed, prefill_left, sent
+from tests.faults.model.scope import Scope
 from tests.faults.model.state import (
     EQUAL,
     LIVE,
@@ -37,7 +38,6 @@ from tests.faults.model.state import (
 from tests.faults.model.steps import fault, progress, spent
 
 if TYPE_CHECKING:
-    from tests.faults.model.scope import Scope
     from tests.faults.model.steps import Moves
 
 

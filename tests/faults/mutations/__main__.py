@@ -10,20 +10,15 @@ import argparse
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 
 from tests.faults.mutations.copy import Copy, CopyError
-from tests.faults.mutations.mutation import RottenMutationError, restore
+from tests.faults.mutations.mutation import Mutation, RottenMutationError, restore
 from tests.faults.mutations.table import MUTATIONS
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tests.faults.mutations.mutation import Mutation
 
 
 def main(arguments: list[str] | None = None) -> int:

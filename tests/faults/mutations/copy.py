@@ -7,12 +7,9 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 ROOT = Path(__file__).parents[3]
 FOLDERS = ("core", "router", "workers", "baton")

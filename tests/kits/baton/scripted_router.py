@@ -5,18 +5,16 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
+from collections.abc import Iterator
 from dataclasses import asdict
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from baton_serve.core.protocol.errors import ApiError, AuthenticationError, ConflictError, NotFoundError, UpstreamError
 from baton_serve.core.protocol.ids import request_of
 from baton_serve.core.protocol.worker import Role
 from baton_serve.router.admin.workers import DrainAnswer
 from baton_serve.router.request.states import State
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 TOKEN = "sesame"
 

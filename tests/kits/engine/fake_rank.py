@@ -7,8 +7,8 @@ at the row that does it. What is about to be written is poisoned from the moment
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -24,11 +24,7 @@ from baton_serve.core.protocol.steps import (
     StepResult,
     ToRank,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from baton_serve.workers.engine.blocks.block_pool import BlockPool
+from baton_serve.workers.engine.blocks.block_pool import BlockPool
 
 POISON = -1
 _ENCODER = msgspec.msgpack.Encoder()

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from baton_serve.core.protocol.steps import Connected, ToRank
+from baton_serve.workers.engine.ports import EngineEvent
 from baton_serve.workers.rank_group.rank_facade import RankFacade
-
-if TYPE_CHECKING:
-    from baton_serve.core.protocol.steps import Connected, ToRank
-    from baton_serve.workers.engine.ports import EngineEvent
 
 
 class KeptPeers:

@@ -5,22 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Self
 
 import orjson
 
+from baton_serve.core.leases.store import LeaseStore
+from baton_serve.router.placement import Prefilled
+from baton_serve.router.pool import Worker
 from tests.kits.fuzz.profile import check_error, tried
 from tests.kits.router.cluster import Cluster, chat, eventually, make_settings
+from tests.kits.router.stub_workers import StubWorker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
     import httpx
-
-    from baton_serve.core.leases.store import LeaseStore
-    from baton_serve.router.placement import Prefilled
-    from baton_serve.router.pool import Worker
-    from tests.kits.router.stub_workers import StubWorker
 
 #: Sockets on both sides keep some MB of what the router never reads.
 SOCKETS_BYTES = 16 << 20

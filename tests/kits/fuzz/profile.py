@@ -12,7 +12,8 @@ import json
 import os
 import secrets
 from collections import Counter
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
 
 import httpx
 import orjson
@@ -20,9 +21,6 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 
 from baton_serve.core.protocol.excerpts import MAX_CHARS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
 
 Test = TypeVar("Test", bound="Callable[..., Any]")
 

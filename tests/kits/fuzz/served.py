@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import httpx
 
@@ -12,10 +12,8 @@ from tests.kits.fuzz.profile import BUSY, check_error, tried
 from tests.kits.patience import PATIENCE_S
 from tests.kits.port import Caller, all_said
 from tests.kits.router.cluster import Cluster, eventually, make_settings
+from tests.kits.router.stub_workers import StubWorker
 from tests.kits.router.vllm_server import add_vllm
-
-if TYPE_CHECKING:
-    from tests.kits.router.stub_workers import StubWorker
 
 
 class Served:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import Protocol, cast
 
 import redis
 
 from baton_serve.core.leases.in_redis.store import RedisLeaseStore
 from baton_serve.core.leases.memory_store import MemoryLeaseStore
-
-if TYPE_CHECKING:
-    from baton_serve.core.leases.store import LeaseStore
+from baton_serve.core.leases.store import LeaseStore
 
 
 class Clock:

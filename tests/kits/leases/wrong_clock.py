@@ -5,11 +5,10 @@ from __future__ import annotations
 import datetime
 import sys
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import pytest
 
 #: More than any lease of the tests lasts, and more than any memory of it.

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import httpx
 
 from baton_serve.core.leases.memory_store import MemoryLeaseStore
+from baton_serve.core.leases.store import LeaseState, LeaseStore
 from baton_serve.core.net.sockets import base_url, listen, port_of
 from baton_serve.core.net.tls import own_certificate_context
 from baton_serve.core.protocol.request_ids import new_router_id
 from baton_serve.core.protocol.router import RouterRecord
-from baton_serve.core.protocol.worker import AdapterRecord, Role, WorkerLoad
+from baton_serve.core.protocol.worker import AdapterRecord, Role, WorkerLoad, WorkerStatus
 from baton_serve.router.admin import LocalRouter
 from baton_serve.router.apps.collector import RouterCollector
 from baton_serve.router.apps.internal import internal_app
@@ -24,24 +27,18 @@ from baton_serve.router.dashboard.live import LiveSnapshots
 from baton_serve.router.dashboard.recorder import HistoryRecorder
 from baton_serve.router.dashboard.share import local_share
 from baton_serve.router.edge.tls import load_tls
+from baton_serve.router.engines.port import Engines
 from baton_serve.router.front.server import RouterServer
 from baton_serve.router.peers.port import PeerRouters
 from baton_serve.router.pool.health import HealthProbes
+from baton_serve.router.request.ended import EndedRequest
 from baton_serve.router.settings import RouterSettings
 from tests.kits.patience import PATIENCE_S
 from tests.kits.registry import worker as worker_status
 from tests.kits.router.stub_workers import StubWorker
 
 if TYPE_CHECKING:
-    import ssl
-    from collections.abc import Callable, Iterator, Sequence
-
     from fastapi import FastAPI
-
-    from baton_serve.core.leases.store import LeaseState, LeaseStore
-    from baton_serve.core.protocol.worker import WorkerStatus
-    from baton_serve.router.engines.port import Engines
-    from baton_serve.router.request.ended import EndedRequest
 
 
 class DirectLeases:

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 
 from baton_serve.core.net.client.http_client import HttpClient
 from baton_serve.core.net.served.body import BodyBudget
 from baton_serve.core.net.sockets import base_url, listen
+from baton_serve.core.net.tls import InternalTls
 from baton_serve.core.protocol.router import RouterRecord
 from baton_serve.core.protocol.token_keys import hello_key
 from baton_serve.router.peers.links import LinkedPeers
 from baton_serve.router.peers.listener import CLOSE_S, PeerFront, PeerListener
 from tests.kits.router.cluster import make_settings
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from baton_serve.core.net.tls import InternalTls
 
 TOKEN = "s3cret-internal"
 SETTINGS = make_settings(internal_token=TOKEN)

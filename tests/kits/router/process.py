@@ -8,22 +8,19 @@ import json
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import httpx
 
 from baton_serve.core.leases.in_redis.store import RedisLeaseStore
 from baton_serve.core.process.parent_death import die_with_parent
 from baton_serve.core.protocol.status import Ready, decode
-from baton_serve.core.protocol.worker import WorkerLoad, WorkerStatus
+from baton_serve.core.protocol.worker import WorkerLoad, WorkerRecord, WorkerStatus
 from baton_serve.core.registry.announcement import WORKERS
 from baton_serve.core.registry.redis_registry import RedisRegistry
 from tests.kits.patience import PATIENCE_S
 from tests.kits.router.cluster import announced
 from tests.kits.router.stub_workers import StubWorker
-
-if TYPE_CHECKING:
-    from baton_serve.core.protocol.worker import WorkerRecord
 
 START = """
 import json, sys

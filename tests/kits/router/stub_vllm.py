@@ -6,17 +6,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aiohttp import web
 
 from baton_serve.router.vllm.leases.remote_engine import RemoteEngine
 from baton_serve.router.vllm.leases.side_channel_facts import SideChannelError, SideChannelFacts, SideChannelReason
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _PAGE = (Path(__file__).parent / "vllm_metrics.txt").read_text()
 

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection
+from typing import Any
 
 import msgspec
 from aiohttp import web
 
+from baton_serve.core.leases.store import LeaseStore
 from baton_serve.core.protocol import leases_at_p
 from baton_serve.core.protocol.choice import HEADER, Choice, choice_in
 from baton_serve.core.protocol.handoff import lease_of_reader
 from baton_serve.core.protocol.hello import HELLO_PATH
-
-if TYPE_CHECKING:
-    import ssl
-    from collections.abc import Callable, Collection
-
-    from baton_serve.core.leases.store import LeaseStore
 
 FIRST_TOKEN = 7
 

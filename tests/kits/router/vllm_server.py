@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aiohttp import web
 
+from baton_serve.router.pool import Worker
 from baton_serve.router.pool.model_card import ModelFacts
+from tests.kits.router.cluster import Cluster
 from tests.kits.router.stub_workers import Hang, Raw, Refuse, Reset, StubWorker
-
-if TYPE_CHECKING:
-    from baton_serve.router.pool import Worker
-    from tests.kits.router.cluster import Cluster
 
 #: The events of the two streams that it knows, with a token of text each.
 STREAMS = {

@@ -7,18 +7,15 @@ import json
 import os
 import secrets
 import sys
+from asyncio.subprocess import Process
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from baton_serve.core.process.interpreter import ROOT
 from baton_serve.core.ucx import ucx_environment
 from baton_serve.router.vllm.leases.remote_engine import RemoteEngine
 from tests.kits.patience import PATIENCE_S
-
-if TYPE_CHECKING:
-    from asyncio.subprocess import Process
-    from collections.abc import AsyncIterator
-
 
 #: Without torch, which NIXL would import for seconds only to look at its version.
 PROGRAM = "import sys; sys.modules['torch'] = None; from tests.kits.vllm.prefill_main import main; main()"

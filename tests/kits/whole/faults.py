@@ -5,27 +5,23 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NoReturn
+from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from baton_serve.baton.cluster.cluster import POLL_S, Cluster
 from baton_serve.baton.torture.clients.questions import make_questions
 from baton_serve.baton.torture.clients.traffic import Traffic
-from baton_serve.baton.torture.records import Ending
+from baton_serve.baton.torture.records import Attempt, ClientAnswer, Ending, Fault, Question
 from baton_serve.baton.torture.report import timeline
 from baton_serve.baton.torture.run import RunOutcome, RunPlan
+from baton_serve.baton.torture.shape import Shape
 from baton_serve.baton.torture.verdict.settle import settle
 from baton_serve.baton.torture.verdict.validate import judge
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-    from pathlib import Path
-
-    from baton_serve.baton.torture.records import Attempt, ClientAnswer, Fault, Question
-    from baton_serve.baton.torture.shape import Shape
 
 #: Set by CI: what cannot be tested here is a failure.
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}

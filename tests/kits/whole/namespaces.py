@@ -19,18 +19,15 @@ import struct
 import subprocess
 import threading
 import time
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from baton_serve.baton.cluster.cluster import REDIS, Cluster
 from baton_serve.baton.cluster.process import ROUTER, ProcessSpec
 from baton_serve.baton.processes.embedded_redis import EmbeddedRedis, find_redis_server
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from baton_serve.baton.torture.shape import Shape
+from baton_serve.baton.torture.shape import Shape
 
 _TUNSETIFF, _IFF_TUN, _IFF_NO_PI = 0x400454CA, 0x0001, 0x1000  # <linux/if_tun.h>
 #: IPv4 only: where the source is in a packet, and the destination.

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Self
+from collections.abc import Callable
+from pathlib import Path
+from typing import Self
 
 from baton_serve.baton.processes.embedded_redis import EmbeddedRedis
 from baton_serve.core.process.task_end import end_task
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 CHUNK_BYTES = 2**16
 

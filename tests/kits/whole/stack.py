@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from pathlib import Path
+from typing import Any, Self
 
 import httpx
 
@@ -14,12 +16,7 @@ from baton_serve.baton.cluster.cluster import DEMO_WORKER, Cluster
 from baton_serve.baton.cluster.process import ROUTER, Process, ProcessSpec
 from baton_serve.baton.demo import MODEL_DIR
 from baton_serve.baton.demo import MODEL_NAME as MODEL
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from pathlib import Path
-
-    from baton_serve.baton.processes.embedded_redis import EmbeddedRedis
+from baton_serve.baton.processes.embedded_redis import EmbeddedRedis
 
 IDLE_TIMEOUT_S = 30.0
 CHECK_INTERVAL_S = 0.001

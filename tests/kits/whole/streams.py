@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Awaitable, Callable
+from typing import Any, Self
 
 from tests.kits.whole import reference
 from tests.kits.whole.stack import MODEL, Stack
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
 
 NUM_TOKENS = 320
 #: By how much a logprob may differ that another program computed: many times a float32's sums in another order.

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from baton_serve.core.net.served.call import HttpCall
+from baton_serve.core.net.late_writes import LateWrites
+from baton_serve.core.net.served.call import Calls, HttpCall
 from baton_serve.core.net.served.flow import Flow
-
-if TYPE_CHECKING:
-    from baton_serve.core.net.late_writes import LateWrites
-    from baton_serve.core.net.served.call import Calls
 
 
 class _Transport:

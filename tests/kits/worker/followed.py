@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING
 
 from llguidance import LLMatcher, LLTokenizer
 
+from baton_serve.core.protocol.openai.structured import Kind
 from baton_serve.workers.grammar.notation import grammar_of
 from tests.kits.whole import reference
-
-if TYPE_CHECKING:
-    from baton_serve.core.protocol.openai.structured import Kind
 
 
 def follows(kind: Kind, form: str, text: str) -> bool:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from baton_serve.core.protocol.openai.structured import Kind
+from baton_serve.core.protocol.openai.structured import Kind
 
 #: They take minutes and gigabytes to compile; the last one some seconds and one gigabyte.
 DEADLY: list[tuple[Kind, str]] = [

@@ -41,6 +41,7 @@ from baton_serve.workers.engine.blocks.block_pool import PoolStats
 from baton_serve.workers.engine.blocks.lease_index import Grant, LeaseIndex
 from baton_serve.workers.engine.counters import Counters, EngineStats
 from baton_serve.workers.leases.engine_leases import EngineLeases
+from baton_serve.workers.leases.keeper import LeaseKeeper
 from baton_serve.workers.parsers.message_format import MessageFormat
 from baton_serve.workers.server.access import Access
 from baton_serve.workers.server.answers.sampling import NO_DEFAULTS
@@ -54,7 +55,6 @@ from baton_serve.workers.text.sampling_defaults import SamplingDefaults
 from baton_serve.workers.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from baton_serve.workers.leases.keeper import LeaseKeeper
     from baton_serve.workers.server.answers.job import HoldGrammar
 
 EOS = 1

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
+from baton_serve.core.process.socket_child import Streams
+from baton_serve.core.protocol.steps import Vocabulary
+from baton_serve.workers.grammar.trial.messages import Limits
 from baton_serve.workers.grammar.trial.process import TrialProcess
-
-if TYPE_CHECKING:
-    from baton_serve.core.process.socket_child import Streams
-    from baton_serve.core.protocol.steps import Vocabulary
-    from baton_serve.workers.grammar.trial.messages import Limits
 
 
 class WatchedTrial(TrialProcess):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -11,14 +12,10 @@ from aiohttp import web
 from baton_serve.core.protocol.hello import HELLO_PATH, worker_proof
 from baton_serve.core.protocol.token_keys import hello_key
 from baton_serve.core.protocol.worker import WorkerLoad
+from baton_serve.router.pool import Worker
+from baton_serve.router.settings import RouterSettings
 from tests.kits.router.cluster import Cluster, chat, eventually, make_settings
 from tests.kits.router.stub_workers import Hang
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from baton_serve.router.pool import Worker
-    from baton_serve.router.settings import RouterSettings
 
 TOKEN = "s3cret-internal"
 

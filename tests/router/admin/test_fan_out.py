@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx
 import pytest
@@ -18,9 +19,6 @@ from tests.kits.patience import PATIENCE_S
 from tests.kits.router.cluster import chat, eventually
 from tests.kits.router.process import Announced, RouterProcess, until_workers
 from tests.kits.router.stub_workers import Hang
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
 
 
 class Three:

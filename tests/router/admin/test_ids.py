@@ -13,13 +13,12 @@ from baton_serve.core.protocol.ids import short
 from baton_serve.core.protocol.router import RouterRecord
 from baton_serve.router.admin.answers import LocalIds
 from baton_serve.router.peers.port import PeerAnswer, PeerRouters
+from baton_serve.router.request.exchange import Exchange
 from tests.kits.router.cluster import Cluster, chat, eventually
 from tests.kits.router.stub_workers import Hang
 
 if TYPE_CHECKING:
     import httpx
-
-    from baton_serve.router.request.exchange import Exchange
 
 
 class Another(PeerRouters):

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx
 import pytest
 import redis
 from fastapi import FastAPI
 
+from baton_serve.baton.processes.embedded_redis import EmbeddedRedis
 from baton_serve.core.leases.in_redis.keys import leases_key
 from baton_serve.core.leases.in_redis.store import RedisLeaseStore
 from baton_serve.router.admin.leases import lease_routes
 from baton_serve.router.edge.error_pages import use_our_errors
-
-if TYPE_CHECKING:
-    from baton_serve.baton.processes.embedded_redis import EmbeddedRedis
-    from tests.kits.router.cluster import Cluster
+from tests.kits.router.cluster import Cluster
 
 
 async def listed(cluster: Cluster, store: RedisLeaseStore, path: str = "/leases") -> httpx.Response:

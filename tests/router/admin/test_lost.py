@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from tests.kits.router.cluster import Cluster
+from tests.kits.router.cluster import Cluster
 
 
 async def get(cluster: Cluster, path: str) -> Any:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from typing import Any
 
 import httpx
 import pytest
@@ -15,13 +16,9 @@ from baton_serve.core.protocol.worker import Role
 from baton_serve.core.protocol.worker_address import worker_address
 from baton_serve.router.admin.shared_workers import Shared
 from baton_serve.router.pool import pool
+from baton_serve.router.settings import RouterSettings
 from tests.kits.router.cluster import Cluster, chat, eventually, make_settings
 from tests.kits.router.stub_workers import Hang, StubWorker
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from baton_serve.router.settings import RouterSettings
 
 
 @pytest.fixture

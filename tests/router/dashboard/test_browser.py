@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 
 import msgspec
 import pytest
@@ -12,14 +12,10 @@ import pytest_asyncio
 
 from baton_serve.core.protocol.worker import WorkerLoad, WorkerStatus
 from baton_serve.router.dashboard.share import MAX_LISTED
+from baton_serve.router.settings import RouterSettings
 from tests.kits.browser import CHROMIUM, Page, browse
 from tests.kits.router.cluster import Cluster, chat, eventually, make_settings
 from tests.kits.router.stub_workers import Hang, Refuse
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from baton_serve.router.settings import RouterSettings
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium")
 

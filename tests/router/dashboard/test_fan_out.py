@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Iterator
 
 import msgspec
 import pytest_asyncio
@@ -16,15 +16,11 @@ from baton_serve.core.protocol.router import RouterRecord
 from baton_serve.router.dashboard.history import STEP_S, HistogramCounts, History, Step, Totals, quantile, summary
 from baton_serve.router.dashboard.live import LiveSnapshots
 from baton_serve.router.dashboard.merged_history import MergedHistory, position
+from baton_serve.router.dashboard.schema import Snapshot
 from baton_serve.router.dashboard.share import MAX_LISTED
 from baton_serve.router.peers.port import PeerAnswer, PeerRouters
 from tests.kits.router.cluster import Cluster, chat, make_settings
 from tests.kits.router.stub_workers import Hang
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-
-    from baton_serve.router.dashboard.schema import Snapshot
 
 BOUNDS = {"t": (0.1, 1.0, 10.0)}
 buckets = st.lists(st.integers(0, 50), min_size=4, max_size=4).map(tuple)

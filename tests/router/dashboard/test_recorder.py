@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from baton_serve.router.dashboard.recorder import HistoryRecorder
 from tests.kits.router.cluster import Cluster
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import pytest
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import re
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,16 +24,13 @@ from baton_serve.router.dashboard.share import MAX_LISTED, local_share
 from baton_serve.router.request.ended import MAX_TEXT_CHARS
 from baton_serve.router.request.states import LIVE
 from baton_serve.router.request.view import RequestView
+from baton_serve.router.settings import RouterSettings
 from tests.kits.patience import PATIENCE_S
 from tests.kits.router.cluster import Cluster, chat, eventually, make_settings
 from tests.kits.router.stub_workers import Hang, Refuse
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     import httpx
-
-    from baton_serve.router.settings import RouterSettings
 
 decoder = msgspec.json.Decoder(Snapshot)
 FILES = page_files()

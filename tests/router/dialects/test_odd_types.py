@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-from typing import TYPE_CHECKING, Any, get_args
+from collections.abc import Callable, Iterator
+from typing import Any, get_args
 
 import pytest
 
@@ -14,9 +15,6 @@ from baton_serve.router.dialects.messages.translation import MessageTranslation
 from baton_serve.router.dialects.objects import types_of
 from baton_serve.router.dialects.responses import calls, items
 from baton_serve.router.dialects.responses.translation import ResponseTranslation
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 
 def types_in(union: Any) -> set[str]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -14,9 +15,6 @@ from baton_serve.router.dialects.responses.translation import NAMES, ResponseTra
 from baton_serve.router.dialects.stream import DialectStream
 from tests.kits.dialects.chats import argues, calls, ends, role, whole, whole_call
 from tests.kits.strict_types import response_events, response_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 ID = "ab" * 16
 GRAMMAR = {"type": "grammar", "syntax": "lark", "definition": 'start: "a"'}

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pydantic import ValidationError
 
+from baton_serve.router.settings import RouterSettings
 from tests.kits.router.cluster import Cluster, chat, make_settings
 
 if TYPE_CHECKING:
     import httpx
-
-    from baton_serve.router.settings import RouterSettings
 
 REBOUND = {"host": "attacker.example:8000"}
 PAGE = "https://chat.example"

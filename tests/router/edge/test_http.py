@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.kits.router.cluster import chat
+from tests.kits.router.cluster import Cluster, chat
 
 if TYPE_CHECKING:
     import httpx
-
-    from tests.kits.router.cluster import Cluster
 
 OFFER = (
     "content-type: application/json\r\n"

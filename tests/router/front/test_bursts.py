@@ -5,19 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
 from baton_serve.router.front.hot import MOST_IN_A_TURN, HotCalls
 from tests.kits.port import Caller
-from tests.kits.router.cluster import chat, eventually, make_settings
+from tests.kits.router.cluster import Cluster, chat, eventually, make_settings
 from tests.kits.router.stub_workers import Hang
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from tests.kits.router.cluster import Cluster
 
 NUM = 3 * MOST_IN_A_TURN + 5
 

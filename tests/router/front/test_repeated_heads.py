@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 
 import pytest
 
 from baton_serve.router.settings import RouterSettings
-from tests.kits.port import Caller
-from tests.kits.router.cluster import chat, make_settings
-from tests.kits.router.stub_workers import Hang
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from tests.kits.port import Answer
-    from tests.kits.router.cluster import Cluster
-    from tests.kits.router.stub_workers import StubWorker
+from tests.kits.port import Answer, Caller
+from tests.kits.router.cluster import Cluster, chat, make_settings
+from tests.kits.router.stub_workers import Hang, StubWorker
 
 #: Requests on one connection: heads are known from the third on.
 NUM = 6

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -15,11 +15,8 @@ from baton_serve.router.peers import cleanup as cleanups
 from baton_serve.router.peers.cleanup import Cleanup
 from baton_serve.router.pool import Worker
 from baton_serve.router.upstream.internal_calls import InternalCalls
-from tests.kits.router.cluster import eventually
+from tests.kits.router.cluster import Cluster, eventually
 from tests.kits.router.workers import new_worker
-
-if TYPE_CHECKING:
-    from tests.kits.router.cluster import Cluster
 
 DEAD = "0123456789ab"
 AT_ONCE = (0.0, 0.0)

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 import pytest
 
 from baton_serve.core.protocol.request_ids import new_request_id, new_router_id, owner_of
-from tests.kits.router.cluster import chat, make_settings
-
-if TYPE_CHECKING:
-    from tests.kits.router.cluster import Cluster
+from tests.kits.router.cluster import Cluster, chat, make_settings
 
 
 def test_the_id_of_a_request_says_which_router_has_it() -> None:

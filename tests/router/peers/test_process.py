@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -18,9 +19,6 @@ from baton_serve.router.peers.links import LinkedPeers
 from tests.kits.patience import PATIENCE_S
 from tests.kits.registry import snapshot
 from tests.kits.router.process import RouterProcess
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
 
 
 class Observer:

@@ -7,27 +7,22 @@ import gc
 import sys
 import weakref
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from baton_serve.core.protocol.worker import Role, WorkerLoad, WorkerStatus
-from baton_serve.router.placement import PREFILL_POLICIES, Ahead, available, choose, with_room
+from baton_serve.router.placement import PREFILL_POLICIES, Ahead, Prompt, available, choose, with_room
 from baton_serve.router.placement.prefix import Prefix
 from baton_serve.router.placement.round_robin import RoundRobin
-from baton_serve.router.pool import LOAD_TTL_S, Candidates, Worker, WorkerPool
+from baton_serve.router.pool import LOAD_TTL_S, Candidates, Reservation, Worker, WorkerPool
 from baton_serve.router.pool import candidates as candidates_module
 from baton_serve.router.pool.usage import Usage
 from tests.kits.registry import worker as registered
 from tests.kits.router.placement import prompt, worker
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from baton_serve.router.placement import Prompt
-    from baton_serve.router.pool import Reservation
 
 NAMES = [f"w{number}" for number in range(6)]
 #: Prompts of one to five chunks, some of which begin alike, by more or less than what counts as a match.

@@ -6,14 +6,15 @@ import gc
 import random
 import weakref
 from collections import Counter
-from typing import TYPE_CHECKING, Any, get_args
+from collections.abc import Callable
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from baton_serve.core.protocol.worker import Role
-from baton_serve.router.placement import DECODE_POLICIES, PREFILL_POLICIES
+from baton_serve.router.placement import DECODE_POLICIES, PREFILL_POLICIES, OnGone
 from baton_serve.router.placement.round_robin import RoundRobin
 from baton_serve.router.placement.two_choices import TwoChoices
 from baton_serve.router.pool import Worker
@@ -21,11 +22,6 @@ from baton_serve.router.pool.usage import Usage
 from baton_serve.router.request.prompt_text import prompt_text
 from baton_serve.router.settings import RouterSettings
 from tests.kits.router.placement import prefilled, prompt, with_blocks, worker
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from baton_serve.router.placement import OnGone
 
 #: Kind and name of every policy.
 POLICIES = [*(("prefill", name) for name in PREFILL_POLICIES), *(("decode", name) for name in DECODE_POLICIES)]

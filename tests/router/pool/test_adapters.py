@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from openai import AsyncOpenAI
@@ -12,12 +12,10 @@ from baton_serve.core.protocol.errors import NotFoundError, UnavailableError
 from baton_serve.core.protocol.worker import AdapterRecord, Role, WorkerStatus
 from baton_serve.router.placement.prompt import Prompt
 from baton_serve.router.pool import WorkerPool
+from baton_serve.router.pool.candidates import Candidates
 from tests.kits.registry import worker as registered
 from tests.kits.router.cluster import Cluster, chat, eventually, spoken
 from tests.kits.router.stub_workers import Hang, StreamThen, StubWorker, word
-
-if TYPE_CHECKING:
-    from baton_serve.router.pool.candidates import Candidates
 
 NUM_TOKENS = 8
 WHOLE = "".join(map(word, range(NUM_TOKENS)))

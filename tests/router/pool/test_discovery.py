@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -15,9 +16,6 @@ from baton_serve.core.registry.memory_registry import MemoryRegistry
 from baton_serve.router.pool import WorkerPool, discovery
 from tests.kits.registry import LONG_MS, worker
 from tests.kits.router.cluster import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 
 class Faulty(MemoryRegistry[WorkerStatus]):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from functools import partial
-from typing import TYPE_CHECKING
 
 import httpx
 import pytest
@@ -13,9 +13,6 @@ from baton_serve.core.protocol.token_keys import announcement_key, hello_key
 from tests.kits.patience import PATIENCE_S
 from tests.kits.router.cluster import chat
 from tests.kits.router.process import Announced, RouterProcess
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 TOKEN = "s3cret-internal"
 

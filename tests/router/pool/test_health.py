@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -14,9 +15,6 @@ from baton_serve.router.pool import health as probes
 from baton_serve.router.pool.health import HealthProbes
 from tests.kits.router.cluster import eventually
 from tests.kits.router.stub_workers import StubWorker
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 
 class Probed:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
@@ -14,9 +14,6 @@ from baton_serve.router.pool.liveness import LOOKS, Liveness
 from tests.kits.patience import PATIENCE_S
 from tests.kits.router.stub_workers import StubWorker
 from tests.kits.router.workers import new_worker
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 #: Between two looks; the tests do not wait for the silence itself.
 LOOK_S = 0.002

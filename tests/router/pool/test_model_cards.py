@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
 from openai import AsyncOpenAI
 
 from baton_serve.router.pool.model_card import ModelFacts, merged
+from baton_serve.router.settings import RouterSettings
 from tests.kits.router.cluster import Cluster, eventually, make_settings
-
-if TYPE_CHECKING:
-    from baton_serve.router.settings import RouterSettings
 
 LOADED = 1_700_000_000
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 
+from baton_serve.router.settings import RouterSettings
 from tests.kits.router.cluster import Cluster, chat, eventually, make_settings, spoken
 from tests.kits.router.stub_workers import Hang, StubWorker, word
-
-if TYPE_CHECKING:
-    from baton_serve.router.settings import RouterSettings
 
 WHOLE = "".join(map(word, range(4)))
 

@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import AsyncIterator, Iterable
 from functools import partial
-from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 
 from baton_serve.core.net.client.http_client import HttpClient
-from baton_serve.core.protocol.hello import NONCE, new_nonce, worker_proof
+from baton_serve.core.protocol.hello import NONCE, WorkerIdentity, new_nonce, worker_proof
 from baton_serve.core.protocol.token_keys import hello_key
+from baton_serve.core.protocol.worker import WorkerStatus
 from baton_serve.router.pool import proven_workers
 from baton_serve.router.pool.health import HealthProbes
 from baton_serve.router.pool.proven_workers import ProvenWorkers
+from baton_serve.router.settings import RouterSettings
 from baton_serve.router.upstream.internal_calls import WorkerHello
 from tests.kits.router.cluster import Cluster, eventually, make_settings
 from tests.kits.router.stub_workers import StubWorker
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
-
-    from baton_serve.core.protocol.hello import WorkerIdentity
-    from baton_serve.core.protocol.worker import WorkerStatus
-    from baton_serve.router.settings import RouterSettings
 
 TOKEN = "s3cret-internal"
 KEY = hello_key(TOKEN)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,13 +16,9 @@ from baton_serve.router.pool import WorkerPool
 from baton_serve.router.pool.missing import MissingWorkers
 from baton_serve.router.pool.model_card import ModelFacts
 from baton_serve.router.pool.readiness import Readiness, ReadyStatus
+from baton_serve.router.settings import RouterSettings
 from tests.kits.registry import worker as registered
 from tests.kits.router.cluster import Cluster, DirectLeases, chat, eventually, make_settings
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from baton_serve.router.settings import RouterSettings
 
 WAIT_S = 100.0
 

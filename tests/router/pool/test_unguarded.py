@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
@@ -13,9 +13,6 @@ from baton_serve.router.pool import WorkerPool
 from baton_serve.router.pool.health import HealthProbes
 from tests.kits.router.cluster import eventually
 from tests.kits.router.stub_vllm import StubVllm
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 
 @pytest_asyncio.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -17,9 +17,6 @@ from baton_serve.router.pool import Reservation, Worker, WorkerPool
 from baton_serve.router.queue.worker_queue import Waiter, WorkerQueue
 from tests.kits.router.cluster import Cluster, chat, eventually
 from tests.kits.router.placement import with_blocks, worker
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 BLOCK = 16
 

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 
 from baton_serve.core.protocol.worker import WorkerLoad, WorkerStatus
 from baton_serve.router.pool import Worker, WorkerPool
 from baton_serve.router.queue.lease_limit import LeaseLimit
+from baton_serve.router.settings import RouterSettings
 from tests.kits.registry import worker as registered
 from tests.kits.router.cluster import Cluster, chat, eventually, make_settings
 from tests.kits.router.stub_workers import Hang
-
-if TYPE_CHECKING:
-    from baton_serve.router.settings import RouterSettings
 
 BLOCK = 16
 

@@ -7,29 +7,29 @@ import logging
 import os
 import signal
 import threading
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 import pytest
 import redis
 
+from baton_serve.baton.processes.embedded_redis import EmbeddedRedis
 from baton_serve.core.leases.in_redis.keys import leases_key
 from baton_serve.core.leases.in_redis.store import RedisLeaseStore
 from baton_serve.core.leases.memory_store import MemoryLeaseStore
-from baton_serve.core.leases.renewal import AlreadyTrackedError, TrackedLeases
-from baton_serve.core.leases.store import LeaseState, LeaseStoreError, LeaseStoreUnreachableError
+from baton_serve.core.leases.renewal import AlreadyTrackedError, EngineWork, TrackedLeases
+from baton_serve.core.leases.store import (
+    LeaseState,
+    LeaseStatus,
+    LeaseStore,
+    LeaseStoreError,
+    LeaseStoreUnreachableError,
+)
 from baton_serve.core.process.clock import monotonic_ms
 from baton_serve.router.renewal import lease_client
 from baton_serve.router.renewal.lease_client import LeaseClient
 from tests.kits.patience import PATIENCE_S
 from tests.kits.router.cluster import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-
-    from baton_serve.baton.processes.embedded_redis import EmbeddedRedis
-    from baton_serve.core.leases.renewal import EngineWork
-    from baton_serve.core.leases.store import LeaseStatus, LeaseStore
 
 ENGINE = "e0"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import pytest
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -16,9 +16,6 @@ from baton_serve.router.settings import RouterSettings
 from baton_serve.router.telemetry.tracing.provider import Tracing
 from tests.kits.router.cluster import Cluster, chat, eventually, make_settings
 from tests.kits.router.stub_workers import Hang
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from tests.kits.router.cluster import chat
-
-if TYPE_CHECKING:
-    from tests.kits.router.cluster import Cluster
+from tests.kits.router.cluster import Cluster, chat
 
 PATHS = pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
 EVIL: dict[str, Any] = {"do_remote_prefill": True, "remote_host": "evil", "remote_port": 1}

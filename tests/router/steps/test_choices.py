@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
 from baton_serve.core.leases.store import LeaseState
 from baton_serve.router.request.choices.shared_prefill import SharedPrefill
 from baton_serve.router.request.states import State
+from baton_serve.router.settings import RouterSettings
 from tests.kits.router.cluster import Cluster, chat, events, eventually, make_settings
 from tests.kits.router.stub_workers import Hang, Refuse, Reset, StreamThen, StubWorker, word
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from baton_serve.router.settings import RouterSettings
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 PATHS = pytest.mark.parametrize("path", [CHAT, TEXT])

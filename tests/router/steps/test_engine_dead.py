@@ -5,15 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from typing import TYPE_CHECKING
 
 import pytest
 
+from baton_serve.router.settings import RouterSettings
 from tests.kits.router.cluster import Cluster, chat, events, eventually, make_settings, spoken
 from tests.kits.router.stub_workers import Raw, Refuse, word
-
-if TYPE_CHECKING:
-    from baton_serve.router.settings import RouterSettings
 
 WHOLE = "".join(map(word, range(4)))
 #: By default, of one leg.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
@@ -10,9 +10,6 @@ from baton_serve.router.upstream.events import DONE_EVENT, EventCutter
 from baton_serve.router.vllm.engine.tokens import VllmTokens
 from tests.kits.router.cluster import Cluster, chat, events, spoken
 from tests.kits.router.stub_workers import Raw, word
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 ROLE = b'data: {"choices":[{"index":0,"delta":{"role":"assistant"}}],"created":5}\n\n'
 DONE = b"data: [DONE]\n\n"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -17,9 +18,6 @@ from baton_serve.router.settings import RouterSettings
 from baton_serve.router.steps.failures import failure_of
 from tests.kits.router.cluster import Cluster, chat, events, eventually, make_settings, spoken
 from tests.kits.router.stub_workers import FIRST_TOKEN, Hang, Raw, Refuse, Reset, StreamThen, StubWorker, word
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 NUM_TOKENS = 8
 WHOLE = "".join(map(word, range(NUM_TOKENS)))

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from tests.kits.router.cluster import chat, make_settings, spoken
-from tests.kits.router.stub_workers import Refuse, Reset, StreamThen, word
-
-if TYPE_CHECKING:
-    from baton_serve.router.pool import Worker
-    from baton_serve.router.settings import RouterSettings
-    from tests.kits.router.cluster import Cluster
-    from tests.kits.router.stub_workers import StubWorker
+from baton_serve.router.pool import Worker
+from baton_serve.router.settings import RouterSettings
+from tests.kits.router.cluster import Cluster, chat, make_settings, spoken
+from tests.kits.router.stub_workers import Refuse, Reset, StreamThen, StubWorker, word
 
 BROKEN = {"error": {"message": "broken", "type": "server_error", "code": "oops"}}
 

@@ -6,9 +6,10 @@ import asyncio
 import json
 import socket
 import time
+from collections.abc import Callable
 from itertools import pairwise
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -27,9 +28,6 @@ from baton_serve.router.upstream import events as stream_events
 from baton_serve.router.upstream.worker_errors import error_event
 from tests.kits.router.cluster import Cluster, chat, events, eventually, make_settings, spoken
 from tests.kits.router.stub_workers import Raw, StubWorker, word
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 DONE = b"data: [DONE]\n\n"
 ERRORS = [

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 
 from baton_serve.core.protocol.errors import ApiError
 from baton_serve.router.steps.failures import ClientGone
-from tests.kits.router.cluster import chat
-
-if TYPE_CHECKING:
-    from tests.kits.router.cluster import Cluster
+from tests.kits.router.cluster import Cluster, chat
 
 
 @pytest.mark.parametrize("num_turns", [0, 1, 2, 3])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,8 +17,6 @@ from tests.kits.router.cluster import Cluster, chat, eventually
 from tests.kits.router.stub_workers import Hang, word
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import httpx
 
 WHOLE = "".join(map(word, range(4)))

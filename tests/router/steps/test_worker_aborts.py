@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from baton_serve.core.protocol.router import REFUSE_GONE_S, TELL_GONE_S
 from baton_serve.router.request import attempts
+from baton_serve.router.settings import RouterSettings
 from tests.kits.router.cluster import Cluster, chat, events, eventually, make_settings, spoken
 from tests.kits.router.stub_workers import Refuse, StreamThen, StubWorker, word
-
-if TYPE_CHECKING:
-    from baton_serve.router.settings import RouterSettings
 
 WHOLE = "".join(map(word, range(4)))
 REFUSED = Refuse(499, {"error": {"message": "it was aborted", "type": "request_cancelled", "code": "aborted"}})

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import pytest
 
 from baton_serve.core.protocol.leases_at_p import MAX_LEASES
 from baton_serve.router.upstream.direct_releases import DirectReleases
-from tests.kits.router.cluster import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tests.kits.router.cluster import Cluster
+from tests.kits.router.cluster import Cluster, eventually
 
 
 class Confirmed:

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pytest
 
 from baton_serve.core.protocol.hello import worker_proof
 from baton_serve.core.protocol.token_keys import hello_key
-from tests.kits.router.cluster import make_settings
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from baton_serve.router.settings import RouterSettings
-    from tests.kits.router.cluster import Cluster
+from baton_serve.router.settings import RouterSettings
+from tests.kits.router.cluster import Cluster, make_settings
 
 TOKEN = "s3cret-internal"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -11,18 +12,13 @@ import pytest_asyncio
 
 from baton_serve.core.protocol.id_syntax import MAX_ID_CHARS
 from baton_serve.core.protocol.leases_at_p import Held
+from baton_serve.router.pool import Worker
 from baton_serve.router.upstream import internal_calls, missing_engines
-from tests.kits.router.cluster import chat, eventually
-from tests.kits.router.stub_workers import Hang
+from tests.kits.router.cluster import Cluster, chat, eventually
+from tests.kits.router.stub_workers import Hang, StubWorker
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     import httpx
-
-    from baton_serve.router.pool import Worker
-    from tests.kits.router.cluster import Cluster
-    from tests.kits.router.stub_workers import StubWorker
 
 
 class Missing:

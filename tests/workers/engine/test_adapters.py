@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from itertools import product
-from typing import TYPE_CHECKING
 
 import pytest
 
-from baton_serve.core.protocol.steps import Read, Step
+from baton_serve.core.protocol.steps import NewSequence, Read, Step
 from baton_serve.workers.engine.api import InvalidRequestError, OtherAdapterError
 from baton_serve.workers.engine.blocks.block_hash import first_parent
 from tests.kits.engine.requests import params
 from tests.kits.engine.scheduler_bench import Bench
-
-if TYPE_CHECKING:
-    from baton_serve.core.protocol.steps import NewSequence
 
 FIRST, SECOND = "1" * 32, "2" * 32
 PROMPT = [1, 2, 3, 4, 5, 6, 7, 8]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from baton_serve.core.leases.store import LeaseState
+from baton_serve.core.protocol.handoff import KVTransferParams
 from baton_serve.core.protocol.router import REFUSE_GONE_S
 from baton_serve.core.protocol.steps import CancelRead, RankFailed, Read, ReadResult, Step, StepResult, ToRank
 from baton_serve.workers.engine.api import (
@@ -31,10 +33,6 @@ from tests.kits.engine.fake_rank import FakeRank
 from tests.kits.engine.requests import VOCAB, config, expected, params_of, remote_request, request
 from tests.kits.patience import PATIENCE_S
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from baton_serve.core.protocol.handoff import KVTransferParams
 PROMPT = [1, 2, 3, 4, 5, 6]
 STEP_TIMEOUT_S = 77.0
 

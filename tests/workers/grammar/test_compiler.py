@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
 from baton_serve.core.protocol.errors import BadRequestError, RateLimitError
-from baton_serve.core.protocol.openai.structured import Form
-from baton_serve.core.protocol.steps import CompileGrammar, ForgetGrammar, GrammarCompiled, Vocabulary
+from baton_serve.core.protocol.openai.structured import Form, Kind
+from baton_serve.core.protocol.steps import CompileGrammar, ForgetGrammar, GrammarCompiled, ToRank, Vocabulary
 from baton_serve.workers.grammar.compiler import GrammarCompiler
 from baton_serve.workers.grammar.notation import grammar_of
 from baton_serve.workers.grammar.rank_grammars import RankGrammars
@@ -21,12 +21,6 @@ from tests.kits.repetition import some_now
 from tests.kits.whole import reference
 from tests.kits.worker.forms import DEADLY, ENDLESS
 from tests.kits.worker.watched_trial import WatchedTrial
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
-    from baton_serve.core.protocol.openai.structured import Kind
-    from baton_serve.core.protocol.steps import ToRank
 
 EOS = frozenset({0})
 

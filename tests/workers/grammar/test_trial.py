@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-from baton_serve.core.protocol.openai.structured import Form
+from baton_serve.core.protocol.openai.structured import Form, Kind
 from baton_serve.core.protocol.steps import Vocabulary
 from baton_serve.workers.grammar.notation import grammar_of
 from baton_serve.workers.grammar.sentences import TOO_COMPLEX
@@ -23,11 +23,6 @@ from tests.kits.repetition import some_now
 from tests.kits.whole import reference
 from tests.kits.worker.forms import DEADLY, ENDLESS
 from tests.kits.worker.watched_trial import WatchedTrial
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from baton_serve.core.protocol.openai.structured import Kind
 
 PATIENCE_S = 60.0
 SIZE = len(reference.tokenizer())

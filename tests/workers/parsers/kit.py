@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from baton_serve.workers.parsers.message_parser import MessageParser
+from baton_serve.workers.parsers.message_parser import MessageParser
 
 TOOLS: list[dict[str, Any]] = [
     {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -10,11 +10,9 @@ from hypothesis import strategies as st
 
 from baton_serve.workers.parsers.families import TOOL_CALLS
 from baton_serve.workers.parsers.message_format import MessageFormat
+from baton_serve.workers.parsers.message_parser import MessageParser
 from baton_serve.workers.parsers.spaces import MAX_SPACES, bounded, load
 from tests.workers.parsers.kit import CALLS, THINKS, THOUGHTS, TOOLS, read_by
-
-if TYPE_CHECKING:
-    from baton_serve.workers.parsers.message_parser import MessageParser
 
 NUM_SPACES = 2_000
 #: The longest mark, with as many spaces as it may have, in each of its places.

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from baton_serve.core.protocol.worker import AdapterRecord
 from tests.kits.worker.front import ADAPTER, MAX_MODEL_LEN, MODEL, chat, completion, front, tokens_of
 from tests.kits.worker.hand_off import ASK, GOOD
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 PATHS: list[tuple[str, Callable[..., dict[str, Any]]]] = [
     ("/v1/chat/completions", chat),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from pydantic import SecretStr
@@ -14,11 +14,9 @@ from baton_serve.core.net.served.body import BodyBudget, BodyReader
 from baton_serve.core.protocol.errors import RateLimitError
 from baton_serve.workers.server.access import Access
 from baton_serve.workers.server.calls import Asked, WorkerCalls
+from baton_serve.workers.server.client import Client
 from tests.kits.worker.calls import FakeConnection
 from tests.kits.worker.front import completion, front
-
-if TYPE_CHECKING:
-    from baton_serve.workers.server.client import Client
 
 MOST_BYTES = 40
 JSON = b"content-type: application/json\r\n"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -19,9 +20,6 @@ from tests.kits.router.cluster import eventually
 from tests.kits.survivors import Survivors, without_collector
 from tests.kits.worker.front import Front, chat, completion, front
 from tests.kits.worker.hand_off import ASK
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 KINDS = (Job, EngineRequest, TokenStream, ChatRequest, CompletionRequest, Asked, Client, _Request)
 TRUST = TRUST_HEADER.decode()

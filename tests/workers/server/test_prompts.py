@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from tokenizers.processors import TemplateProcessing
@@ -15,10 +17,6 @@ from baton_serve.workers.server.answers.prompts import Prompts, echoed_texts
 from baton_serve.workers.server.answers.turns import NUM_TOGETHER
 from baton_serve.workers.text.tokenizer import INFILLING, Tokenizer, load
 from tests.kits import tiny_models
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 BOS, EOS = tiny_models.BOS, tiny_models.EOS
 MAX_MODEL_LEN = 300

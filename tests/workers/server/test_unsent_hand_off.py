@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
+from baton_serve.core.net.served.call import HttpCall
 from baton_serve.core.protocol.errors import ApiError
 from baton_serve.core.protocol.openai.requests import CompletionRequest
 from baton_serve.workers.engine.api import FinishReason, HandOff, TokenOutput, TokenStream
-from baton_serve.workers.server.answers.job import JobFactory
+from baton_serve.workers.server.answers.job import Job, JobFactory
 from baton_serve.workers.server.answers.serving import Serving
 from baton_serve.workers.server.client import Client
 from baton_serve.workers.server.identity import Identity
@@ -20,12 +22,6 @@ from baton_serve.workers.text.tokenizer import Tokenizer
 from tests.kits.worker.calls import FakeConnection, NoCalls
 from tests.kits.worker.front import RecordingLeases, ScriptedEngine, completion, fast_tokenizer, render
 from tests.kits.worker.hand_off import ASK
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from baton_serve.core.net.served.call import HttpCall
-    from baton_serve.workers.server.answers.job import Job
 
 LEASE = "lease-x"
 TOKEN = TokenOutput(token=9, finish=FinishReason.LENGTH, hand_off=HandOff(LEASE, [1], 2))

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from baton_serve.core.protocol.openai.messages import Message
 from baton_serve.workers.text.chat_template import ChatOptions, Render, renderer
 from tests.kits import tiny_models
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 EACH = "{% for m in messages %}[{{ m.role }}]CONTENT{{ '\\n' }}{% endfor %}"
 EACH += "{% if add_generation_prompt %}[assistant]{% endif %}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -10,9 +10,6 @@ from transformers import PreTrainedTokenizerFast
 
 from baton_serve.core.protocol.openai.messages import Message
 from baton_serve.workers.text.tokenizer import load
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 WORDS = ["system", "developer", "user", "be", "brief", "hi"]
 #: As Qwen's and others': what it has no branch for it leaves out.

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from baton_serve.workers.settings import WorkerSettings
 from baton_serve.workers.text.model_files import ModelFileError
 from baton_serve.workers.text.sampling_defaults import load
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 #: As Qwen's, with all that counts, and much that does not.
 QWEN = {

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from baton_serve.workers.text.tokenizer import TokenizerError, load
 from tests.kits import tiny_models
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def write(folder: Path) -> Path:

@@ -8,8 +8,9 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
@@ -28,9 +29,6 @@ from baton_serve.core.protocol.vllm_handshake import (
 from baton_serve.workers.vllm.handshakes import HandshakeServer
 from baton_serve.workers.vllm.peers import MAX_ENGINES, ClosedSideChannelError, Peers, handshake_port
 from baton_serve.workers.vllm.replay import replaying, with_names
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
 
 HOST = "127.0.0.1"
 KEY = vllm_handshake_key("sesame")

@@ -5,11 +5,8 @@ that computed them are equal.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from hashlib import blake2b
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 #: Parent hash of a sequence's first block, without a salt and without an adapter.
 NO_PARENT = b""

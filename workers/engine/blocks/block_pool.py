@@ -18,17 +18,12 @@ that was given last: a block has a larger version once it is allocated again, an
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from baton_serve.workers.engine.blocks.lease_index import LeaseIndex
+from baton_serve.workers.engine.blocks.lease_index import Grant, LeaseIndex
 from baton_serve.workers.engine.errors import LedgerError, OutOfBlocksError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from baton_serve.workers.engine.blocks.lease_index import Grant
 
 
 @dataclass(frozen=True, slots=True)

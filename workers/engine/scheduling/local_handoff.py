@@ -6,13 +6,9 @@ the blocks that these leases hold. Reading into newly allocated blocks could nee
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from baton_serve.workers.engine.scheduling.scheduler_state import SchedulerState
+from baton_serve.workers.engine.sequences.sequence import Sequence
 from baton_serve.workers.engine.sequences.sequence_state import Event
-
-if TYPE_CHECKING:
-    from baton_serve.workers.engine.scheduling.scheduler_state import SchedulerState
-    from baton_serve.workers.engine.sequences.sequence import Sequence
 
 
 class LocalHandoff:

@@ -6,13 +6,15 @@ concurrently with them. A method that raises has changed nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from baton_serve.core.leases.ids import new_id
-from baton_serve.core.protocol.steps import CancelRead, Read, Step
+from baton_serve.core.protocol.handoff import KVTransferParams
+from baton_serve.core.protocol.steps import CancelRead, Read, ReadResult, Step, StepResult
 from baton_serve.core.protocol.worker import WorkerLoad
-from baton_serve.workers.engine.api import QueueFullError, ReadFailedError
+from baton_serve.workers.engine.api import EngineRequest, QueueFullError, ReadFailedError
 from baton_serve.workers.engine.blocks.block_pool import BlockPool
+from baton_serve.workers.engine.config import EngineConfig
 from baton_serve.workers.engine.scheduling.local_handoff import LocalHandoff
 from baton_serve.workers.engine.scheduling.scheduler_state import SchedulerState
 from baton_serve.workers.engine.scheduling.sequence_reads import SequenceReads
@@ -22,14 +24,6 @@ from baton_serve.workers.engine.scheduling.steps_ahead import can_go_ahead
 from baton_serve.workers.engine.scheduling.validation import check_request
 from baton_serve.workers.engine.sequences.sequence import Sequence
 from baton_serve.workers.engine.sequences.sequence_state import WAITING, Event, State
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from baton_serve.core.protocol.handoff import KVTransferParams
-    from baton_serve.core.protocol.steps import ReadResult, StepResult
-    from baton_serve.workers.engine.api import EngineRequest
-    from baton_serve.workers.engine.config import EngineConfig
 
 Command = CancelRead | Read | Step
 

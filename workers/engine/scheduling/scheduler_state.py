@@ -6,21 +6,17 @@ A sequence's blocks are freed in ``end_sequence`` and in ``preempt`` only; every
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from itertools import chain
-from typing import TYPE_CHECKING
 
 from baton_serve.workers.engine.api import HandOff
+from baton_serve.workers.engine.blocks.block_pool import BlockPool
 from baton_serve.workers.engine.blocks.lease_index import Grant
+from baton_serve.workers.engine.config import EngineConfig
 from baton_serve.workers.engine.counters import Counters
+from baton_serve.workers.engine.sequences.sequence import Sequence
 from baton_serve.workers.engine.sequences.sequence_index import SequenceIndex
 from baton_serve.workers.engine.sequences.sequence_state import Event
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from baton_serve.workers.engine.blocks.block_pool import BlockPool
-    from baton_serve.workers.engine.config import EngineConfig
-    from baton_serve.workers.engine.sequences.sequence import Sequence
 
 
 class SchedulerState:

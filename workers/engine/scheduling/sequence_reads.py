@@ -6,17 +6,12 @@ computed here.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from baton_serve.core.protocol.steps import CancelRead, Read
+from baton_serve.core.protocol.steps import CancelRead, Read, ReadResult
 from baton_serve.workers.engine.api import EngineError, ReadFailedError
 from baton_serve.workers.engine.errors import RankProtocolError
+from baton_serve.workers.engine.scheduling.scheduler_state import SchedulerState
+from baton_serve.workers.engine.sequences.sequence import Sequence
 from baton_serve.workers.engine.sequences.sequence_state import Event, State
-
-if TYPE_CHECKING:
-    from baton_serve.core.protocol.steps import ReadResult
-    from baton_serve.workers.engine.scheduling.scheduler_state import SchedulerState
-    from baton_serve.workers.engine.sequences.sequence import Sequence
 
 #: What ``ReadResult.outcome`` may say; anything else counts as failed.
 _OUTCOMES = frozenset({"done", "stale", "failed", "cancelled"})

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
+from baton_serve.core.protocol.steps import PromptScores, Row, Sampled, StepResult
 from baton_serve.workers.engine.api import EngineError, FinishReason, GrammarFailedError, PromptOutput, TokenOutput
 from baton_serve.workers.engine.errors import RankProtocolError
+from baton_serve.workers.engine.scheduling.scheduler_state import SchedulerState
+from baton_serve.workers.engine.sequences.sequence import Sequence
 from baton_serve.workers.engine.sequences.sequence_state import Event, State
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from baton_serve.core.protocol.steps import PromptScores, Row, Sampled, StepResult
-    from baton_serve.workers.engine.scheduling.scheduler_state import SchedulerState
-    from baton_serve.workers.engine.sequences.sequence import Sequence
 
 #: Sequence id, and what its stream yields or raises.
 Output = tuple[int, TokenOutput | PromptOutput | EngineError]

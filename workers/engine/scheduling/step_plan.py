@@ -5,15 +5,12 @@ steps that were sent.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
 
 from baton_serve.core.protocol.steps import NewSequence, Row, Step
 from baton_serve.workers.engine.errors import RankProtocolError
+from baton_serve.workers.engine.scheduling.scheduler_state import SchedulerState
+from baton_serve.workers.engine.sequences.sequence import Sequence
 from baton_serve.workers.engine.sequences.sequence_state import State
-
-if TYPE_CHECKING:
-    from baton_serve.workers.engine.scheduling.scheduler_state import SchedulerState
-    from baton_serve.workers.engine.sequences.sequence import Sequence
 
 
 class StepPlan:

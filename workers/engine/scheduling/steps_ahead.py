@@ -10,13 +10,9 @@ when the step ahead has ended.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from baton_serve.workers.engine.scheduling.scheduler_state import SchedulerState
+from baton_serve.workers.engine.scheduling.step_plan import StepPlan
 from baton_serve.workers.engine.sequences.sequence_state import State
-
-if TYPE_CHECKING:
-    from baton_serve.workers.engine.scheduling.scheduler_state import SchedulerState
-    from baton_serve.workers.engine.scheduling.step_plan import StepPlan
 
 
 def can_go_ahead(scheduler_state: SchedulerState, under_way: StepPlan) -> bool:

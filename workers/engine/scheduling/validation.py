@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from baton_serve.core.protocol.handoff import KVTransferParams
 from baton_serve.workers.engine.api import (
+    EngineRequest,
     InvalidHandOffError,
     InvalidRequestError,
     OtherAdapterError,
     PromptTooLongError,
 )
-
-if TYPE_CHECKING:
-    from baton_serve.core.protocol.handoff import KVTransferParams
-    from baton_serve.workers.engine.api import EngineRequest
-    from baton_serve.workers.engine.config import EngineConfig
+from baton_serve.workers.engine.config import EngineConfig
 
 
 def check_request(request: EngineRequest, config: EngineConfig) -> None:

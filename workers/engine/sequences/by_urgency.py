@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Iterator
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from baton_serve.workers.engine.sequences.sequence import Sequence
+from baton_serve.workers.engine.sequences.sequence import Sequence
 
 _KEY = attrgetter("key")
 

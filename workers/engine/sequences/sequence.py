@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from baton_serve.workers.engine.api import EngineRequest
 from baton_serve.workers.engine.blocks.block_hash import first_parent, hash_blocks
 from baton_serve.workers.engine.sequences.sequence_state import Event, State, next_state
-
-if TYPE_CHECKING:
-    from baton_serve.workers.engine.api import EngineRequest
 
 
 class Sequence:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from baton_serve.workers.engine.errors import LedgerError
 from baton_serve.workers.engine.sequences.by_urgency import ByUrgency
+from baton_serve.workers.engine.sequences.sequence import Sequence
 from baton_serve.workers.engine.sequences.sequence_state import ENDED, QUEUED, State
-
-if TYPE_CHECKING:
-    from baton_serve.workers.engine.sequences.sequence import Sequence
 
 
 class SequenceIndex:

@@ -16,12 +16,10 @@ from baton_serve.core.process.parent_death import end_with
 from baton_serve.workers.grammar.matchers import error_at_start, matcher_of
 from baton_serve.workers.grammar.notation import NotationError, grammar_of
 from baton_serve.workers.grammar.sentences import in_words
-from baton_serve.workers.grammar.trial.messages import TRIED, Tried
+from baton_serve.workers.grammar.trial.messages import TRIED, Limits, Tried, Try
 
 if TYPE_CHECKING:
     from llguidance import LLTokenizer
-
-    from baton_serve.workers.grammar.trial.messages import Limits, Try
 
 TOO_LONG = "it takes too long to compile"
 TOO_MUCH = "it takes too much memory to compile"

@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import socket
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import BinaryIO
 
 from baton_serve.core.process.frames import encode, receive
 from baton_serve.core.process.parent_death import end_with
 from baton_serve.workers.grammar.matchers import tokenizer_of
 from baton_serve.workers.grammar.trial.attempt import attempt
 from baton_serve.workers.grammar.trial.messages import BEGIN, TRY, Tried
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from typing import BinaryIO
 
 #: What is said of every form if llguidance cannot read the model's tokenizer.
 UNREADABLE = "this model's tokenizer cannot be used with grammars"

@@ -6,24 +6,19 @@ import asyncio
 import contextlib
 import os
 import signal
-from typing import TYPE_CHECKING
+from asyncio.subprocess import Process
 
 from msgspec.structs import replace
 
 from baton_serve.core.process.child_secrets import environ_for
 from baton_serve.core.process.frames import encode, read
 from baton_serve.core.process.parent_death import die_with_parent
-from baton_serve.core.process.socket_child import start_with_socket
+from baton_serve.core.process.socket_child import Streams, start_with_socket
+from baton_serve.core.protocol.openai.structured import Form
+from baton_serve.core.protocol.steps import Vocabulary
 from baton_serve.workers.grammar.trial.attempt import TOO_LONG
 from baton_serve.workers.grammar.trial.fairness import FairLock, Places
 from baton_serve.workers.grammar.trial.messages import TRIED, Begin, Limits, Tried, Try
-
-if TYPE_CHECKING:
-    from asyncio.subprocess import Process
-
-    from baton_serve.core.process.socket_child import Streams
-    from baton_serve.core.protocol.openai.structured import Form
-    from baton_serve.core.protocol.steps import Vocabulary
 
 #: What one form may take. Schemas of 64 KiB take some 0.3 s and 20 MB.
 LIMITS = Limits(cpu_s=2.0, memory_bytes=128 << 20)

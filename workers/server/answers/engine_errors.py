@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from baton_serve.core.protocol.errors import (
     ApiError,
     BadRequestError,
@@ -13,12 +11,9 @@ from baton_serve.core.protocol.errors import (
     UnavailableError,
     UpstreamError,
 )
-from baton_serve.workers.engine.api import GrammarFailedError
+from baton_serve.core.protocol.openai.structured import Form
+from baton_serve.workers.engine.api import EngineError, GrammarFailedError
 from baton_serve.workers.grammar.sentences import in_words
-
-if TYPE_CHECKING:
-    from baton_serve.core.protocol.openai.structured import Form
-    from baton_serve.workers.engine.api import EngineError
 
 #: The HTTP error for each ``EngineError.code``, which the answer has too. A code that is missing here becomes a 500.
 KINDS: dict[str, type[ApiError]] = {

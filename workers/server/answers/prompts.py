@@ -5,19 +5,15 @@ each where the answer begins with them.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from baton_serve.core.protocol.errors import BadRequestError
-from baton_serve.core.protocol.openai.requests import COMPLETION_MAX_TOKENS, ChatRequest, CompletionRequest
+from baton_serve.core.protocol.openai.requests import COMPLETION_MAX_TOKENS, ChatRequest, CompletionRequest, Request
+from baton_serve.core.protocol.openai.templates import TemplateFields
 from baton_serve.workers.server.answers.turns import in_turns
 from baton_serve.workers.text.chat_template import ChatOptions
 from baton_serve.workers.text.detokenizer import REPLACEMENT, Detokenizer
-from baton_serve.workers.text.tokenizer import TooManyTokensError
-
-if TYPE_CHECKING:
-    from baton_serve.core.protocol.openai.requests import Request
-    from baton_serve.core.protocol.openai.templates import TemplateFields
-    from baton_serve.workers.text.tokenizer import Tokenizer
+from baton_serve.workers.text.tokenizer import Tokenizer, TooManyTokensError
 
 logger = logging.getLogger(__name__)
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from baton_serve.core.protocol.errors import BadRequestError, UpstreamError
-from baton_serve.core.protocol.handoff import KVTransferParams
+from baton_serve.core.protocol.handoff import KVTransferParams, Resume
+from baton_serve.workers.engine.api import EngineRequest
 from baton_serve.workers.server.answers import transfer_params
-
-if TYPE_CHECKING:
-    from baton_serve.core.protocol.handoff import Resume
-    from baton_serve.workers.engine.api import EngineRequest
-    from baton_serve.workers.server.identity import Identity
+from baton_serve.workers.server.identity import Identity
 
 
 @dataclass(frozen=True)

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from baton_serve.core.protocol.errors import BadRequestError
+from baton_serve.core.protocol.openai.requests import Request
 from baton_serve.core.protocol.steps import SamplingParams
 from baton_serve.workers.text.sampling_defaults import SamplingDefaults
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from baton_serve.core.protocol.openai.requests import Request
-
 
 NO_DEFAULTS = SamplingDefaults()
 #: Most digits of a token id, leading zeros included. Python refuses to parse numbers of several thousand digits.

@@ -16,30 +16,34 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from baton_serve.core.process.failpoints import hit
 from baton_serve.core.protocol.handoff import KVTransferParams
-from baton_serve.core.protocol.openai.json_body import parse_body
-from baton_serve.workers.engine.api import AbortedError, EngineError, PromptOutput, TokenOutput
-from baton_serve.workers.parsers.message_parser import joined
+from baton_serve.core.protocol.openai.json_body import BodyLimits, parse_body
+from baton_serve.core.protocol.openai.requests import R
+from baton_serve.workers.engine.api import (
+    AbortedError,
+    Engine,
+    EngineError,
+    HandOff,
+    PromptOutput,
+    TokenOutput,
+    TokenStream,
+)
+from baton_serve.workers.leases.engine_leases import EngineLeases
+from baton_serve.workers.parsers.message_parser import MessageDelta, joined
 from baton_serve.workers.server.answers.engine_errors import to_api_error
+from baton_serve.workers.server.answers.job import Job, JobFactory
 from baton_serve.workers.server.answers.token_ids import ASKED, END, HEADER, KEEP_ALIVE, MAX_SILENCE_S, NONE
 from baton_serve.workers.server.answers.turns import in_turns
+from baton_serve.workers.server.client import Client
+from baton_serve.workers.server.identity import Identity
+from baton_serve.workers.server.metrics import WorkerMetrics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from baton_serve.core.protocol.openai.json_body import BodyLimits
-    from baton_serve.core.protocol.openai.requests import R
-    from baton_serve.workers.engine.api import Engine, HandOff, TokenStream
-    from baton_serve.workers.leases.engine_leases import EngineLeases
-    from baton_serve.workers.parsers.message_parser import MessageDelta
-    from baton_serve.workers.server.answers.job import Job, JobFactory
     from baton_serve.workers.server.calls import Asked, Endpoint
-    from baton_serve.workers.server.client import Client
-    from baton_serve.workers.server.identity import Identity
-    from baton_serve.workers.server.metrics import WorkerMetrics
 
 
 class Serving:

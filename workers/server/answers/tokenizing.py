@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from baton_serve.core.protocol.errors import BadRequestError, no_such_model
-from baton_serve.core.protocol.openai.json_body import parse_body
+from baton_serve.core.protocol.openai.json_body import BodyLimits, parse_body
 from baton_serve.core.protocol.openai.tokenize import (
     Detokenize,
     Detokenized,
@@ -16,20 +17,15 @@ from baton_serve.core.protocol.openai.tokenize import (
     Tokens,
     validate_tokenizing,
 )
+from baton_serve.workers.server.answers.prompts import Prompts
 from baton_serve.workers.server.answers.sampling import check_tokens
-from baton_serve.workers.text.tokenizer import TooManyTokensError
+from baton_serve.workers.server.calls import Asked
+from baton_serve.workers.server.client import Client
+from baton_serve.workers.server.identity import Identity
+from baton_serve.workers.text.tokenizer import Tokenizer, TooManyTokensError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pydantic import BaseModel
-
-    from baton_serve.core.protocol.openai.json_body import BodyLimits
-    from baton_serve.workers.server.answers.prompts import Prompts
-    from baton_serve.workers.server.calls import Asked
-    from baton_serve.workers.server.client import Client
-    from baton_serve.workers.server.identity import Identity
-    from baton_serve.workers.text.tokenizer import Tokenizer
 
 #: The most tokens, in contexts of the model: a client may want to know by how much a text is too long. Millions of
 #: tokens would keep a thread busy for many seconds.

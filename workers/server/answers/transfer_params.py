@@ -8,8 +8,9 @@ that contains them.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from itertools import chain
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -20,9 +21,6 @@ from baton_serve.core.protocol.handoff import MAX_READERS, KVTransferParams, Res
 from baton_serve.core.protocol.id_syntax import HAND_OFF_ID, LEASE_ID_PATTERN
 from baton_serve.core.protocol.openai.requests import MAX_COMPLETION_LOGPROBS, MAX_TOP_LOGPROBS
 from baton_serve.workers.limits import MAX_RANKS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 PARAM = "kv_transfer_params"
 _LEASE_ID = re.compile(LEASE_ID_PATTERN)

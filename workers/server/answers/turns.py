@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable
+from typing import TypeVar
 
 #: Tokens that are worked on before other tasks of the event loop may run (about 1 ms).
 NUM_TOGETHER = 64

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import orjson
@@ -10,13 +11,9 @@ from fastapi import APIRouter, Response
 
 from baton_serve.core.net.error_pages import error_response
 from baton_serve.core.protocol.errors import UnavailableError, no_such_model
+from baton_serve.core.protocol.worker import WorkerLoad
+from baton_serve.workers.server.identity import Identity
 from baton_serve.workers.server.metrics import CONTENT_TYPE, WorkerMetrics
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from baton_serve.core.protocol.worker import WorkerLoad
-    from baton_serve.workers.server.identity import Identity
 
 _JSON = "application/json"
 

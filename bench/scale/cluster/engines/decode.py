@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from typing import TYPE_CHECKING
 
 from baton_serve.core.protocol.worker import Role, WorkerLoad
 from baton_serve.router.placement.chunks import NUM_BYTES
 from baton_serve.router.placement.prompt import BYTES_PER_TOKEN
 from bench.scale.cluster.engines.machine import Machine
 from bench.scale.cluster.kept import blocks_of
-
-if TYPE_CHECKING:
-    from bench.scale.cluster.request import Asker, Request
+from bench.scale.cluster.request import Asker, Request
 
 #: Steps may be this far apart and still be one: sums of times are not exact.
 _SLACK_STEPS = 1e-6

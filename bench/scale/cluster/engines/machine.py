@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from baton_serve.core.protocol.worker import Role, WorkerLoad, WorkerStatus
 from baton_serve.router.placement.chunks import SIZES
 from baton_serve.router.placement.prompt import BYTES_PER_TOKEN
+from bench.scale.clock import SimulatedLoop
+from bench.scale.costs import Costs
 from bench.scale.load.job import MODEL
 from bench.worker_record import BLOCK_SIZE, worker_record
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from bench.scale.clock import SimulatedLoop
-    from bench.scale.costs import Costs
 
 
 @dataclass(frozen=True)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
 
 from baton_serve.core.protocol.worker import Role, WorkerLoad
 from baton_serve.router.placement.chunks import NUM_BYTES
 from baton_serve.router.placement.prompt import BYTES_PER_TOKEN
 from bench.scale.cluster.engines.machine import Machine
 from bench.scale.cluster.kept import KeptBlocks, blocks_of
-
-if TYPE_CHECKING:
-    from bench.scale.cluster.request import Asker, Request
+from bench.scale.cluster.request import Asker, Request
 
 
 class PrefillEngine(Machine):

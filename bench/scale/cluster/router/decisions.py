@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
-from baton_serve.router.placement import DECODE_POLICIES, PREFILL_POLICIES
+from baton_serve.router.placement import DECODE_POLICIES, PREFILL_POLICIES, PickDecode, PickPrefill
 from baton_serve.router.placement.two_choices import TwoChoices
 from baton_serve.router.pool import WorkerPool
 from baton_serve.router.queue.lease_limit import LeaseLimit
 from baton_serve.router.queue.queues import Queues
 from baton_serve.router.queue.retry_budget import RetryBudget
+from baton_serve.router.request.active import ActiveRequests
 from baton_serve.router.request.attempts import Attempts, Limits
+from baton_serve.router.settings import RouterSettings
 from baton_serve.router.steps.admission import Admission
 from baton_serve.router.telemetry.metrics.metrics import Metrics
-
-if TYPE_CHECKING:
-    from baton_serve.router.placement import PickDecode, PickPrefill
-    from baton_serve.router.request.active import ActiveRequests
-    from baton_serve.router.settings import RouterSettings
-    from bench.scale.clock import SimulatedLoop
-    from bench.scale.cluster.request import Request
+from bench.scale.clock import SimulatedLoop
+from bench.scale.cluster.request import Request
 
 
 class LiveRequests(dict[int, "Request"]):

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
 from baton_serve.core.protocol.errors import UnavailableError
-from baton_serve.router.placement import Ahead
-from bench.scale.cluster.request import End
+from baton_serve.router.placement import Ahead, Need
+from baton_serve.router.pool import Reservation, Worker
+from bench.scale.clock import SimulatedLoop
+from bench.scale.cluster.engines.decode import DecodeEngine
+from bench.scale.cluster.engines.prefill import PrefillEngine
+from bench.scale.cluster.leases import Leases
+from bench.scale.cluster.outcome import Outcome
+from bench.scale.cluster.request import End, Request
+from bench.scale.cluster.router.decisions import Decisions
+from bench.scale.costs import Costs
 
 if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Callable, Hashable, Mapping
-
-    from baton_serve.router.placement import Need
-    from baton_serve.router.pool import Reservation, Worker
     from baton_serve.router.queue.worker_queue import Pick, WorkerQueue
-    from bench.scale.clock import SimulatedLoop
-    from bench.scale.cluster.engines.decode import DecodeEngine
-    from bench.scale.cluster.engines.prefill import PrefillEngine
-    from bench.scale.cluster.leases import Leases
-    from bench.scale.cluster.outcome import Outcome
-    from bench.scale.cluster.request import Request
-    from bench.scale.cluster.router.decisions import Decisions
-    from bench.scale.costs import Costs
 
 
 #: The largest share of a core that counts: with more, the line would never end, and the router is too small anyhow.

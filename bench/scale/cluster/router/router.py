@@ -4,24 +4,18 @@ when a leg fails or a lease is lost, by the table of failures, as in ``router.st
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from baton_serve.core.protocol.errors import ApiError, UpstreamError
-from baton_serve.router.placement import Need, Prefilled, choose, in_question
+from baton_serve.router.placement import Ahead, Need, Prefilled, choose, in_question
+from baton_serve.router.pool import Reservation, Route, Worker
 from baton_serve.router.request.attempts import Situation
 from baton_serve.router.request.failure_table import Failure, Leg, Next
+from bench.scale.cluster.kept import KeptBlocks
 from bench.scale.cluster.request import End, Request
 from bench.scale.cluster.router.places import Places
-from bench.scale.load.job import MODEL
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable
-
-    from baton_serve.router.placement import Ahead
-    from baton_serve.router.pool import Reservation, Route, Worker
-    from bench.scale.cluster.kept import KeptBlocks
-    from bench.scale.load.job import Job
+from bench.scale.load.job import MODEL, Job
 
 
 class SimulatedRouter(Places):

@@ -13,17 +13,13 @@ import secrets
 import socket
 import sys
 import time
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Sequence
+from typing import Any, NoReturn
 
 from baton_serve.core.process.frames import encode, read
 from baton_serve.core.process.parent_death import end_with
-from baton_serve.router.vllm.leases.agent.messages import TO_AGENT, AgentReady
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from baton_serve.router.vllm.leases.agent.messages import ToAgent
-    from baton_serve.router.vllm.leases.agent.nixl_port import Agent
+from baton_serve.router.vllm.leases.agent.messages import TO_AGENT, AgentReady, ToAgent
+from baton_serve.router.vllm.leases.agent.nixl_port import Agent
 
 #: After a call that sends something, the agent is helped along for so many seconds. NIXL tells neither when it needs
 #: help nor when it has finished.

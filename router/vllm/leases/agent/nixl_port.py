@@ -7,14 +7,18 @@ uses a whole core even when idle, so it is off, and the agent makes progress ins
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
 
 import nixl._api as nixl
 
-from baton_serve.router.vllm.leases.agent.messages import Connect, Connected, Forget, Notified, Notify
-
-if TYPE_CHECKING:
-    from baton_serve.router.vllm.leases.agent.messages import FromAgent, ToAgent
+from baton_serve.router.vllm.leases.agent.messages import (
+    Connect,
+    Connected,
+    Forget,
+    FromAgent,
+    Notified,
+    Notify,
+    ToAgent,
+)
 
 #: Every exception that NIXL defines, and two that it lets through: a plugin is missing, a name is not UTF-8.
 ERRORS: tuple[type[Exception], ...] = (

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -29,9 +30,6 @@ from baton_serve.baton.torture.verdict.settle import (
 )
 from baton_serve.baton.torture.verdict.validate import VLLM_ENGINE_DEAD, Verdict, judge
 from baton_serve.workers.worker import PORT_GRACE_S
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TOP = {" b": -2.0, " c": -3.0}
 EXPECTED = ClientAnswer("a b c d", "length", (10, 4), [TokenLogprob("a", -1.0, 0), TokenLogprob(" b", -2.0, 1, TOP)])

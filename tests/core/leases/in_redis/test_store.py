@@ -6,13 +6,14 @@ import inspect
 import os
 import signal
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 import redis
 from redis import exceptions
 
+from baton_serve.baton.processes.embedded_redis import EmbeddedRedis
 from baton_serve.core.leases.ids import MAX_DURATION_MS
 from baton_serve.core.leases.in_redis.keys import MAX_BATCH, leases_key, outcome_keys
 from baton_serve.core.leases.in_redis.lua_script import REFUSED, UNREACHABLE, lease_store_errors
@@ -25,11 +26,6 @@ from baton_serve.core.leases.store import (
     LeaseStoreError,
     LeaseStoreUnreachableError,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from baton_serve.baton.processes.embedded_redis import EmbeddedRedis
 
 ENGINE = "e0"
 VERBS: dict[str, Callable[[RedisLeaseStore], object]] = {

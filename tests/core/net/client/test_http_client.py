@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 import pytest_asyncio
@@ -15,12 +15,8 @@ from baton_serve.core.net.client import http_client
 from baton_serve.core.net.client.answer import HttpAnswer
 from baton_serve.core.net.client.errors import AnswerTooLarge, CallTimeout, ConnectError, ConnectionLost
 from baton_serve.core.net.client.http_client import MAX_IDLE_S, HttpClient
+from baton_serve.core.net.deadlines import Timeout
 from tests.kits.patience import PATIENCE_S
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
-    from baton_serve.core.net.deadlines import Timeout
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-type: a/b\r\ncontent-length: 2\r\n\r\nhi"
 

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import pytest
 
+from baton_serve.core.net.client.answer import HttpAnswer
 from baton_serve.core.net.client.connection import Connection
 from baton_serve.core.net.client.errors import CallError
 from baton_serve.core.net.deadlines import Timeouts
 from baton_serve.core.net.known_head import KnownHead
 from tests.kits.pipe import Pipe
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from baton_serve.core.net.client.answer import HttpAnswer
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\nmetadata: m\r\nretry-after: 3\r\nContent-Length: 2\r\n\r\n"
 ANSWER = HEAD + b"ok"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import tracemalloc
+from collections.abc import AsyncIterator, Callable
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -15,9 +16,6 @@ from baton_serve.core.net.client.connection import Connection
 from baton_serve.core.net.client.errors import CallTimeout, ConnectionLost, NotHttp
 from baton_serve.core.net.deadlines import Timeouts
 from tests.kits.pipe import Pipe
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
 
 HEAD = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 LAST = b"0\r\n\r\n"

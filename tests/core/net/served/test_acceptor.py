@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 import errno
 import socket
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 import pytest
 import uvloop
@@ -16,9 +16,6 @@ from baton_serve.core.net.served.acceptor import MOST_IN_A_TURN, Acceptor
 from baton_serve.core.net.served.config import PortConfig
 from baton_serve.core.net.served.connections import Connections
 from baton_serve.core.net.served.notices import CANNOT_ACCEPT, NOT_SERVED
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
 
 
 class Unlucky(socket.socket):

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import subprocess
 import sys
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,10 +13,7 @@ from baton_serve.core.net.served.config import HeadLimits, PortConfig, internal_
 from baton_serve.core.net.served.notices import MADE_ROOM, NO_DESCRIPTORS, SLOW_HEAD, STUCK, TURNED_AWAY
 from baton_serve.core.process.settings import ProcessSettings
 from tests.kits.patience import PATIENCE_S
-from tests.kits.port import GET, HEAD, Caller, serving
-
-if TYPE_CHECKING:
-    from tests.kits.port import Served
+from tests.kits.port import GET, HEAD, Caller, Served, serving
 
 HELD = b"GET /held HTTP/1.1\r\nhost: x\r\n\r\n"
 IMPATIENT = PortConfig(keep_alive_s=60, head=HeadLimits(timeout_s=0.05))

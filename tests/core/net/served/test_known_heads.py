@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
 from baton_serve.core.net.known_head import KnownHead
 from baton_serve.core.net.served.config import HeadLimits, PortConfig
 from tests.kits.port import GET, HEAD, Caller, Served, all_said, as_calls, serving
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 BODY = HEAD + b"content-length: 4\r\n\r\n"
 HELD = BODY.replace(b"/echo", b"/held")

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from baton_serve.core.net.known_head import KnownHead
+from baton_serve.core.net.served.call import HttpCall
 from baton_serve.core.net.served.config import HeadLimits, PortConfig
 from baton_serve.core.net.served.connection import MAX_PIPELINED, Connection, Served
 from baton_serve.core.net.served.connections import Connections
@@ -19,8 +20,6 @@ from tests.kits.port import GET, as_calls
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
-
-    from baton_serve.core.net.served.call import HttpCall
 
 #: So small that bodies are larger.
 MAX_HEAD_BYTES = 100

@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 
 import pytest
 import uvloop
 
-from baton_serve.core.net.late_writes import LateWrites
+from baton_serve.core.net.late_writes import LateWrites, Writer
+from baton_serve.core.net.served.call import HttpCall
 from baton_serve.core.protocol.errors import NotFoundError
 from baton_serve.router.dialects.reply import reply_to
 from baton_serve.workers.server.client import Client
 from tests.kits.burst import in_a_burst
+from tests.kits.clock import Turns
 from tests.kits.patience import PATIENCE_S
 from tests.kits.port import HEAD, Caller, Served, as_calls, serving
 from tests.kits.worker.calls import FakeConnection, NoCalls
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from baton_serve.core.net.late_writes import Writer
-    from baton_serve.core.net.served.call import HttpCall
-    from tests.kits.clock import Turns
 
 BODY = HEAD + b"content-length: 4\r\n\r\n"
 HELD = BODY.replace(b"/echo", b"/held")

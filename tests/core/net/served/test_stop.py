@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import uvloop
@@ -12,9 +13,6 @@ import uvloop
 from baton_serve.core.net.served.config import PortConfig
 from baton_serve.core.net.served.port import HttpPort
 from baton_serve.core.net.sockets import bind
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 GET = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"
 #: Turns of the loop between the client's request and the stop: accepted, opened, read.

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 
 from baton_serve.core.net.served.config import PortConfig
+from baton_serve.core.net.served.connection import Connection
 from baton_serve.core.net.served.connections import LOOK_S, Unread
 from baton_serve.core.net.served.notices import MADE_ROOM, TURNED_AWAY, UNREAD
 from tests.kits.clock import Clock
-from tests.kits.port import GET, as_calls, serving
-
-if TYPE_CHECKING:
-    from baton_serve.core.net.served.connection import Connection
-    from tests.kits.port import Caller, Served
+from tests.kits.port import GET, Caller, Served, as_calls, serving
 
 LONG = b"GET /long HTTP/1.1\r\nhost: x\r\n\r\n"
 TIMED = b"POST /timed HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n"

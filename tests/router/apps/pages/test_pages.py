@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import re
 from importlib.metadata import version
-from typing import TYPE_CHECKING
 
 import pytest
 
 from baton_serve.router.apps.pages.answers import ANSWERS
 from baton_serve.router.apps.pages.calls import EXAMPLES
 from baton_serve.router.apps.pages.home import PLACES
+from baton_serve.router.settings import RouterSettings
 from tests.kits.browser import CHROMIUM, Page, browse
 from tests.kits.router.cluster import Cluster, chat, make_settings
-
-if TYPE_CHECKING:
-    from baton_serve.router.settings import RouterSettings
 
 BROWSER = {"accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
 #: All calls are listed.

@@ -8,11 +8,12 @@ import logging
 import subprocess
 import sys
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import httpx
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
@@ -23,11 +24,6 @@ from tests.kits.patience import PATIENCE_S
 from tests.kits.router.cluster import Cluster, chat, eventually
 from tests.kits.router.process import RouterProcess
 from tests.kits.router.stub_workers import Hang, Raw, Refuse, Reset, StreamThen
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from opentelemetry.sdk.trace import ReadableSpan
 
 TRACE_ID, CLIENTS_SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 TRACEPARENT = f"00-{TRACE_ID}-{CLIENTS_SPAN}-01"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -13,14 +14,10 @@ from baton_serve.core.net.client.http_client import HttpClient
 from baton_serve.router.pool.kind import EngineKind
 from baton_serve.router.pool.view import view_worker
 from baton_serve.router.vllm.engine.engine import VllmEngine
+from baton_serve.router.vllm.leases.remote_engine import RemoteEngine
 from tests.kits.router.cluster import Cluster, chat, eventually
 from tests.kits.router.stub_workers import Refuse, Reset
 from tests.kits.router.vllm_server import VllmServer, add_vllm
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from baton_serve.router.vllm.leases.remote_engine import RemoteEngine
 
 
 class ScriptedLease:

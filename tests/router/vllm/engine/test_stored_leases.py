@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import msgspec
 import pytest
 
+from baton_serve.core.leases.store import LeaseState
 from baton_serve.core.protocol.worker import Role
 from baton_serve.router.pool.kind import EngineKind
 from baton_serve.router.vllm.engine.engine import StoredLeases, VllmEngine
@@ -15,11 +17,6 @@ from baton_serve.router.vllm.leases.vllm_leases import VllmLeases
 from tests.kits.router.cluster import Cluster, chat
 from tests.kits.router.stub_workers import Refuse, Reset
 from tests.kits.router.vllm_server import VllmServer, add_vllm
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from baton_serve.core.leases.store import LeaseState
 
 PARAMS = {
     "do_remote_prefill": True,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
-from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
@@ -21,9 +21,6 @@ from baton_serve.router.vllm.leases.side_channel import SideChannels
 from baton_serve.router.vllm.leases.side_channel_facts import SideChannelError, SideChannelReason
 from baton_serve.workers.vllm.handshakes import HandshakeServer
 from tests.kits.patience import PATIENCE_S
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Iterator
 
 HOST = "127.0.0.1"
 #: Seconds that a test waits in vain.

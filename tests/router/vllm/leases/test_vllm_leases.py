@@ -6,12 +6,14 @@ import asyncio
 import os
 import select
 import signal
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from baton_serve.core.leases.store import LeaseState
+from baton_serve.core.leases.store import LeaseState as State
 from baton_serve.router.vllm.leases.book import AlreadyHeldError
 from baton_serve.router.vllm.leases.remote_engine import RemoteEngine
 from baton_serve.router.vllm.leases.side_channel import SideChannels
@@ -19,11 +21,6 @@ from baton_serve.router.vllm.leases.vllm_leases import VllmLeases
 from tests.kits.patience import PATIENCE_S
 from tests.kits.router.cluster import eventually
 from tests.kits.vllm.prefill_worker import PrefillWorker, prefill_worker
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from baton_serve.core.leases.store import LeaseState as State
 
 #: The shortest that a setting allows: two seconds are added by each renewal, of which there are two in a second.
 SHORT_S = 3

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from baton_serve.router.vllm.leases.book import LeaseBook
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from baton_serve.router.vllm.leases.book import Batch
+from baton_serve.router.vllm.leases.book import Batch, LeaseBook
 
 E = "engine"
 FEW, MANY = 50, 5000

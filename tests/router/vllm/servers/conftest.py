@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 
 import pytest_asyncio
 
 from baton_serve.core.net.client.http_client import HttpClient
-from baton_serve.router.pool import WorkerPool
+from baton_serve.router.pool import Worker, WorkerPool
 from baton_serve.router.vllm.kind import VLLM
 from baton_serve.router.vllm.servers.watchers import VllmWorkers
 from tests.kits.router.stub_vllm import ScriptedSideChannels, StubVllm
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from baton_serve.router.pool import Worker
 
 
 class Watched:

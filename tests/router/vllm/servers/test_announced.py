@@ -5,23 +5,21 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
 
+from baton_serve.core.protocol.vllm_server import VllmStatus
 from baton_serve.core.protocol.worker import Role, WorkerLoad
+from baton_serve.router.pool import Worker
 from baton_serve.router.pool.lost import LostWorkers
 from baton_serve.router.vllm.kind import VLLM
 from baton_serve.router.vllm.servers.announced import AnnouncedServers
 from tests.kits.registry import vllm_server
 from tests.kits.router.cluster import eventually
-
-if TYPE_CHECKING:
-    from baton_serve.core.protocol.vllm_server import VllmStatus
-    from baton_serve.router.pool import Worker
-    from tests.kits.router.stub_vllm import StubVllm
-    from tests.router.vllm.servers.conftest import Watched
+from tests.kits.router.stub_vllm import StubVllm
+from tests.router.vllm.servers.conftest import Watched
 
 
 @pytest.fixture

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import logging
 import socket
-from typing import TYPE_CHECKING
 
 import pytest
 
 from baton_serve.router.vllm.servers.names import of_one_family, resolve
 from tests.kits.router.cluster import eventually
-
-if TYPE_CHECKING:
-    from tests.router.vllm.servers.conftest import Watched
+from tests.router.vllm.servers.conftest import Watched
 
 
 def ids(watched: Watched) -> set[str]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx
 import pytest_asyncio
@@ -13,9 +14,6 @@ from tests.kits.patience import PATIENCE_S
 from tests.kits.router.process import RouterProcess
 from tests.kits.router.stub_vllm import StubVllm
 from tests.kits.vllm.prefill_worker import prefill_worker
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
 
 
 class Servers:

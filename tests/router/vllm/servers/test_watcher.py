@@ -5,21 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from baton_serve.core.protocol.errors import ApiError
+from baton_serve.router.pool import Worker
 from baton_serve.router.pool.health import MAX_MODELS
 from baton_serve.router.pool.model_card import ModelFacts
 from baton_serve.router.vllm.leases.remote_engine import RemoteEngine
 from baton_serve.router.vllm.leases.side_channel_facts import SideChannelReason
 from baton_serve.router.vllm.servers.watcher import ROUNDS
 from tests.kits.router.cluster import eventually
-
-if TYPE_CHECKING:
-    from baton_serve.router.pool import Worker
-    from tests.router.vllm.servers.conftest import Watched
+from tests.router.vllm.servers.conftest import Watched
 
 
 async def known(*workers: Worker) -> None:
