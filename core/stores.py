@@ -5,18 +5,20 @@ Clients of Redis connect when they are first used, so that a process can start w
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from baton_serve.core.leases.in_redis.store import RedisLeaseStore
 from baton_serve.core.leases.memory_store import MemoryLeaseStore
-from baton_serve.core.leases.store import LeaseStore
-from baton_serve.core.process.settings import ProcessSettings
 from baton_serve.core.protocol.token_keys import announcement_key
 from baton_serve.core.redis_client import cluster_complaint
-from baton_serve.core.registry.announcement import Kind
 from baton_serve.core.registry.memory_registry import MemoryRegistry
 from baton_serve.core.registry.redis_registry import RedisRegistry
-from baton_serve.core.registry.store import Registry
+
+if TYPE_CHECKING:
+    from baton_serve.core.leases.store import LeaseStore
+    from baton_serve.core.process.settings import ProcessSettings
+    from baton_serve.core.registry.announcement import Kind
+    from baton_serve.core.registry.store import Registry
 
 EntryT = TypeVar("EntryT")
 

@@ -10,11 +10,13 @@ from __future__ import annotations
 import logging
 import ssl
 import time
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from baton_serve.core.process.settings import ProcessSettings
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from baton_serve.core.process.settings import ProcessSettings
 
 logger = logging.getLogger(__name__)
 

@@ -10,19 +10,20 @@ from baton_serve.core.net.served.body import Body, BodyReader
 from baton_serve.core.protocol.errors import ApiError, PermissionDeniedError
 from baton_serve.core.protocol.excerpts import excerpt
 from baton_serve.core.protocol.request_ids import new_request_id
-from baton_serve.router.edge.auth import AdminKeys, BearerKeys
 from baton_serve.router.edge.body_limits import SMALL
 from baton_serve.router.edge.cors import answer_preflight, is_preflight
 from baton_serve.router.edge.doors import Doors, is_api
 from baton_serve.router.front.hot import HotCalls
-from baton_serve.router.parts import Requests
-from baton_serve.router.pool import WorkerPool
-from baton_serve.router.settings import RouterSettings
-from baton_serve.router.steps.intake import Intake
-from baton_serve.router.telemetry.tracing.provider import Tracing
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from baton_serve.router.edge.auth import AdminKeys, BearerKeys
+    from baton_serve.router.parts import Requests
+    from baton_serve.router.pool import WorkerPool
+    from baton_serve.router.settings import RouterSettings
+    from baton_serve.router.steps.intake import Intake
+    from baton_serve.router.telemetry.tracing.provider import Tracing
 
 log = logging.getLogger("baton.router")
 

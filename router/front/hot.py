@@ -11,11 +11,10 @@ import asyncio
 import logging
 import os
 from collections import deque
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from baton_serve.core.net.deadlines import Deadlines
-from baton_serve.core.net.served.body import BodyReader, shutting_down, too_late
-from baton_serve.core.net.served.call import HttpCall
+from baton_serve.core.net.served.body import shutting_down, too_late
 from baton_serve.core.process.tracebacks import forget_frames
 from baton_serve.core.process.turns import Turns
 from baton_serve.core.protocol.client_key import client_key, network_of
@@ -30,23 +29,28 @@ from baton_serve.core.protocol.request_ids import new_request_id
 from baton_serve.core.protocol.token_keys import clients_key
 from baton_serve.router.dialects.known import DIALECTS, translated
 from baton_serve.router.dialects.reply import refuse, reply_to
-from baton_serve.router.edge.auth import BearerKeys
-from baton_serve.router.edge.doors import Doors
 from baton_serve.router.front.head import check_content_type, key_in, priority_in, timeout_s
-from baton_serve.router.parts import Requests
-from baton_serve.router.pool import WorkerPool
 from baton_serve.router.request.bodies import ClientBody
 from baton_serve.router.request.choices.whole import WholeRequest
-from baton_serve.router.request.client_request import ClientRequest
-from baton_serve.router.request.exchange import Exchange, LiveRequest
-from baton_serve.router.request.reply import ClientReply
+from baton_serve.router.request.exchange import Exchange
 from baton_serve.router.request.validated import PATHS, may_have_form, set_priority, validated
-from baton_serve.router.settings import RouterSettings
 from baton_serve.router.steps.admission import num_at_once
 from baton_serve.router.steps.failures import ClientGone
-from baton_serve.router.steps.intake import Intake
-from baton_serve.router.telemetry.tracing.provider import Tracing
 from baton_serve.router.telemetry.tracing.setup import set_up
+
+if TYPE_CHECKING:
+    from baton_serve.core.net.served.body import BodyReader
+    from baton_serve.core.net.served.call import HttpCall
+    from baton_serve.router.edge.auth import BearerKeys
+    from baton_serve.router.edge.doors import Doors
+    from baton_serve.router.parts import Requests
+    from baton_serve.router.pool import WorkerPool
+    from baton_serve.router.request.client_request import ClientRequest
+    from baton_serve.router.request.exchange import LiveRequest
+    from baton_serve.router.request.reply import ClientReply
+    from baton_serve.router.settings import RouterSettings
+    from baton_serve.router.steps.intake import Intake
+    from baton_serve.router.telemetry.tracing.provider import Tracing
 
 log = logging.getLogger("baton.router")
 

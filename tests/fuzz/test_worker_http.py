@@ -56,7 +56,7 @@ class Worker:
         """No mistake, and nothing of it is left."""
         tried[area] += 1
         check_error(answer)
-        for lease_id in list(self.front.engine.leases):
+        for lease_id in list(self.front.engine.leases._by_lease):
             self.front.leases.drop(lease_id)
         await self.front.engine.until_idle()
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import resource
-import ssl
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from baton_serve.core.process.settings import ProcessSettings
+if TYPE_CHECKING:
+    import ssl
+
+    from baton_serve.core.process.settings import ProcessSettings
 
 #: A connection costs about 100 KB while a request head arrives, and any client can open one.
 MOST_CONNECTIONS = 20_000

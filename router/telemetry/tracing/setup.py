@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import atexit
 import logging
-from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from baton_serve.router.telemetry.tracing.provider import Tracing
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from baton_serve.router.telemetry.tracing.provider import Tracing
 
 log = logging.getLogger("baton.router")
 

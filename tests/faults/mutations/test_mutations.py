@@ -24,8 +24,9 @@ def test_a_mutation_can_be_made_and_names_tests(mutation: Mutation) -> None:
     for test in mutation.tests:
         path, _, name = test.partition("::")
         tree = ast.parse((ROOT / path).read_text("utf-8"))
-        functions = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
-        assert not name or name in functions, f"{path} has no {name}"
+        names = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+        names |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+        assert not name or name in names, f"{path} has no {name}"
 
 
 def test_a_text_that_is_not_there_once_is_refused_before_anything_is_changed(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -12,9 +13,11 @@ import pytest
 import torch
 
 from baton_serve.core.protocol.handshake import SharedMemory
-from baton_serve.workers.rank.gpu.mapped_memory import GpuMemory
 from tests.kits.owner import first_line, owner_of
 from tests.kits.patience import PATIENCE_S
+
+if TYPE_CHECKING:  # it imports Triton
+    from baton_serve.workers.rank.gpu.mapped_memory import GpuMemory
 
 pytestmark = pytest.mark.gpu
 NUM_PIECES, PIECE_BYTES = 300, 48 * 1024
