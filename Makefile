@@ -100,7 +100,7 @@ serve: $(VENV)/.serving  ## Redis, workers and router with the demo model on htt
 
 # What compares with vLLM needs an environment that has it: make .venv-vllm/.installed, or VLLM_VENV=/path/to/it.
 # A part: make bench ARGS="--only router --runs 5"; the page of what was measured before: make bench ARGS=--page-only
-bench: install  ## measure everything (an hour and a half) and write docs/performance.md
+bench: install  ## measure everything (about an hour) and write docs/performance.md
 	$(BIN)/python -m bench $(if $(wildcard $(VLLM_VENV)/.installed),--vllm "$(abspath $(VLLM_VENV))") $(ARGS)
 
 clean:  ## remove the environment and what the tools leave behind

@@ -92,7 +92,9 @@ def connect(kind: type[ClientT], url: str, socket_timeout_s: float, *, retries: 
         "protocol": 2,
     }
     try:
-        client = _client(kind, url, options | {"retry": modules.Retry(NoBackoff(), retries, (redis.ConnectionError,))})
+        # Without retries nothing may be tried again: a subscription would connect anew by itself before it fails.
+        retry = modules.Retry(NoBackoff(), retries, (redis.ConnectionError,) if retries else ())
+        client = _client(kind, url, options | {"retry": retry})
         pool = client.connection_pool
         pool.connection_class(**pool.connection_kwargs)
     except (TypeError, redis.RedisError):

@@ -11,6 +11,8 @@ from typing import BinaryIO, TypeVar
 import msgspec
 
 _HEADER = struct.Struct("<I")
+#: Of one value. Whoever says that more will come says something else than a length.
+_MAX_BYTES = 256 << 20
 _ENCODER = msgspec.msgpack.Encoder()
 M = TypeVar("M")
 
@@ -22,9 +24,12 @@ def encode(message: msgspec.Struct) -> bytes:
 
 
 async def read(stream: asyncio.StreamReader, decoder: msgspec.msgpack.Decoder[M]) -> M | None:
-    """Wait for the next message; None once the other end has closed, even inside a frame."""
+    """Wait for the next message; None once the other end has closed, even inside a frame.
+
+    Raises msgspec.DecodeError.
+    """
     try:
-        (length,) = _HEADER.unpack(await stream.readexactly(_HEADER.size))
+        length = _length(await stream.readexactly(_HEADER.size))
         return decoder.decode(await stream.readexactly(length))
     except (EOFError, ConnectionError):
         return None
@@ -35,6 +40,13 @@ def receive(stream: BinaryIO, decoder: msgspec.msgpack.Decoder[M]) -> M | None:
     header = stream.read(_HEADER.size)
     if len(header) < _HEADER.size:
         return None
-    (length,) = _HEADER.unpack(header)
+    length = _length(header)
     body = stream.read(length)
     return None if len(body) < length else decoder.decode(body)
+
+
+def _length(header: bytes) -> int:
+    length: int = _HEADER.unpack(header)[0]
+    if length > _MAX_BYTES:
+        raise msgspec.DecodeError(f"a message of {length} bytes")
+    return length

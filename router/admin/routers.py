@@ -35,7 +35,7 @@ def router_routes(peers: PeerRouters) -> APIRouter:
         """This router and the others on its Redis that are not known to be dead."""
         own = peers.record
         others = list(peers)
-        heard = await ask_all(peers, dict[str, str], "GET", "/health")
+        heard = await ask_all(peers, dict[str, object], "GET", "/health")
         there = {answer.get("router_id") for answer in heard.answers.values()}
         rows = [
             RouterView(

@@ -148,6 +148,19 @@ def test_a_url_of_valkey_means_the_same_as_one_of_redis(scheme: str) -> None:
     assert tls is (scheme == "valkeys")
 
 
+@pytest.mark.parametrize("retries", [0, 1])
+def test_a_client_without_retries_tries_nothing_again(free_port: int, retries: int) -> None:
+    client = connect(redis.Redis, f"redis://127.0.0.1:{free_port}", 1.0, retries=retries)
+    retry, tried = client.connection_pool.connection_kwargs["retry"], []
+
+    def fail() -> None:
+        raise redis.ConnectionError("lost")
+
+    with pytest.raises(redis.ConnectionError):
+        retry.call_with_retry(fail, tried.append)
+    assert len(tried) == (0 if retries == 0 else 2), "what is told of a failure connects a subscription anew"
+
+
 def test_a_url_of_sentinels_tells_all_that_its_connections_need() -> None:
     url = with_password("rediss+sentinel://me@one:1,two/main/3?sentinel_password=x&ssl_cert_reqs=none", "p:w")
     assert check_redis_url(url) == url and has_password(url)

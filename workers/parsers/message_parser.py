@@ -1,7 +1,7 @@
 """Reads one answer, piece by piece, into content, reasoning and tool calls. Pure: what comes out is independent of the
 pieces, so two workers that read the same text agree.
 
-How a family of models writes these is data (``formats``); the state machine is ``transformers``'.
+How a family of models writes these is data (``families``); the state machine is ``transformers``'.
 """
 
 from __future__ import annotations

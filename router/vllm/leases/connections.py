@@ -106,6 +106,7 @@ class Connections:
         if (one := self._all.get(engine_id)) is None:
             return False
         if num_ranks != len(one.where.ranks):  # more of them have become known since
+            self._connected.discard(engine_id)  # else the others would be counted as told
             one.state, one.since_ms = _State.WAITING, now_ms
             return True
         one.state, one.since_ms, one.pause_ms = _State.CONNECTED, now_ms, FIRST_PAUSE_MS

@@ -29,6 +29,8 @@ from baton_serve.router.vllm.leases.side_channel_facts import (
 TIMEOUT_S = 5.0
 #: Bytes of the largest answer. One of vLLM has some thousands, and tens of bytes more for each region of memory.
 MAX_ANSWER_BYTES = 16 << 20
+#: Bytes of the NIXL metadata of all ranks of an engine.
+MAX_METADATA_BYTES = 64 << 20
 #: Frames of an answer, of which vLLM's has three, and commands between them.
 _MAX_FRAMES = 16
 #: What the first byte of a frame says: another one follows, its length has eight bytes, it is a command.
@@ -72,8 +74,16 @@ class SideChannels:
             answers = await self._ask_over_http(where.host, where.handshake_port, where.ranks)
             return [_metadata(where, answer) for answer in answers]
         channel = _SideChannel(where.host, where.port, self._timeout_s)
+        found: list[bytes] = []
         try:
-            return [_metadata(where, await channel.ask(*rank)) for rank in where.ranks]
+            for rank in where.ranks:
+                found.append(_metadata(where, await channel.ask(*rank)))
+                if sum(map(len, found)) > MAX_METADATA_BYTES:
+                    raise SideChannelError(
+                        SideChannelReason.OTHER_VERSION,
+                        f"the ranks of {where.host}:{where.port} say more than {MAX_METADATA_BYTES} bytes for NIXL",
+                    )
+            return found
         finally:
             channel.close()
 
@@ -98,7 +108,8 @@ class _SideChannel:
         self._place = place(host, port)
         self._timeout_s = timeout_s
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
-        #: What it means if no more than that has come.
+        #: What it means if nothing more comes, and if it closes the connection. ``_why_closed`` empty: the same.
+        self._why_closed = ""
         self._why_silent = f"the host {host} of a side channel has no address: is that its right name?"
 
     async def ask(self, pp_rank: int, tp_rank: int) -> RankAnswer:
@@ -108,8 +119,10 @@ class _SideChannel:
                 reader, writer = self._streams or await self._connected()
                 writer.write(_frame(_MORE, b"") + _frame(0, query(pp_rank, tp_rank)))
                 frames = await _message(reader)
-        except (OSError, EOFError):
+        except TimeoutError:
             raise SideChannelError(SideChannelReason.NO_ANSWER, self._why_silent) from None
+        except (OSError, EOFError):
+            raise SideChannelError(SideChannelReason.NO_ANSWER, self._why_closed or self._why_silent) from None
         return parse(self._place, frames)
 
     def close(self) -> None:
@@ -140,6 +153,7 @@ class _SideChannel:
         _, command = await _read_frame(reader)
         if not command.startswith(_READY):
             raise EOFError
+        self._why_closed = f"the side channel of {self._place} closed the connection, or answered what is no answer"
         self._why_silent = (
             f"the side channel of {self._place} takes questions and does not answer within {self._timeout_s:g} s: "
             "restart that vLLM server if this lasts, because its listener dies of a malformed question"

@@ -146,7 +146,6 @@ class VllmLeases:
         Raises SideChannelError with a sentence for people, and ValueError for what is no address.
         """
         check_address(host, port, handshake_port)
-        self._use(host)
         return await self._side_channels.ask_first(host, port, handshake_port)
 
     def counters(self) -> Mapping[str, int]:

@@ -81,7 +81,12 @@ class Watcher:
         """Ask every ``interval_s`` seconds until cancelled. It goes on after a bug: else the server would be lost."""
         try:
             while True:
-                await self._look()
+                try:
+                    await self._look()
+                except Exception:
+                    self._outcomes["failed"] += 1
+                    log.exception("%s met a bug; again in %g s", self, AFTER_BUG_S)
+                    await asyncio.sleep(AFTER_BUG_S)
                 await asyncio.sleep(interval_s)
         finally:
             await self._side_channel.close()
@@ -98,9 +103,6 @@ class Watcher:
             self._away(f"No vLLM serves at {self._worker.url} ({error}); it is asked again and again.")
         except NotVllmError as error:
             self._is_other(f"{self._worker.url} answers, but not as vLLM does: {error}.")
-        except Exception:
-            log.exception("%s met a bug; again in %g s", self, AFTER_BUG_S)
-            await asyncio.sleep(AFTER_BUG_S)
         else:
             self._num_timeouts = 0
             self._outcomes["answered"] += 1

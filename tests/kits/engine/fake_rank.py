@@ -236,7 +236,7 @@ class FakeRank:
 
 
 class FakeGroup:
-    """A ``RankSender`` to ranks that compute and read each at its own pace; what is sent to a lagging one waits."""
+    """Ranks that compute and read each at its own pace; what is sent to a lagging one waits."""
 
     def __init__(self, ranks: Sequence[FakeRank]) -> None:
         self.ranks = ranks

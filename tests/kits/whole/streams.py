@@ -47,7 +47,7 @@ async def both_ways(stack: Stack, both: Stack, **asked: Any) -> dict[str, Any]:
 
 def chunks_of(text: str) -> list[dict[str, Any]]:
     """The chunks of a whole stream."""
-    *events, end = [line[6:] for line in text.splitlines() if line.startswith("data: ")]
+    *events, end = [line[6:] for line in text.split("\n") if line.startswith("data: ")]
     assert end == "[DONE]", end
     return [json.loads(event) for event in events]
 

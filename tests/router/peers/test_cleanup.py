@@ -44,7 +44,7 @@ class Answer:
 
 
 class Workers:
-    """An ``Upstream`` to workers that answer what the test wrote down; at its end, that there was nothing to end."""
+    """A client of workers that answer what the test wrote down; at its end, that there was nothing to end."""
 
     def __init__(self) -> None:
         self.scripts: dict[str, deque[Any]] = {}

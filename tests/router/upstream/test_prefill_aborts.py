@@ -176,7 +176,7 @@ class TestToken:
 
 
 class Unreachable:
-    """An ``Upstream`` to nowhere; ``gate`` unset holds its calls up."""
+    """A client that reaches nobody; ``gate`` unset holds its calls up."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.error = error or ConnectError("nobody there")

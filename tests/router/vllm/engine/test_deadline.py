@@ -43,8 +43,9 @@ class ScriptedLease:
         self.happened.append("confirmed")
         return True
 
-    def release(self) -> None:
+    def release(self) -> bool:
         self.happened.append("release")
+        return True
 
 
 class ScriptedLeases:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from baton_serve.core.process.task_end import end_task
 from baton_serve.core.protocol.token_keys import vllm_handshake_key
+from baton_serve.router.vllm.leases import side_channel
 from baton_serve.router.vllm.leases.remote_engine import RemoteEngine
 from baton_serve.router.vllm.leases.side_channel import SideChannels
 from baton_serve.router.vllm.leases.side_channel_facts import SideChannelError, SideChannelReason
@@ -108,6 +109,17 @@ async def test_another_engine_is_not_asked_for_ranks_that_it_may_lack(patient: S
         assert (caught.value.reason, one.asked) == (SideChannelReason.OTHER_ENGINE, [(0, 0)])
 
 
+async def test_the_metadata_of_all_ranks_together_is_bounded(
+    patient: SideChannels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(side_channel, "MAX_METADATA_BYTES", 5)
+    async with server() as one:
+        where = RemoteEngine(engine_id="e1", host=HOST, port=one.port, tp_size=4)
+        with pytest.raises(SideChannelError, match="more than 5 bytes"):
+            await patient.ask_all(where)
+        assert len(one.asked) == 3
+
+
 async def test_a_silent_side_channel_is_told_from_one_that_is_not_there(brief: SideChannels, free_port: int) -> None:
     nothing = await failure(brief, free_port)
     assert nothing.reason is SideChannelReason.NO_ANSWER
@@ -129,9 +141,10 @@ async def test_a_port_of_something_else_is_named(brief: SideChannels) -> None:
         (b"HTTP/1.1 400 Bad Request" + bytes(64), "does not speak ZMQ"),
         (b"\xff" + bytes(8) + b"\x7f\x01\x00" + bytes(52), "does not speak ZMQ"),
         (GREETING + b"\x04\x06\x05ERROR", "does not speak ZMQ"),
-        (GREETING + READY + b"\x02" + (1 << 40).to_bytes(8), "takes questions and does not answer"),
-        (GREETING + READY + b"\x01\x00" * 99, "takes questions and does not answer"),
-        (GREETING + READY + b"\x01\x00\x00\x03", "takes questions and does not answer"),
+        (GREETING + READY + b"\x02" + (1 << 40).to_bytes(8), "answered what is no answer"),
+        (GREETING + READY + b"\x01\x00" * 99, "answered what is no answer"),
+        (GREETING + READY + b"\x01\x00\x00\x03", "closed the connection"),
+        (GREETING + READY + b"\x00\x00", "not as vLLM's side channel does"),
         (GREETING + READY + b"\x04\x05\x04PING\x01\x00\x00\x02<>", "not as vLLM's side channel does"),
     ],
 )
