@@ -70,22 +70,18 @@ class SideChannels:
 
         Rank (0, 0) is asked first. If another engine answers, which may have fewer ranks, no other rank is asked.
         """
+        gathered = _Metadata(where)
         if where.handshake_port and self._key is not None:
-            answers = await self._ask_over_http(where.host, where.handshake_port, where.ranks)
-            return [_metadata(where, answer) for answer in answers]
+            for answer in await self._ask_over_http(where.host, where.handshake_port, where.ranks):
+                gathered.add(answer)
+            return gathered.found
         channel = _SideChannel(where.host, where.port, self._timeout_s)
-        found: list[bytes] = []
         try:
             for rank in where.ranks:
-                found.append(_metadata(where, await channel.ask(*rank)))
-                if sum(map(len, found)) > MAX_METADATA_BYTES:
-                    raise SideChannelError(
-                        SideChannelReason.OTHER_VERSION,
-                        f"the ranks of {where.host}:{where.port} say more than {MAX_METADATA_BYTES} bytes for NIXL",
-                    )
-            return found
+                gathered.add(await channel.ask(*rank))
         finally:
             channel.close()
+        return gathered.found
 
     async def _ask_over_http(self, host: str, port: int, ranks: list[tuple[int, int]]) -> list[RankAnswer]:
         if self._key is None:
@@ -190,11 +186,26 @@ async def _message(reader: asyncio.StreamReader) -> list[bytes]:
     raise EOFError
 
 
-def _metadata(where: RemoteEngine, answer: RankAnswer) -> bytes:
-    """For NIXL. Raises SideChannelError if another engine has answered."""
-    if answer.facts.engine_id != where.engine_id:
-        raise SideChannelError(
-            SideChannelReason.OTHER_ENGINE,
-            f"vLLM engine {where.engine_id} is gone: another one answers on {where.host}:{where.port}",
-        )
-    return answer.agent_metadata
+class _Metadata:
+    """The NIXL metadata of the ranks of one engine."""
+
+    def __init__(self, where: RemoteEngine) -> None:
+        self._where = where
+        self._left_bytes = MAX_METADATA_BYTES
+        self.found: list[bytes] = []
+
+    def add(self, answer: RankAnswer) -> None:
+        """Take that of the next rank. Raises SideChannelError if another engine has answered, or all say too much."""
+        where = self._where
+        if answer.facts.engine_id != where.engine_id:
+            raise SideChannelError(
+                SideChannelReason.OTHER_ENGINE,
+                f"vLLM engine {where.engine_id} is gone: another one answers on {where.host}:{where.port}",
+            )
+        self._left_bytes -= len(answer.agent_metadata)
+        if self._left_bytes < 0:
+            raise SideChannelError(
+                SideChannelReason.OTHER_VERSION,
+                f"the ranks of {where.host}:{where.port} say more than {MAX_METADATA_BYTES} bytes for NIXL",
+            )
+        self.found.append(answer.agent_metadata)

@@ -223,6 +223,14 @@ async def test_with_the_token_a_closed_side_channel_is_not_needed(free_port: int
             await patient.ask_all(replace(where, engine_id="e2"))
 
 
+async def test_what_ranks_say_over_http_has_the_same_bound(free_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(side_channel, "MAX_METADATA_BYTES", 3)
+    with over_http([(0, 0), (0, 1)]) as port:
+        where = RemoteEngine(engine_id="e1", host=HOST, port=free_port, handshake_port=port, tp_size=2)
+        with pytest.raises(SideChannelError, match="more than 3 bytes"):
+            await SideChannels(TOKEN_KEY, PATIENCE_S).ask_all(where)
+
+
 async def test_a_router_without_the_token_says_so_or_asks_the_side_channel(patient: SideChannels) -> None:
     with over_http([(0, 0)]) as port:
         async with server() as one:
