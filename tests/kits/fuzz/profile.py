@@ -7,12 +7,15 @@ same ones in every run. ``BATON_FUZZ=long`` tries more, other ones in every run:
 
 from __future__ import annotations
 
+import asyncio
+import functools
+import inspect
 import itertools
 import json
 import os
 import secrets
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 import httpx
@@ -21,6 +24,7 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 
 from baton_serve.core.protocol.excerpts import MAX_CHARS
+from tests.kits.patience import PATIENCE_S
 
 Test = TypeVar("Test", bound="Callable[..., Any]")
 
@@ -53,9 +57,23 @@ def fuzz(num_examples: int) -> Callable[[Test], Test]:
     )
 
     def decorate(test: Test) -> Test:
+        inner = test.hypothesis.inner_test  # type: ignore[attr-defined]
+        if inspect.iscoroutinefunction(inner):
+            test.hypothesis.inner_test = _bounded(inner)  # type: ignore[attr-defined]
         return seed(SEED)(chosen(test)) if LONG else chosen(test)
 
     return decorate
+
+
+def _bounded(test: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
+    """The same for an input that hangs: it fails, so that it is shrunk and shown."""
+
+    @functools.wraps(test)
+    async def bounded(*args: Any, **kwargs: Any) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            await test(*args, **kwargs)
+
+    return bounded
 
 
 # --- inputs
