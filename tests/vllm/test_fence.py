@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from baton_serve.baton.processes.vllm.connectors import BATON, UNFENCED, Connector
+from baton_serve.baton.processes.vllm.connectors import BATON, Connector
 from baton_serve.baton.processes.vllm.program import find_vllm
 from bench.connector.pair import BLOCK_SIZE, Pair, pair, prompts
 from tests.vllm.conftest import VARIABLE
@@ -80,7 +80,7 @@ async def test_every_rank_of_d_checks_every_rank_of_p_that_it_reads(tmp_path: Pa
 
 
 async def test_without_the_fence_the_same_reads_give_another_prompts_text(tmp_path: Path) -> None:
-    result = await run(tmp_path, UNFENCED, rounds=1)
+    result = await run(tmp_path, Connector(BATON.name, BATON.module, {"fence": False}), rounds=1)
     assert result.num_late_wrong > NUM_AT_ONCE // 2
     assert result.num_on_time_wrong == 0
     assert not result.late_checks and not result.on_time_checks

@@ -20,5 +20,3 @@ class Connector:
 STOCK = Connector("NixlConnector")
 #: Baton's, which has to be installed in vLLM's environment: with a fence, and leases in Redis.
 BATON = Connector("BatonConnector", "baton_serve.workers.vllm.connector")
-#: Baton's without the fence: for those who want to see what it is good for.
-UNFENCED = Connector(BATON.name, BATON.module, {"fence": False})

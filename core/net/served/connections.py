@@ -18,7 +18,7 @@ LOOK_S = 5.0
 
 
 class Reader(Protocol):
-    """The part of a connection that is needed here."""
+    """The part of a connection that ``Unread`` needs."""
 
     #: Whether the answer ends by a deadline of its own, whether or not the client reads it.
     has_deadline: bool
@@ -28,7 +28,7 @@ class Reader(Protocol):
 
 
 class Client(Reader, Protocol):
-    """The part of a connection that is needed here."""
+    """The part of a connection that ``Connections`` needs."""
 
     #: Bytes of an unfinished request head.
     head_bytes: int

@@ -67,8 +67,7 @@ def _number(neutral: float, *given: float | None) -> float:
 
 def _logit_bias(request: Request, vocab_size: int) -> dict[int, float]:
     given = request.logit_bias or {}
-    is_short = all(len(token) <= _MAX_TOKEN_DIGITS for token in given)
-    # A number that is too long to be read is in no vocabulary, and ``vocab_size`` is refused as such.
-    bias = {int(token): float(value) for token, value in given.items()} if is_short else {vocab_size: 0.0}
-    check_tokens(bias, vocab_size, "Token ids of 'logit_bias'", "logit_bias")
-    return bias
+    # A number that is too long to be read is in no vocabulary.
+    tokens = [int(token) if len(token) <= _MAX_TOKEN_DIGITS else vocab_size for token in given]
+    check_tokens(tokens, vocab_size, "Token ids of 'logit_bias'", "logit_bias")
+    return dict(zip(tokens, map(float, given.values()), strict=True))

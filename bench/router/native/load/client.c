@@ -100,7 +100,7 @@ static void count_failure(const Client *client, bool broken) {
     totals.failed++;
     if (broken) totals.broken++;
     else if (client->now.status == 200) totals.cut_short++;
-    else totals.bad_status++, totals.last_bad_status = client->now.status;
+    else totals.bad_status++;
 }
 
 static void end_request(Client *client, bool broken) {

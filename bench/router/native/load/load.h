@@ -18,7 +18,6 @@ typedef struct {
 
 typedef struct {
     unsigned long started, answered, failed, bad_status, cut_short, refused, broken, reconnects, tokens, events, chunks;
-    int last_bad_status;
 } Totals;
 
 extern Options options;

@@ -67,9 +67,9 @@ static void drain(void) {
 }
 
 static void print_result(double seconds) {
-    printf("{\"seconds\":%.4f,\"started\":%lu,\"answered\":%lu,\"failed\":%lu,\"bad_status\":%lu,\"last_bad_status\":%d,"
+    printf("{\"seconds\":%.4f,\"started\":%lu,\"answered\":%lu,\"failed\":%lu,\"bad_status\":%lu,"
            "\"cut_short\":%lu,\"refused\":%lu,\"broken\":%lu,\"reconnects\":%lu,\"tokens\":%lu,\"events\":%lu,\"chunks\":%lu,",
-           seconds, totals.started, totals.answered, totals.failed, totals.bad_status, totals.last_bad_status,
+           seconds, totals.started, totals.answered, totals.failed, totals.bad_status,
            totals.cut_short, totals.refused, totals.broken, totals.reconnects, totals.tokens, totals.events, totals.chunks);
     print_percentiles("latency", &latencies);
     print_percentiles("ttft", &first_events);
