@@ -22,7 +22,7 @@ from baton_serve.router.parts import Leases, Requests, Workers
 from baton_serve.router.peers.cleanup import Cleanup
 from baton_serve.router.peers.port import PeerRouters, Routers
 from baton_serve.router.placement import DECODE_POLICIES, PREFILL_POLICIES, SkipPrefillRule
-from baton_serve.router.placement.affinity import Affinity
+from baton_serve.router.placement.policies.affinity import Affinity
 from baton_serve.router.pool import Worker, WorkerPool
 from baton_serve.router.pool.kind import EngineKind
 from baton_serve.router.pool.liveness import Liveness

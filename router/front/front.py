@@ -1,4 +1,4 @@
-"""Checks each request of the public port that is not for a worker, and passes it on to the framework (see ``hot``)."""
+"""Checks each request that is not for a worker, and passes it on to the framework (see ``worker_calls``)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from baton_serve.core.protocol.request_ids import new_request_id
 from baton_serve.router.edge.body_limits import SMALL
 from baton_serve.router.edge.cors import answer_preflight, is_preflight
 from baton_serve.router.edge.doors import Doors, is_api
-from baton_serve.router.front.hot import HotCalls
+from baton_serve.router.front.worker_calls import WorkerCalls
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -53,7 +53,7 @@ class Front:
         self._app = app
         self._doors = Doors(settings)
         self._bodies = BodyReader(settings.max_body_bytes, intake.body_budget)
-        self.calls = HotCalls(settings, intake, requests, pool, router_id, keys, self._doors, self._bodies)
+        self.calls = WorkerCalls(settings, intake, requests, pool, router_id, keys, self._doors, self._bodies)
 
     @property
     def closing(self) -> bool:

@@ -1,7 +1,6 @@
-"""Chooses the worker for a request. One policy per file; ``ports`` has the interface of a policy.
+"""Chooses the worker for a request.
 
-A new policy is a class in a file of its own and a name in ``policies``; CONTRIBUTING.md has the steps.
-
+``policies``      one file for each, and their names; ``ports`` has their interface, CONTRIBUTING.md how to add one
 ``choice``        who is picked of which workers; the steps of a request call it
 ``available``     which workers may be picked at all; ``offer`` are these, of a route that has many
 ``need``          how much of a worker's cache a request takes

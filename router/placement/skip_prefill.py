@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import StrEnum
 
-from baton_serve.router.placement.affinity import Affinity
 from baton_serve.router.placement.available import Ahead, in_question, placeable
+from baton_serve.router.placement.policies.affinity import Affinity
 from baton_serve.router.placement.prompt import Prompt
 from baton_serve.router.pool import Worker
 

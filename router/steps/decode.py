@@ -10,7 +10,7 @@ from baton_serve.core.process.failpoints import hit
 from baton_serve.router.engines.legs import DecodeLeg
 from baton_serve.router.engines.prefill_answer import PrefillAnswer
 from baton_serve.router.placement import Ahead, Prefilled, choose
-from baton_serve.router.placement.least_loaded import LeastLoaded
+from baton_serve.router.placement.policies.least_loaded import LeastLoaded
 from baton_serve.router.pool import Candidates, Reservation, Route, Worker
 from baton_serve.router.pool.route import any_takes_work
 from baton_serve.router.request.exchange import BlocksLost, Exchange

@@ -303,7 +303,7 @@ async def test_a_body_counts_until_it_is_freed(cluster: Cluster, monkeypatch: py
 
 
 @pytest.mark.interpreted
-@pytest.mark.parametrize("where", ["front.hot.parse_body", "steps.run.Runner.run"])
+@pytest.mark.parametrize("where", ["front.worker_calls.parse_body", "steps.run.Runner.run"])
 async def test_no_memory_is_no_fault_of_the_client(
     cluster: Cluster, where: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -256,7 +256,7 @@ ROUTER = (
         "the exit awaits something before it gives back what is held, so that a second cancellation ends it there",
         (
             Change(
-                "router/front/hot.py",
+                "router/front/worker_calls.py",
                 "            self._intake.exit.settle(request, error)\n",
                 "            await asyncio.sleep(0)\n            self._intake.exit.settle(request, error)\n",
             ),

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from baton_serve.router.front.hot import MOST_IN_A_TURN, HotCalls
+from baton_serve.router.front.worker_calls import MOST_IN_A_TURN, WorkerCalls
 from tests.kits.port import Caller
 from tests.kits.router.cluster import Cluster, chat, eventually, make_settings
 from tests.kits.router.stub_workers import Hang
@@ -46,7 +46,7 @@ async def test_a_burst_is_started_a_few_requests_in_a_turn(
     cluster: Cluster, clients: list[Caller], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loop, turn, started = asyncio.get_running_loop(), 0, Counter[int]()
-    real = HotCalls._start
+    real = WorkerCalls._start
 
     def start(*args: Any, **kwargs: Any) -> None:
         started[turn] += 1
@@ -57,7 +57,7 @@ async def test_a_burst_is_started_a_few_requests_in_a_turn(
         turn += 1
         counting = loop.call_soon(count)
 
-    monkeypatch.setattr(HotCalls, "_start", start)
+    monkeypatch.setattr(WorkerCalls, "_start", start)
     counting = loop.call_soon(count)
     for caller in clients:
         caller.writer.write(REQUEST)

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from baton_serve.core.protocol.worker import Role, WorkerLoad, WorkerStatus
 from baton_serve.router.placement import PREFILL_POLICIES, Ahead, Prompt, available, choose, with_room
-from baton_serve.router.placement.prefix import Prefix
-from baton_serve.router.placement.round_robin import RoundRobin
+from baton_serve.router.placement.policies.prefix import Prefix
+from baton_serve.router.placement.policies.round_robin import RoundRobin
 from baton_serve.router.pool import LOAD_TTL_S, Candidates, Reservation, Worker, WorkerPool
 from baton_serve.router.pool import candidates as candidates_module
 from baton_serve.router.pool.usage import Usage

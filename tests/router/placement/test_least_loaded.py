@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from baton_serve.core.protocol.worker import WorkerLoad
 from baton_serve.router.placement import Prompt, available
-from baton_serve.router.placement.least_loaded import LeastLoaded
+from baton_serve.router.placement.policies.least_loaded import LeastLoaded
 from tests.kits.router.workers import new_worker as worker
 
 PROMPT = Prompt("m", 1)

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from baton_serve.core.protocol.worker import Role
 from baton_serve.router.placement import DECODE_POLICIES, PREFILL_POLICIES, OnGone
-from baton_serve.router.placement.round_robin import RoundRobin
-from baton_serve.router.placement.two_choices import TwoChoices
+from baton_serve.router.placement.policies.round_robin import RoundRobin
+from baton_serve.router.placement.policies.two_choices import TwoChoices
 from baton_serve.router.pool import Worker
 from baton_serve.router.pool.usage import Usage
 from baton_serve.router.request.prompt_text import prompt_text

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton_serve.router.placement.affinity import Affinity
 from baton_serve.router.placement.chunks import CHUNK_BYTES, MAX_BYTES, NUM_BYTES, PARTS, SIZES, chunk_hashes
-from baton_serve.router.placement.prefix import Prefix
+from baton_serve.router.placement.policies.affinity import Affinity
+from baton_serve.router.placement.policies.prefix import Prefix
 from baton_serve.router.placement.prefix_index import GENERATIONS, PrefixIndex
 from baton_serve.router.pool import WorkerPool
 from tests.kits.router.placement import prefilled, prompt, worker

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from baton_serve.router.placement import Prefilled, SkipPrefill, SkipPrefillRule
-from baton_serve.router.placement.affinity import Affinity
+from baton_serve.router.placement.policies.affinity import Affinity
 from baton_serve.router.settings import RouterSettings
 from tests.kits.router.cluster import Cluster, chat, events, make_settings, spoken
 from tests.kits.router.placement import prompt, with_blocks, worker

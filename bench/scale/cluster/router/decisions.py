@@ -6,7 +6,7 @@ import random
 from typing import cast
 
 from baton_serve.router.placement import DECODE_POLICIES, PREFILL_POLICIES, PickDecode, PickPrefill
-from baton_serve.router.placement.two_choices import TwoChoices
+from baton_serve.router.placement.policies.two_choices import TwoChoices
 from baton_serve.router.pool import WorkerPool
 from baton_serve.router.queue.lease_limit import LeaseLimit
 from baton_serve.router.queue.queues import Queues

@@ -92,7 +92,7 @@ class _Rules:
         self.scheme = "https" if settings.speaks_tls else "http"
 
 
-class HotCalls:
+class WorkerCalls:
     """Implements ``Calls`` of the port."""
 
     def __init__(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from baton_serve.router.placement.offer import Offer
+from baton_serve.router.placement.policies.prefix import Prefix
 from baton_serve.router.placement.ports import OnGone
-from baton_serve.router.placement.prefix import Prefix
 from baton_serve.router.placement.prompt import Prefilled, Prompt
 from baton_serve.router.pool import Worker
 

@@ -1,15 +1,15 @@
-"""All policies, by their names in the settings ``pick_prefill`` and ``pick_decode``."""
+"""The placement policies, by the names that the settings ``pick_prefill`` and ``pick_decode`` also have."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from baton_serve.router.placement.affinity import Affinity
-from baton_serve.router.placement.least_loaded import LeastLoaded
+from baton_serve.router.placement.policies.affinity import Affinity
+from baton_serve.router.placement.policies.least_loaded import LeastLoaded
+from baton_serve.router.placement.policies.prefix import Prefix
+from baton_serve.router.placement.policies.round_robin import RoundRobin
+from baton_serve.router.placement.policies.two_choices import TwoChoices
 from baton_serve.router.placement.ports import OnGone, PickDecode, PickPrefill
-from baton_serve.router.placement.prefix import Prefix
-from baton_serve.router.placement.round_robin import RoundRobin
-from baton_serve.router.placement.two_choices import TwoChoices
 
 PREFILL_POLICIES: dict[str, Callable[[OnGone], PickPrefill]] = {
     "least_loaded": lambda _on_gone: LeastLoaded(),

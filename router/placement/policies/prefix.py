@@ -7,8 +7,8 @@ from collections.abc import Sequence, Set
 from typing import Final
 
 from baton_serve.router.placement.chunks import NUM_BYTES
-from baton_serve.router.placement.least_loaded import LeastLoaded, take_turn
 from baton_serve.router.placement.offer import Offer
+from baton_serve.router.placement.policies.least_loaded import LeastLoaded, take_turn
 from baton_serve.router.placement.ports import OnGone
 from baton_serve.router.placement.prefix_index import PrefixIndex
 from baton_serve.router.placement.prompt import BYTES_PER_TOKEN, Prompt
