@@ -123,7 +123,8 @@ class Client:
 
     async def _take(self, answer: HttpAnswer, into: Stream, stop_after: int | None) -> None:
         rest = b""
-        while data := await answer.chunk(self._timeout_s):
+        answer.watch(self._timeout_s)
+        while data := await answer.chunk():
             now_s = time.perf_counter()
             *events, rest = (rest + data).split(b"\n\n")
             for event in events:

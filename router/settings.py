@@ -157,7 +157,8 @@ class RouterSettings(ProcessSettings):
         60.0,
         gt=0,
         description=(
-            "Longest silence of a decode worker inside its answer, seconds; then another one goes on. While an answer "
+            "Longest silence of a decode worker inside its answer, seconds; then another one goes on. Comments of a "
+            "vLLM server, which keep connections alive, are silence. While an answer "
             "that is not streamed is computed, what counts is that the worker announces itself or answers /health."
         ),
     )

@@ -63,6 +63,8 @@ class WorkerKind:
     names_choices: bool = False
     #: Whether such a worker says how many of its blocks are leased.
     reports_leases: bool = False
+    #: Whether a comment in such a worker's stream shows that it computes, and does more than keep the connection alive.
+    comments_tell: bool = True
     #: Whether equal fingerprints say that two workers compute the same tokens.
     has_weights: bool = False
     #: Whether several requests may read the blocks of one prefill.

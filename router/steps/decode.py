@@ -15,7 +15,7 @@ from baton_serve.router.pool import Candidates, Reservation, Route, Worker
 from baton_serve.router.pool.route import any_takes_work
 from baton_serve.router.request.exchange import BlocksLost, Exchange
 from baton_serve.router.request.failure_table import Failure, Leg
-from baton_serve.router.request.sent_tokens import has_token
+from baton_serve.router.request.sent_tokens import has_token, num_shown
 from baton_serve.router.request.states import Event
 from baton_serve.router.steps.attempt import LegAttempt, Legs
 from baton_serve.router.steps.failures import TryAnother
@@ -143,8 +143,8 @@ class DecodeAttempt(LegAttempt[bytes]):
         request = self.request
         first = await self._first_bytes()
         if self._is_too_late():
-            # An unstreamed answer begins when it is complete. One that takes longer than a lease that nobody can renew
-            # would be thrown away each time.
+            # An unstreamed answer begins when it is complete. If the lease cannot be renewed, an answer that takes
+            # longer would be thrown away at every attempt.
             request.goes_whole = not request.asked.stream
             raise BlocksLost(Failure.LEASE_LOST)
         hit("router.decode.first_byte")
@@ -199,6 +199,7 @@ class DecodeAttempt(LegAttempt[bytes]):
             None if request.asked.passed_on else self.engine.num_opening_events(request),
             settings.max_event_bytes,
             settings.max_answer_bytes,
+            comments_tell=self.worker.kind.comments_tell,
             echoes=request.asked.is_about_prompt and leg.names_tokens,
         )
         first = await begins.read(answer, timeout_s)
@@ -210,26 +211,42 @@ class DecodeAttempt(LegAttempt[bytes]):
 class StreamOpening:
     """Reads the first events of a stream, until there are enough of them and none is an error.
 
-    An engine may send a role first, and only then an error. If the stream echoes its prompt, the router waits for the
-    whole prompt: another worker can continue after any token of the answer, but not inside the prompt.
+    An engine may send a role first, and only then an error. vLLM may send comments before it has read the blocks, so
+    they are not counted (``comments_tell``). If the stream echoes its prompt, the router waits for the whole prompt:
+    another worker can continue after any token of the answer, but not inside the prompt.
     """
 
     def __init__(
-        self, num_events: int | None, max_event_bytes: int, max_answer_bytes: int, *, echoes: bool = False
+        self,
+        num_events: int | None,
+        max_event_bytes: int,
+        max_answer_bytes: int,
+        *,
+        comments_tell: bool = False,
+        echoes: bool = False,
     ) -> None:
         """``num_events``: how many are enough. None: the router does not know such events, and waits for content."""
         self._num_events = num_events
         self._max_event_bytes = max_event_bytes
         self._max_answer_bytes = max_answer_bytes
         self._num_seen = 0
+        self._comments_tell = comments_tell
         self._echoes = echoes
 
     async def read(self, answer: HttpAnswer, timeout_s: float) -> bytes:
-        """Read them, and wait at most ``timeout_s`` for each. Raises CallError, TryAnother, and ApiError."""
+        """Read them within ``timeout_s``. Raises CallError, TryAnother, and ApiError."""
+        timer = answer.fail_after(timeout_s)
+        try:
+            return await self._read(answer)
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    async def _read(self, answer: HttpAnswer) -> bytes:
         cutter = EventCutter(self._max_event_bytes)
         first = bytearray()
         while True:
-            data = await answer.chunk(timeout_s)
+            data = await answer.chunk()
             events = cutter.feed(data) if data else cutter.rest()
             failure = error_event(events)
             if failure is not None:
@@ -244,8 +261,8 @@ class StreamOpening:
                 raise too_large(what, self._max_answer_bytes)
 
     def _are_enough(self, events: bytes, num_bytes: int) -> bool:
-        """``events``: those that came last. ``num_bytes``: of all that have come."""
-        self._num_seen += events.count(END)
+        """``events``: the events of the last piece. ``num_bytes``: the size of all pieces so far."""
+        self._num_seen += events.count(END) if self._comments_tell else num_shown(events)
         if self._echoes:
             return has_token(events)
         if self._num_events is not None:

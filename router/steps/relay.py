@@ -10,6 +10,7 @@ import asyncio
 from typing import Final
 
 from baton_serve.core.net.answers import JSON
+from baton_serve.core.net.client.answer import HttpAnswer
 from baton_serve.core.net.client.errors import CallError
 from baton_serve.core.process.failpoints import hit
 from baton_serve.core.protocol.errors import ApiError, UpstreamError
@@ -71,7 +72,7 @@ class Relay:
         """
         answer, reply = request.held.answer, request.reply
         assert answer is not None
-        pump = _Pump(request, self._itl, self._max_event_bytes)
+        pump = _Pump(request, answer, self._itl, self._max_event_bytes)
         try:
             if not pump.take(first):
                 await reply.drain()
@@ -103,10 +104,25 @@ def _described(request: Exchange) -> tuple[bytes, tuple[tuple[bytes, bytes], ...
 class _Pump:
     """Takes D's stream piece by piece, and sends the client the events that are whole."""
 
-    __slots__ = ("_clock", "_itl", "_last_s", "_reply", "_request", "_sent", "cutter", "failed", "last")
+    __slots__ = (
+        "_answer",
+        "_clock",
+        "_comments_tell",
+        "_itl",
+        "_last_s",
+        "_reply",
+        "_request",
+        "_sent",
+        "cutter",
+        "failed",
+        "last",
+    )
 
-    def __init__(self, request: Exchange, itl: Buckets, max_event_bytes: int) -> None:
+    def __init__(self, request: Exchange, answer: HttpAnswer, itl: Buckets, max_event_bytes: int) -> None:
         self._request = request
+        self._answer = answer
+        worker = request.decode_worker
+        self._comments_tell = worker is None or worker.kind.comments_tell
         self._reply = request.reply
         self._itl = itl
         self._clock = request.clock
@@ -142,7 +158,9 @@ class _Pump:
                 return True
         # Nearly every event is one token; the others (role, usage, end) are too few to matter.
         num_events = num_shown(data)
-        if not num_events:  # only comment lines, which show that the worker still computes
+        if not num_events:  # only comments
+            if not self._comments_tell:
+                self._answer.disregard_piece()  # the worker may have ceased to compute
             return self._reply.put_comments(data)
         self.last = data
         return self._put(data, num_events)

@@ -65,7 +65,7 @@ class VllmKind(WorkerKind):
         return None
 
 
-VLLM = VllmKind(EngineKind.VLLM, "vllm", is_watched=True, judges_bodies=True, has_weights=True)
+VLLM = VllmKind(EngineKind.VLLM, "vllm", is_watched=True, judges_bodies=True, has_weights=True, comments_tell=False)
 
 
 def all_have_fence(workers: Iterable[Worker]) -> bool:

@@ -90,19 +90,13 @@ class HttpAnswer:
                 raise ConnectionLost("the answer ended before it began")
             await self._news()
 
-    async def chunk(self, timeout_s: float | None = None) -> bytes:
+    async def chunk(self) -> bytes:
         """Returns the bytes that have come since the last call, and waits if there are none. Empty: the answer is
         complete.
 
         Raises ConnectionLost, also when the answer ends early, and CallTimeout; bytes that came before the error are
         returned first.
         """
-        if timeout_s is not None and not self._parts and self._connection is not None:
-            timer = self._connection.call_later(timeout_s, self._silent)
-            try:
-                return await self.chunk()
-            finally:
-                timer.cancel()
         while not self._parts:
             if self._error is not None:
                 raise _anew(self._error)
@@ -151,13 +145,19 @@ class HttpAnswer:
         """
         if self.complete and self._framed and self._num_bytes <= limit_bytes:  # a short one comes with its head
             return self._take_parts()
-        if timeout_s is not None and self._connection is not None:
-            timer = self._connection.call_later(timeout_s, self._slow)
-            try:
-                return await self._read(limit_bytes, begins)
-            finally:
+        timer = None if timeout_s is None else self.fail_after(timeout_s)
+        try:
+            return await self._read(limit_bytes, begins)
+        finally:
+            if timer is not None:
                 timer.cancel()
-        return await self._read(limit_bytes, begins)
+
+    def fail_after(self, timeout_s: float) -> Timeout | None:
+        """Fail with CallTimeout then, however many pieces come, unless the returned timeout is cancelled.
+
+        None: the whole answer has come.
+        """
+        return None if self._connection is None else self._connection.call_later(timeout_s, self._slow)
 
     async def _read(self, limit_bytes: int, begins: bool) -> bytes:
         first = await self.chunk()
@@ -180,6 +180,10 @@ class HttpAnswer:
         if self._connection is not None:
             self._watch = _GapWatch(self, self._connection, gap_s)
 
+    def disregard_piece(self) -> None:
+        """Called by the reader that has just taken a piece: for ``watch`` nothing has come."""
+        self._num_pieces -= 1
+
     def waiting(self) -> int | None:
         """Returns a number that stands for the piece that a reader waits for; None: no reader waits."""
         waiter = self._waiter
@@ -197,9 +201,6 @@ class HttpAnswer:
         """Fail, unless the status has come: it may have come in this very turn of the loop."""
         if not self.status:
             self.fail(CallTimeout("the worker did not answer"))
-
-    def _silent(self) -> None:
-        self.fail(CallTimeout("nothing came in time"))
 
     def _slow(self) -> None:
         self.fail(CallTimeout("the answer took too long"))

@@ -20,6 +20,8 @@ from baton_serve.core.protocol.hello import HELLO_PATH
 
 FIRST_TOKEN = 7
 
+#: An event that only keeps a connection alive.
+KEEP_ALIVE = b": keep-alive\n\n"
 
 #: What a worker is told that computes the only choice.
 ALONE = Choice("x", 0, 5)
@@ -74,7 +76,10 @@ class StreamThen:
 
 
 class Raw:
-    """D: stream these bytes as they are (None: wait for ``go``), then ``stop`` (clean end), ``die`` or ``hang``."""
+    """D: stream these bytes as they are (None: wait for ``go``), then ``stop`` (clean end), ``die`` or ``hang``.
+
+    ``ping``: send comments from then on, as a server does whose engine hangs.
+    """
 
     def __init__(self, pieces: list[bytes | None], then: str = "stop") -> None:
         self.pieces = pieces
@@ -425,6 +430,9 @@ class StubWorker:
             request.transport.close()
         elif act.then == "hang":
             await asyncio.Event().wait()
+        while act.then == "ping":
+            await response.write(KEEP_ALIVE)
+            await asyncio.sleep(0.02)
         return response
 
     async def _break_off(

@@ -246,8 +246,11 @@ class Chunks:
     def __init__(self, *chunks: bytes) -> None:
         self.left = [*chunks]
 
-    async def chunk(self, timeout_s: float | None = None) -> bytes:
+    async def chunk(self) -> bytes:
         return self.left.pop(0)
+
+    def fail_after(self, _timeout_s: float) -> None:
+        """It never does."""
 
 
 def beginning(cluster: Cluster) -> StreamOpening:

@@ -259,7 +259,7 @@ async def test_an_answer_that_ends_with_its_connection_will_do_for_a_stream_or_a
 ) -> None:
     server.answers = [[b"HTTP/1.1 200 OK\r\n\r\nhi", None], [b"HTTP/1.1 500 No\r\n\r\nhi", None]]
     stream = await upstream.request("POST", server.url, "/", (), b"", 10)
-    assert [await stream.chunk(10), await stream.chunk(10)] == [b"hi", b""], "a stream has an end of its own"
+    assert [await stream.chunk(), await stream.chunk()] == [b"hi", b""], "a stream has an end of its own"
     assert await ask(upstream, server) == b"hi"
 
 
@@ -446,7 +446,7 @@ async def test_a_client_that_does_not_read_stops_the_worker(server: Server, upst
         await asyncio.sleep(0)
     assert answer._num_bytes < 2 << 20, "paused near the high water mark"
     received = 0
-    while part := await answer.chunk(10):
+    while part := await answer.chunk():
         received += len(part)
     assert received == total
 

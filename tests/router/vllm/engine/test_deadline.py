@@ -13,10 +13,11 @@ from baton_serve.core.net.client import http_client
 from baton_serve.core.net.client.http_client import HttpClient
 from baton_serve.router.pool.kind import EngineKind
 from baton_serve.router.pool.view import view_worker
+from baton_serve.router.settings import RouterSettings
 from baton_serve.router.vllm.engine.engine import VllmEngine
 from baton_serve.router.vllm.leases.remote_engine import RemoteEngine
-from tests.kits.router.cluster import Cluster, chat, eventually
-from tests.kits.router.stub_workers import Refuse, Reset
+from tests.kits.router.cluster import Cluster, chat, eventually, make_settings
+from tests.kits.router.stub_workers import KEEP_ALIVE, Raw, Refuse, Reset
 from tests.kits.router.vllm_server import VllmServer, add_vllm
 
 
@@ -108,6 +109,45 @@ async def test_an_answer_that_began_too_late_is_thrown_away(cluster: Cluster) ->
     assert [lease.happened for lease in leases.leases] == [["given", "release"], ["given", "confirmed"]]
     assert leases.asked_ms == [0, 1], "each counts from when P was asked for it"
     assert d.bodies[1]["kv_transfer_params"]["remote_request_id"] == "chatcmpl-1"
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+async def test_a_comment_of_a_d_that_has_not_read_is_no_answer(cluster: Cluster, mixed: bool) -> None:
+    """A vLLM server sends comments while a request is queued. ``mixed``: a worker of Baton's serves the model too."""
+    leases = ScriptedLeases([5000, 4000], [5000, 4000])
+    _, d = await pair(cluster, leases, 2)
+    if mixed:
+        ours = await cluster.add("decode")
+        cluster.pool.leave_out(next(one for one in cluster.pool if one.url == ours.url))
+    waiting = Raw([KEEP_ALIVE, KEEP_ALIVE, None, b'data: {"choices":[{"delta":{"content":"of others"}}]}\n\n'])
+    d.script.append(waiting)
+    asking = asyncio.create_task(cluster.post(chat(stream=True)))
+    await eventually(lambda: bool(d.bodies) and leases.leases[0].happened == ["given"])
+    await asyncio.sleep(0.1)
+    leases.leases[0].ends()
+    waiting.go.set()
+    assert "of others" not in (await asking).text
+    assert [lease.happened for lease in leases.leases] == [["given", "release"], ["given", "confirmed"]]
+
+
+class TestComments:
+    """They are no sign that a vLLM server computes: its engine may hang."""
+
+    @pytest.fixture
+    def settings(self) -> RouterSettings:
+        return make_settings(first_byte_timeout_s=0.3, token_timeout_s=0.4)
+
+    @pytest.mark.parametrize("num_events", [0, 3])
+    async def test_a_d_that_sends_only_comments_is_left(self, cluster: Cluster, num_events: int) -> None:
+        server, _ = await add_vllm(cluster, "both")
+        event = b'data: {"choices":[{"index":0,"delta":{"role":"assistant","content":"x"}}]}\n\n'
+        hanging = Raw([event] * num_events, then="ping")
+        server.script.extend([hanging] * 9)
+        answer = await asyncio.wait_for(cluster.post(chat(stream=True)), 10)
+        assert answer.text.count('"content":"x"') == num_events
+        assert "timeout" in answer.text or "in time" in answer.text, answer.text
+        await eventually(lambda: server.num_disconnects == len(server.bodies))
+        cluster.check_idle()
 
 
 async def test_an_unstreamed_answer_that_came_too_late_is_then_computed_by_d_alone(cluster: Cluster) -> None:
