@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from baton_serve.core.protocol.steps import NewSequence, Row, SamplingParams, Step
+from baton_serve.workers.rank import main, process
 from baton_serve.workers.rank.main import LoadedRank
 from baton_serve.workers.rank_protocol.spec import RankSpec
 
@@ -15,17 +16,12 @@ GREEDY = SamplingParams(temperature=0.0)
 
 def load(spec: RankSpec, say: Callable[[str], None] = lambda _: None) -> LoadedRank:
     """A rank in this process, which says how it loads. Raises RankError."""
-    from baton_serve.workers.rank import main, process
-
     process.be_quiet()
     return main.load(spec, lambda _: None, say)
 
 
 def load_on_cpu(model: Path, num_blocks: int, adapters: dict[str, str] | None = None) -> LoadedRank:
     """A rank in this process, on one thread in float32."""
-    from baton_serve.workers.rank import process
-    from baton_serve.workers.rank_protocol.spec import RankSpec
-
     process.limit_threads(1)
     spec = RankSpec(
         model=str(model),

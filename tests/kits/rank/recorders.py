@@ -9,7 +9,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from baton_serve.workers.rank.graphs.cuda_recorder import Recorder, Replay
+from baton_serve.workers.rank.graphs.cuda_recorder import CudaRecorder, Recorder, Replay
 
 
 class PlainRecorder:
@@ -33,8 +33,6 @@ class PlainRecorder:
 def recorder_for(device: str) -> Recorder:
     if device == "cpu":
         return PlainRecorder()
-    from baton_serve.workers.rank.graphs.cuda_recorder import CudaRecorder
-
     return CudaRecorder(torch.device("cuda", 0))
 
 

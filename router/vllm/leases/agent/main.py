@@ -14,12 +14,14 @@ import socket
 import sys
 import time
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from baton_serve.core.process.frames import encode, read
 from baton_serve.core.process.parent_death import end_with
 from baton_serve.router.vllm.leases.agent.messages import TO_AGENT, AgentReady, ToAgent
-from baton_serve.router.vllm.leases.agent.nixl_port import Agent
+
+if TYPE_CHECKING:
+    from baton_serve.router.vllm.leases.agent.nixl_port import Agent  # see ``_make_agent``
 
 #: After a call that sends something, the agent is helped along for so many seconds. NIXL tells neither when it needs
 #: help nor when it has finished.

@@ -167,7 +167,6 @@ async def test_an_agent_that_fails_in_no_way_of_nixls_ends_its_process(
     await watched.process.close()
 
 
-@pytest.mark.slow
 async def test_without_nixl_leases_end_by_themselves_and_side_channels_are_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, free_port: int
 ) -> None:
