@@ -31,6 +31,8 @@ from baton_serve.core.protocol.vllm_handshake import (
 TIMEOUT_S = 5.0
 #: Bytes of the largest answer. One of vLLM has some thousands, and tens of bytes more for each region of memory.
 MAX_ANSWER_BYTES = 16 << 20
+#: Bytes of the answers of all ranks together.
+MAX_ANSWERS_BYTES = 64 << 20
 #: Bytes of the largest answer of a server that has proven nothing yet.
 _MAX_CHALLENGE_BYTES = 256
 
@@ -79,12 +81,17 @@ async def ask(
             await asyncio.get_running_loop().create_connection(connection.as_protocol, host, port)
             challenge = await _challenge(connection, dialed)
         payloads, best_s, offset_s = {}, float("inf"), 0.0
+        left_bytes = MAX_ANSWERS_BYTES
         for rank in ranks:
             began_s = clock()
             async with asyncio.timeout(TIMEOUT_S):
                 facts = await _facts(connection, dialed, key, challenge, rank)
             ended_s = clock()
             payloads[rank] = facts.payload
+            left_bytes -= len(facts.payload)
+            if left_bytes < 0:
+                what = f"the ranks behind {dialed} say more than {MAX_ANSWERS_BYTES} bytes"
+                raise HandshakeFailedError(HandshakeReason.NOT_HANDSHAKES, what)
             # Of several answers the one that came fastest says best when its clock was read.
             if ended_s - began_s < best_s:
                 best_s, offset_s = ended_s - began_s, facts.clock_s - (began_s + ended_s) / 2

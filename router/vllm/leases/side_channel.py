@@ -55,7 +55,7 @@ class SideChannels:
     async def ask_first(self, host: str, port: int, handshake_port: int = 0) -> SideChannelFacts:
         """What rank (0, 0), which every engine has, says about its engine. Raises SideChannelError.
 
-        ``handshake_port``: people say that handshakes are answered there, so the side channel is not asked.
+        ``handshake_port``: the port that is asked over HTTP instead of the side channel; 0: none.
         """
         if handshake_port:
             return (await self._ask_over_http(host, handshake_port, [(0, 0)]))[0].facts
@@ -72,8 +72,9 @@ class SideChannels:
         """
         gathered = _Metadata(where)
         if where.handshake_port and self._key is not None:
-            for answer in await self._ask_over_http(where.host, where.handshake_port, where.ranks):
-                gathered.add(answer)
+            for ranks in filter(None, (where.ranks[:1], where.ranks[1:])):
+                for answer in await self._ask_over_http(where.host, where.handshake_port, ranks):
+                    gathered.add(answer)
             return gathered.found
         channel = _SideChannel(where.host, where.port, self._timeout_s)
         try:
@@ -104,7 +105,8 @@ class _SideChannel:
         self._place = place(host, port)
         self._timeout_s = timeout_s
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
-        #: What it means if nothing more comes, and if it closes the connection. ``_why_closed`` empty: the same.
+        #: The error's message if nothing more comes, and if the server closes the connection. An empty ``_why_closed``
+        #: stands for ``_why_silent``.
         self._why_closed = ""
         self._why_silent = f"the host {host} of a side channel has no address: is that its right name?"
 
@@ -195,7 +197,10 @@ class _Metadata:
         self.found: list[bytes] = []
 
     def add(self, answer: RankAnswer) -> None:
-        """Take that of the next rank. Raises SideChannelError if another engine has answered, or all say too much."""
+        """Add the metadata of the next rank.
+
+        Raises SideChannelError if another engine has answered, or the ranks together say too much.
+        """
         where = self._where
         if answer.facts.engine_id != where.engine_id:
             raise SideChannelError(

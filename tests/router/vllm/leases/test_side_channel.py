@@ -14,6 +14,7 @@ import zmq
 import zmq.asyncio
 from msgspec.structs import replace
 
+from baton_serve.core.net import vllm_handshakes
 from baton_serve.core.process.task_end import end_task
 from baton_serve.core.protocol.token_keys import vllm_handshake_key
 from baton_serve.router.vllm.leases import side_channel
@@ -228,6 +229,16 @@ async def test_what_ranks_say_over_http_has_the_same_bound(free_port: int, monke
     with over_http([(0, 0), (0, 1)]) as port:
         where = RemoteEngine(engine_id="e1", host=HOST, port=free_port, handshake_port=port, tp_size=2)
         with pytest.raises(SideChannelError, match="more than 3 bytes"):
+            await SideChannels(TOKEN_KEY, PATIENCE_S).ask_all(where)
+        monkeypatch.setattr(vllm_handshakes, "MAX_ANSWERS_BYTES", 3)
+        with pytest.raises(SideChannelError, match="say more than 3 bytes"):
+            await SideChannels(TOKEN_KEY, PATIENCE_S).ask_all(where)
+
+
+async def test_another_engine_is_not_asked_over_http_for_ranks_that_it_may_lack(free_port: int) -> None:
+    with over_http([(0, 0)], "other") as port:
+        where = RemoteEngine(engine_id="e1", host=HOST, port=free_port, handshake_port=port, tp_size=2)
+        with pytest.raises(SideChannelError, match="e1 is gone: another one answers"):
             await SideChannels(TOKEN_KEY, PATIENCE_S).ask_all(where)
 
 
