@@ -122,6 +122,7 @@ class PrefillAttempt(LegAttempt["PrefillAnswer"]):
         if self._taken is not None:
             answer, self.request.held.lease = self._taken
             self._note(answer, is_shared=True)
+            self._look_for_p()
             return answer
         answer = await self._ask()
         hit("router.prefill.answered")
@@ -130,13 +131,17 @@ class PrefillAttempt(LegAttempt["PrefillAnswer"]):
         self.request.vacate()
         self._note(answer)
         self._hold(answer)
-        if worker.internal_url and not legs.pool.knows(worker):  # it went missing meanwhile
-            legs.missing_engines.ask(worker)
+        self._look_for_p()
         if answer.is_readable:
             return answer
         worker.server.num_unreadable += 1
         self.request.goes_whole = True
         return Decision(Next.PREFILL)
+
+    def _look_for_p(self) -> None:
+        """Look whether P, if it went missing meanwhile, still has its blocks."""
+        if self.worker.internal_url and not self._legs.pool.knows(self.worker):
+            self._legs.missing_engines.ask(self.worker)
 
     async def _ask(self) -> PrefillAnswer:
         request, worker, engine = self.request, self.worker, self.engine

@@ -15,7 +15,7 @@ from baton_serve.core.protocol.leases_at_p import Held
 from baton_serve.router.pool import Worker
 from baton_serve.router.upstream import internal_calls, missing_engines
 from tests.kits.router.cluster import Cluster, chat, eventually
-from tests.kits.router.stub_workers import Hang, StubWorker
+from tests.kits.router.stub_workers import Hang, Raw, StubWorker
 
 if TYPE_CHECKING:
     import httpx
@@ -92,6 +92,24 @@ async def test_all_prompts_of_a_p_that_is_gone_are_prefilled_again_at_once(missi
     other = await missing.cluster.add("prefill")
     await eventually(lambda: len(other.bodies) == 2)
     await missing.end()
+
+
+async def test_a_missing_p_is_asked_for_choices_that_take_its_blocks_later(cluster: Cluster) -> None:
+    p, d = await cluster.add("prefill"), await cluster.add("decode", limit=2)
+    token = b':8\ndata: {"choices":[{"index":0,"delta":{"content":" t1"}}]}\n\n'
+    last = b':end\ndata: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
+    decoding = Raw([token, token, None, last])
+    d.script.append(decoding)
+    asking = asyncio.create_task(cluster.post(chat(n=3, stream=True)))
+    await cluster.until_state("decoding")
+    cluster.workers.remove(p)
+    await cluster.add("prefill")
+    assert p.asked_held == [], "no request waits with its blocks"
+    decoding.go.set()
+    assert (await asking).status_code == 200
+    assert p.asked_held
+    await eventually(cluster.is_idle)
+    await p.stop()
 
 
 async def test_a_missing_p_that_goes_later_is_noticed(missing: Missing) -> None:
