@@ -188,7 +188,7 @@ class TrackedLeases:
         engine.due_ms = engine.retry_at_ms
         engine.releases = {key: until_ms for key, until_ms in engine.releases.items() if until_ms > now_ms}
         if now_ms < engine.silent_since_ms + self._grace_ms:
-            return []
+            return self._end(engine_id, engine, [])
         overdue = [(key, LeaseState.UNKNOWN) for key, lease in engine.leases.items() if lease.deadline_ms <= now_ms]
         return self._end(engine_id, engine, overdue)
 

@@ -210,6 +210,14 @@ def test_a_release_is_tried_for_a_duration(book: TrackedLeases) -> None:
     assert book.take_releases() == []
 
 
+def test_silence_over_a_release_that_was_given_up_does_not_count_for_a_later_lease(book: TrackedLeases) -> None:
+    book.release("e", "a", NOW_MS)
+    book.failed("e", NOW_MS + DURATION_MS)
+    later_ms = NOW_MS + 2 * GRACE_MS
+    book.track("e", "b", later_ms)
+    assert book.failed("e", later_ms + 2 * DURATION_MS) == []
+
+
 def test_an_untracked_lease_is_not_lost_by_a_late_answer(book: TrackedLeases) -> None:
     book.track("e", "a", NOW_MS)
     book.take_work(NOW_MS)
