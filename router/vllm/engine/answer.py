@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from baton_serve.core.leases.ids import check_id
 from baton_serve.router.engines.legs import PrefillLeg
 from baton_serve.router.engines.prefill_answer import PrefillAnswer
 from baton_serve.router.request.client_request import ClientRequest
@@ -41,6 +42,9 @@ class VllmAnswer(PrefillAnswer):
         if not told.remote_request_id:  # D would read without a deadline
             raise ValueError("kv_transfer_params without remote_request_id are another version's of vLLM than 0.32")
         check_lease_id(told.remote_request_id)
+        if told.lease_id:  # one in Redis, whose keys have both ids
+            check_id(told.remote_engine_id)
+            check_id(told.lease_id)
         return RemoteEngine(
             engine_id=told.remote_engine_id,
             host=told.remote_host,

@@ -77,6 +77,8 @@ def test_a_server_without_a_connector_keeps_nothing() -> None:
         {"remote_port": "5600"},
         {"remote_request_id": "a:b"},
         {"remote_request_id": ""},
+        {"lease_id": "a:b"},
+        {"lease_id": "a", "remote_engine_id": "_e"},
     ],
 )
 def test_malformed_facts_of_an_engine_are_not_understood(wrong: dict[str, Any]) -> None:
