@@ -93,6 +93,7 @@ class LeaseClient:
         check_id(engine_id)
         check_id(lease_id)
         with self._changed:
+            self._start()  # before the book knows the lease: an error must not leave a lease that is renewed for ever
             self._wake(self._book.track(engine_id, lease_id, self._clock()))
         self._on_over[engine_id, lease_id] = on_over
         self._counts["tracked"] += 1
@@ -154,13 +155,18 @@ class LeaseClient:
 
     def _wake(self, due_ms: int) -> None:
         """Have the thread look for work at that time, if it would sleep longer. Call it with the lock held."""
-        if self._loop is None:
-            self._loop = asyncio.get_running_loop()
-            self._thread.start()
+        loop = self._start()
         if due_ms < self._sleeps_until_ms:
             self._sleeps_until_ms = due_ms
             # Not now: the thread would take the interpreter from the loop, while a token is on its way to the client.
-            self._loop.call_soon(self._notify)
+            loop.call_soon(self._notify)
+
+    def _start(self) -> asyncio.AbstractEventLoop:
+        """Start the thread, unless it runs. Raises RuntimeError if there is no room for one; later calls try again."""
+        if self._loop is None:
+            self._thread.start()
+            self._loop = asyncio.get_running_loop()
+        return self._loop
 
     def _notify(self) -> None:
         with self._changed:

@@ -98,6 +98,8 @@ class AgentProcess:
                 await self._run_once()
             except OSError as error:
                 logger.warning("the process that renews the leases of vLLM workers cannot be started: %s", error)
+            except Exception:  # without the process no lease would be renewed
+                logger.exception("what the process that renews the leases of vLLM workers said met a bug")
             if self._closing:
                 return
             logger.warning("the process that renews the leases of vLLM workers has ended; it is started again")

@@ -9,6 +9,7 @@ import signal
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from unittest.mock import Mock
 
 import pytest
 import redis
@@ -456,6 +457,19 @@ async def test_a_bug_in_one_engines_renewal_does_not_end_the_others(caplog: pyte
     assert ("renew", ["buggy", ENGINE]) in store.exchanges, "they were asked together"
     assert any("engine buggy met a bug" in record.getMessage() for record in caplog.records)
     assert all(record.exc_info for record in caplog.records)
+
+
+async def test_a_thread_that_cannot_be_started_is_started_by_the_next_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = WatchedStore()
+    store.grant(ENGINE, ["a", "b"], 60_000)
+    async with renewing(store) as client:
+        with monkeypatch.context() as full:
+            full.setattr(threading.Thread, "start", Mock(side_effect=RuntimeError("can't start new thread")))
+            with pytest.raises(RuntimeError, match="new thread"):
+                client.track(ENGINE, "a", never)
+        assert len(client) == 0
+        client.track(ENGINE, "b", never)
+        await eventually(lambda: client.counters()["answered_held"] >= 1)
 
 
 async def test_a_bug_in_the_thread_itself_does_not_end_it(monkeypatch: pytest.MonkeyPatch) -> None:

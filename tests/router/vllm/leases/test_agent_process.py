@@ -167,6 +167,23 @@ async def test_an_agent_that_fails_in_no_way_of_nixls_ends_its_process(
     await watched.process.close()
 
 
+async def test_a_bug_over_what_an_agent_says_starts_another_process(caplog: pytest.LogCaptureFixture) -> None:
+    watched = Watched()
+    bugs = ["a bug"]
+
+    def take(event: FromAgent) -> None:
+        if bugs:
+            raise KeyError(bugs.pop())
+        watched.events.put_nowait(event)
+
+    watched.process = AgentProcess(take, lambda: watched.events.put_nowait(None))
+    watched.process.start("127.0.0.1")
+    assert await watched.next() is None
+    assert await watched.next() == AgentReady("")
+    assert any(record.exc_info for record in caplog.records)
+    await watched.process.close()
+
+
 async def test_without_nixl_leases_end_by_themselves_and_side_channels_are_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, free_port: int
 ) -> None:
