@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from functools import partial
 
@@ -18,6 +19,8 @@ from baton_serve.router.request.exchange import Exchange
 from baton_serve.router.request.states import State
 from baton_serve.router.steps.admission import Admission, num_at_once
 from baton_serve.router.steps.run import Runner
+
+log = logging.getLogger("baton.router")
 
 
 class ChoicesRunner:
@@ -44,7 +47,10 @@ class ChoicesRunner:
                     request.task = tasks.create_task(self._run(whole, request, gate, make_room))
         except ExceptionGroup as group:
             first = _first(group)
-            if isinstance(first, ApiError | _Relayed):  # a mistake of ours is logged with its traceback
+            if isinstance(first, ApiError | _Relayed):  # a bug that is first is logged where it ends the request
+                for bug in group.exceptions:
+                    if not isinstance(bug, ApiError | _Relayed):
+                        log.error("request %s met a bug beside the error", whole.request_id, exc_info=bug)
                 forget_frames(group)
             await _fail(whole, first)
             return

@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 
 from baton_serve.core.leases.store import LeaseState
+from baton_serve.core.protocol.errors import UnavailableError
 from baton_serve.router.request.choices.shared_prefill import SharedPrefill
+from baton_serve.router.request.exchange import Exchange
 from baton_serve.router.request.states import State
 from baton_serve.router.settings import RouterSettings
+from baton_serve.router.steps.run import Runner
 from tests.kits.router.cluster import Cluster, chat, events, eventually, make_settings
 from tests.kits.router.stub_workers import Hang, Refuse, Reset, StreamThen, StubWorker, word
 
@@ -303,6 +306,23 @@ async def test_an_error_of_one_choice_is_the_error_of_all(cluster: Cluster, stre
     else:
         assert (response.status_code, response.json()["error"]["message"]) == (400, "no")
     await eventually(cluster.is_idle)
+
+
+@pytest.mark.interpreted
+async def test_a_bug_beside_the_error_of_another_choice_is_logged(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    await trio(cluster, "prefill", "decode")
+    meet, failures = asyncio.Barrier(2), [UnavailableError("no"), KeyError("a bug")]
+
+    async def run(_runner: Runner, _request: Exchange) -> None:
+        await meet.wait()
+        raise failures.pop()
+
+    monkeypatch.setattr(Runner, "run", run)
+    response = await cluster.post(body_of(TEXT, n=2), TEXT)
+    assert (response.status_code, response.json()["error"]["message"]) == (503, "no")
+    assert [record.exc_info[0] for record in caplog.records if record.exc_info] == [KeyError]
 
 
 async def test_an_error_that_a_worker_put_into_its_stream_comes_once(cluster: Cluster) -> None:
