@@ -235,7 +235,7 @@ def _health(known: Workers, active: ActiveRequests, missing: MissingWorkers) -> 
         version=version(),
         models=known.pool.models(),
         workers=len(workers),
-        reachable_workers=sum(worker.takes_work for worker in workers),
+        reachable_workers=sum(worker.is_reachable for worker in workers),
         missing_workers=missing.names(),
         lost_workers=[one.id for one in known.lost.all()]
         + [one.worker_id for one in workers if not one.standing.healthy],

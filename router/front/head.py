@@ -14,12 +14,17 @@ _PRIORITY: Final = HEADER.encode()
 
 
 def key_in(path: str, headers: Mapping[bytes, bytes]) -> bytes | None:
-    """The header with the client's key. Anthropic's clients have one of their own."""
+    """The client's key as the value of ``Authorization``. Anthropic's clients have a header of their own for it.
+
+    Raises BadRequestError if a request has two keys: a proxy that checks keys may have looked at the other one.
+    """
     given = headers.get(b"authorization")
-    if given is None and path.startswith(MESSAGES.path):
-        anthropic = headers.get(b"x-api-key")
-        return None if anthropic is None else b"Bearer " + anthropic
-    return given
+    anthropic = headers.get(b"x-api-key") if path.startswith(MESSAGES.path) else None
+    if anthropic is None:
+        return given
+    if given not in (None, b"Bearer " + anthropic):
+        raise BadRequestError("A request has one key.", code="invalid_http")
+    return b"Bearer " + anthropic
 
 
 def check_content_type(path: str, headers: Mapping[bytes, bytes]) -> None:

@@ -151,7 +151,7 @@ class Routes:
     def _make(self, model: str) -> Route:
         workers = self._workers()
         if not workers:
-            raise UnavailableError("No worker is known yet.", retry_after_s=1)
+            raise UnavailableError("No worker is known.", retry_after_s=1)
         serving = [worker for worker in workers if worker.serves(model)]
         if not serving:
             raise _nobody_serves(model, workers)

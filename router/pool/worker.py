@@ -62,11 +62,14 @@ class Worker:
         return self.engine_id or self.worker_id
 
     @property
+    def is_reachable(self) -> bool:
+        """Whether it can be reached. A watched worker must also have told which models it serves."""
+        return self.standing.healthy and (self.models is not None or not self.kind.is_watched)
+
+    @property
     def takes_work(self) -> bool:
-        """Whether it can be reached and does not drain. A watched worker must also have told which models it serves."""
-        if not self.standing.healthy or self.standing.left_out or self.usage.load.draining:
-            return False
-        return self.models is not None or not self.kind.is_watched
+        """Whether it can be reached and does not drain."""
+        return self.is_reachable and not self.draining
 
     @property
     def draining(self) -> bool:

@@ -103,8 +103,10 @@ def parse_body(raw: bytes, limits: BodyLimits) -> dict[str, Any]:
     except orjson.JSONDecodeError as error:
         if error.msg.startswith(_NO_MEMORY):
             raise MemoryError from None
-        why = ": it is nested too deeply" if error.msg.startswith("depth limit") else ""
-        raise BadRequestError(f"We could not parse the JSON body of your request{why}.", code="invalid_json") from None
+        why = "it is nested too deeply" if error.msg.startswith("depth limit") else str(error)
+        raise BadRequestError(
+            f"We could not parse the JSON body of your request: {why}.", code="invalid_json"
+        ) from None
     if not isinstance(body, dict):
         raise BadRequestError("The JSON body of your request must be an object.", code="invalid_json")
     limits.check_messages(body)

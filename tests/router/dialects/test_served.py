@@ -379,3 +379,12 @@ class TestAnthropicsHeaders:
         assert refused.status_code == 401
         assert messages_error_of(refused.text).error.type == "authentication_error"
         assert refused.headers["request-id"] == messages_error_of(refused.text).request_id
+
+    @pytest.mark.parametrize(("bearer", "status"), [("right", 200), ("wrong", 400)])
+    async def test_a_request_has_one_key(self, cluster: Cluster, bearer: str, status: int) -> None:
+        """Some clients send theirs in both headers."""
+        await cluster.add("both")
+        body = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 5}
+        headers = {"x-api-key": "right", "authorization": f"Bearer {bearer}"}
+        answer = await cluster.client.post("/v1/messages", json=body, headers=headers)
+        assert answer.status_code == status, answer.text

@@ -122,6 +122,14 @@ async def test_malformed_bodies_are_refused_in_our_shape(cluster: Cluster, raw: 
     cluster.check_idle()
 
 
+async def test_a_body_that_is_no_json_is_refused_with_the_place_and_the_reason(cluster: Cluster) -> None:
+    await ready(cluster)
+    response = await cluster.client.post("/v1/chat/completions", content=b'{"model": "\\ud800"}')
+    message = response.json()["error"]["message"]
+    assert message.startswith("We could not parse the JSON body of your request: ")
+    assert "surrogate" in message and "line 1 column 12" in message
+
+
 async def test_an_unknown_model_is_a_404_and_a_lack_of_workers_a_503(cluster: Cluster) -> None:
     response = await cluster.post(chat())
     assert (response.status_code, response.json()["error"]["code"]) == (503, "no_worker")
@@ -245,6 +253,8 @@ async def test_the_schema_and_the_pages_tell_what_is_served(cluster: Cluster) ->
     health = (await cluster.client.get("/health")).json()
     assert (health["models"], health["workers"], health["reachable_workers"]) == (["m"], 2, 2)
     assert (await cluster.client.get("/ready")).status_code == 200
+    cluster.pool.leave_out(next(iter(cluster.pool)))
+    assert (await cluster.client.get("/health")).json()["reachable_workers"] == 2, "one that drains can be reached"
 
 
 async def test_metrics_count_what_happened(cluster: Cluster) -> None:

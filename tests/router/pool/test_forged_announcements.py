@@ -30,7 +30,7 @@ async def test_a_forged_worker_is_given_neither_the_token_nor_a_prompt(redis_url
         await router.start(redis_url=redis_url, internal_token=TOKEN)
         answer, metrics = await asked(router)
         assert forged.p.headers == forged.d.headers == [], "nothing was sent to them"
-        assert (answer.status_code, answer.json()["error"]["message"]) == (503, "No worker is known yet.")
+        assert (answer.status_code, answer.json()["error"]["message"]) == (503, "No worker is known.")
     assert 'baton_router_ignored_announcements_total{kind="worker",reason="unsigned"} 2.0' in metrics
     _, log = await router.stop()
     assert log.count("its announcement is not signed with this router's internal token") == 1
@@ -45,7 +45,7 @@ async def test_whoever_took_a_dead_workers_port_gets_neither_the_token_nor_a_pro
         answer, metrics = await asked(router)
         assert replayed.p.headers == replayed.d.headers == [], "nothing was sent to them"
         assert replayed.p.num_proofs and replayed.d.num_proofs
-        assert (answer.status_code, answer.json()["error"]["message"]) == (503, "No worker is known yet.")
+        assert (answer.status_code, answer.json()["error"]["message"]) == (503, "No worker is known.")
     assert 'baton_router_worker_proofs_total{outcome="proven"} 0.0' in metrics
     _, log = await router.stop()
     assert log.count("it did not prove that it knows the internal token") == 1
