@@ -171,8 +171,8 @@ class WorkerPool:
             worker.changed()
             self.room_changed()
 
-    def learned(self, worker: Worker) -> None:
-        """Note that it is known better with whom a worker can be paired, and which tokens it computes."""
+    def learned(self) -> None:
+        """Note that the router has learned which workers can be paired, or which tokens a worker computes."""
         self._changed()
 
     def engine_started(self, worker: Worker, engine_id: str) -> None:

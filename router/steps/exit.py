@@ -1,9 +1,9 @@
 """The one place where every request ends, whatever the outcome.
 
 ``settle`` releases whatever the request still holds: its place in a queue, its place on a worker (it closes the
-connection, so that P or D stops), and P's blocks, also those in an answer that the router has not read yet. It
+connection, so that P or D stops), and P's blocks, also if the router has not read P's answer yet. ``settle``
 awaits nothing, so it cannot be cancelled half-way; calls that take time run in tasks of other parts. Only then metrics,
-lists, log and traces are told. One of them that raises costs a log line.
+lists, log and traces are told. If one of them raises, that is logged.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log = logging.getLogger("baton.router")
 
 
 class Exit:
-    """Ends requests, and then tells who looks on."""
+    """Ends requests, and then tells metrics, lists, log and traces."""
 
     def __init__(self, active: ActiveRequests, metrics: Metrics, ended: EndedRequests, *, logs_all: bool) -> None:
         """``logs_all``: also log requests that ended well, or with a mistake of their clients."""
@@ -49,13 +49,13 @@ class Exit:
         try:
             facts = request.facts_at_end(before, error, now_s)
         except Exception:
-            log.exception("the end of request %s was noted by nobody", request.request_id)
+            log.exception("no observer was told of the end of request %s", request.request_id)
             return
         for tell in self._observers:  # only now: none of them can keep what the request held
             try:
                 tell(request, facts, now_s)
             except Exception:
-                log.exception("the end of request %s was not noted by all", request.request_id)
+                log.exception("an observer of the end of request %s met a bug", request.request_id)
 
     def _count(self, _request: LiveRequest, facts: RequestFacts, _now_s: float) -> None:
         self._metrics.ended(facts)

@@ -130,7 +130,7 @@ class Watcher:
             worker.weights_fingerprint = _fingerprint(worker, models)
         finally:  # also if the questions end half-way: the next ones would find nothing new
             if known != _routes_by(worker):
-                self._pool.learned(worker)
+                self._pool.learned()
         if models != worker.facts or worker.models is None:
             self._pool.learn_models(worker, models)
         announced = worker.server.announced_load
@@ -174,7 +174,7 @@ class Watcher:
         self._problems.note(worker, About.CONNECTOR, "" if load.has_nixl or worker.role is Role.BOTH else NO_CONNECTOR)
 
     async def _meet(self, load: ServerLoad, is_other: bool) -> None:
-        """Ask which engine it is. If nobody answers, what the same process has answered before still holds."""
+        """Ask which engine it is. If there is no answer, what the same process has answered before still holds."""
         worker = self._worker
         answer = await self._side_channel.ask() if load.has_nixl else Answered(None)
         if is_other or not load.started_s:
@@ -204,21 +204,21 @@ class Watcher:
         self._pool.unreachable(self._worker)
 
     def _is_other(self, problem: str) -> None:
-        """Exclude what is not vLLM. Nothing is known of it."""
+        """Exclude a server that is not vLLM, of which nothing is known."""
         self._away(problem)
         if self._worker.models is not None:
             self._worker.models = None
-            self._pool.learned(self._worker)
+            self._pool.learned()
 
 
 def _routes_by(worker: Worker) -> tuple[object, ...]:
-    """What decides with whom it is paired, and whose streams it may continue, besides its models."""
+    """What decides, besides its models, which workers it is paired with, and which streams it may continue."""
     pairs_by = worker.version, worker.compatibility_hash, worker.usage.block_size, worker.engine_id
     return *pairs_by, worker.server.other_format, worker.server.hands_off, worker.weights_fingerprint
 
 
 def _fingerprint(worker: Worker, models: Mapping[str, ModelFacts]) -> str:
-    """Workers with the same one may continue each other's streams. The hash is made of model, dtype and version."""
+    """Workers with the same fingerprint may continue each other's streams. The hash covers model, dtype and version."""
     if worker.compatibility_hash:
         return worker.compatibility_hash
     roots = sorted({facts.root for facts in models.values() if not facts.parent})

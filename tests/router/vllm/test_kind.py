@@ -32,7 +32,7 @@ class TestPairsOfVllm:
         return pool, p, d
 
     def readers(self, pool: WorkerPool) -> tuple[Worker, ...]:
-        pool.learned(next(iter(pool)))
+        pool.learned()
         route = pool.route("m")
         return route.readers(route.prefill[0])
 
@@ -86,7 +86,7 @@ class TestPairsOfVllm:
         pool, workers = vllm_pool("vllm+http://p", "vllm+http://d", "vllm+http://b", roles="pdb")
         for worker, version in zip(workers, ("1", "2", "3"), strict=True):
             worker.version = version
-        pool.learned(workers[0])
+        pool.learned()
         route = pool.route("m")
         assert (route.single, {worker.worker_id for worker in route.decode}) == (True, {"vllm+http://b"})
 
@@ -96,7 +96,7 @@ def test_vllm_servers_without_a_known_hash_continue_for_each_other() -> None:
     pool, workers = vllm_pool("vllm+http://a", "vllm+http://b", "vllm+http://c", "http://plain", roles="bbbb")
     for worker, weights in zip(workers, ("w", "w", "other", "w"), strict=True):
         worker.weights_fingerprint = weights
-    pool.learned(workers[0])
+    pool.learned()
     route = pool.route("m").continuing("w")
     assert route is not None
     assert (route.single, route.decode) == (True, tuple(workers[:2]))

@@ -81,7 +81,7 @@ async def test_clients_cannot_invent_labels(cluster: Cluster) -> None:
     worker = await cluster.add("both")
     await cluster.post(chat())
     next(iter(cluster.pool)).models = None
-    cluster.pool.learned(next(iter(cluster.pool)))
+    cluster.pool.learned()
     worker.model = "any"
     for number in range(MAX_VALUES + 10):
         cluster.metrics.times[cluster.metrics.models.of(f"m{number}")].e2e.observe(1.0)

@@ -200,7 +200,7 @@ async def test_a_held_request_is_told_that_the_rank_with_its_blocks_is_gone(clus
     await eventually(lambda: len(leases.leases) == 2)
     assert leases.leases[0].happened == ["release"]
     reader.usage.limit = 1
-    pool.learned(reader)
+    pool.learned()
     assert (await asking).status_code == 200
     assert d.bodies[0]["kv_transfer_params"]["remote_request_id"] == "chatcmpl-1"
 
