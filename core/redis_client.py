@@ -1,8 +1,8 @@
 """Makes clients of Redis, for threads or for asyncio: of one server, or of the primary that Sentinels name.
 
-A server that was the primary may become a replica while connections to it stay open. It then refuses every write
-(READONLY), and would do so for ever. A connection that reads such a refusal closes itself and counts as lost, so that
-the next one finds the new primary: Sentinels are asked again, and so is a proxy or a name in front of several servers.
+A server that was the primary may become a replica while connections to it stay open. The replica refuses every write
+(READONLY), for ever. A connection that reads such a refusal closes itself and counts as lost, so that the next one
+finds the new primary: Sentinels are asked again, and so is a proxy or a name in front of several servers.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _meaning(error: redis.ResponseError) -> redis.RedisError | None:
 
 
 class _LeavesReplicas:
-    """Of a connection for threads: one to a server that has become a replica counts as lost."""
+    """Makes a connection for threads count as lost when its server has become a replica."""
 
     def read_response(self, *args: Any, **kwargs: Any) -> Any:
         try:
@@ -113,7 +113,7 @@ def _client(kind: type[ClientT], url: str, options: dict[str, Any]) -> ClientT:
 
 
 def close(client: redis.Redis) -> None:
-    """Close the client's connections, and those to its Sentinels."""
+    """Close the client's connections, also to its Sentinels."""
     client.close()
     for sentinel in _sentinels(client):
         sentinel.close()

@@ -1,7 +1,7 @@
 """The router: OpenAI's API for clients, over prefill and decode workers and leases between them. Never imports torch.
 
 ``main``       runs one router process
-``apps``       the HTTP applications of its two ports; in ``front`` requests come in, those for workers without ASGI
+``apps``       the HTTP applications of its two ports; ``front`` takes requests in, for workers without ASGI
 ``build``      makes the parts that all requests share, from ``settings``; ``parts`` has their five groups
 ``steps``      the steps of a request: admitted, prefilled, held, decoded, relayed, ended; and retries
 ``request``    the record of one request: its states, what was tried, and what follows a failure (``failure_table``)

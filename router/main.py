@@ -112,7 +112,7 @@ async def serve(
     internal: socket.socket | None = None,
     tls: RouterTls = RouterTls(),  # noqa: B008 (frozen)
 ) -> None:
-    """Serve on bound sockets until asked to stop; then close all parts, each before those that it needs, and though
+    """Serve on bound sockets until asked to stop; then close all parts, each before the parts that it needs, even if
     another one fails.
 
     ``internal`` is the socket for other routers; None without Redis, since there are no others then.

@@ -39,7 +39,7 @@ class Workers:
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """The requests of this router: those that are live, those that wait among them, and those that ended last."""
+    """The requests of this router: all live ones, the ones that wait among them, and the ones that ended last."""
 
     active: ActiveRequests
     queues: Queues
@@ -49,7 +49,7 @@ class Requests:
 
 @dataclass(frozen=True, slots=True)
 class Leases:
-    """The leases on P's blocks, and the calls to workers by which they end; those on vLLM's servers are apart."""
+    """The leases on P's blocks, and the calls to workers by which they end; leases on vLLM's servers are apart."""
 
     renewer: LeaseRenewer
     prefill_aborts: PrefillAborts

@@ -302,7 +302,7 @@ class RouterSettings(ProcessSettings):
     @model_validator(mode="after")
     def _vllm_alone_needs_no_redis(self) -> Self:
         if "redis_url" not in self.model_fields_set and self.redis_password is None and self._is_vllm_alone():
-            object.__setattr__(self, "redis_url", "")  # the model is frozen, but not yet anybody's
+            object.__setattr__(self, "redis_url", "")  # the model is frozen, but not yet in use
         return self
 
     def _is_vllm_alone(self) -> bool:

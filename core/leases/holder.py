@@ -8,9 +8,10 @@ could not renew meanwhile either, so leases that ran low are granted again befor
 When the store does not know a lease any more (it came back empty): P grants it again with a whole duration, but only
 ``MAX_UNRENEWED_GRANTS`` times without a renewal in between. Otherwise a store that keeps losing everything would hold
 the blocks of a dead router's requests forever.
-Grants and reads are told a little later, many at once: nobody waits for them. Most blocks are read before anybody asks
-the store about their lease, and of a lease that was read so early the store is told the end only. A router that asks
-before the grant hears that the store does not know the lease, and asks again; a release before the grant refuses it.
+P sends grants and reads to the store a little later, in batches, because no caller waits for them. Most blocks are read
+before a router asks the store about their lease; of a lease that is read before its batch leaves, the store hears only
+the end. A router that asks before the grant hears that the lease is unknown, and asks again; a release before the grant
+refuses it.
 """
 
 from __future__ import annotations

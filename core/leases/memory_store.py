@@ -35,9 +35,9 @@ from baton_serve.core.process.clock import monotonic_ms
 
 
 class LeaseTable:
-    """All leases of one engine, and the outcomes of those that ended in the last minute.
+    """All leases of one engine, and the outcomes of leases that ended in the last minute.
 
-    Time is passed in as ``now_ms`` and must not go backwards. The verbs are those of ``LeaseStore``.
+    Time is passed in as ``now_ms`` and must not go backwards. The verbs are ``LeaseStore``'s.
     """
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class LeaseTable:
         self._expires_at_ms = 0
 
     def grant(self, lease_ids: Sequence[str], duration_ms: int, now_ms: int) -> list[str]:
-        """Returns those that are not held."""
+        """Returns the ids of the leases that are not held."""
         self._forget(now_ms)
         for lease_id in lease_ids:
             if lease_id not in self._releasing and lease_id not in self._outcomes:

@@ -89,8 +89,8 @@ class TrackedLeases:
         #: Leases that are due within this time are renewed together with those that are due now, so that an engine is
         #: asked twice in an interval at most, and usually once.
         self._slack_ms = renew_interval_ms // 2
-        #: Engines that are due within this time are asked together with one that is due now, so that the store is asked
-        #: eight times in an interval at most, however many engines there are. A lease is renewed so much too early.
+        #: Engines that are due within this time are asked together with one that is due now, and so renewed early: the
+        #: store is asked eight times in an interval at most, however many engines there are.
         self._together_ms = renew_interval_ms // 8
         self._engines: dict[str, _Engine] = {}
 
@@ -161,7 +161,7 @@ class TrackedLeases:
             self._forget_releases(engine_id, engine, lease_ids)
 
     def released_elsewhere(self, engine_id: str, lease_ids: Iterable[str]) -> int:
-        """Note that these releases need not be sent any more; returns how many were. It says nothing of the store."""
+        """Note that these releases need not be sent any more; returns how many were. The store may still be silent."""
         engine = self._engines.get(engine_id)
         return 0 if engine is None else self._forget_releases(engine_id, engine, lease_ids)
 

@@ -72,7 +72,7 @@ class LeaseStore(Protocol):
     def grant(self, engine_id: str, lease_ids: Sequence[str], duration_ms: int) -> list[str]:
         """P: hold these leases for at least ``duration_ms``. Granting a held lease again never shortens it.
 
-        A lease that was released or has ended is not brought back. Returns the ids of those; a reap answers their
+        Returns the ids of leases that were released or have ended: these are not brought back, and a reap answers their
         states.
         """
 
@@ -105,7 +105,7 @@ class LeaseStore(Protocol):
             raise error
 
     def release_all(self, leases: Mapping[str, Sequence[str]]) -> dict[str, LeaseStoreError]:
-        """Router: ``release`` the leases of many engines at once; returns the errors of those that the store refused.
+        """Router: ``release`` the leases of many engines at once; returns the errors of engines that it refused.
 
         Raises LeaseStoreError if the store answers for no engine.
         """
@@ -121,7 +121,7 @@ class LeaseStore(Protocol):
     def held(self, engine_id: str) -> list[LeaseStatus]:
         """Every lease of the engine that has not ended, soonest deadline first.
 
-        Those that were released and that P has not reaped yet come first, as RELEASED.
+        Leases that were released and that P has not reaped yet come first, as RELEASED.
         """
 
     def wakeups(self, engine_id: str) -> Wakeups:

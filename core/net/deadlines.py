@@ -1,7 +1,7 @@
 """Timeouts of equal length for many things, with one timer for all of them.
 
 Nearly every timeout is cancelled. A timer of an event loop costs several times as much as an entry of a dictionary, and
-most timeouts of a process have one of a few lengths, so those of one length are due in the order in which they began.
+most timeouts of a process have one of a few lengths. Timeouts of one length are due in the order in which they began.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 T = TypeVar("T")
 
-#: Delays remembered. Beyond this number, those that nobody waits for are forgotten.
+#: Delays remembered. Beyond this number, delays without a timeout under way are forgotten.
 MAX_DELAYS: Final = 64
 
 
@@ -83,7 +83,7 @@ class Deadlines(Generic[T]):
 
 
 def _nothing() -> None:
-    """What a timeout calls that was cancelled."""
+    """What a cancelled timeout calls."""
 
 
 class Timeout:

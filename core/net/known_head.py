@@ -1,7 +1,7 @@
 """Knows the head of a message by one before it on the same connection that differed in the length of its body. Pure.
 
-Who keeps a connection repeats itself: the same client sends the same headers, and so does the same worker. What the
-parser said of the first head holds for the second one, which has the same bytes. docs/hot-path.md has what it saves.
+A client mostly sends the same headers in all requests of a connection, and a worker in all its answers. What the parser
+said of one head holds for the next one, which has the same bytes. docs/hot-path.md has what that saves.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class KnownHead:
         """Learn the head with which ``data`` begins, in which a parser found headers with these lower-case ``names``.
 
         Returns its number of bytes, and 0 for a head that a parser may have read otherwise than line by line, or that
-        says in another way than by ``content-length`` where its message ends; then none is known. That its status or
-        method allows no body is for the caller to see.
+        says in another way than by ``content-length`` where its message ends; then none is known. The caller sees
+        to messages that have no body because of their status or method.
         """
         self.forget()
         end = data.find(_HEAD_END) + len(_HEAD_END)

@@ -34,7 +34,7 @@ class Writer:
     __slots__ = ()
 
     def write_now(self) -> None:
-        """Write what ``LateWrites.add`` was called for, unless that was done, or nobody wants it any more."""
+        """Write what ``LateWrites.add`` was called for, unless it was written or dropped."""
         raise NotImplementedError
 
 
@@ -65,7 +65,7 @@ class LateWrites:
         writer.write_now()
 
     def _write(self) -> None:
-        """Call the writers of a turn. One that is alone ends the burst, however long ago the burst was."""
+        """Call the writers of a turn. A writer that is alone ends the burst, however long ago the burst was."""
         writers, self._writers = self._writers, []
         self._is_burst = len(writers) > 1
         self._num = 0

@@ -29,7 +29,7 @@ from baton_serve.core.protocol.vllm_handshake import (
 
 #: Longest wait for the connection with the challenge, and for each answer, seconds: as vLLM's for its side channel.
 TIMEOUT_S = 5.0
-#: Bytes of the largest answer. One of vLLM has some thousands, and tens of bytes more for each region of memory.
+#: Bytes of the largest answer. A vLLM server's has some thousands, and tens of bytes more for each region of memory.
 MAX_ANSWER_BYTES = 16 << 20
 #: Bytes of the answers of all ranks together.
 MAX_ANSWERS_BYTES = 64 << 20
@@ -41,12 +41,12 @@ class HandshakeReason(StrEnum):
     """Why a server did not answer a handshake."""
 
     NO_ANSWER = "no_answer"
-    #: It does not take this proof, or does not give one: it has another token.
+    #: The server does not take this proof, or does not give one: it has another token.
     OTHER_TOKEN = "other_token"
-    #: It is known under another address than the one that was dialed.
+    #: The server has another address than the one that was dialed.
     OTHER_ADDRESS = "other_address"
     NO_SUCH_RANK = "no_such_rank"
-    #: What answers there is something else.
+    #: The server is no such server.
     NOT_HANDSHAKES = "not_handshakes"
 
 

@@ -1,4 +1,4 @@
-"""Which secrets a process gets from the environment of the process that starts it: those that it needs, and no others.
+"""Which secrets a process gets from the environment of the process that starts it: only the ones that it needs.
 
 A rank executes many libraries and reads files of a hub. If one of these makes it show its environment, the keys of
 clients must not be there.
@@ -21,7 +21,7 @@ _SERVER_KEY: Final = frozenset({"VLLM_API_KEY"})
 
 
 def _variables(*settings: str) -> frozenset[str]:
-    """The variables of these settings, and those that name files with their values."""
+    """The variables of these settings, and the variables that name files with their values."""
     return frozenset(f"BATON_{name.upper()}{suffix}" for name in settings for suffix in ("", "_FILE"))
 
 

@@ -1,4 +1,4 @@
-"""The processes under one, those among them whose own parent has ended. Works on Linux only."""
+"""The processes under one, also processes whose own parent has ended. Works on Linux only."""
 
 from __future__ import annotations
 

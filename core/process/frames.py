@@ -11,7 +11,7 @@ from typing import BinaryIO, TypeVar
 import msgspec
 
 _HEADER = struct.Struct("<I")
-#: Of one value. Whoever says that more will come says something else than a length.
+#: Most bytes of one message. A larger length means that the stream is corrupt.
 _MAX_BYTES = 256 << 20
 _ENCODER = msgspec.msgpack.Encoder()
 M = TypeVar("M")

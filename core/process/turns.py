@@ -21,10 +21,10 @@ class Turns:
         self.left = most
 
     def take(self, num: int = 1) -> None:
-        """Count one more thing in this turn. It counts as ``num``, of which there may be more than are left."""
+        """Count one more thing in this turn, as ``num`` things, which may be more than are left."""
         if self.left == self._most:
             if self._loop is None:
-                self._loop = asyncio.get_running_loop()  # which asks the system for the process each time
+                self._loop = asyncio.get_running_loop()  # asks the system for the process each time
             self._loop.call_soon(self._next)
         self.left = max(0, self.left - num)
 

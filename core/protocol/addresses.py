@@ -54,7 +54,7 @@ class RedisPlace(NamedTuple):
 def redis_place(url: str) -> RedisPlace:
     """What a URL of Sentinels says: ``redis+sentinel://[user:password@]host[:port],.../service[/database]``.
 
-    User and password are those of Redis; the Sentinels' are the options ``sentinel_username`` and
+    User and password are for Redis; the Sentinels' are the options ``sentinel_username`` and
     ``sentinel_password``. Raises ValueError.
     """
     parts = _split(url)

@@ -1,6 +1,6 @@
-"""The header with which a router tells a worker whose request it sends, so that no client takes what others wait for.
+"""The header by which a worker tells clients apart, so that no client takes what others wait for.
 
-The key says which requests are of one client, not who that is: that can only be guessed, with the internal token.
+The key says which requests are of one client, not which client: that can only be guessed, with the internal token.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ class ApiError(Exception):
     code: str | None = None
 
     def __init_subclass__(cls, status: int | None = None, type: str | None = None, code: str | None = None) -> None:
-        """What is not given is as of the base class."""
+        """An argument that is not given keeps the value of the base class."""
         super().__init_subclass__()
         cls.status, cls.type, cls.code = status or cls.status, type or cls.type, code or cls.code
 

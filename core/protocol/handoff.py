@@ -25,14 +25,14 @@ ASK_PREFILL: dict[str, Any] = {"do_remote_decode": True}
 #: Most choices that may read the blocks of one lease.
 MAX_READERS = 1024
 #: vLLM's block for what a layer with a sliding window does not need any more, ``BlockPool.null_block``: the first block
-#: of all. It holds nothing, so as data it would be another text.
+#: of all. The null block holds nothing, so as data it would be another text.
 NULL_BLOCK = 0
 #: Between a lease's id and a reader's number. No id of a lease of Baton's has it.
 _READER = "_"
 
 
 def names_null_block(block_ids: Iterable[Sequence[int]]) -> bool:
-    """Whether P has given up a block of those that it hands over: a list for each group of layers cached alike."""
+    """Whether P has given up a block that it hands over. ``block_ids``: one list per group of layers cached alike."""
     return any(NULL_BLOCK in group for group in block_ids)
 
 

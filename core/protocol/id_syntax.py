@@ -9,8 +9,8 @@ from typing import Annotated
 
 import msgspec
 
-#: Characters of the id of an engine, a worker, a router, a lease or a request. Baton's have 32 or 12; those of other
-#: engines contain a request id and more.
+#: Characters of the id of an engine, a worker, a router, a lease or a request. Baton's have 32 or 12; the ids
+#: of other engines contain a request id and more.
 MAX_ID_CHARS = 128
 #: The id of an engine, a worker, a router or a lease in the name of a key or in a list. It has no colon, brace, space,
 #: comma or wildcard, so that it can neither change the key that it is part of, nor match another id, nor be split in a

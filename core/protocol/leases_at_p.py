@@ -31,12 +31,12 @@ class LeaseIds(msgspec.Struct, frozen=True):
 
 
 class Released(msgspec.Struct, frozen=True):
-    """P's answer to a release: the number of leases that it has ended. It held no others of them."""
+    """P's answer to a release: the number of leases that it has ended. P held no other of the leases."""
 
     released: int
 
 
 class Held(msgspec.Struct, frozen=True):
-    """P's answer to what it holds: those of the leases whose blocks it keeps."""
+    """P's answer to the question which of some leases it holds: the leases whose blocks it keeps."""
 
     held: list[str]

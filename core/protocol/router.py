@@ -6,10 +6,10 @@ added has a default.
 History
 -------
 1: first version. The id of a request began with its router's.
-2: it ends with its router's, so that its beginning differs from all others. A router of version 1 is given up as any
-   other one, but its leases have to run out: workers do not find them by its id any more.
+2: the id of a request ends with its router's, so that its beginning differs from all others. A router of version 1 is
+   given up as any other one, but its leases have to run out: workers do not find them by its id any more.
    Where there is an internal token, records are signed and numbered, as in ``worker``; then routers of version 2 do not
-   see those of version 1.
+   see routers of version 1.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TELL_GONE_S = 1.5
 
 
 class RouterRecord(msgspec.Struct, kw_only=True, frozen=True):
-    """Who a router is. ``router_id`` is random at every start of a process."""
+    """A router's record. ``router_id`` is random at every start of a process."""
 
     router_id: str
     #: Base URL of the port that serves ``/v1`` and ``/admin``, without a trailing slash.

@@ -86,8 +86,8 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
 class Step(msgspec.Struct, frozen=True, array_like=True, tag="step"):
     """One forward pass over all rows.
 
-    Steps are executed in the order in which they were sent. One may be sent before the result of the one before it: its
-    rows then begin with tokens that the rank samples itself meanwhile.
+    Steps are executed in the order in which they were sent. A step may be sent before the last step's result: its rows
+    then begin with tokens that the rank samples itself meanwhile.
     ``fresh`` are blocks about to be overwritten with their new versions; the rank stores these in its version table
     before anything else happens. ``dropped`` are sequences to forget. A step without rows only does these two.
     """
@@ -161,7 +161,7 @@ class ForgetGrammar(msgspec.Struct, frozen=True, array_like=True, tag="forget_gr
 
 
 class Shutdown(msgspec.Struct, frozen=True, array_like=True, tag="shutdown"):
-    """End the rank. It answers by closing the connection."""
+    """End the rank, which answers by closing the connection."""
 
 
 ToRank = Step | Connect | Disconnect | Read | CancelRead | Vocabulary | CompileGrammar | ForgetGrammar | Shutdown

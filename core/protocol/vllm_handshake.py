@@ -7,8 +7,8 @@ Instead each side proves that it knows the token, by HMAC-SHA256 under a key mad
 2. ``GET /kv/vllm/handshake/<pp>/<tp>`` with ``Authorization: Baton <nonce>.<proof>``. The reader draws the nonce. Its
    proof covers the address that it has dialed, which it sends as ``Host``, the challenge, the nonce and the path.
 3. The server answers what the reader asks for only if the proof is right and the address is its own: a proof that the
-   reader sent to somebody else cannot be used here. Its answer begins with a proof of its own, which covers the
-   reader's proof and the whole answer: so it is no earlier answer, and nobody has changed it.
+   reader sent to another server cannot be used here. The answer begins with the server's own proof, which covers the
+   reader's proof and the whole answer: so it is no earlier answer, and was not changed.
 
 A recorded question gets the recorded answer again until the server starts anew, since the answer never changes.
 

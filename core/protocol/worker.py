@@ -43,7 +43,7 @@ class AdapterRecord(msgspec.Struct, kw_only=True, frozen=True):
     name: Text
     #: The folder that it was loaded from.
     root: str
-    #: Of two workers with equal ``weights_fingerprint``: equal if they compute the same with their adapters.
+    #: Equal on two workers with equal ``weights_fingerprint`` if they compute the same with their adapters.
     fingerprint: Text
 
 
@@ -73,11 +73,11 @@ class WorkerRecord(msgspec.Struct, kw_only=True, frozen=True):
     #: When the model was loaded, Unix seconds, for people; 0: unknown.
     created: Count = 0
     adapters: Annotated[tuple[AdapterRecord, ...], msgspec.Meta(max_length=MAX_ADAPTERS)] = ()
-    #: Of Baton; empty: unknown.
+    #: Baton's version; empty: unknown.
     version: str = ""
     #: What is sampled with where a request says nothing, by the names of its parameters: the model's own values.
     sampling_defaults: dict[str, int | float] = {}
-    #: What people may call it by, who know it from ``baton up``; empty: its id only.
+    #: The name that ``baton up`` gave it, which commands take in place of its id; empty: none.
     name: Name = ""
 
 

@@ -39,9 +39,9 @@ class WorkerAddress:
     side_channel_port: int = SIDE_CHANNEL_PORT
     #: On the side channel's host; 0: it is not asked over HTTP.
     handshake_port: int = 0
-    #: Sequences that it runs at once; 0: it announces that itself, or nobody knows.
+    #: Sequences that it runs at once; 0: it announces that itself, or it is not known.
     max_num_seqs: int = 0
-    #: What people call it; empty: by its id.
+    #: A name that commands take in place of its id; empty: none.
     name: str = ""
 
     @property

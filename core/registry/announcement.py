@@ -36,7 +36,7 @@ EntryT = TypeVar("EntryT")
 class Announcement(msgspec.Struct, Generic[EntryT], kw_only=True, frozen=True):
     """One announcement of one process. Each kind has names of its own for two fields."""
 
-    #: Of the worker, server or router.
+    #: The id of the worker, server or router.
     id: KeyId
     #: Milliseconds for which the process counts as alive.
     ttl_ms: Ttl = 0

@@ -89,9 +89,8 @@ class RedisRegistry(Generic[EntryT]):
         socket_timeout_s: float = DEFAULT_SOCKET_TIMEOUT_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Does not connect before the first call. With a ``key``, announcements are signed, and those without its
-        signature are ignored. ``clock`` returns seconds and limits the log. Raises ValueError if ``url`` is not a valid
-        Redis URL.
+        """Does not connect before the first call. With a ``key``, announcements are signed, and others are
+        ignored. ``clock`` returns seconds and limits the log. Raises ValueError if ``url`` is not a valid Redis URL.
         """
         self._kind = kind
         self._key = key

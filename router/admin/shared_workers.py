@@ -94,7 +94,7 @@ def is_known(pool: WorkerPool, address: WorkerAddress) -> bool:
 
 
 async def tell_others(peers: PeerRouters, path: str, told: BaseModel) -> list[str]:
-    """Notify all other routers. Returns the ids of those that were not reached."""
+    """Notify all other routers. Returns the ids of the routers that were not reached."""
     heard = await ask_all(peers, Noted, "POST", f"/internal/workers/{path}", told.model_dump_json().encode())
     return heard.unreachable
 

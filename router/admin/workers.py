@@ -97,7 +97,7 @@ def worker_routes(workers: Workers, peers: PeerRouters, *, only_tls: bool) -> AP
 
     @api.post(f"{_ONE}/resume")
     async def resume(worker_id: str) -> DrainAnswer:
-        """Send the worker work again. One that cannot be asked (502) or is stopping (409) stays as it is."""
+        """Send the worker work again. A worker that cannot be asked (502) or is stopping (409) stays as it is."""
         worker = one_worker(pool, worker_id)
         told = await _tell(workers.calls, worker, "resume")
         pool.take_back(worker)
@@ -141,7 +141,7 @@ def worker_routes(workers: Workers, peers: PeerRouters, *, only_tls: bool) -> AP
         return _changed(worker, await tell_others(peers, "forget", Forgotten(id=given.worker_id)))
 
     async def others(worker: Worker, told: bool) -> list[str]:
-        """Notify the other routers, unless the worker itself announces it. Returns the ids of those not reached."""
+        """Notify the other routers, unless the worker itself announces it. Returns the ids of routers not reached."""
         wanted = LeftOut(id=worker.worker_id, left_out=worker.standing.left_out)
         return [] if told else await tell_others(peers, "leave-out", wanted)
 
@@ -174,7 +174,7 @@ def _changed(worker: Worker, unreachable_routers: list[str]) -> ChangedWorker:
 
 
 def _to_delete(pool: WorkerPool, worker_id: str) -> tuple[Worker, WorkerAddress]:
-    """The worker that the id stands for, or one of those of a host name, and the address as given. Raises ApiError."""
+    """The worker, or one of the workers of a host name, that the id stands for, and its address. Raises ApiError."""
     worker = next(iter(pool.given_as(worker_id)), None) or one_worker(pool, worker_id)
     if worker.given is None:
         raise ConflictError(

@@ -24,8 +24,8 @@ _WAITING = frozenset({State.QUEUED, State.HELD})
 class RouterCollector(Collector):
     """Turns the numbers into Prometheus' families.
 
-    Those that dashboards and autoscalers made for vLLM read have vLLM's names, where they mean the same. A router does
-    not know how many tokens an answer has unless it is streamed; workers count them, by vLLM's names as well.
+    Metrics that dashboards and autoscalers for vLLM read have vLLM's names, where these mean the same. A router knows
+    how many tokens an answer has only if the answer is streamed; workers count all tokens, also by vLLM's names.
     """
 
     def __init__(

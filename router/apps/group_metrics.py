@@ -68,7 +68,7 @@ async def group_families(collector: Collector, peers: PeerRouters) -> Families:
 
 
 def add_up(parts: Iterable[Iterable[FamilyState]]) -> list[Metric]:
-    """One family per name: values with the same labels are added. The order is that of the first process."""
+    """One family per name: values with the same labels are added. The first process gives the order."""
     families: dict[str, FamilyState] = {}
     sums: dict[str, dict[tuple[str, tuple[tuple[str, str], ...]], float]] = {}
     for part in parts:

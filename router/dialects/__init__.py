@@ -9,7 +9,7 @@ happens: they speak both.
 ``reply``         writes an answer, or an error, in the client's dialect
 ``chat_answers``  reads the answers of chats
 ``parts``         from the deltas of a chat, or its whole answer, to the parts of an answer: reasoning, text, calls
-``stream``        from the events of a chat to those of a dialect
-``objects``       what the objects in bodies share, and how those of a union are told apart
+``stream``        from the events of a chat to the events of a dialect
+``objects``       what the objects in bodies share, and how the types of a union are told apart
 ``names``         errors name the parameters of the dialect
 """

@@ -24,12 +24,12 @@ def content_of(said: str | Sequence[Said]) -> Content:
 
 
 def call_of(call_id: str, name: str, arguments: str) -> dict[str, Any]:
-    """One of an assistant's calls."""
+    """A call of the assistant's."""
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
 def tool_message(call_id: str, content: Content) -> dict[str, Any]:
-    """What came of a call."""
+    """The result of a call."""
     return {"role": "tool", "tool_call_id": call_id, "content": content}
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Dialect(NamedTuple):
-    """One path at which clients speak it."""
+    """A dialect at one path."""
 
     #: From a parsed body, the id of its request, and what the model samples with where a request says nothing. Raises
     #: ApiError.
@@ -33,7 +33,7 @@ class Dialect(NamedTuple):
     error: Callable[[ApiError, str], bytes]
     #: The model of bodies.
     request: type[BaseModel]
-    #: What it calls the parameters of a chat.
+    #: The dialect's names of a chat's parameters.
     names: Names
     #: The parameter that has the messages.
     conversation: str = "messages"
@@ -66,7 +66,7 @@ def translated(
 ) -> Translation | None:
     """The translation of ``body``, parsed from ``raw``, at a path in ``DIALECTS``. Raises ApiError.
 
-    None: only vLLM servers serve the model, or nobody does, so the request stays as it is.
+    None: only vLLM servers serve the model, or no worker does, so the request stays as it is.
     """
     model: Any = body.get("model")
     route = pool.candidates(model) if isinstance(model, str) else None

@@ -20,7 +20,7 @@ class RenamedError(ApiError):
 
 
 class Names:
-    """The parameters of one dialect, by their names in a chat. Of two that fit, the first counts."""
+    """The parameters of one dialect, by their names in a chat. If two fit, the first counts."""
 
     def __init__(self, by_chat_name: Mapping[str, str]) -> None:
         self._by_chat_name = by_chat_name

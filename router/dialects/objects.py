@@ -1,4 +1,4 @@
-"""The objects in bodies of both dialects: what they share, and how those of a union are told apart."""
+"""The objects in bodies of both dialects: what they share, and how the types of a union are told apart."""
 
 from __future__ import annotations
 
@@ -131,6 +131,6 @@ def _told(part: Any) -> Any:
     return part
 
 
-#: Has a sentence take the place of what a tool gave and no model here can read. The model is told of it in its place:
-#: an agent sends the output with every request that follows, and nobody could take it back.
+#: Puts a sentence in the place of a tool's output that no model here can read. The output is not refused, because an
+#: agent sends it again with every request that follows.
 TOLD = BeforeValidator(_told)

@@ -18,7 +18,7 @@ class Parts:
     def __init__(self, writer: EventWriter, *, hides_reasoning: bool) -> None:
         """``writer`` is told of each change. ``hides_reasoning``: the client wants none."""
         self.all: list[Part] = []
-        #: What it wrote.
+        #: What ``writer`` returned.
         self.written: list[bytes] = []
         self._writer = writer
         self._hides_reasoning = hides_reasoning
@@ -40,7 +40,7 @@ class Parts:
             self._take_call(call, number if call.index is None else call.index)
 
     def finish(self, *, is_complete: bool) -> None:
-        """The answer is over. One that is complete has a text or a call, so that clients find what they look for."""
+        """The answer is over. A complete answer has a text or a call, so that clients find what they look for."""
         if is_complete and all(part.kind is Kind.REASONING for part in self.all):
             self._begin(Part(Kind.TEXT, len(self.all)))
         if self._open is not None:

@@ -24,7 +24,7 @@ class Kind(Enum):
 
 @dataclass
 class Part:
-    """One part. ``text``: of a call its arguments. ``tokens``: the logprobs of a text's tokens."""
+    """One part. ``text``: a call's is its arguments. ``tokens``: the logprobs of a text's tokens."""
 
     kind: Kind
     index: int
@@ -32,7 +32,7 @@ class Part:
     name: str = ""
     pieces: list[str] = field(default_factory=list)
     tokens: list[dict[str, Any]] = field(default_factory=list)
-    #: False: the answer ended in it, for whatever reason.
+    #: False: the answer ended in the part, for whatever reason.
     is_complete: bool = True
 
     @property
@@ -42,7 +42,7 @@ class Part:
 
     @property
     def arguments(self) -> dict[str, Any] | None:
-        """Of a call, if it has all of them. There may be none at all."""
+        """The arguments of a call, maybe none; None: they are not complete."""
         try:
             found = orjson.loads(self.text or "{}")
         except orjson.JSONDecodeError:
@@ -65,7 +65,7 @@ class Ending(NamedTuple):
 
 
 class EventWriter:
-    """Writes the events of one stream. Each method returns whole events. This one writes none, for a whole answer."""
+    """Writes the events of one stream. Each method returns whole events. This class writes none, for a whole answer."""
 
     def begin(self, created: int, usage: Usage | None) -> bytes:
         """The answer begins. ``created``: Unix seconds. ``usage``: what is known of the prompt; None: nothing."""

@@ -30,7 +30,7 @@ def refuse(call: HttpCall, request_id: str, error: ApiError) -> None:
 
 
 class PassedReply(ClientReply):
-    """An answer that needs no translation: that of a worker which speaks the dialect itself, or none but an error."""
+    """An answer that needs no translation: the worker speaks the dialect itself, or the answer is an error."""
 
     def __init__(self, call: HttpCall, request_id: str, client_id: str, dialect: Dialect) -> None:
         super().__init__(call, request_id, client_id)
@@ -56,7 +56,7 @@ class DialectReply(PassedReply):
         self._stream: DialectStream | None = None
 
     def put(self, data: bytes, *, content: bool = True) -> bool:
-        """As of ``ClientReply``, with events of a chat. Raises UpstreamError."""
+        """See ``ClientReply``. ``data``: events of a chat. Raises UpstreamError."""
         events = self._stream_now().feed(data)
         if not events and (self.started or not self._unsent):
             return not self._call.is_blocked
@@ -67,7 +67,7 @@ class DialectReply(PassedReply):
         self._stream = None
 
     async def whole(self, status: int, content_type: bytes, body: bytes, headers: Iterable[Header] = ()) -> None:
-        """As of ``ClientReply``, with the answer of a chat. Raises UpstreamError."""
+        """See ``ClientReply``. ``body``: the answer of a chat. Raises UpstreamError."""
         await super().whole(status, JSON, self._translation.whole(body))
 
     async def _tell(self, error: ApiError) -> None:

@@ -1,4 +1,4 @@
-"""From the events of a chat's stream to those of a dialect. Pure.
+"""From the events of a chat's stream to the events of a dialect. Pure.
 
 What comes out is independent of the pieces in which the chat's events come. A stream that goes on at another worker
 is one stream here, since the relay sends on one.
@@ -15,8 +15,8 @@ from baton_serve.router.upstream.events import END, data_of
 from baton_serve.router.upstream.worker_errors import LOOKS_FAILED, error_event
 
 _DONE = b"[DONE]"
-#: After so many events of which the client is shown nothing, as those of reasoning that it does not want, it is sent a
-#: comment: proxies close what is silent.
+#: After so many events in a row that the client is not shown, such as reasoning that it does not want, it is sent a
+#: comment: proxies close silent connections.
 MAX_SILENT = 64
 SIGN_OF_LIFE = b": the model thinks\n\n"
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from starlette.types import Message, Send
 
 ANY: Final = "*"
-#: Headers of answers that scripts may read, in addition to those that they always may.
+#: Headers of answers that scripts may read, in addition to the headers that they always may.
 EXPOSED: Final = b"x-request-id, request-id, x-client-request-id, retry-after"
 #: Seconds that a browser may remember a preflight; Chromium's own limit is two hours.
 MAX_AGE_S: Final = 7200
@@ -55,7 +55,7 @@ class Cors:
         return header_lines(self._headers(origin))
 
     def preflight(self, asked: Mapping[bytes, bytes]) -> list[tuple[bytes, bytes]]:
-        """Headers that list what an allowed page may send, in addition to those of ``opened``."""
+        """Headers that list what an allowed page may send, in addition to the headers of ``opened``."""
         headers = [
             (b"access-control-allow-methods", b"GET, POST, OPTIONS"),
             (b"access-control-max-age", b"%d" % MAX_AGE_S),

@@ -35,7 +35,7 @@ def packaged(package: str, folder: str, name: str) -> bytes:
 
 
 def media_type(name: str) -> str:
-    """By the end of a file's name."""
+    """The media type for the end of a file's name."""
     found = _TYPES[name.rpartition(".")[2]]
     return found if found.startswith("image/") else f"{found}; charset=utf-8"
 

@@ -24,7 +24,7 @@ class MessageBody(msgspec.Struct):
     content: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
-    #: As in a chunk. Empty: there are none.
+    #: In the form that chunks have too. Empty: there are none.
     tool_calls: msgspec.Raw = msgspec.Raw(b"")
 
     def delta(self) -> dict[str, Any]:

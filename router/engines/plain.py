@@ -1,6 +1,6 @@
 """Any engine that speaks OpenAI's API and vLLM's ``kv_transfer_params``, and of which no more is known.
 
-It may be one of Baton's workers, which then grants leases. It is not asked to name the tokens of a stream.
+Such an engine may be a worker of Baton's, which then grants leases. It is not asked to name the tokens of a stream.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class PlainEngine(BatonEngine):
         return True
 
     def for_reader(self, answer: PrefillAnswer, reader: int) -> PrefillAnswer | None:
-        """It may free the blocks when one has read."""
+        """None: P may free the blocks when one D has read."""
         return None
 
     def prefill_leg(self, request: Exchange, *, hand_off: bool) -> PrefillLeg:

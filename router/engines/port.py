@@ -37,11 +37,11 @@ class Engine(Protocol):
     def hold(self, answer: PrefillAnswer, on_over: Callable[[LeaseState], None] | None) -> HeldLease | None:
         """The lease of P's answer, renewed from now on; None if P granted none.
 
-        ``on_over`` None: nobody will read the blocks, so the lease is not renewed, only released.
+        ``on_over`` None: no D will read the blocks, so the lease is not renewed, only released.
         """
 
     def for_reader(self, answer: PrefillAnswer, reader: int) -> PrefillAnswer | None:
-        """What a choice is told that reads the blocks of another choice's ``answer``, as number ``reader`` of several.
+        """The answer for a choice that reads the blocks of another choice's ``answer`` as reader number ``reader``.
 
         None: this engine's blocks are for one reader.
         """

@@ -72,7 +72,7 @@ class PrefillAnswer:
 
     @property
     def _parts(self) -> dict[str, Any]:
-        """What of the answer has come with P's token: text, or the parts of a chat's message."""
+        """The part of the answer that has come with P's token: text, or the parts of a chat's message."""
         choice = self._choice
         if choice.message is not None:
             return choice.message.delta()

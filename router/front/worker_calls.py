@@ -78,7 +78,7 @@ class _Arrival:
 
 
 class _Rules:
-    """What the settings say that each request is asked for: a setting is slow to look at."""
+    """The settings that each request is checked against: a setting is slow to look at."""
 
     __slots__ = ("client_priority", "clients_key", "has_keys", "limits", "scheme", "timeout_s")
 
@@ -106,7 +106,7 @@ class WorkerCalls:
         doors: Doors,
         bodies: BodyReader,
     ) -> None:
-        """``bodies`` reads those of other requests: both kinds count for the bounds."""
+        """``bodies`` reads the bodies of all other requests: both kinds count for the bounds."""
         self.urls = frozenset(path.encode() for path in PATHS)
         self.closing = False
         self.tracing: Tracing | None = set_up(os.environ)
@@ -286,7 +286,7 @@ class WorkerCalls:
         except Exception as failure:  # noqa: BLE001 (logged there)
             error = _client_error(failure, request.request_id)
         finally:
-            request.task = None  # which keeps the exception that ends it, and so the request
+            request.task = None  # a task keeps its exception, whose frames keep the request
             try:
                 self._intake.exit.settle(request, error)
             finally:

@@ -37,7 +37,7 @@ async def ask_all(peers: PeerRouters, kind: type[T], method: str, path: str, bod
 
 
 async def ask_some(peers: PeerRouters, router_ids: Iterable[str], kind: type[T], path: str) -> DecodedAnswers[T]:
-    """Ask these routers at once for a ``kind``. One that is no longer known has died, and is not missed."""
+    """Ask these routers at once for a ``kind``. A router that is no longer known has died, and is not missed."""
     answers = await asyncio.gather(*(peers.ask(router_id, "GET", path) for router_id in router_ids))
     return read(kind, (answer for answer in answers if answer is not None))
 

@@ -47,7 +47,7 @@ class _Kept:
 
 
 class LinkedPeers(PeerRouters):
-    """Those of a registry: ``apply`` takes its lists; ``close`` at the end."""
+    """The other routers that a registry lists: ``apply`` takes the lists; ``close`` at the end."""
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
 """The internal port, on which other routers call this one. Calls need the internal token, except ``/health`` and the
 proof that this router knows the token.
 
-It is a separate server. It answers while the public port drains, and closes last, since its end shows the others that
-this router is gone.
+The internal port is a server of its own. It answers while the public port drains, and closes last: its end tells
+others that this router is gone.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class PeerRouters:
     """The other routers on the same Redis: none, for a router that works alone; else ``LinkedPeers`` (``links.py``)."""
 
     def __init__(self, record: RouterRecord) -> None:
-        """``record``: this router as the others see it. That of a router that works alone names no address."""
+        """``record``: this router as the others see it. A router that works alone has one without an address."""
         self.record = record
         self.router_id = record.router_id
         #: Callbacks; a caller may add its own. Each is called on the event loop, once with the id of every router that

@@ -1,7 +1,7 @@
 """Chooses the worker for a request.
 
 ``policies``      one file for each, and their names; ``ports`` has their interface, CONTRIBUTING.md how to add one
-``choice``        who is picked of which workers; the steps of a request call it
+``choice``        picks one of the available workers; the steps of a request call it
 ``available``     which workers may be picked at all; ``offer`` are these, of a route that has many
 ``need``          how much of a worker's cache a request takes
 ``skip_prefill``  which requests skip P

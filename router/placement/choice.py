@@ -1,4 +1,4 @@
-"""Chooses a worker for a request: leaves out those that must not be picked, and has a policy pick of the others."""
+"""Chooses a worker for a request: leaves out workers that must not be picked, and lets a policy pick another."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class Offer:
         return filter(self._takes, self._ranking.with_room())
 
     def known_by(self, keys: Iterable[str]) -> Iterator[Worker]:
-        """Those that have one of these keys (``Worker.key``)."""
+        """The workers on offer whose ``Worker.key`` is in ``keys``."""
         return filter(self._takes, self._ranking.known_by(keys))
 
     def _takes(self, worker: Worker) -> bool:

@@ -17,8 +17,8 @@ AboutT = TypeVar("AboutT", contravariant=True)
 
 
 class Policy(Protocol[AboutT]):
-    """Chooses a worker. The request is always sent to that one, so a policy may record it. It may also have
-    ``pick_ranked``: see ``PickRanked``.
+    """Chooses a worker. The request is always sent to that worker, so a policy may record it. A policy may also
+    have ``pick_ranked``: see ``PickRanked``.
     """
 
     def pick(self, workers: Sequence[Worker], about: AboutT, /) -> Worker:
@@ -36,8 +36,8 @@ PickDecode: TypeAlias = "Policy[Prefilled]"
 class PickRanked(Protocol):
     """What a policy may have besides ``pick``, to choose among many workers without looking at all of them.
 
-    It has to choose the worker that ``pick`` would choose among those on offer. ``choose`` calls it for routes of
-    which a ranking is kept; a policy without it is offered a sequence, whose length it then costs.
+    ``pick_ranked`` has to choose the worker that ``pick`` would choose of the workers on offer. ``choose`` calls it for
+    routes of which a ranking is kept; a policy without ``pick_ranked`` is offered a sequence, and looks at all of it.
     """
 
     def pick_ranked(self, offer: Offer, about: Any, /) -> Worker | None:

@@ -23,9 +23,9 @@ class PrefixIndex:
     A hash takes about 45 bytes, and a prompt 150 more.
 
     A prompt is added as a whole to the newest generation of its worker, and generations are forgotten as a whole: to
-    order single chunks by their last use would cost most of a long prompt's placement. Only of a prompt that is a
-    generation by itself, or of a conversation that does, the end goes first, as it does in an LRU cache. So each
-    generation that has a prefix's hash has those of all shorter prefixes.
+    order single chunks by their last use would cost most of a long prompt's placement. But where a generation is one
+    prompt or one conversation, its last chunks are forgotten first, as in an LRU cache. In both cases a generation that
+    has a prefix's hash has the hashes of all shorter prefixes.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -33,7 +33,7 @@ class PrefixIndex:
             raise ValueError("an index needs room for a chunk")
         self._max_bytes = max_bytes
         self._sent: dict[str, _Sent] = {}
-        #: For the first chunk of each prompt, the number of generations that have it, those of all workers together.
+        #: For the first chunk of each prompt, the number of generations of all workers that have it.
         self._num_with: dict[int, int] = {}
         self._holders: PrefixHolders | None = None
 
@@ -60,10 +60,10 @@ class PrefixIndex:
 
     @property
     def holders(self) -> PrefixHolders:
-        """Who holds which chunk. It is made at the first use and kept from then on.
+        """Which workers hold each chunk. The table is built at its first use, and kept up to date from then on.
 
-        It takes time, and as much memory again: 46 and 89 bytes for each hash were measured without and with it, of
-        long prompts.
+        The table takes time, and as much memory again as the index: with long prompts 46 bytes for each hash were
+        measured without the table, and 89 with it.
         """
         if self._holders is None:
             self._holders = PrefixHolders()
@@ -99,7 +99,7 @@ class PrefixIndex:
 
 
 class _Sent:
-    """What one worker was sent, the newest generation last. ``num_with``: that of ``PrefixIndex``, kept up to date."""
+    """What one worker was sent, the newest generation last. ``num_with``: the index's, kept up to date."""
 
     __slots__ = ("_num_with", "generations", "num_bytes")
 
@@ -109,7 +109,7 @@ class _Sent:
         self.num_bytes = 0
 
     def not_kept(self, first: int, some: Collection[int]) -> Collection[int]:
-        """Those of ``some`` chunks, of prompts that begin with ``first``, that no generation has."""
+        """The chunks of ``some``, from prompts that begin with ``first``, that no generation has."""
         for one in self.generations:
             kept = one.behind(first)
             if kept:  # of most prompts nothing is

@@ -39,7 +39,7 @@ class PrefixTree:
 
     def __init__(self) -> None:
         self._branches: dict[int, Branch] = {}
-        #: Of text, as whoever adds prompts counts them.
+        #: Bytes of prompt text, as the caller of ``add`` counts them.
         self.num_bytes = 0
 
     def longest(self, prompt: Run) -> int:

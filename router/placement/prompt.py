@@ -40,7 +40,7 @@ class Prompt:
 
     @classmethod
     def hashed(cls, model: str, num_bytes: int, num_ids: int, chunks: tuple[int, ...]) -> Prompt:
-        """One of which only the hashes of its chunks are known, and how long it is: those of the simulation."""
+        """A prompt of which only the length and the hashes of its chunks are known, as in the simulation."""
         prompt = cls(model, num_bytes, num_ids=num_ids)
         prompt._chunks = chunks
         prompt._text_bytes = num_bytes

@@ -119,8 +119,8 @@ class Breaker:
         return self._trial
 
     def left(self, trial: int) -> None:
-        """Note that a request is over. After the trial, maybe without a result (its client left), the next request is
-        one. Those that were sent before it say nothing of it.
+        """Note that a request is over. After the trial, even one without a result (its client left), the next request
+        is the trial. A request that was sent before the trial does not end it.
         """
         if trial and trial == self._trial:
             self._trial = 0

@@ -33,7 +33,7 @@ _MAX_ANSWER_BYTES = 1 << 20
 #: Models that one worker may serve, and characters of a name.
 MAX_MODELS = 4096
 MAX_NAME_CHARS = 256
-#: Nothing keeps such a server's blocks while a request waits, and nobody compares it with the others.
+#: The router renews no leases on such a server, and does not check which workers can read its blocks.
 UNGUARDED = (
     "This is a vLLM server, but its address says nothing of that: its KV blocks may be another prompt's by the time a "
     "decode worker reads them. Give it as vllm+{url}."

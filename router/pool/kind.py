@@ -13,23 +13,23 @@ from baton_serve.router.pool.usage import Usage
 
 
 class EngineKind(StrEnum):
-    """What people call it."""
+    """The name of a kind of engine."""
 
     BATON = "baton"
     VLLM = "vllm"
-    #: It speaks OpenAI's API, and no more is known.
+    #: An engine of which the router knows only that it speaks OpenAI's API.
     PLAIN = "plain"
 
 
 class Difference(NamedTuple):
-    """In ``what`` two workers differ, so that one cannot read the other's blocks, and what to do about it."""
+    """``what``: why one of two workers cannot read the other's blocks. ``change``: what to do about it."""
 
     what: str
     change: str
 
 
 class Described(Protocol):
-    """What a worker has told of itself that says whose blocks it can read; see ``Worker``."""
+    """The facts about a worker that decide which workers' blocks it can read; see ``Worker``."""
 
     worker_id: str
     kind: WorkerKind

@@ -1,7 +1,7 @@
-"""Workers that left without saying so: for people, since nothing is sent to them.
+"""Workers that left without saying so. The list is for people only.
 
-A worker that leaves in order announces before that it drains, or, a vLLM server, withdraws its announcement. One that
-was killed, hangs or has lost Redis just stops announcing. Each router notices it by itself.
+A worker that leaves in order announces before that it drains, or, a vLLM server, withdraws its announcement. A worker
+that was killed, hangs or has lost Redis just stops announcing. Each router notices that by itself.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class LostWorker:
     models: tuple[str, ...] | None
     #: Requests that this router had there.
     in_flight: int
-    #: As it last reported.
+    #: As the worker last reported.
     running: int
     leased_blocks: int
     #: Unix seconds, by this router's clock.
@@ -45,7 +45,7 @@ class LostWorker:
 
 
 class LostWorkers:
-    """Told of each worker that ``left`` the pool, and of all that are known when some ``came``."""
+    """Call ``left`` with each worker that left the pool, and ``came`` with all known workers when some came."""
 
     def __init__(self, num_lost: Counter[str], clock: Callable[[], float] = time.time) -> None:
         """``num_lost`` counts by role. ``clock``: Unix seconds."""
@@ -57,7 +57,7 @@ class LostWorkers:
         return f"<LostWorkers {sorted(self._lost)}>"
 
     def left(self, worker: Worker) -> None:
-        """Note a worker that is no longer known. One with an address is gone only because people or DNS say so."""
+        """Note a worker that left the pool. A worker added by address is not lost: only a call or DNS removes it."""
         if worker.given is not None or worker.draining or worker.standing.has_withdrawn:
             return
         lost = _as_it_was(worker, self._clock())
@@ -85,14 +85,14 @@ class LostWorkers:
         return self._lost.pop(worker_id, None)
 
     def all(self) -> list[LostWorker]:
-        """Those of the last ``KEEP_S`` seconds, the one that has been gone longest first."""
+        """The workers lost in the last ``KEEP_S`` seconds, the one that has been gone longest first."""
         since_s = self._clock() - KEEP_S
         self._lost = {lost.id: lost for lost in self._lost.values() if lost.gone_at > since_s}
         return list(self._lost.values())
 
 
 def _places(worker_id: str, url: str, name: str) -> set[str | tuple[str | None, str]]:
-    """What tells that a worker is in the place of another. ``baton up`` starts one of the same name on another port."""
+    """What two workers share if one takes the other's place: ``baton up`` starts it by its name on another port."""
     return {worker_id, url} | ({(urlsplit(url).hostname, name)} if name else set())
 
 

@@ -43,7 +43,7 @@ def announced(record: WorkerRecord) -> dict[str, ModelFacts]:
 
 
 def any_defaults(facts: Iterable[ModelFacts]) -> dict[str, float] | None:
-    """What the first worker that has said samples with where a request says nothing."""
+    """The first known defaults of sampling, for requests that say nothing."""
     return next((one.sampling_defaults for one in facts if one.sampling_defaults is not None), None)
 
 

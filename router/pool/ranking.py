@@ -62,7 +62,7 @@ class Ranking:
             yield self._workers[position]
 
     def known_by(self, keys: Iterable[str]) -> list[Worker]:
-        """Those of them that have one of these keys (``Worker.key``), in the same order."""
+        """The workers of ``with_room`` whose ``Worker.key`` is in ``keys``, in the same order."""
         by_key, ranks = self._by_key, self._ranks
         found = [rank for key in keys for position in by_key.get(key, ()) if (rank := ranks[position]) is not None]
         found.sort()

@@ -68,8 +68,8 @@ class Route:
     def continuing(self, weights: str) -> Route | None:
         """The workers that can continue after tokens computed with these weights. None: no decode worker can.
 
-        Another revision of the model, or of the adapter, would continue differently. Of a plain worker nobody knows
-        what it computes.
+        Another revision of the model, or of the adapter, would continue differently. Plain workers do not
+        tell what they compute with.
         """
         if weights not in self._by_weights:
             prefill, decode = (
@@ -183,7 +183,7 @@ def _paired(prefill: Candidates, decode: Candidates, model: str) -> Route:
     if sources:
         return Route(sources, decode, single=False, model=model)
     both = Candidates(worker for worker in decode if worker.role is Role.BOTH)
-    if both:  # nobody has to read from these
+    if both:  # a worker with both roles needs no other worker's blocks
         return Route(Candidates(), both, single=True, model=model)
     found = difference(prefill[0], decode[0], model)
     raise UnavailableError(

@@ -1,4 +1,4 @@
-"""What is known of the vLLM server behind a worker, beside what any worker tells."""
+"""What the router knows of the vLLM server behind a worker, in addition to what it knows of every worker."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class VllmServerFacts:
 
     #: Host and port of its side channel, from which its compatibility hash comes.
     side_channel: tuple[str, int] | None = None
-    #: The port on the same host where it answers handshakes over HTTP instead; 0: nobody has named one.
+    #: The port on the same host where it answers handshakes over HTTP instead; 0: none is known.
     handshake_port: int = 0
     #: Sequences that one engine runs at once: as its address or its announcement says.
     max_num_seqs: int = 0

@@ -40,7 +40,7 @@ def static_worker(
 
 
 def announced_vllm(record: VllmRecord, default_limit: int, kind: WorkerKind) -> Worker:
-    """The worker of a vLLM server that announces itself. Its id is that of the same server with an address."""
+    """The worker of a vLLM server that announces itself. It has the same id as if it were added by its address."""
     return Worker(
         worker_id=f"vllm+{record.url}",
         url=record.url,

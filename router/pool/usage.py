@@ -74,8 +74,8 @@ class Usage:
         return self.occupied > 0 or self.load.leased_blocks > 0
 
     def report(self, load: WorkerLoad, now_s: float, num_ours: int | None = None) -> None:
-        """Take over a new load report. ``num_ours``: how many of its requests this router may have sent; None: those
-        that are in flight now.
+        """Take over a new load report. ``num_ours``: how many of the worker's requests this router may have sent;
+        None: as many as this router has in flight there now.
         """
         self.load = load
         ours = self.in_flight if num_ours is None else num_ours

@@ -33,21 +33,21 @@ class Worker:
     models: tuple[str, ...] | None = None
     #: What it reports about its models, by name.
     facts: dict[str, ModelFacts] = field(default_factory=dict)
-    #: Only workers with equal ones are paired. Empty: unknown.
+    #: Only workers with equal hashes are paired. Empty: unknown.
     compatibility_hash: str = ""
-    #: Of its model, without adapters: see ``weights_of``. Empty: unknown.
+    #: The fingerprint of its model without adapters: see ``weights_of``. Empty: unknown.
     weights_fingerprint: str = ""
     internal_url: str = ""
     #: Version of its engine, for people; empty: unknown.
     version: str = ""
-    #: What people may call it by, beside its id; empty: nothing.
+    #: A name that commands take in place of its id; empty: none.
     name: str = ""
     #: What is wrong with it, or what this router cannot do for it: one sentence for people; empty: nothing.
     problem: str = ""
     #: The address from which it was added; None: it announces itself. A host name with several addresses is several
     #: workers, whose ids have the addresses instead.
     given: WorkerAddress | None = None
-    #: Whether a read of its engine's that comes too late is noticed. A vLLM that did not say so has no fence.
+    #: Whether its engine notices that its own read came too late. A vLLM that did not say so has no fence.
     has_fence: bool = False
     #: Ranks of its engine.
     tp: int = 1

@@ -154,7 +154,7 @@ class WorkerQueue:
 
         As long as no waiter finds a place, nothing changes for those behind it. So a waiter is asked only if it needs
         less than all of its kind before it. Otherwise, while a worker has a little room, every end of a request would
-        cause every waiter to be asked. Nor are the waiters looked at of a group whose workers are all waited for.
+        cause every waiter to be asked. Once waiters wait for all workers of a group, those behind them are skipped.
         """
         if not (self._num_waiters and self._turns.left):
             return

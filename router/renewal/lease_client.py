@@ -222,7 +222,7 @@ class LeaseClient:
             self._put_off(left, are_all_unsent=True)
 
     def _send_each(self, left: dict[str, EngineWork]) -> None:
-        """Send each engine's alone, so that a bug that one engine's leases meet does not end those of others.
+        """Send the work of each engine by itself, so that a bug in one engine's work does not stop other renewals.
 
         Raises LeaseStoreError.
         """
@@ -290,8 +290,8 @@ class LeaseClient:
         self._put_off([engine_id])
 
     def _put_off(self, engine_ids: Collection[str], *, are_all_unsent: bool = False) -> None:
-        """Have these engines tried again later, and tell which of their releases are unsent, or which of all engines':
-        also those that came while the store was waited for.
+        """Have these engines tried again later, and report the unsent releases, new ones too, of these engines or, with
+        ``are_all_unsent``, of every engine.
         """
         with self._changed:
             now_ms = self._clock()

@@ -3,7 +3,7 @@
 ``exchange``        the record; ``held`` is what it holds
 ``states``          where a request can be, as a table, and where one is
 ``validated``       from a body to ``client_request``
-``endpoints``       those that (nearly all) only vLLM's servers have; ``splits``: what a P and a D of vLLM cannot share
+``endpoints``       all but chats and completions; ``splits``: what a P and a D of vLLM cannot share
 ``client_request``  what the client asked for; ``bodies`` is sent to workers, ``reply`` to the client
 ``prompt_text``     what placement knows of the prompt in a body
 ``sent_tokens``     the ids of the tokens that the client has been sent

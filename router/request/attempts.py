@@ -86,7 +86,7 @@ class Attempts:
         self.tried_decode: frozenset[Worker] = _NOBODY
         #: Engines that died, or lost the connection, with the request on them, and how many tokens it had then.
         self.dead_engines: dict[str, int] = {}
-        #: Answers of P, failed attempts on P, and prefills by D itself; minus those that an abort undid.
+        #: Answers of P, failed attempts on P, and prefills by D itself; minus the prefills that an abort undid.
         self.num_prefills = 0
         #: How often its prompt was computed, or was about to be: never set back.
         self.num_computed = 0

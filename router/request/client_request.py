@@ -53,7 +53,7 @@ class ClientRequest:
         self.splits = True
         #: Whether its stream ends with ``data: [DONE]``. False: with the end of the HTTP answer.
         self.ends_with_done = True
-        #: What it asks for more than one answer of; None: it asks for one.
+        #: How many answers it asks for, and to which prompts; None: one answer.
         self.choices: Choices | None = None
         #: Whether it asks for the logprobs of a completion.
         self.logprobs = False

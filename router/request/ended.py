@@ -100,7 +100,7 @@ class EndedRequests:
     """The newest ended requests of each outcome.
 
     ``now_s`` is of any monotonic clock; results have ages, not times, since the clocks of routers differ. Most requests
-    end well and are pushed out unread, so the record of such a one is made only when somebody asks for it.
+    end well and are pushed out unread, so the record of such a request is made only for an answer that lists it.
     """
 
     def __init__(self, room: dict[State, int] = ROOM) -> None:

@@ -58,7 +58,7 @@ class Trace(Protocol):
     def left(self, state: State, event: Event, now_s: float, worker_id: str, error: ApiError | None) -> None:
         """Note that the request has left ``state``. ``worker_id``: the worker that had it then; empty if none.
 
-        ``error``: that of the last failed attempt.
+        ``error``: the last failed attempt's.
         """
 
     def end(self, facts: RequestFacts) -> None:
@@ -171,7 +171,7 @@ class Exchange(LiveRequest):
         self.prompt = prompt or Prompt(
             asked.model, num_prompt_bytes(body.fields), partial(prompt_text, body.fields), num_prompt_ids(body.fields)
         )
-        #: What it is to the other choices of a request; None: it is a request by itself.
+        #: Its role among the choices of a request; None: it is a request by itself.
         self.choice: ChoiceRole | None = None
         self.progress = RequestProgress(clock())
         self._route = route
@@ -259,13 +259,13 @@ class Exchange(LiveRequest):
     def route(self, *, any_weights: bool = False) -> Route | None:
         """The workers that may serve it now, reachable or not. None: none may, but others may register.
 
-        ``any_weights``: also those that cannot continue after the client's tokens.
+        ``any_weights``: also workers that cannot continue after the client's tokens.
         """
         return self._route.now(None if any_weights else self.weights)
 
     @property
     def weights(self) -> str | None:
-        """``Worker.weights_of`` of those that computed the client's tokens; None while it has none."""
+        """``Worker.weights_of`` of the workers that computed the client's tokens; None while the client has none."""
         return self.sent_tokens.weights if self.sent_tokens.begun else None
 
     def facts(self, now_s: float) -> RequestFacts:

@@ -70,7 +70,7 @@ class SentTokens:
         self.created = 0
 
     def come_from(self, weights: str, adapter: str = "") -> None:
-        """Note that the next tokens come from a worker with these weights. They may include those of ``adapter``."""
+        """Note that the next tokens come from a worker with these weights. The weights may include ``adapter``'s."""
         if not self.begun:
             self.weights, self.adapter = weights, adapter
 
@@ -169,7 +169,7 @@ def _from_its_line(event: bytes) -> bytes:
 
 
 def num_shown(events: bytes) -> int:
-    """The number of these whole events of which a client is told something: those with data."""
+    """The number of these whole events that have data, which alone are shown to the client."""
     num = begin = 0
     while begin < len(events):
         end = events.find(b"\n", begin)

@@ -61,12 +61,12 @@ def validated(pool: WorkerPool, path: str, raw: bytes, body: dict[str, Any]) -> 
 
 
 def set_priority(asked: ClientRequest, header: int | None, client_priority: str, body: dict[str, Any]) -> None:
-    """Give the request its priority: that of the header, which has been granted, else what is granted of the body's.
+    """Give the request the priority in the header, which has been granted, else what is granted of the body's.
 
     ``header`` None: there is none. ``client_priority``: the router's setting.
 
-    Baton's engines also order by it. vLLM is told nothing of a header, because it refuses a priority unless it is
-    started with ``--scheduling-policy priority``; a client that knows that puts the priority into the body.
+    Baton's engines also order by the priority. vLLM is not told the header's, because vLLM refuses a priority unless it
+    is started with ``--scheduling-policy priority``; a client that knows that puts the priority into the body.
     """
     in_body = granted(client_priority, asked.priority)
     priority = in_body if header is None else header
@@ -91,7 +91,7 @@ def _for_vllm(path: str, raw: bytes, body: dict[str, Any]) -> ClientRequest:
     strip(body)
     prompt = body.get("prompt")
     if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str | list):
-        body["prompt"] = prompt[0]  # means the same, and is one prompt for everybody who looks
+        body["prompt"] = prompt[0]  # means the same, and all later code sees one prompt
     asked.splits = why_whole(body) is None
     return asked
 

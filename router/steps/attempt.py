@@ -40,7 +40,7 @@ class Legs:
 
     settings: RouterSettings
     upstream: HttpClient
-    #: What differs between the engines behind the workers.
+    #: By kind of worker: see ``Engine``.
     engines: Engines
     #: The header with the internal token; empty if there is no token.
     token_headers: tuple[tuple[str, str], ...]

@@ -67,8 +67,8 @@ class ChoicesRunner:
     async def _run(
         self, whole: WholeRequest, request: Exchange, gate: asyncio.Semaphore, make_room: Callable[[], None]
     ) -> None:
-        """``make_room`` makes room for all answers, in the step in which the first takes its place: the others do so
-        right after it. So a burst of such requests does not overfill the queue. It raises ApiError.
+        """``make_room`` makes room for all answers when the first choice starts, because the other choices start right
+        after it: so a burst of such requests does not overfill the queue. ``make_room`` raises ApiError.
         """
         error: ApiError | None = None
         try:
@@ -83,7 +83,7 @@ class ChoicesRunner:
             error = failure
             raise
         finally:
-            request.task = None  # which keeps the exception that ends it, and so the request
+            request.task = None  # a task keeps its exception, whose frames keep the request
             whole.breaks_off(request)
             request.end(is_aborted=error is None)
             request.vacate()

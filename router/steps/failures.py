@@ -1,4 +1,4 @@
-"""Why a request ends early, and how a leg failed: from the error of the connection or that of the worker. Pure."""
+"""Why a request ends early, and how a leg failed: from the error of the connection or of the worker. Pure."""
 
 from __future__ import annotations
 

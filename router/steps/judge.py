@@ -1,4 +1,4 @@
-"""After a leg that failed: hold it against its worker, and ask ``request.attempts`` what is next.
+"""After a leg has failed: holds that against its worker, and asks ``request.attempts`` what is next.
 
 When a router ends a request early, it closes the connection and never reads the worker's answer. So an ``aborted`` that
 this router reads has another cause. Either this router was paused, and the others took it for dead: then workers end
@@ -33,14 +33,14 @@ _LOST: Final = {
 
 
 class Judge:
-    """Judges workers and legs. It sends nothing, and of a request it changes only ``attempts``."""
+    """Judges workers and legs. Sends nothing, and changes only the ``attempts`` of a request."""
 
     def __init__(self, pool: WorkerPool, metrics: Metrics) -> None:
         self._pool = pool
         self._metrics = metrics
 
     def failed(self, attempt: LegAttempt[Any], error: CallError | TryAnother) -> Decision:
-        """What is next after a worker failed before its first byte. It is excluded before its place is free."""
+        """What is next after a worker failed before its first byte. The worker is excluded before its place is free."""
         request, worker, leg = attempt.request, attempt.worker, attempt.leg
         forget_frames(error)
         cause = cause_of(error)

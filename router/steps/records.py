@@ -38,7 +38,7 @@ class RecordMaker:
     active: ActiveRequests
     pool: WorkerPool
     engines: Engines
-    #: Bounds the attempts of each request; ``retry_budget`` bounds those of all together.
+    #: Bounds the attempts of each request; ``retry_budget`` bounds the retries of all together.
     limits: Limits
     retry_budget: RetryBudget
     releaser: Releaser
@@ -66,7 +66,7 @@ class RecordMaker:
         reply: Reply,
         prompt: Prompt | None = None,
     ) -> Exchange:
-        """``prompt``: that of another choice with the same one."""
+        """``prompt``: the one of another choice with the same prompt; None: the request makes its own."""
         return Exchange(
             request_id,
             self.active.next_number(),

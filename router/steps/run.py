@@ -165,7 +165,7 @@ def _begin_anew_if_none_can_continue(request: Exchange) -> None:
     """Begin again from the first token if no worker can continue after the request's tokens, and the client has been
     sent none of them.
 
-    Raises ApiError if nobody knows which tokens the client has been sent.
+    Raises ApiError if it cannot begin again, and the router does not know which tokens the client has been sent.
     """
     sent = request.sent_tokens
     is_unknown = sent.ids() is None

@@ -72,6 +72,6 @@ class DirectReleases:
                     if isinstance(answer, int):
                         return  # P is gone, or is asked again
                     self._on_released(engine_id, batch)
-        finally:  # here, and not when the task's end is told: what comes in between would wait for nobody
+        finally:  # not in a callback: leases that come before a callback runs would never be sent
             self._waiting.pop(engine_id, None)
             del self._calls[engine_id]

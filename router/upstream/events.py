@@ -2,7 +2,7 @@
 
 Workers may write all that the grammar of event streams allows (WHATWG HTML, 9.2.6): lines that end with CR, LF or both,
 a byte order mark, comments, fields without a space behind the colon, data in several lines, several blank lines. What
-the cutter returns has LF at the end of each line, so everybody else looks for ``END`` alone.
+the cutter returns has LF at the end of each line, so all other code looks for ``END`` alone.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def with_data(event: bytes, data: bytes) -> bytes:
 
 
 def named_event(body: dict[str, Any]) -> bytes:
-    """An event whose name is the ``type`` of its body, as those of ``/v1/responses`` and ``/v1/messages``."""
+    """An event whose name is the ``type`` of its body, as at ``/v1/responses`` and ``/v1/messages``."""
     return b"event: %b\n%b %b\n\n" % (body["type"].encode(), DATA, orjson.dumps(body))
 
 

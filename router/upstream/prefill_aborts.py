@@ -5,7 +5,7 @@ lease in the answer. So a request that leaves a prefill without having read the 
 on P's internal port: in the background, and once. If the call fails, the lease expires.
 
 Thousands of clients may leave at once. Then the aborts of each P queue, so that they take few connections and no P
-holds up those of another one.
+holds up the aborts of another.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from baton_serve.router.upstream.internal_calls import InternalCalls
 
 log = logging.getLogger("baton.router")
 
-#: Most calls under way at once to one P, not counting those that somebody waits for.
+#: Most calls under way at once to one P, not counting hastened ones.
 CALLS_AT_ONCE = 32
 #: Most aborts of one P that are not over. Beyond that none is made, and the leases expire.
 MAX_ABORTS = 16384
@@ -58,9 +58,9 @@ class _Abort:
 class _WorkerQueue:
     """The aborts of one P."""
 
-    #: By request id, those that are not over.
+    #: By request id, the aborts that are not over.
     open: dict[str, _Abort] = field(default_factory=dict)
-    #: Those that wait for their turn. One that was hastened has begun, and is passed over.
+    #: The aborts that wait for their turn. An abort that was hastened has begun, and is passed over.
     waiting: deque[_Abort] = field(default_factory=deque)
     #: Tasks that make calls, one after the other.
     num_callers: int = 0
@@ -105,10 +105,10 @@ class PrefillAborts:
             self._run(self._call_all(queue))
 
     def hasten(self, internal_url: str, request_id: str) -> asyncio.Future[None] | None:
-        """Make the call for this request now, if it still waits for its turn, because somebody waits for its end.
+        """Make the call for this request now, if the call still waits for its turn.
 
-        Until then it could also hit the next attempt on the same worker. Returns what is done at the end; do not cancel
-        it. None: there is no such abort, or it is over.
+        The next attempt on the same worker waits until the call is over, because the call could abort it as well.
+        Returns what is done then; do not cancel it. None: there is no such abort, or it is over.
         """
         queue = self._queues.get(internal_url)
         abort = None if queue is None else queue.open.get(request_id)
@@ -162,7 +162,7 @@ class PrefillAborts:
                 outcome = "aborted" if answer.aborted else "unknown"
             elif answer == 404:
                 outcome = "unknown"
-        except Exception:  # those that wait for their turn must not end with it
+        except Exception:  # the aborts that wait for their turn must still be made
             log.exception("the abort of %s met a bug", abort.request_id)
         finally:
             self._end(queue, abort, outcome)

@@ -1,4 +1,4 @@
-"""One of the Lua scripts: run once, or many times in one exchange. Every error of redis-py becomes one of the port."""
+"""Runs a Lua script, once or many times in one exchange. Every error of redis-py becomes an error of the port."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class LuaScript:
 
 @cache
 def script_text(name: str) -> str:
-    """The text of ``lua/NAME.lua``, after that of ``lua/common.lua``."""
+    """The text of ``lua/common.lua``, and then of ``lua/NAME.lua``."""
     folder = resources.files("baton_serve.core.leases.in_redis") / "lua"
     return "\n".join((folder / f"{part}.lua").read_text("utf-8") for part in ("common", name))
 

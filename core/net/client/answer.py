@@ -63,7 +63,7 @@ class HttpAnswer:
         self._parts: list[bytes] = []
         self._num_bytes = 0
         self._error: CallError | None = None
-        #: Of ``pass_on``: who takes the pieces, what it raised, and whether it takes no more.
+        #: For ``pass_on``: the callback for pieces, what it raised, and whether it has returned False.
         self._take: Callable[[bytes], bool] | None = None
         self._raised: Exception | None = None
         self._is_stopped = False

@@ -26,12 +26,12 @@ _TCP_OPTIONS: Final = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_USER_TIMEOUT
 Pieces: TypeAlias = "tuple[bytes | memoryview, ...]"
 #: Requests of fewer bytes are joined before they are written: a system call for one piece costs less than for several.
 _JOINED_BYTES: Final = 16 << 10
-#: What stands for the headers that say where an answer ends, and for those that are only looked at.
+#: In place of an attribute's name: the header says where an answer ends; the header is only looked at.
 _FRAME: Final = ""
 _LOOKED_AT: Final = "-"
 #: Codings of an answer that is passed on as it comes: clients are not told of any other.
 _PLAIN: Final = (b"chunked", b"identity")
-#: The headers that matter, and for those that an answer keeps the names of its attributes.
+#: The headers that are read, each with the attribute of ``HttpAnswer`` that keeps its value.
 _KEPT: Final = {
     b"content-length": _FRAME,
     b"transfer-encoding": _FRAME,
@@ -40,7 +40,7 @@ _KEPT: Final = {
     b"content-type": "content_type",
     b"metadata": "metadata",
 }
-#: How an answer begins whose head may be known later.
+#: The beginning of an answer whose head is learned.
 _OK: Final = b"HTTP/1.1 200 "
 #: Bytes of status line and headers, of trailers, and of anything else that comes without a byte of a body.
 MAX_HEAD_BYTES: Final = 64 << 10
@@ -51,7 +51,7 @@ class _Refused(Exception):
 
 
 class _LearnedAnswer:
-    """The head of an answer with status 200 that came whole, and of its headers those that are kept."""
+    """The head of an answer with status 200 that came whole, and the headers of it that are kept."""
 
     __slots__ = ("head", "kept", "names")
 
@@ -118,7 +118,7 @@ class Connection(Writer):
         self._num_head_bytes = 0
         self._learned = _LearnedAnswer()
         self._paused = False
-        #: Bytes of all requests, and of those before the last one.
+        #: Bytes of all requests, and of all before the last one.
         self._num_sent_bytes = self._num_earlier_bytes = 0
         #: The pieces of the body in the data under way.
         self._parts: list[bytes] = []
@@ -255,7 +255,7 @@ class Connection(Writer):
         return num_bytes is None or num_bytes > self._num_earlier_bytes + 1
 
     def pause_writing(self) -> None:
-        """The buffer for writing is full. Nobody waits for room: a request is written in one piece."""
+        """The buffer for writing is full, which changes nothing: a request is written in one piece."""
 
     def resume_writing(self) -> None:
         """The buffer for writing has room again."""

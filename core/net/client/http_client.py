@@ -29,7 +29,7 @@ MAX_IDLE_S: Final = 4.0
 #: A kept connection that breaks within this many seconds of writing a request had been closed before: noticing that
 #: takes one round trip. Later, the server may be at work on the request.
 STALE_S = 0.1
-#: Base URLs remembered. Beyond this number, those without a connection are forgotten.
+#: Base URLs remembered. Beyond this number, URLs without a connection are forgotten.
 MAX_ORIGINS = 256
 
 
@@ -79,15 +79,15 @@ class HttpClient:
     def __init__(
         self, connect_timeout_s: float, tls: InternalTls | None = None, late_writes: LateWrites | None = None
     ) -> None:
-        """With ``tls``, which is that of routers and workers, only servers in ``foreign`` are called without it.
+        """With ``tls``, as routers and workers use it, only servers in ``foreign`` are called without it.
 
-        ``late_writes`` may put requests off in a burst; without it all are written at once.
+        ``late_writes`` may put requests off in a burst; None: each is written at once.
         """
         self._connect_timeout_s = connect_timeout_s
         self._tls = tls
         #: Base URLs of servers that are not Baton's: their certificates are checked with the CAs of this machine.
         self.foreign: set[str] = set()
-        #: By base URL: the keys of servers that serve nobody without.
+        #: By base URL: the API key that is sent to the server.
         self._keys: dict[str, str] = {}
         self._origins: dict[str, _Origin] = {}
         self._connections: set[Connection] = set()
@@ -258,7 +258,7 @@ class _Patience:
         self._task.add_done_callback(self._done)
 
     def end(self) -> None:
-        """The answer has come, or nobody waits for it any more."""
+        """The answer has come, or its caller has gone."""
         if self._task is not None:
             self._task.cancel()
 

@@ -199,4 +199,4 @@ class AsgiCycle:
 
 
 def _nothing() -> None:
-    """After the end of a request its connection is not kept by it."""
+    """Takes the place of a bound method at the end of a request, so that the request does not keep its connection."""

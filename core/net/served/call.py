@@ -52,11 +52,11 @@ class Connected(Protocol):
 
     @property
     def tasks(self) -> set[asyncio.Task[None]]:
-        """Those of the port's server."""
+        """The tasks that the port waits for when it stops."""
 
     @property
     def late_writes(self) -> LateWrites | None:
-        """Those of the port; None: it has none."""
+        """Where writes are put off; None: each goes out at once."""
 
     def on_response_complete(self) -> None:
         """The answer is complete: go on to the next request."""
@@ -150,7 +150,7 @@ class HttpCall(Writer):
             self._calls.serve(self)
 
     def wait(self) -> None:
-        """What has come so far has ended before the body."""
+        """The data that came with the head has ended before the body."""
         if self._is_late:
             return
         self._is_late = True
@@ -158,9 +158,9 @@ class HttpCall(Writer):
             self._look()
 
     def _look(self) -> None:
-        """Begin. Not earlier: who is refused after its whole request has come keeps the connection.
+        """Begin the call, but not yet at its head: a call that is refused after its whole body keeps the connection.
 
-        A call that is gone, as one whose chunks were no HTTP, never begins: nobody would be told of its end.
+        A call that is gone, such as one whose chunks were no HTTP, never begins: ``calls`` would not hear of its end.
         """
         if self.disconnected:
             return
@@ -197,7 +197,7 @@ class HttpCall(Writer):
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def drop_body(self) -> None:
-        """Free what has come of the body: nobody wants it."""
+        """Free what has come of the body."""
         self.parts.clear()
 
     def drop(self) -> None:

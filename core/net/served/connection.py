@@ -153,12 +153,12 @@ class Connection:
 
     @property
     def tasks(self) -> set[asyncio.Task[None]]:
-        """Those of the port's server."""
+        """See ``Connected``."""
         return self._served.tasks
 
     @property
     def late_writes(self) -> LateWrites | None:
-        """Those of the port."""
+        """See ``Connected``."""
         return self._served.late_writes
 
     @property
@@ -574,7 +574,7 @@ class Connection:
             self._answer(BodyTimeoutError("The request's head did not come in time.", code="request_head_timeout"))
 
     def _tell_gone(self) -> None:
-        """Tell the application about the request under way. It knows of none behind that one: they have not begun."""
+        """Tell the application about the request under way. The application does not know of requests behind it."""
         request, self._under_way = self._under_way, None
         if request is not None:
             request.gone()
@@ -657,7 +657,7 @@ def _address(transport: asyncio.Transport, which: str) -> tuple[str, int] | None
 
 
 def _new_parser(connection: Connection) -> httptools.HttpRequestParser:
-    """For it, what follows on a connection that is to be closed is no error."""
+    """A parser that ignores what follows on a connection that is to be closed."""
     parser = httptools.HttpRequestParser(connection)
     parser.set_dangerous_leniencies(lenient_data_after_close=True)
     return parser

@@ -19,7 +19,7 @@ class Flow:
         self._transport = transport
         self.read_paused = False
         self.write_paused = False
-        #: Set when writing goes on; None: nobody waits for that.
+        #: Set when writing goes on; None: no task waits for that.
         self._goes_on: asyncio.Event | None = None
 
     async def drain(self) -> None:

@@ -76,7 +76,7 @@ class Head:
         self.url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """One header line. Those after a body are counted and dropped. Raises ApiError."""
+        """One header line. Lines after a body are counted and dropped. Raises ApiError."""
         if not self.is_awaited:
             self._num_late_lines += 1
             if self._num_late_lines > self._max_lines:

@@ -29,7 +29,7 @@ WARNINGS = (MADE_ROOM, TURNED_AWAY, NO_DESCRIPTORS, CANNOT_ACCEPT, NOT_SERVED)
 
 
 class Notices:
-    """Logs the first notice at once, and those of the next minute together at its end."""
+    """Logs the first notice at once, and all notices of the next minute together at its end."""
 
     def __init__(self, timers: Timers, port: str) -> None:
         """``port`` is the name of the port in the log."""

@@ -42,7 +42,7 @@ class _Prompts(CountedObject):
 
 
 class Choices(msgspec.Struct, frozen=True):
-    """What a request asks for more than one answer of. ``prompts``: those of a list; empty: there is one prompt."""
+    """Which answers a request asks for. ``prompts``: the listed prompts; empty: there is one prompt."""
 
     n: int = 1
     best_of: int = 1

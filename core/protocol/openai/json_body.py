@@ -31,7 +31,7 @@ _TOO_MANY: Final = "array_above_max_length"
 class BodyLimits:
     """Bounds of one body. ``max_values``: numbers, strings and so on, mostly the token ids of a prompt.
 
-    ``more_nodes``: objects, arrays and keys in addition to those of messages.
+    ``more_nodes``: objects, arrays and keys in addition to the ones in messages.
     """
 
     max_messages: int

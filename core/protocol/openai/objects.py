@@ -16,12 +16,12 @@ MAX_KEYS = 64
 INTEGERS_END = 2**63
 #: pydantic's type of error for a field that is not supported.
 UNSUPPORTED = "unsupported"
-#: The same for an object whose ``type`` is not supported.
+#: pydantic's type of error for an object whose ``type`` is not supported.
 UNSUPPORTED_TYPE = "unsupported_type"
 
 
 class CountedObject(BaseModel):
-    """An object whose keys are counted before they are validated. Those that a class does not know are dropped.
+    """An object whose keys are counted before they are validated. Keys that a class does not know are dropped.
 
     pydantic collects one complaint, with a copy of the path, for everything that is wrong. For a few MB of wrong values
     that takes seconds and gigabytes. So every list fails fast, and the keys of every object are counted first.

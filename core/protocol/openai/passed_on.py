@@ -25,7 +25,7 @@ _MAX_DEPTH = 254
 
 
 class PassedOn(BaseModel):
-    """What all such bodies share."""
+    """What all bodies share that only a vLLM server judges."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 

@@ -95,7 +95,7 @@ NO_EFFECT = frozenset({*_REFUSED, *Hints.model_fields})
 Number = StrictFloat | StrictInt
 TokenId = Annotated[StrictInt, Field(ge=0)]
 Priority = Annotated[Whole, Field(ge=-MAX_PRIORITY, le=MAX_PRIORITY)]
-#: Who asks, in the client's own words.
+#: The client's own name for its user.
 UserName = Annotated[StrictStr, Field(max_length=512)]
 Seed = Annotated[Whole, Field(ge=-INTEGERS_END, lt=INTEGERS_END)]
 
@@ -448,7 +448,7 @@ _BOUNDS = {
     "less_than": "above_max_value",
     "less_than_equal": "above_max_value",
 }
-#: What pydantic says of the length of a list, and nobody needs to know.
+#: Words of pydantic about the length of a list that are left out of the error.
 _AFTER = " after validation"
 _CODES = {
     "string_too_long": "string_above_max_length",

@@ -16,8 +16,8 @@ from baton_serve.core.protocol.openai.tools import Tools
 #: Baton's own bounds.
 MAX_DOCUMENTS = 1024
 MAX_TEMPLATE_CHARS = 1 << 18
-#: What ``apply_chat_template`` of transformers takes itself. In ``chat_template_kwargs`` it would be no variable of the
-#: template; those that clients may give have fields of their own.
+#: What ``apply_chat_template`` of transformers takes itself. In ``chat_template_kwargs`` these would be no variables of
+#: the template; clients may give some of them in fields of their own.
 _NOT_VARIABLES = frozenset(
     {
         *("conversation", "messages", "tools", "documents", "chat_template", "add_generation_prompt"),

@@ -72,7 +72,7 @@ def described_calls() -> APIRouter:
     _describe(api, CHAT_PATH, "openai", ChatRequest, "OpenAI's chat completions, streamed or not.", _STREAM)
     _describe(api, COMPLETIONS_PATH, "openai", CompletionRequest, "OpenAI's completions, streamed or not.", _STREAM)
     for endpoint in ENDPOINTS.values():
-        # Of an endpoint that is passed on the schema has what the router reads; a worker reads the rest.
+        # The schema of an endpoint that is passed on has what the router reads; a worker reads the rest.
         body: type[BaseModel] = endpoint.body
         responses = _STREAM if endpoint.streams else _BYTES
         if (dialect := DIALECTS.get(endpoint.path)) is not None:

@@ -12,7 +12,7 @@ import { watch } from "./stream.js";
 import { withStuck } from "./stuck.js";
 import { showWorkers } from "./workers.js";
 
-//: Came while nobody looked: drawn when somebody does.
+//: The snapshot that came while the page was hidden: drawn when the page is shown.
 let unseen = null;
 
 function show(told) {
@@ -34,7 +34,7 @@ function draw(snapshot) {
   showDetails(snapshot);
 }
 
-// One router has nothing to tell of others; of several each is named, and who does not answer is marked.
+// One router alone is not named; of several each is named, and a router that does not answer is marked.
 function showRouters({ routers }) {
   byId("routers").hidden = routers.length < 2;
   reconcile(byId("routers"), routers, () => make("li"), (node, router) => {

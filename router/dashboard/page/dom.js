@@ -71,7 +71,7 @@ export function setWidth(node, share) {
   if (node.style.width !== width) node.style.width = width;
 }
 
-// Facts as a list of terms: [[term, value, code?], ...]; those without a value are left out.
+// Facts as a list of terms: [[term, value, code?], ...]; facts without a value are left out.
 export function showFacts(node, facts) {
   const told = facts.filter(([, value]) => value !== null && value !== undefined && value !== "");
   const items = told.map(([id, value, isCode]) => ({ id, value, isCode }));

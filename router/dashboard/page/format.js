@@ -28,6 +28,6 @@ export const many = (number, noun) => `${count(number)} ${noun}${number === 1 ? 
 // The time of day in this browser's zone; the logs of a machine may be in another one.
 export const clock = (seconds) => new Date(seconds * 1000).toLocaleTimeString("en", { hourCycle: "h23" });
 
-// Ids that were made up are random from their first digit on: eight tell one from all that somebody can see. An id that
-// somebody chose is shown whole, a URL without its scheme.
+// Generated ids are random from their first digit on: eight digits tell an id from all others on the page. An id that a
+// person chose is shown whole, a URL without its scheme.
 export const short = (id) => (/^[0-9a-f]{12,}$/.test(id) ? id.slice(0, 8) : id.replace(/^https?:\/\//, ""));

@@ -6,13 +6,13 @@ import { shorter } from "./shorter.js";
 import { takesWork } from "./orders.js";
 import { jump } from "./jump.js";
 
-//: A queue in which somebody has waited for so long is a problem, milliseconds.
+//: A queue in which a request has waited for so long is a problem, milliseconds.
 const LONG_WAIT_MS = 10000;
 //: Requests of which no token has come for so long, or whose blocks are read for so long, are stuck, milliseconds.
 export const STUCK_MS = 10000;
 //: A lease with less than this share of its time left is not being renewed.
 export const LOW_LEASE = 0.4;
-//: So many wrong keys are no slip of somebody's hand.
+//: So many wrong keys are no typing errors.
 const MANY_WRONG_KEYS = 20;
 //: Statuses of requests that were refused before they began: what each says, and what to do.
 const REFUSALS = {
@@ -126,7 +126,7 @@ function requestProblems({ requests, lease_duration_ms: leaseMs }) {
 
 export const isLow = (request, leaseMs) => request.lease_remaining_ms !== null && request.lease_remaining_ms < leaseMs * LOW_LEASE;
 
-// A client's mistake is no problem of ours: the status is one of 4xx. Two of them a worker may answer because of its own load.
+// Whether a status is a client's mistake: any of 4xx but two, which a worker may answer because of its own load.
 const isClients = (status) => status >= 400 && status < 500 && status !== 408 && status !== 429;
 
 // Of a column, or of one for each status: how many requests, in all steps or the newest ones.

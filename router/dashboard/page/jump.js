@@ -1,4 +1,4 @@
-// To what a problem is about. Who can show something says so here, so that nobody has to know who can.
+// Shows what a problem is about. A part that can show a kind of thing registers here, so other parts need not know it.
 
 const ways = new Map();
 

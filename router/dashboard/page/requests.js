@@ -1,4 +1,4 @@
-// The live requests, oldest first, one row each: where the time went, who works on it, what is left of its lease.
+// The live requests, oldest first, one row each: where the time went, which workers have it, what is left of its lease.
 
 import { bar, button, byId, make, reconcile, setBar, setClass, setText } from "./dom.js";
 import { count, duration, short, STATES } from "./format.js";
@@ -23,7 +23,7 @@ export function showRequests(snapshot) {
   setText(byId("hidden-count"), hidden ? `the oldest and the newest; ${count(hidden)} more in between` : "");
 }
 
-// One word of a shell, whatever is in it: a model's name is chosen by whoever started its worker.
+// One word of a shell, whatever is in it: a model's name may have any characters.
 const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 
 // What to type for a first request.
@@ -96,7 +96,7 @@ function update(row, request, leaseMs, about) {
   setText(text, about);
 }
 
-// Who computed the prompt, and who goes on: P → D.
+// The worker that computed the prompt, and the one that goes on: P → D.
 export function showWay(node, { prefill_worker: p, decode_worker: d }) {
   node.hidden = p === null && d === null;
   [p, d].forEach((id, i) => {

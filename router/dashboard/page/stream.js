@@ -4,7 +4,7 @@ import { byId, setClass, setText } from "./dom.js";
 import { clock } from "./format.js";
 
 const TOKEN = "baton-admin-token";
-// ``baton up`` prints a link with the token behind the "#", which browsers send to nobody. It leaves the address at once.
+// ``baton up`` prints a link with the token behind the "#", which browsers send to no server. The page takes it out of the address at once.
 const given = new URLSearchParams(location.hash.slice(1)).get("token");
 if (given) {
   sessionStorage.setItem(TOKEN, given);
@@ -14,7 +14,7 @@ if (given) {
 addEventListener("hashchange", () => location.hash.startsWith("#token=") && location.reload());
 const FIRST_WAIT_MS = 500;
 const MAX_WAIT_MS = 10000;
-// A router that lives says something every two seconds. One that has been silent for so long is taken for gone:
+// A router that lives says something every two seconds. A router that has been silent for so long is taken for gone:
 // a network that drops everything closes no connection.
 export const limits = { silenceMs: 10000 };
 

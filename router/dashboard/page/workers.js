@@ -1,4 +1,4 @@
-// The workers, P above D, those that do both in both: how full they are, their KV blocks by state, what is wrong with them.
+// The workers, P above D, workers of both roles in both: how full they are, their KV blocks by state, what is wrong with them.
 
 import { bar, button, byId, make, reconcile, setBar, setClass, setText } from "./dom.js";
 import { count, short } from "./format.js";

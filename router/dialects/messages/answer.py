@@ -22,7 +22,7 @@ _DELTAS = {
     Kind.TEXT: ("text_delta", "text"),
     Kind.CALL: ("input_json_delta", "partial_json"),
 }
-#: Anthropic's types, by status. Of any other status a client's mistake is an invalid request.
+#: Anthropic's types of errors, by status. A client's mistake with any other status is an invalid request.
 _TYPES = {
     401: "authentication_error",
     403: "permission_error",
@@ -37,12 +37,12 @@ _TYPES = {
 
 
 class MessageObject(EventWriter):
-    """The messages that answer one request, at whatever stage."""
+    """The message that answers one request, at every stage."""
 
     def __init__(self, model: str, request_id: str, *, edits_context: bool) -> None:
         """``edits_context``: the client has said how the history is to be shortened."""
         self._request_id = request_id
-        #: What became of that: nothing.
+        #: The answer to that: nothing was shortened.
         self._edited: dict[str, Any] = {"context_management": {"applied_edits": []}} if edits_context else {}
         self._same = {"id": f"msg_{request_id}", "type": "message", "role": "assistant", "model": model}
 
@@ -105,7 +105,7 @@ def _ended_by(parts: Sequence[Part], ending: Ending) -> dict[str, Any]:
 
 
 def _usage(usage: Usage | None) -> dict[str, Any]:
-    """The counts of tokens of a whole message, with what it says of how they were served."""
+    """The usage of a whole message: counts of tokens and of cached ones, region and service tier."""
     created = {"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 0}
     return {**_counts(usage), "cache_creation": created, "inference_geo": None, "service_tier": "standard"}
 

@@ -1,5 +1,5 @@
-"""The blocks of messages, as clients send them: texts, thoughts, calls of tools and what came of those, and of which
-tools the model learns on the way.
+"""The blocks of messages, as clients send them: texts, thoughts, calls of tools, their results, and tools that the
+model learns of on the way.
 
 The content of an answer is accepted as it came. ``cache_control`` and what else says nothing to a model is dropped.
 Types that would need support that Baton does not have are refused by name.
@@ -34,7 +34,7 @@ class ToolReference(CountedObject):
 
 
 class NamedTool(CountedObject):
-    """Which tool is meant. Those of MCP servers are refused by name: nobody here asks such a server."""
+    """Which tool is meant. A tool of an MCP server is refused by name: Baton calls no such server."""
 
     type: Literal["tool_reference"]
     name: FunctionName
@@ -51,7 +51,7 @@ SystemBlock = Annotated[Text | ToolChange, ByType(Text, "blocks")]
 
 
 class SystemText(CountedObject):
-    """What the system says in between."""
+    """A message of the system amid the conversation."""
 
     type: Literal["mid_conv_system"]
     content: Annotated[list[SystemBlock], Field(fail_fast=True)]
@@ -65,7 +65,7 @@ class Thinking(CountedObject):
 
 
 class RedactedThinking(CountedObject):
-    """What the assistant thought and nobody but Anthropic can read: the model is not told of it."""
+    """What the assistant thought, readable for Anthropic alone: the model is not told of it."""
 
     type: Literal["redacted_thinking"]
 
@@ -84,7 +84,7 @@ ResultBlock = Annotated[Text | ToolReference, ByType(Text, "blocks"), TOLD]
 
 
 class ToolResult(CountedObject):
-    """What came of a call."""
+    """The result of a call."""
 
     type: Literal["tool_result"]
     tool_use_id: StrictStr
@@ -104,7 +104,7 @@ Block = Annotated[
 
 
 class Message(CountedObject):
-    """One message. Those of the system may stand anywhere."""
+    """One message. Messages of the system may stand anywhere."""
 
     role: Literal["user", "assistant", "system"]
     content: StrictStr | Annotated[list[Block], Field(fail_fast=True)]

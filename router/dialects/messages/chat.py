@@ -1,7 +1,7 @@
 """The chat that a request of Anthropic's becomes. Pure.
 
-Results of tools are messages of their own in a chat. A text after them is a message of the user. Of some tools that
-clients declare the model is told only when the conversation refers to them.
+Results of tools are messages of their own in a chat. A text after a result is a message of the user. The model is
+told of some declared tools only when the conversation refers to them.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ def _offered(request: Prompting) -> Sequence[Tool]:
 
 
 def _changes(blocks: Iterable[Block | SystemBlock]) -> Iterator[tuple[str, bool]]:
-    """The tools of which the model is told from here on, or no more. One that it has called, it knows."""
+    """The tools of which the model is told from here on, or no more. The model knows a tool that it has called."""
     for block in blocks:
         match block:
             case ToolUse():

@@ -123,7 +123,7 @@ class Prompting(Asked):
 
     #: This needs a store.
     thread: Unsupported = None
-    #: Nobody here asks such servers.
+    #: Baton calls no MCP servers.
     mcp_servers: Unsupported = None
 
     @property
@@ -151,7 +151,7 @@ class MessagesRequest(Prompting, Extended):
 
     #: A place where Anthropic's tools run.
     container: Unsupported = None
-    #: A promise that nobody here can give.
+    #: Baton cannot promise where it computes.
     inference_geo: Unsupported = None
 
 

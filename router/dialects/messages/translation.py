@@ -23,7 +23,7 @@ from baton_serve.router.request.endpoints import COUNT_TOKENS, MESSAGES, TOKENIZ
 
 
 class MessageTranslation(Translation):
-    """Of a request for a message."""
+    """Translates a request for a message."""
 
     def __init__(self, body: dict[str, Any], request_id: str, _defaults: object = None) -> None:
         """Raises ApiError."""
@@ -66,7 +66,7 @@ _decoder = msgspec.json.Decoder(_Tokens)
 
 
 class CountTranslation(Translation):
-    """Of a request for the number of tokens, which is never streamed."""
+    """Translates a request for the number of tokens, which is never streamed."""
 
     def __init__(self, body: dict[str, Any], _request_id: str, _defaults: object = None) -> None:
         """Raises ApiError."""

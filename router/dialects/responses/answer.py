@@ -21,7 +21,7 @@ _SERVER_ERROR = "server_error"
 
 
 class ResponseObject:
-    """The responses to one request, at whatever stage. What the client said is repeated as it said it."""
+    """The response object of one request, at every stage; it repeats the client's parameters."""
 
     def __init__(
         self,

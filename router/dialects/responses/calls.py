@@ -27,7 +27,7 @@ def _object(arguments: str) -> dict[str, Any]:
 
 
 def _input(arguments: str) -> str:
-    """What a custom tool is given. It gets arguments of another form as they are, and can tell the model."""
+    """What a custom tool is given: arguments of another form as they are, so that the tool can tell the model."""
     given = _object(arguments).get(INPUT)
     return given if isinstance(given, str) else arguments
 
@@ -57,7 +57,7 @@ class CallShape:
 
     @property
     def streams(self) -> bool:
-        """Whether that is passed on piece by piece, as it is the arguments themselves."""
+        """Whether the arguments stream piece by piece: only where the item has them as the model wrote them."""
         return self.read is str
 
 

@@ -19,7 +19,7 @@ _DELTAS = {
 
 
 class ResponseEvents(EventWriter):
-    """Every event has the number of those before it."""
+    """The events of a response, each with the number of events before it."""
 
     def __init__(self, response: ResponseObject, clock: Callable[[], float]) -> None:
         """``clock``: Unix seconds."""

@@ -1,9 +1,8 @@
 """The items of a conversation, as clients send them: messages, calls, what came of the calls, reasoning, and tools.
 
 The output of a response is accepted as it came. Fields of items that say nothing to a model (ids, states, annotations,
-logprobs, what another server has encrypted) are dropped, as those of a chat's messages are, and so are calls of tools
-that a server has made, which do not have what came of them. Types that would need support that Baton does not have are
-refused by name.
+logprobs, what another server has encrypted) are dropped, as in a chat's messages, and so are calls of tools that a
+server has made, which come without results. Types that would need support that Baton does not have are refused by name.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _TEXTS = ("input_text", "output_text", "text", "refusal")
 
 
 class Text(TextPart):
-    """A part of a message or of a call's output. Of a refusal its text."""
+    """A part of a message or of a call's output. A refusal counts as its text."""
 
     type: Literal["input_text", "output_text", "text"]  # type: ignore[assignment]
 
@@ -32,7 +31,7 @@ Texts = StrictStr | Annotated[list[Annotated[Text, of_types(_TEXTS, "parts")]], 
 
 
 class Message(CountedObject):
-    """What somebody said. Its type may be missing."""
+    """A message of the user, the assistant, the system or the developer. Its type may be missing."""
 
     type: Literal["message"] = "message"
     role: Literal["user", "assistant", "system", "developer"]
@@ -58,7 +57,7 @@ class CustomCall(CountedObject):
 
 
 class _OfClientRun(CountedObject):
-    """Of a tool of OpenAI's that the client runs. Some of these items have the id of the call as their own."""
+    """An item of a tool of OpenAI's that the client runs. Some such items have the id of the call as their own."""
 
     call_id: StrictStr
 
@@ -85,7 +84,7 @@ class ClientCall(_OfClientRun):
 
 
 class CallOutput(CountedObject):
-    """What came of a call."""
+    """The result of a call."""
 
     type: Literal["function_call_output", "custom_tool_call_output"]
     call_id: StrictStr
@@ -93,10 +92,10 @@ class CallOutput(CountedObject):
 
 
 class ClientCallOutput(_OfClientRun):
-    """What came of a call of a tool of OpenAI's that the client runs."""
+    """The result of a call of a tool of OpenAI's that the client runs."""
 
     type: Literal["local_shell_call_output", "shell_call_output", "apply_patch_call_output"]
-    #: A text, or of shells the texts and the ends of each command.
+    #: A text; of a shell, the texts and the end of each command.
     output: Any = None
     status: StrictStr | None = None
 
@@ -117,7 +116,7 @@ class MoreTools(CountedObject):
 
 
 class DroppedItem(CountedObject):
-    """What a server of OpenAI's has done and what the model needs not know, since its messages say what came of it."""
+    """A call that OpenAI's server has made. The model need not know it, since its messages say what came of it."""
 
     type: Literal["web_search_call", "image_generation_call"]
 
@@ -131,7 +130,7 @@ _ReasoningTexts = Annotated[list[_ReasoningText], Field(fail_fast=True)]
 
 
 class ReasoningItem(CountedObject):
-    """What the assistant thought. Baton's own have ``content``; of others' the summary has to do."""
+    """What the assistant thought. Baton's items have ``content``; of other servers' items the summary is taken."""
 
     type: Literal["reasoning"]
     content: _ReasoningTexts | None = None

@@ -56,7 +56,7 @@ class TextConfig(OpenObject):
 class ReasoningConfig(OpenObject):
     """``reasoning``."""
 
-    #: As of a chat, which judges it.
+    #: Validated as a chat's ``reasoning_effort``.
     effort: StrictStr | None = None
     #: Nothing is summed up: the item of a response has the reasoning itself.
     summary: Any = None
@@ -71,7 +71,7 @@ class CacheOptions(OpenObject):
 
     mode: Any = None
     ttl: Any = None
-    #: It wants no answer.
+    #: Asks for no answer.
     prewarm: Unsupported = None
 
 

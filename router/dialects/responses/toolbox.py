@@ -1,4 +1,4 @@
-"""The tools of one request as those of its chat, by the chat's names and by those in ``tool_choice``. Pure."""
+"""Makes a request's tools the tools of a chat, and finds them by the chat's names and by ``tool_choice``. Pure."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class ToolReference(OpenObject):
 
 
 class AllowedTools(OpenObject):
-    """Only some of the tools may be called. Those that the model is not offered are left out here as well."""
+    """Only some of the tools may be called. Tools that the model is not offered are left out here as well."""
 
     type: Literal["allowed_tools"]
     mode: Literal["auto", "required"]
@@ -74,7 +74,7 @@ class Toolbox:
                 self._add(offered)
 
     def for_chat(self, choice: str | ToolReference | AllowedTools | None) -> dict[str, Any]:
-        """The chat's fields. Of tools that may not be called the model is not told. Raises BadRequestError."""
+        """The chat's fields. The model is not told of tools that may not be called. Raises BadRequestError."""
         names: Iterable[str] = self._offered
         chosen: Any = choice
         if isinstance(choice, AllowedTools):
@@ -92,7 +92,7 @@ class Toolbox:
         return self._offered.get(name) or Offered(FUNCTION, name, None, {})
 
     def _add(self, tool: Offered) -> None:
-        """Of a tool that comes again the newest counts: a search may find a newer schema."""
+        """A tool that comes again replaces the earlier one: a search may find a newer schema."""
         name = tool.function["name"]
         if self._offered.get(name, tool)[:3] != tool[:3]:
             raise BadRequestError(

@@ -1,9 +1,9 @@
 """The tools of a request: which of them the model is offered, as functions of the chat.
 
-What the client runs is offered: functions, custom tools, those in namespaces, shells, patches and a search for tools.
-What only a server of OpenAI's could run is left out, and so is a kind that is not known yet: agents send such tools
-with every request and do without. The response's ``tools`` are those that are offered. A tool that would give the model
-what the client has put on a server is refused, because an answer without it is another one.
+Tools that the client runs are offered: functions and custom tools, also in namespaces, shells, patches and a search for
+tools. Tools that only OpenAI's servers could run are left out, and so are unknown kinds: agents send such tools with
+every request and do without. The response's ``tools`` are the offered ones. A tool that would give the model what the
+client has put on a server is refused, because an answer without it is another one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from baton_serve.core.protocol.openai.tools import MAX_TOOLS, FunctionName, Para
 from baton_serve.router.dialects.objects import ByType
 from baton_serve.router.dialects.responses.calls import CLIENT_RUN, CUSTOM, FUNCTION, CallShape
 
-#: They read stores, connect to servers, or control machines that the client names.
+#: Tools that read stores, connect to servers, or control machines that the client names.
 _REFUSED = frozenset({"file_search", "mcp", "code_interpreter", "computer", "computer_use", "computer_use_preview"})
 
 
@@ -58,7 +58,7 @@ class _Tool(CountedObject):
 
 class _Named(_Tool):
     name: FunctionName
-    #: Whether the model may call it, or only programs that the model writes, which nobody here would run.
+    #: Whether the model may call it, or only programs that the model writes, which Baton does not run.
     allowed_callers: Annotated[list[StrictStr], Field(fail_fast=True)] | None = None
 
     def _offered(self, shape: CallShape, namespace: str | None, more: dict[str, Any]) -> Iterator[Offered]:

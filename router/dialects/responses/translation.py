@@ -35,7 +35,7 @@ NAMES = Names(
 
 
 class ResponseTranslation(Translation):
-    """Of a request for a response."""
+    """Translates a request for a response."""
 
     def __init__(
         self,

@@ -58,7 +58,7 @@ class BatonAnswer(PlainAnswer):
 
 
 class ReaderAnswer(PrefillAnswer):
-    """What a choice knows that reads the blocks of another choice's answer: it has no first token yet."""
+    """The answer for a choice that reads the blocks of another choice's answer: it has no first token yet."""
 
     __slots__ = ("_tail",)
 

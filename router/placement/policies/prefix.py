@@ -82,13 +82,13 @@ class Prefix:
         return [worker for at, worker in enumerate(workers) if matches[at] == most]
 
     def _longest_match(self, offer: Offer, chunks: tuple[int, ...], lowest: float) -> Worker | None:
-        """The least loaded of those that ``_best`` finds for their match. ``lowest``: see ``_too_busy``."""
+        """The least loaded of the not too busy workers with the longest match. ``lowest``: see ``_too_busy``."""
         holders = self.index.holders
         shortest = bisect_left(NUM_BYTES, LEAST_MATCH * NUM_BYTES[len(chunks)])
         seen: Set[str] = frozenset()
         for num in range(holders.longest(chunks), max(shortest, 1) - 1, -1):
             keys = holders.of(chunks[num - 1])
-            if len(keys) > len(seen):  # who holds more chunks holds these as well
+            if len(keys) > len(seen):  # else all were looked at for more chunks
                 for worker in offer.known_by(keys - seen):
                     if not _too_busy(worker, lowest):
                         return worker

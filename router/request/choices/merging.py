@@ -1,4 +1,4 @@
-"""One answer of the answers of several choices. Pure."""
+"""Makes one answer of the answers of several choices. Pure."""
 
 from __future__ import annotations
 

@@ -16,9 +16,9 @@ _SEEDS = 2**64
 
 
 def planned(choices: Choices, fields: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The bodies of the choices, those of one prompt together. ``fields``: that for one answer to the first prompt.
+    """One body for each choice, prompt after prompt. ``fields``: the body for one answer to the first prompt.
 
-    With a seed, each choice of a prompt has the next one, as with vLLM. ``best_of`` needs logprobs to go by.
+    With a seed, each choice of a prompt has the next seed, as with vLLM. ``best_of`` ranks answers by their logprobs.
     """
     common = {**fields, "logprobs": fields.get("logprobs") or 0} if choices.best_of > choices.n else fields
     for number in range(choices.num_prompts):

@@ -35,7 +35,7 @@ class ChoiceReply(Reply):
     """
 
     def __init__(self, reply: ClientReply, events: ChoiceEvents, room: AnswerBudget, role: ChoiceRole) -> None:
-        """``role``: that of the choice, which knows whether the worker that answers now names it."""
+        """``role``: says whether the worker that answers now writes the choice's index into its events."""
         super().__init__(reply.client_id)
         self._reply = reply
         #: What has come of the choice's stream.

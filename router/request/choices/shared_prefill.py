@@ -30,7 +30,7 @@ class SharedPrefill(Generic[T]):
     __slots__ = ("_is_settled", "_num_joined", "_offer", "_on_empty", "num_in")
 
     def __init__(self, num_choices: int) -> None:
-        #: The choices that have not left: those that read, or may come to read, what is shared.
+        #: The choices that have not left: they read what is shared, or may come to read it.
         self.num_in = num_choices
         self._num_joined = 0
         self._is_settled = asyncio.Event()
@@ -72,7 +72,7 @@ class SharedPrefill(Generic[T]):
 
 
 class ChoiceRole:
-    """What a choice is to the others of its request. ``shared`` None: it shares no blocks with them."""
+    """The role of a choice among the choices of its request. ``shared`` None: it shares no blocks with the others."""
 
     __slots__ = ("choice", "is_named", "reader", "shared")
 
@@ -100,7 +100,7 @@ class ChoiceRole:
 
 
 class SharedLease:
-    """The lease, and who holds it. ``lease`` is set once P's answer is known to grant one."""
+    """A lease with several holders. ``lease`` is set once P's answer is known to grant one."""
 
     def __init__(self) -> None:
         self.lease: HeldLease | None = None

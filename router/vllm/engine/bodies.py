@@ -17,7 +17,7 @@ from baton_serve.router.engines.legs import closed, opened
 from baton_serve.router.request.bodies import ClientBody
 
 _LIMITS = ("max_tokens", "max_completion_tokens")
-#: Fields that differ between P's body, D's, and that of a server that continues a stream.
+#: Fields that differ between the bodies for P, for D, and for a server that continues a stream.
 _PER_LEG = frozenset(
     {*_LIMITS, "stream", "stream_options", "min_tokens", "seed", "return_token_ids", "kv_transfer_params", "prompt"}
 )

@@ -85,13 +85,13 @@ class VllmEngine:
         )
 
     def for_reader(self, answer: PrefillAnswer, reader: int) -> PrefillAnswer | None:
-        """P frees the blocks when one has read."""
+        """None: P frees the blocks when one D has read."""
         return None
 
     def still_held(self, lease: HeldLease, worker: Worker) -> bool:
         """After the deadline a D would read another prompt's blocks, and nothing would tell, unless both have a fence.
 
-        A P that has granted the lease in the store has one.
+        A P that has granted the lease in the store has a fence.
         """
         return worker.has_fence if isinstance(lease, StoredLease) else bool(lease.remaining_ms())
 

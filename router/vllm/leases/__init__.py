@@ -1,6 +1,6 @@
 """Keeps the leases of vLLM's prefill workers alive, and ends them early.
 
-A vLLM server tells nobody how long a lease lasts, and answers no renewal. So the deadlines are kept here, and none is
+A vLLM server does not tell how long a lease lasts, and answers no renewal. So the deadlines are kept here, and none is
 ever later than vLLM's own.
 
 ``vllm_leases``    what the rest of the router calls, on its event loop

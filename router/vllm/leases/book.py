@@ -10,11 +10,11 @@ no notification, so the deadlines here are worked out, each from below. P (vLLM 
 From this, with the duration that the router was told (``vllm_lease_duration_s``, at most P's own):
 
 - *P's answer.* The prefill ended after P was asked, so the first deadline is that time plus the duration, or later. For
-  a long prefill that says little. It ended before P's answer arrived here, nobody knows how long before: so the
+  a long prefill that says little. The prefill also ended before P's answer arrived here, at an unknown time: so the
   deadline may also be the arrival, plus the duration, minus a sixth of it (``ANSWER_MARGIN``). The margin is for what
   P's server did after the prefill (the text, HTTP) and for this router's event loop, unless that stood still: then
-  ``standstills`` says since when the answer may have lain unread. It is the only assumption on this page. The first
-  renewal, which needs no such margin, goes out at once.
+  ``standstills`` says since when the answer may have lain unread. The margin is the only assumption on this page. The
+  first renewal, which needs no such margin, goes out at once.
 - *A renewal.* P takes it after it was sent. So if P still had the lease then, P's new end is not before the time when
   sending began, plus two thirds. P had the lease if the renewal was there before the old deadline. When it was handed
   to the network is not known, only that this was before it was reported as sent; so the report must be here
@@ -26,7 +26,7 @@ From this, with the duration that the router was told (``vllm_lease_duration_s``
 When a deadline passes, the lease may have ended: D could read blocks of another prompt, and nothing would tell. So the
 lease is over, once and for all, even if a later renewal might have saved it.
 
-No call looks at leases that it is not about, apart from those of which its time has come: thousands are held at once.
+A call looks only at its own leases and at leases that are due: thousands are held at once.
 """
 
 from __future__ import annotations
@@ -96,10 +96,10 @@ class _Engine:
 
 @dataclass(slots=True)
 class _Expiries:
-    """Lost leases, and those that were given to a D that never confirmed: it may have told P that it has read.
+    """The leases that P may expire: lost leases, and leases given to a D that never confirmed that it has read them.
 
-    P may expire each of these, and may also hear of each from a D after that: a D that reads late, or that says once
-    more that it has read when its request is cancelled, as vLLM's does for an unstreamed one.
+    P may hear of such a lease from D after that: a D may read late, and vLLM's reports a read once more when its
+    unstreamed request is cancelled.
     """
 
     expired_ms: deque[int] = field(default_factory=deque)
@@ -132,7 +132,7 @@ class LeaseBook:
         #: once. The number in between tells equal ones apart.
         self._by_deadline: list[tuple[int, int, _Lease]] = []
         self._numbers = itertools.count()
-        #: Leases that P will have to expire, as far as the router can tell, of the engines that somebody asked about.
+        #: Leases that P will have to expire, as far as the router can tell, by engine that ``use_expected`` is about.
         self._expiries: dict[str, _Expiries] = {}
 
     def __len__(self) -> int:
@@ -257,11 +257,10 @@ class LeaseBook:
         return over
 
     def use_expected(self, engine_id: str, num_seen: int, *, late: bool = False) -> int:
-        """How many were expected of the leases of that engine that P says it expired, or (``late``) that it says it was
-        told of too late. Each is expected once.
+        """Of ``num_seen`` leases that P says it expired, or (``late``) was told of too late, how many were expected.
 
-        Those that P had two durations to expire, and did not, were read: they excuse no other. Nothing is kept for an
-        engine before it is first asked about, nor after ``forget``.
+        Each expected expiry is used once. A lease that P had two durations to expire, and did not, was read, and is
+        expected no more. Nothing is kept for an engine before the first call, nor after ``forget``.
         """
         expiries = self._expiries.setdefault(engine_id, _Expiries())
         expected_ms, num_used = expiries.late_ms if late else expiries.expired_ms, 0

@@ -84,7 +84,7 @@ class Connections:
                 del self._all[engine_id]
 
     def take_due(self, needed: Container[str], now_ms: int) -> list[RemoteEngine]:
-        """The engines to connect now; each is answered by ``made`` or ``lost``. Those not needed are forgotten."""
+        """The engines to connect now; each is answered by ``made`` or ``lost``. Engines not needed are forgotten."""
         self.drop_unneeded(needed)
         due = [one for one in self._all.values() if one.state is _State.WAITING and one.since_ms <= now_ms]
         for one in due:
@@ -114,7 +114,7 @@ class Connections:
         return True
 
     def lost(self, engine_id: str, now_ms: int) -> None:
-        """Note that it is not connected, or no longer. It is tried again after a pause."""
+        """Note that the engine is not connected, or no longer. It is tried again after a pause."""
         self._connected.discard(engine_id)
         if (one := self._all.get(engine_id)) is not None:
             one.state, one.since_ms = _State.WAITING, now_ms + one.pause_ms

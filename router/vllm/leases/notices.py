@@ -20,7 +20,7 @@ _PREFIXES = frozenset({"HB", "PUSH_REG"})
 
 
 def check_lease_id(lease_id: str) -> str:
-    """The id itself. Raises ValueError for one that would not come out of a notification as it went in."""
+    """The id itself. Raises ValueError for an id that vLLM would read as something else."""
     if not (lease_id.isascii() and lease_id.isprintable()) or not 0 < len(lease_id) <= MAX_ID_CHARS:
         raise ValueError(f"the id of a lease is 1 to {MAX_ID_CHARS} printable ASCII characters")
     if "," in lease_id or ":" in lease_id or lease_id in _PREFIXES:

@@ -65,7 +65,7 @@ class VllmLeases:
         #: Tasks that ask the ranks of an engine, to connect it.
         self._connecting: set[asyncio.Task[None]] = set()
         self._unanswered = Unanswered()
-        #: What it was told to send and has not reported yet.
+        #: The batches of which the agent has not reported yet whether they were sent.
         self._batches: deque[Batch] = deque()
         self._has_agent = False
         self._on_over: dict[tuple[str, str], Callable[[LeaseState], None]] = {}

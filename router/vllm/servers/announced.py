@@ -1,10 +1,10 @@
 """vLLM servers that announce themselves in the registry: each is a worker, and watched, as long as it is announced.
 
-An announcement says that there is a server, and where. What decides whether and with whom it is used, the watcher finds
-out, as of a server that was added by its address: a server announces itself before its port is open, and knows nothing
-of the requests that wait in front of its engine. Of an announced load only two things are taken: the number of leases,
-which no page of the server shows, and, where the server has not answered for ``LOAD_TTL_S``, a load that changes, since
-its engine may well be less busy than its HTTP port.
+An announcement says that there is a server, and where. The watcher asks it all else, as it asks a server that was added
+by its address: a server announces itself before its port is open, and its announcement does not count the requests that
+wait in front of its engine. Of an announced load only two things are taken: the number of leases, which no page of the
+server shows, and, where the server has not answered for ``LOAD_TTL_S``, a load that changes, since its engine may well
+be less busy than its HTTP port.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class AnnouncedServers:
             added.worker.standing.has_withdrawn = True
 
     def _by_url(self, statuses: Iterable[VllmStatus]) -> dict[str, VllmStatus]:
-        """Of each URL the server that started last: one that was killed is listed until its ttl is over."""
+        """The server that started last at each URL: a killed server is listed until its ttl is over."""
         found: dict[str, VllmStatus] = {}
         for status in sorted(statuses, key=lambda one: one.record.started_s):
             url = status.record.url
@@ -103,6 +103,6 @@ class AnnouncedServers:
 
 
 def _key(record: VllmRecord) -> tuple[object, ...]:
-    """What a worker cannot change: with another one it is a new worker."""
+    """What a worker cannot change: a server with another key is a new worker."""
     places = record.side_channel_host, record.side_channel_port, record.handshake_port
     return *places, record.role, record.max_num_seqs, record.tp

@@ -36,7 +36,7 @@ class Expiries:
         self._seen: dict[Worker, _Seen] = {}
 
     def note(self, worker: Worker, load: ServerLoad) -> None:
-        """Take over a new reading of a server's counts. Without the engine's id, nobody knows what was expected."""
+        """Take over a new reading of a server's counts. Without the engine's id, it is not known what was expected."""
         if not worker.engine_id:
             return
         now = _Seen(load.started_s, worker.engine_id, load.num_expired, load.num_late_notifications)

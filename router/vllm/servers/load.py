@@ -16,11 +16,11 @@ from baton_serve.core.protocol.worker import WorkerLoad
 
 #: Bytes of the page that are read. vLLM 0.32 writes some 50 KB for an engine and a model.
 MAX_PAGE_BYTES = 256 << 10
-#: Lines of all names together: one for each engine, of one name two.
+#: Most lines of all names together: each name has one line for each engine, and one name two.
 _MAX_SAMPLES = 1024
-#: Of a line that is read.
+#: Most bytes of a line that is read.
 MAX_LINE_BYTES = 16 << 10
-#: The page has a thousand lines and more, mostly of histograms; only those that begin with these are looked at.
+#: The page has a thousand lines and more, mostly of histograms; only lines that begin with these are looked at.
 _WANTED = (
     b"process_start_time_seconds ",
     b"vllm:cache_config_info{",
@@ -32,9 +32,9 @@ _WANTED = (
     b"vllm:nixl_num_kv_expired_reqs_total{",
     b"vllm:nixl_num_notifications_after_expiry_total{",
 )
-#: Labels of all lines together. vLLM 0.32 has two or three in a line, and some thirty in that of the cache.
+#: Labels of all lines together. vLLM 0.32 has two or three in a line, and some thirty in the cache's.
 _MAX_LABELS = 8 << 10
-#: Numbers are below this; those of a page that is right are integers that a float holds, and times.
+#: Numbers are below this; a page that is right has only integers that a float holds, and times.
 _NUMBERS_END = 2.0**53
 #: A name begins only where a word does, and what has matched is not given back (``++``, ``*+``): either would take
 #: quadratic time of a long word or of a value with many escapes.
@@ -52,12 +52,12 @@ class ServerLoad(msgspec.Struct, frozen=True, kw_only=True):
     waiting: int
     reading: int
     num_engines: int
-    #: Of the KV cache; 0: it does not say.
+    #: The KV cache's; 0: the page does not say.
     block_size: int = 0
     num_blocks: int = 0
     num_used_blocks: int = 0
-    #: Whether the server has a NixlConnector, as far as the page tells, and what that has counted since the server
-    #: started.
+    #: Whether the server has a NixlConnector, as far as the page tells, and what the connector has counted since the
+    #: server started.
     has_nixl: bool = False
     num_expired: int = 0
     num_late_notifications: int = 0
@@ -154,7 +154,7 @@ def _load(by_name: dict[str, list[_Sample]], *, is_cut: bool) -> ServerLoad:
 
 
 def _waiting(by_name: dict[str, list[_Sample]]) -> tuple[int, int]:
-    """Requests that wait for room, and those that wait for something else."""
+    """The numbers of requests that wait for room, and that wait for something else."""
     reasons = by_name.get("vllm:num_requests_waiting_by_reason")
     if reasons is None:
         return _sum(by_name.get("vllm:num_requests_waiting", ())), 0

@@ -81,7 +81,7 @@ class HostName:
             self._problems.note(worker, About.NAME, text)
 
     def _stand_for(self, ips: list[str]) -> None:
-        """Add workers for new addresses, and remove those that are gone from DNS.
+        """Add workers for new addresses, and remove workers whose addresses are gone from DNS.
 
         Once a name has stood for several addresses, each address has a worker of its own, also when one is left. The
         worker under the name itself stays until one of them serves, so that the model is served all the time.

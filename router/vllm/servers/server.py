@@ -14,7 +14,7 @@ from baton_serve.router.vllm.servers.load import MAX_PAGE_BYTES, ServerLoad, rea
 #: Most seconds to wait for each answer. The server's event loop may be busy with requests.
 ASK_TIMEOUT_S = 2.0
 _MAX_ANSWER_BYTES = 64 << 10
-#: Of the list of models. One of vLLM takes 0.7 KB.
+#: Most bytes of the list of models. A model of vLLM takes 0.7 KB.
 _MAX_MODELS_BYTES = 1 << 20
 #: Characters of a version that are taken from an answer.
 _MAX_VERSION_CHARS = 64
@@ -22,7 +22,7 @@ _MAX_REASON_CHARS = 200
 
 
 class NotVllmError(Exception):
-    """Something answers that is not vLLM. The message says what it did."""
+    """The server is not vLLM. The message says how it answered."""
 
 
 class EngineDeadError(Exception):

@@ -38,7 +38,7 @@ class SideChannel:
         self._pause_s = FIRST_PAUSE_S
 
     async def ask(self) -> Answered:
-        """Ask now, and wait for the answer: seconds, where nobody answers."""
+        """Ask now, and wait for the answer: seconds, if the server does not answer."""
         await self.close()
         self._pause_s = FIRST_PAUSE_S
         return await self._ask()

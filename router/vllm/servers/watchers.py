@@ -33,7 +33,7 @@ class VllmWorkers:
         outcomes: Counter[str],
         lookup: Resolve = resolve,
     ) -> None:
-        """The counters are those of ``Metrics``."""
+        """``unexpected_expiries`` and ``outcomes`` are counters of ``Metrics``."""
         self._pool = pool
         self._upstream = upstream
         self._leases = leases

@@ -3,7 +3,7 @@
 -- ARGV   1: duration_ms   2: margin_ms   3: lease ids, with commas between
 -- return {duration_ms, number, remaining_ms, number, remaining_ms, ...}: the leases by their number from 1 that have
 --   another time left than duration_ms. remaining_ms is -1 for a released one and -2 for one that is not in the set;
---   outcomes.lua says what became of those.
+--   outcomes.lua says what became of such a lease.
 
 local now = now_ms()
 local duration = tonumber(ARGV[1])

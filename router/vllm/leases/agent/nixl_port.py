@@ -50,7 +50,7 @@ class Agent:
                 return None
 
     def help_along(self) -> None:
-        """Let the agent go on with what it has begun. Nobody knows this agent, so nothing comes in."""
+        """Let the agent go on with what it has begun. No notification comes in: no other agent knows this one."""
         with contextlib.suppress(*ERRORS):  # of a peer that has died: its next notification says so
             self._agent.get_new_notifs()
 
