@@ -228,10 +228,15 @@ class Served:
         self.callers.append(caller)
         return caller
 
-    async def ask(self, data: bytes) -> tuple[Caller, Answer]:
+    async def send(self, data: bytes) -> Caller:
         """On a connection of its own."""
         caller = await self.connect()
         await caller.send(data)
+        return caller
+
+    async def ask(self, data: bytes) -> tuple[Caller, Answer]:
+        """The same, up to the answer."""
+        caller = await self.send(data)
         return caller, await caller.answer()
 
 

@@ -103,8 +103,7 @@ async def test_a_name_that_is_not_in_the_certificate_is_refused(authority: Autho
 
 async def test_a_client_without_tls_is_not_answered(authority: Authority) -> None:
     async with serving(config(server_context(files(authority.of("p1.internal"))))) as served:
-        caller = await served.connect()
-        await caller.send(GET)
+        caller = await served.send(GET)
         await caller.closed()
         assert served.app.scopes == []
 
@@ -112,8 +111,7 @@ async def test_a_client_without_tls_is_not_answered(authority: Authority) -> Non
 async def test_a_handshake_that_does_not_end_is_ended(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("baton_serve.core.net.served.acceptor.HANDSHAKE_S", 0.05)
     async with serving(config(server_context(files(authority.of("p1.internal"))))) as served:
-        caller = await served.connect()
-        await caller.send(b"\x16\x03\x01")
+        caller = await served.send(b"\x16\x03\x01")
         await caller.closed()
 
 

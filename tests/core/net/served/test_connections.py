@@ -23,8 +23,7 @@ FEW = PortConfig(keep_alive_s=60, max_connections=4)
 @pytest.mark.parametrize("sent", [b"", b"\r\n"], ids=["nothing", "a blank line"])
 async def test_a_client_that_sends_no_head_is_disconnected(sent: bytes) -> None:
     async with serving(IMPATIENT) as served:
-        caller = await served.connect()
-        await caller.send(sent)
+        caller = await served.send(sent)
         await caller.closed()
         assert served.port.connections.notices.counts == {SLOW_HEAD: 1}
 
@@ -68,8 +67,7 @@ async def test_a_client_that_takes_no_answer_is_not_waited_for() -> None:
     config = PortConfig(keep_alive_s=0.05, linger_s=0.05)
     async with serving(config) as served:
         served.app.answer = b"x" * (32 << 20)
-        caller = await served.connect()
-        await caller.send(GET)
+        caller = await served.send(GET)
         caller.writer.transport.pause_reading()  # type: ignore[attr-defined]
         port = served.port.connections
         while len(port):  # noqa: ASYNC110 (the far side of a socket has no event to wait on)
@@ -119,26 +117,24 @@ async def test_a_client_that_waits_for_an_answer_makes_room_for_nobody() -> None
         assert answer.status == 200
 
 
-async def test_unfinished_heads_are_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unfinished_heads_are_bounded_together(monkeypatch: pytest.MonkeyPatch, served: Served) -> None:
     monkeypatch.setattr("baton_serve.core.net.served.connections.MAX_HEADS_BYTES", 100_000)
-    async with serving() as served:
-        callers = []
-        for number in range(4):
-            callers.append(await accepted(served, number))
-            await callers[-1].send(b"GET / HTTP/1.1\r\na: " + b"x" * 30_000)
-        await callers[0].closed()
-        await callers[3].send(b"\r\nhost: x\r\n\r\n")
-        assert (await callers[3].answer()).status == 200
-        served.app.scopes.clear()
-        await callers[1].send(b"\r\nhost: x\r\n\r\n")
-        assert (await callers[1].answer()).status == 200
-        assert served.port.connections._heads_bytes < 31_000, "what is complete does not count"
+    callers = []
+    for number in range(4):
+        callers.append(await accepted(served, number))
+        await callers[-1].send(b"GET / HTTP/1.1\r\na: " + b"x" * 30_000)
+    await callers[0].closed()
+    await callers[3].send(b"\r\nhost: x\r\n\r\n")
+    assert (await callers[3].answer()).status == 200
+    served.app.scopes.clear()
+    await callers[1].send(b"\r\nhost: x\r\n\r\n")
+    assert (await callers[1].answer()).status == 200
+    assert served.port.connections._heads_bytes < 31_000, "what is complete does not count"
 
 
 async def test_the_request_that_is_read_may_wait_for_its_body() -> None:
     async with serving(FEW) as served:
-        caller = await served.connect()
-        await caller.send(HEAD + b"content-length: 4\r\n\r\nab")
+        caller = await served.send(HEAD + b"content-length: 4\r\n\r\nab")
         await served.app.until_asked(1)
         for _ in range(5):
             await served.connect()
@@ -156,8 +152,7 @@ async def accepted(served: Served, num_before: int) -> Caller:
 
 async def asking(served: Served, num_before: int) -> Caller:
     """A connection with a request that runs."""
-    caller = await served.connect()
-    await caller.send(HELD)
+    caller = await served.send(HELD)
     await served.app.until_asked(num_before + 1)
     return caller
 

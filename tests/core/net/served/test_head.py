@@ -60,8 +60,7 @@ async def test_a_body_does_not_count_as_part_of_the_head() -> None:
 async def test_heads_of_one_connection_do_not_add_up() -> None:
     long = b"GET /echo HTTP/1.1\r\nhost: x\r\na: " + b"x" * 3000 + b"\r\n\r\n"
     async with serving(SMALL) as served:
-        caller = await served.connect()
-        await caller.send(long * 3)
+        caller = await served.send(long * 3)
         for _ in range(3):
             assert (await caller.answer()).status == 200
 
@@ -72,6 +71,5 @@ async def test_lines_after_a_body_are_bounded_and_no_headers() -> None:
         _, answer = await served.ask(chunked + b"authorization: a\r\n\r\n")
         assert answer.status == 200
         assert [name for name, _ in served.app.scopes[0]["headers"]] == [b"host", b"transfer-encoding"]
-        caller = await served.connect()
-        await caller.send(chunked + b"a: b\r\n" * 30)
+        caller = await served.send(chunked + b"a: b\r\n" * 30)
         assert (await caller.answer()).status == 431

@@ -48,18 +48,17 @@ async def practised(served: Served, head: bytes, wanted: bytes = b"") -> Caller:
 
 
 @pytest.mark.interpreted
-async def test_heads_of_calls_are_known_from_the_third_on(found: list[bytes]) -> None:
-    async with serving() as served:
-        caller = await practised(served, BODY)
-        assert found == [BODY]
-        longer = BODY.replace(b": 4", b": 10")
-        await caller.send(longer + b"0123456789")
-        assert (await caller.answer()).body == b"22"
-        assert found == [BODY, longer]
-        first, *_, last = served.app.calls
-        assert (last.path, last.body()) == ("/echo", b"0123456789")
-        assert (first.headers[b"content-length"], last.headers) == (b"4", {b"host": b"x", b"content-length": b"10"})
-        assert served.app.waited == []
+async def test_heads_of_calls_are_known_from_the_third_on(found: list[bytes], served: Served) -> None:
+    caller = await practised(served, BODY)
+    assert found == [BODY]
+    longer = BODY.replace(b": 4", b": 10")
+    await caller.send(longer + b"0123456789")
+    assert (await caller.answer()).body == b"22"
+    assert found == [BODY, longer]
+    first, *_, last = served.app.calls
+    assert (last.path, last.body()) == ("/echo", b"0123456789")
+    assert (first.headers[b"content-length"], last.headers) == (b"4", {b"host": b"x", b"content-length": b"10"})
+    assert served.app.waited == []
 
 
 @pytest.mark.interpreted
@@ -71,11 +70,10 @@ async def test_heads_of_calls_are_known_from_the_third_on(found: list[bytes]) ->
         pytest.param(BODY.replace(b"content", b"connection: upgrade\r\nupgrade: h2c\r\ncontent"), id="an offer"),
     ],
 )
-async def test_a_head_that_needs_the_parser_is_not_known(head: bytes, found: list[bytes]) -> None:
-    async with serving() as served:
-        caller = await served.connect()
-        said = await all_said(caller, [head + b"abcd"] * (NUM_BEFORE + 1))
-        assert (said.count(b"HTTP/1.1 200"), found) == (NUM_BEFORE + 1, [])
+async def test_a_head_that_needs_the_parser_is_not_known(head: bytes, found: list[bytes], served: Served) -> None:
+    caller = await served.connect()
+    said = await all_said(caller, [head + b"abcd"] * (NUM_BEFORE + 1))
+    assert (said.count(b"HTTP/1.1 200"), found) == (NUM_BEFORE + 1, [])
 
 
 #: What comes after it: pieces of bytes.
@@ -130,27 +128,25 @@ async def test_a_known_call_is_answered_as_on_a_connection_that_knows_none(name:
     assert calls[0][num_before:] == calls[1][num_before:]
 
 
-async def test_the_head_that_is_learned_is_that_of_the_call() -> None:
+async def test_the_head_that_is_learned_is_that_of_the_call(served: Served) -> None:
     """Not that of what came before it in the same piece, with as many lines."""
     other = b"PUT" + BODY[4:] + b"abcd"
-    async with serving() as served:
-        caller = await served.connect()
-        for _ in range(NUM_BEFORE):
-            await caller.send(other + BODY + b"abcd")
-            assert {(await caller.answer()).status for _ in range(2)} == {200}
-        await caller.send(other)
-        await caller.answer()
-        assert len(served.app.calls) == NUM_BEFORE
+    caller = await served.connect()
+    for _ in range(NUM_BEFORE):
+        await caller.send(other + BODY + b"abcd")
+        assert {(await caller.answer()).status for _ in range(2)} == {200}
+    await caller.send(other)
+    await caller.answer()
+    assert len(served.app.calls) == NUM_BEFORE
 
 
-async def test_thousands_of_known_calls_in_one_piece_are_answered() -> None:
+async def test_thousands_of_known_calls_in_one_piece_are_answered(served: Served) -> None:
     num = 3000
-    async with serving() as served:
-        served.app.answer = b"an answer"
-        caller = await practised(served, BODY, b"an answer")
-        asking = asyncio.create_task(caller.send((BODY + b"abcd") * num))
-        assert {(await caller.answer()).status for _ in range(num)} == {200}
-        await asking
+    served.app.answer = b"an answer"
+    caller = await practised(served, BODY, b"an answer")
+    asking = asyncio.create_task(caller.send((BODY + b"abcd") * num))
+    assert {(await caller.answer()).status for _ in range(num)} == {200}
+    await asking
 
 
 @pytest.mark.interpreted

@@ -142,8 +142,7 @@ async def serving_late() -> AsyncIterator[tuple[Served, Turns]]:
 
 async def put_off(served: Served) -> Caller:
     """A client whose answer is put off."""
-    caller = await served.connect()
-    await caller.send(BODY + b"abcd")
+    caller = await served.send(BODY + b"abcd")
     await served.app.until_asked(1)
     (call,) = served.app.calls
     assert (call.answered, call.response_complete) == (True, False)

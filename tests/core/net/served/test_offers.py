@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from baton_serve.core.net.served.config import HeadLimits, PortConfig
-from tests.kits.port import GET, HEAD, serving
+from tests.kits.port import GET, HEAD, Served, serving
 
 OFFERS = {
     "http/2": b"connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n",
@@ -29,60 +29,52 @@ def offer(request: pytest.FixtureRequest) -> bytes:
 @pytest.mark.parametrize(("rest", "num_bytes"), BODIES.values(), ids=BODIES)
 @pytest.mark.parametrize("step", [1 << 20, 90, 1])
 async def test_the_body_of_an_offer_is_read_and_the_connection_goes_on(
-    offer: bytes, rest: bytes, num_bytes: int, step: int
+    offer: bytes, rest: bytes, num_bytes: int, step: int, served: Served
 ) -> None:
     sent = offer + rest
-    async with serving() as served:
-        caller = await served.connect()
-        for turn in (1, 2):
-            for start in range(0, len(sent), step):
-                await caller.send(sent[start : start + step])
-            answer = await caller.answer()
-            assert (answer.status, answer.body) == (200, b"%d" % (turn * num_bytes))
-            assert "connection" not in answer.headers
-        assert len(served.app.scopes) == 2
+    caller = await served.connect()
+    for turn in (1, 2):
+        for start in range(0, len(sent), step):
+            await caller.send(sent[start : start + step])
+        answer = await caller.answer()
+        assert (answer.status, answer.body) == (200, b"%d" % (turn * num_bytes))
+        assert "connection" not in answer.headers
+    assert len(served.app.scopes) == 2
 
 
-async def test_a_body_in_a_later_packet_is_waited_for(offer: bytes) -> None:
-    async with serving() as served:
-        caller = await served.connect()
-        await caller.send(offer + b"content-length: 5\r\n\r\n")
-        await served.app.until_asked(1)
-        await caller.send(b"hel")
-        await caller.send(b"lo")
-        assert (await caller.answer()).body == b"5"
+async def test_a_body_in_a_later_packet_is_waited_for(offer: bytes, served: Served) -> None:
+    caller = await served.send(offer + b"content-length: 5\r\n\r\n")
+    await served.app.until_asked(1)
+    await caller.send(b"hel")
+    await caller.send(b"lo")
+    assert (await caller.answer()).body == b"5"
 
 
-async def test_many_offers_in_one_packet_are_answered_in_order(offer: bytes) -> None:
-    async with serving() as served:
-        caller = await served.connect()
-        await caller.send((offer + b"content-length: 1\r\n\r\nx" + HEAD + b"content-length: 1\r\n\r\ny") * 8)
-        assert [(await caller.answer()).body for _ in range(16)] == [b"%d" % number for number in range(1, 17)]
-        assert len(served.app.scopes) == 16
+async def test_many_offers_in_one_packet_are_answered_in_order(offer: bytes, served: Served) -> None:
+    caller = await served.send((offer + b"content-length: 1\r\n\r\nx" + HEAD + b"content-length: 1\r\n\r\ny") * 8)
+    assert [(await caller.answer()).body for _ in range(16)] == [b"%d" % number for number in range(1, 17)]
+    assert len(served.app.scopes) == 16
 
 
-async def test_the_request_is_seen_without_its_offer(offer: bytes) -> None:
-    async with serving() as served:
-        await served.ask(offer + b"a: \xe9 b\r\ncontent-length: 1\r\n\r\nx")
-        (scope,) = served.app.scopes
-        headers = dict(scope["headers"])
-        assert b"upgrade" not in headers
-        assert (headers[b"host"], headers[b"a"], scope["path"]) == (b"x", b"\xe9 b", "/echo")
+async def test_the_request_is_seen_without_its_offer(offer: bytes, served: Served) -> None:
+    await served.ask(offer + b"a: \xe9 b\r\ncontent-length: 1\r\n\r\nx")
+    (scope,) = served.app.scopes
+    headers = dict(scope["headers"])
+    assert b"upgrade" not in headers
+    assert (headers[b"host"], headers[b"a"], scope["path"]) == (b"x", b"\xe9 b", "/echo")
 
 
-async def test_a_client_that_offers_and_wants_to_close_is_closed() -> None:
-    async with serving() as served:
-        head = HEAD + b"connection: close, upgrade\r\nupgrade: h2c\r\ncontent-length: 1\r\n\r\n"
-        caller, answer = await served.ask(head + b"x")
-        assert (answer.status, answer.body, answer.headers["connection"]) == (200, b"1", "close")
-        await caller.closed()
+async def test_a_client_that_offers_and_wants_to_close_is_closed(served: Served) -> None:
+    head = HEAD + b"connection: close, upgrade\r\nupgrade: h2c\r\ncontent-length: 1\r\n\r\n"
+    caller, answer = await served.ask(head + b"x")
+    assert (answer.status, answer.body, answer.headers["connection"]) == (200, b"1", "close")
+    await caller.closed()
 
 
-async def test_an_old_client_that_offers_is_answered_once() -> None:
-    async with serving() as served:
-        head = b"POST /echo HTTP/1.0\r\nconnection: upgrade\r\nupgrade: h2c\r\ncontent-length: 1\r\n\r\n"
-        _, answer = await served.ask(head + b"x" + GET)
-        assert (answer.body, answer.headers["connection"]) == (b"1", "close")
+async def test_an_old_client_that_offers_is_answered_once(served: Served) -> None:
+    head = b"POST /echo HTTP/1.0\r\nconnection: upgrade\r\nupgrade: h2c\r\ncontent-length: 1\r\n\r\n"
+    _, answer = await served.ask(head + b"x" + GET)
+    assert (answer.body, answer.headers["connection"]) == (b"1", "close")
 
 
 BAD = {
@@ -95,11 +87,12 @@ BAD = {
 
 
 @pytest.mark.parametrize("rest", BAD.values(), ids=BAD)
-async def test_a_request_that_is_refused_without_an_offer_is_refused_with_one(offer: bytes, rest: bytes) -> None:
-    async with serving() as served:
-        caller, answer = await served.ask(offer + rest)
-        assert (answer.status, answer.headers["connection"]) == (501 if b"gzip" in rest else 400, "close")
-        await caller.closed()
+async def test_a_request_that_is_refused_without_an_offer_is_refused_with_one(
+    offer: bytes, rest: bytes, served: Served
+) -> None:
+    caller, answer = await served.ask(offer + rest)
+    assert (answer.status, answer.headers["connection"]) == (501 if b"gzip" in rest else 400, "close")
+    await caller.closed()
 
 
 @pytest.mark.parametrize("step", [1 << 20, 700])

@@ -11,7 +11,7 @@ import pytest
 from baton_serve.core.net.served.config import HeadLimits, PortConfig
 from baton_serve.core.net.served.connection import MAX_PIPELINED
 from baton_serve.core.net.served.notices import BAD_REQUEST
-from tests.kits.port import GET, HEAD, serving
+from tests.kits.port import GET, HEAD, Served, serving
 
 CHUNKED = HEAD + b"transfer-encoding: chunked\r\n\r\n"
 
@@ -55,77 +55,54 @@ async def test_a_malformed_request_gets_an_error_in_our_shape_and_is_disconnecte
 
 
 @pytest.mark.parametrize("host", [b"", b"127.0.0.1:8000", b"[::1]:8000", b"router.example", b"a_b:1"])
-async def test_every_valid_host_header_is_served(host: bytes) -> None:
-    async with serving() as served:
-        _, answer = await served.ask(b"GET /echo HTTP/1.1\r\nhost: " + host + b"\r\n\r\n")
-        assert answer.status == 200
+async def test_every_valid_host_header_is_served(host: bytes, served: Served) -> None:
+    _, answer = await served.ask(b"GET /echo HTTP/1.1\r\nhost: " + host + b"\r\n\r\n")
+    assert answer.status == 200
 
 
 @pytest.mark.parametrize("space", [b" ", b"\t", b" \t "])
-async def test_white_space_around_a_value_means_nothing(space: bytes) -> None:
-    async with serving() as served:
-        lines = (b"host:%bx%b", b"content-length:%b4%b", b"authorization:%bBearer k%b")
-        head = b"".join(line % (space, space) + b"\r\n" for line in lines)
-        _, answer = await served.ask(b"POST /echo HTTP/1.1\r\n" + head + b"\r\nabcd")
-        assert (answer.status, answer.body) == (200, b"4")
-        assert served.app.scopes[0]["headers"] == [
-            (b"host", b"x"),
-            (b"content-length", b"4"),
-            (b"authorization", b"Bearer k"),
-        ]
-        _, answer = await served.ask(HEAD + b"transfer-encoding: chunked \r\n\r\n1\r\nx\r\n0\r\n\r\n")
-        assert (answer.status, answer.body) == (200, b"5")
+async def test_white_space_around_a_value_means_nothing(space: bytes, served: Served) -> None:
+    lines = (b"host:%bx%b", b"content-length:%b4%b", b"authorization:%bBearer k%b")
+    head = b"".join(line % (space, space) + b"\r\n" for line in lines)
+    _, answer = await served.ask(b"POST /echo HTTP/1.1\r\n" + head + b"\r\nabcd")
+    assert (answer.status, answer.body) == (200, b"4")
+    assert served.app.scopes[0]["headers"] == [
+        (b"host", b"x"),
+        (b"content-length", b"4"),
+        (b"authorization", b"Bearer k"),
+    ]
+    _, answer = await served.ask(HEAD + b"transfer-encoding: chunked \r\n\r\n1\r\nx\r\n0\r\n\r\n")
+    assert (answer.status, answer.body) == (200, b"5")
 
 
 @pytest.mark.parametrize("coding", [b"gzip, chunked", b"gzip,chunked", b"identity"])
-async def test_a_body_in_another_coding_is_refused_by_the_name_of_the_header(coding: bytes) -> None:
-    async with serving() as served:
-        caller, answer = await served.ask(HEAD + b"transfer-encoding: " + coding + b"\r\n\r\n0\r\n\r\n")
-        assert (answer.status, answer.code) == (501, "unsupported_transfer_encoding")
-        assert json.loads(answer.body)["error"]["param"] == "transfer-encoding"
-        await caller.closed()
-        assert served.app.scopes == []
+async def test_a_body_in_another_coding_is_refused_by_the_name_of_the_header(coding: bytes, served: Served) -> None:
+    caller, answer = await served.ask(HEAD + b"transfer-encoding: " + coding + b"\r\n\r\n0\r\n\r\n")
+    assert (answer.status, answer.code) == (501, "unsupported_transfer_encoding")
+    assert json.loads(answer.body)["error"]["param"] == "transfer-encoding"
+    await caller.closed()
+    assert served.app.scopes == []
 
 
-async def test_a_method_that_is_not_known_is_named() -> None:
-    async with serving() as served:
-        caller, answer = await served.ask(b"FOO /echo HTTP/1.1\r\nhost: x\r\n\r\n")
-        assert (answer.status, answer.code) == (501, "unsupported_method")
-        assert "'FOO'" in json.loads(answer.body)["error"]["message"]
-        await caller.closed()
-
-
-async def test_an_old_client_needs_no_host() -> None:
-    """Probes of load balancers speak HTTP/1.0."""
-    async with serving() as served:
-        caller, answer = await served.ask(b"GET /echo HTTP/1.0\r\n\r\n")
-        assert (answer.status, answer.headers["connection"]) == (200, "close")
-        await caller.closed()
-
-
-async def test_an_upgrade_is_not_made() -> None:
-    upgrade = b"GET /echo HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n"
-    async with serving() as served:
-        caller, answer = await served.ask(upgrade + b"\x81\x05hello")
-        assert (answer.status, answer.headers["connection"]) == (200, "close")
-        await caller.closed()
-        assert len(served.app.scopes) == 1
+async def test_a_method_that_is_not_known_is_named(served: Served) -> None:
+    caller, answer = await served.ask(b"FOO /echo HTTP/1.1\r\nhost: x\r\n\r\n")
+    assert (answer.status, answer.code) == (501, "unsupported_method")
+    assert "'FOO'" in json.loads(answer.body)["error"]["message"]
+    await caller.closed()
 
 
 @pytest.mark.parametrize("method", [b"GET", b"POST"])
-async def test_a_target_without_a_path_means_the_root(method: bytes) -> None:
-    async with serving() as served:
-        _, answer = await served.ask(method + b" http://x HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n")
-        (scope,) = served.app.scopes
-        assert (answer.status, scope["path"], scope["raw_path"]) == (200, "/", b"/")
+async def test_a_target_without_a_path_means_the_root(method: bytes, served: Served) -> None:
+    _, answer = await served.ask(method + b" http://x HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n")
+    (scope,) = served.app.scopes
+    assert (answer.status, scope["path"], scope["raw_path"]) == (200, "/", b"/")
 
 
 async def test_an_application_is_told_that_its_client_left_also_if_more_requests_follow(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with serving() as served:
-        caller = await served.connect()
-        await caller.send(b"GET /long HTTP/1.1\r\nhost: x\r\n\r\n" + CHUNKED + b"0\r\n\r\n")
+        caller = await served.send(b"GET /long HTTP/1.1\r\nhost: x\r\n\r\n" + CHUNKED + b"0\r\n\r\n")
         await served.app.until_asked(1)
         caller.writer.transport.abort()
         tasks = served.port.served.tasks
@@ -139,8 +116,7 @@ async def test_an_application_is_told_that_its_client_left_also_if_more_requests
 async def test_requests_before_a_malformed_body_still_have_their_answers(bad: bytes, num_before: int) -> None:
     held = HEAD.replace(b"/echo", b"/held") + b"content-length: 1\r\n\r\nx"
     async with serving(SMALL) as served:
-        caller = await served.connect()
-        await caller.send(held * num_before)
+        caller = await served.send(held * num_before)
         await served.app.until_asked(1)
         await caller.send(CHUNKED + bad)
         await asyncio.sleep(0.05)
@@ -151,41 +127,36 @@ async def test_requests_before_a_malformed_body_still_have_their_answers(bad: by
         await caller.closed()
 
 
-async def test_answers_come_in_the_order_of_the_requests() -> None:
-    async with serving() as served:
-        caller = await served.connect()
-        for number in range(1, 4):
-            await caller.send(HEAD + b"content-length: 1\r\n\r\nx")
-            assert (await caller.answer()).body == b"%d" % number
-        await caller.send((HEAD + b"content-length: 1\r\n\r\nx") * MAX_PIPELINED)
-        for number in range(4, 4 + MAX_PIPELINED):
-            assert (await caller.answer()).body == b"%d" % number
+async def test_answers_come_in_the_order_of_the_requests(served: Served) -> None:
+    caller = await served.connect()
+    for number in range(1, 4):
+        await caller.send(HEAD + b"content-length: 1\r\n\r\nx")
+        assert (await caller.answer()).body == b"%d" % number
+    await caller.send((HEAD + b"content-length: 1\r\n\r\nx") * MAX_PIPELINED)
+    for number in range(4, 4 + MAX_PIPELINED):
+        assert (await caller.answer()).body == b"%d" % number
 
 
-async def test_no_client_gets_far_ahead_of_its_answers() -> None:
-    async with serving() as served:
-        caller = await served.connect()
-        await caller.send(b"GET /held HTTP/1.1\r\nhost: x\r\n\r\n" + GET * 10_000)
-        await served.app.until_asked(1)
-        served.app.go_on.set()
-        answers = [await caller.answer() for _ in range(MAX_PIPELINED + 1)]
-        assert [answer.status for answer in answers] == [200] * (MAX_PIPELINED + 1)
-        assert answers[-1].headers["connection"] == "close"
-        await caller.closed()
+async def test_no_client_gets_far_ahead_of_its_answers(served: Served) -> None:
+    caller = await served.send(b"GET /held HTTP/1.1\r\nhost: x\r\n\r\n" + GET * 10_000)
+    await served.app.until_asked(1)
+    served.app.go_on.set()
+    answers = [await caller.answer() for _ in range(MAX_PIPELINED + 1)]
+    assert [answer.status for answer in answers] == [200] * (MAX_PIPELINED + 1)
+    assert answers[-1].headers["connection"] == "close"
+    await caller.closed()
 
 
-async def test_garbage_behind_a_request_does_not_get_into_its_answer() -> None:
-    async with serving() as served:
-        caller = await served.connect()
-        await caller.send(b"GET /held HTTP/1.1\r\nhost: x\r\n\r\n")
-        await served.app.until_asked(1)
-        await caller.send(b"\x00\x01garbage\r\n\r\n")
-        while BAD_REQUEST not in served.port.connections.notices.counts:  # noqa: ASYNC110
-            await asyncio.sleep(0)
-        served.app.go_on.set()
-        answer = await caller.answer()
-        assert (answer.status, answer.headers["connection"]) == (200, "close")
-        await caller.closed()
+async def test_garbage_behind_a_request_does_not_get_into_its_answer(served: Served) -> None:
+    caller = await served.send(b"GET /held HTTP/1.1\r\nhost: x\r\n\r\n")
+    await served.app.until_asked(1)
+    await caller.send(b"\x00\x01garbage\r\n\r\n")
+    while BAD_REQUEST not in served.port.connections.notices.counts:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    served.app.go_on.set()
+    answer = await caller.answer()
+    assert (answer.status, answer.headers["connection"]) == (200, "close")
+    await caller.closed()
 
 
 SMALL = PortConfig(keep_alive_s=60, head=HeadLimits(max_bytes=4096))
@@ -195,8 +166,7 @@ SMALL = PortConfig(keep_alive_s=60, head=HeadLimits(max_bytes=4096))
 @pytest.mark.parametrize("what", ["the size of a chunk", "lines after the last chunk"])
 async def test_sizes_of_chunks_and_lines_after_the_last_one_are_bounded(step: int, what: str) -> None:
     async with serving(SMALL) as served:
-        caller = await served.connect()
-        await caller.send(CHUNKED + b"1\r\nx\r\n")
+        caller = await served.send(CHUNKED + b"1\r\nx\r\n")
         endless = (b"1;" if what == "the size of a chunk" else b"0\r\na: ") + b"x" * 300_000
         for start in range(0, 8192, step):
             caller.writer.write(endless[start : start + step])
@@ -211,12 +181,11 @@ async def test_chunks_of_one_byte_are_a_body() -> None:
         assert (answer.status, answer.body) == (200, b"5000")
 
 
-async def test_asgi_is_told_of_both_addresses() -> None:
-    async with serving() as served:
-        caller, _ = await served.ask(GET)
-        await caller.send(GET)
-        assert (await caller.answer()).status == 200
-        sock = caller.writer.get_extra_info("socket")
-        assert [(scope["client"], scope["server"]) for scope in served.app.scopes] == [
-            (sock.getsockname(), sock.getpeername())
-        ] * 2
+async def test_asgi_is_told_of_both_addresses(served: Served) -> None:
+    caller, _ = await served.ask(GET)
+    await caller.send(GET)
+    assert (await caller.answer()).status == 200
+    sock = caller.writer.get_extra_info("socket")
+    assert [(scope["client"], scope["server"]) for scope in served.app.scopes] == [
+        (sock.getsockname(), sock.getpeername())
+    ] * 2

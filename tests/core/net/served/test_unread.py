@@ -60,17 +60,16 @@ async def test_a_client_just_answered_more_than_fits_makes_room_for_nobody() -> 
         assert served.port.connections.notices.counts == {TURNED_AWAY: 1}
 
 
-async def test_a_connection_sees_how_much_its_client_takes() -> None:
-    async with serving() as served:
-        caller = await unread(served, LONG)
-        (connection,) = connections(served)
-        before = None
-        while before != (before := connection.taken_bytes()):  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
-        caller.writer.transport.resume_reading()  # type: ignore[attr-defined]
-        for _ in range(256):
-            await caller.reader.readexactly(1 << 16)
-        assert connection.taken_bytes() != before
+async def test_a_connection_sees_how_much_its_client_takes(served: Served) -> None:
+    caller = await unread(served, LONG)
+    (connection,) = connections(served)
+    before = None
+    while before != (before := connection.taken_bytes()):  # noqa: ASYNC110
+        await asyncio.sleep(0.05)
+    caller.writer.transport.resume_reading()  # type: ignore[attr-defined]
+    for _ in range(256):
+        await caller.reader.readexactly(1 << 16)
+    assert connection.taken_bytes() != before
 
 
 async def unread(served: Served, sent: bytes) -> Caller:
