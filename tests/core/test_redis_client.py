@@ -192,8 +192,17 @@ def test_malformed_urls_of_sentinels_are_refused(url: str) -> None:
         check_redis_url(url)
 
 
-def test_an_option_that_does_not_exist_is_found_before_connecting() -> None:
-    with pytest.raises(ValueError, match="option"):
-        connect(redis.Redis, "redis+sentinel://a/main?nonsense=1", 1.0, retries=0)
-    with pytest.raises(ValueError, match="option"):
-        connect(redis.Redis, "redis+sentinel://a/main?sentinel_nonsense=1", 1.0, retries=0)
+@pytest.mark.parametrize("kind", [redis.Redis, redis.asyncio.Redis])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "nonsense",
+        "redis://127.0.0.1:1/0?no_such_option=1",
+        "redis://h/0?protocol=9",
+        "redis+sentinel://a/main?nonsense=1",
+        "redis+sentinel://a/main?sentinel_nonsense=1",
+    ],
+)
+def test_a_malformed_url_is_refused_before_connecting(kind: type[redis.Redis], url: str) -> None:
+    with pytest.raises(ValueError, match=r"URL|option"):
+        connect(kind, url, 1.0, retries=0)

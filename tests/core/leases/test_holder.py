@@ -162,6 +162,16 @@ def test_a_timer_of_an_earlier_lease_also_tells_leases_granted_since(holder: Lea
     assert holder.take_work(START_MS + TELL_DELAY_MS).grant == ["b"]
 
 
+@pytest.mark.parametrize("late_ms", [0, 1, 2 * DURATION_MS])
+def test_a_renewal_that_p_hears_of_late_counts(holder: LeaseHolder, late_ms: int) -> None:
+    """P asks about a lease when it falls due, and hears only then that it was renewed: the store decides."""
+    held(holder, "a")
+    now_ms = START_MS + DURATION_MS + late_ms
+    assert answer(holder, now_ms, a=10) == []
+    assert holder.pinned() == ["a"]
+    assert holder.next_work_ms() == now_ms + 10
+
+
 def test_an_unknown_lease_is_granted_again(holder: LeaseHolder) -> None:
     held(holder, "a")
     assert answer(holder, START_MS + SYNC_MS, a=LeaseState.UNKNOWN) == []

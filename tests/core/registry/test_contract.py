@@ -166,13 +166,17 @@ async def test_ids_that_cannot_be_part_of_a_key_are_refused(made: Made, bad: str
         await made.registry.withdraw(bad)
 
 
-async def test_workers_and_routers_of_one_redis_do_not_meet(redis_url: str) -> None:
-    workers, routers = RedisRegistry(redis_url, WORKERS), RedisRegistry(redis_url, ROUTERS)
+@pytest.mark.parametrize("name", [ROUTERS.name, VLLM_SERVERS.name])
+async def test_workers_of_one_redis_meet_none_of_another_kind(redis_url: str, name: str) -> None:
+    """A router that knows only workers would take a vLLM server for one."""
+    kind, entry = KINDS[name]
+    workers, others = RedisRegistry(redis_url, WORKERS), RedisRegistry(redis_url, kind)
     async with Watch(workers) as watch:
         assert await watch.next() == []
-        await routers.announce(router("a"), LONG_MS)
+        await others.announce(entry("a"), LONG_MS)
         await workers.announce(worker("a"), LONG_MS)
         assert await watch.next() == [worker("a")]
-    assert await snapshot(routers) == [router("a")]
+    assert await snapshot(others) == [entry("a")]
+    assert not workers.ignored.total()
     await workers.close()
-    await routers.close()
+    await others.close()

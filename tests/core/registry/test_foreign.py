@@ -112,21 +112,6 @@ def test_a_value_that_no_vllm_server_announces_is_no_announcement(path: str, val
     assert len(str(caught.value)) <= 200 and str(caught.value).isprintable()
 
 
-async def test_a_router_that_knows_only_workers_never_sees_a_vllm_server(redis_url: str) -> None:
-    """It would take it for a worker of Baton's."""
-    servers, workers = RedisRegistry(redis_url, VLLM_SERVERS), RedisRegistry(redis_url, WORKERS)
-    async with Watch(workers) as watch:
-        assert await watch.next() == []
-        await servers.announce(vllm_server("a"), LONG_MS)
-        assert await snapshot(servers) == [vllm_server("a")]
-        assert await snapshot(workers) == []
-        await workers.announce(worker("w"), LONG_MS)
-        assert await watch.next() == [worker("w")]
-    assert not workers.ignored.total()
-    await servers.close()
-    await workers.close()
-
-
 @pytest.mark.parametrize("kind", [WORKERS, ROUTERS], ids=["worker", "router"])
 @pytest.mark.parametrize(
     "data",

@@ -45,12 +45,13 @@ async def behind_tls(authority: Authority, redis_url: str) -> AsyncIterator[str]
 
 async def test_the_ca_is_named_in_the_url(authority: Authority, redis_url: str) -> None:
     async with behind_tls(authority, redis_url) as url:
-        registry, leases = (kind(f"{url}?ssl_ca_certs={authority.ca}", *more) for kind, more in KINDS)
-        await registry.announce(worker("a"), LONG_MS)  # type: ignore[attr-defined]
-        async with Watch(registry) as watch:  # type: ignore[arg-type]
+        trusting = f"{url}?ssl_ca_certs={authority.ca}"
+        registry, leases = RedisRegistry(trusting, WORKERS), RedisLeaseStore(trusting)
+        await registry.announce(worker("a"), LONG_MS)
+        async with Watch(registry) as watch:
             await watch.until([worker("a")])
-        await asyncio.to_thread(leases.grant, "e", ["lease"], 1000)  # type: ignore[attr-defined]
-        await registry.close()  # type: ignore[attr-defined]
+        await asyncio.to_thread(leases.grant, "e", ["lease"], 1000)
+        await registry.close()
         leases.close()
 
 
@@ -58,13 +59,11 @@ async def test_a_redis_that_is_certified_by_another_ca_is_refused(
     authority: Authority, other_authority: Authority, redis_url: str
 ) -> None:
     async with behind_tls(authority, redis_url) as url:
-        registry, leases = (kind(f"{url}?ssl_ca_certs={other_authority.ca}", *more) for kind, more in KINDS)
+        distrusting = f"{url}?ssl_ca_certs={other_authority.ca}"
+        registry, leases = RedisRegistry(distrusting, WORKERS), RedisLeaseStore(distrusting)
         with pytest.raises(RegistryError):
-            await registry.announce(worker("a"), LONG_MS)  # type: ignore[attr-defined]
+            await registry.announce(worker("a"), LONG_MS)
         with pytest.raises(LeaseStoreError):
-            await asyncio.to_thread(leases.grant, "e", ["lease"], 1000)  # type: ignore[attr-defined]
-        await registry.close()  # type: ignore[attr-defined]
+            await asyncio.to_thread(leases.grant, "e", ["lease"], 1000)
+        await registry.close()
         leases.close()
-
-
-KINDS = ((RedisRegistry, (WORKERS,)), (RedisLeaseStore, ()))

@@ -161,7 +161,7 @@ LEASES = (
                 "        if status.state is LeaseState.HELD and lease.deadline_ms > now_ms:\n",
             ),
         ),
-        ("tests/core/leases/test_holder_late_renewal.py",),
+        (_HOLDER + "test_a_renewal_that_p_hears_of_late_counts",),
     ),
     Mutation(
         "freed-when-the-store-is-silent",
@@ -185,7 +185,7 @@ LEASES = (
                 "return [work for work in works if work is not None][:1]",
             ),
         ),
-        ("tests/core/leases/test_renewal_engines.py",),
+        ("tests/core/leases/test_renewal.py::test_leases_of_all_engines_that_are_due_are_renewed",),
     ),
     Mutation(
         "renewal-revives",

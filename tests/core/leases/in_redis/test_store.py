@@ -267,13 +267,6 @@ def test_an_ear_leaves_no_connection_and_no_descriptor(store: RedisLeaseStore, c
     assert client.pubsub_numsub("baton:{e0}:wake") == [(b"baton:{e0}:wake", 0)]
 
 
-def test_a_malformed_redis_url_is_refused() -> None:
-    with pytest.raises(ValueError, match="URL"):
-        RedisLeaseStore("nonsense")
-    with pytest.raises(ValueError, match="option"):
-        RedisLeaseStore("redis://127.0.0.1:1/0?no_such_option=1")
-
-
 @pytest.mark.parametrize("num_leases", [1, 10, MAX_BATCH])
 def test_a_renewal_is_a_few_commands_however_many_leases_it_has(
     num_leases: int, store: RedisLeaseStore, client: redis.Redis
