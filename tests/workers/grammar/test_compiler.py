@@ -19,8 +19,7 @@ from baton_serve.workers.grammar.trial.messages import Limits
 from baton_serve.workers.grammar.trial.process import Turns
 from tests.kits.repetition import some_now
 from tests.kits.whole import reference
-from tests.kits.worker.forms import DEADLY, ENDLESS
-from tests.kits.worker.watched_trial import WatchedTrial
+from tests.kits.worker.grammar import DEADLY, ENDLESS, WatchedTrial
 
 EOS = frozenset({0})
 

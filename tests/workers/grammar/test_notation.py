@@ -9,7 +9,7 @@ import pytest
 
 from baton_serve.core.protocol.openai.structured import Kind
 from baton_serve.workers.grammar.notation import NotationError, grammar_of
-from tests.kits.worker.followed import follows
+from tests.kits.worker.grammar import follows
 
 
 @pytest.mark.parametrize(

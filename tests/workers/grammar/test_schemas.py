@@ -10,7 +10,7 @@ from llguidance import LLMatcher
 
 from baton_serve.workers.grammar.notation import NotationError, grammar_of
 from baton_serve.workers.grammar.schemas import MAX_WRITTEN_BYTES, TooLongError, in_known_words
-from tests.kits.worker.followed import follows
+from tests.kits.worker.grammar import follows
 
 INTEGERS: dict[str, Any] = {"type": "object", "additionalProperties": {"type": "integer"}}
 COLORS = {"$defs": {"Color": {"type": "string", "title": "Color", "enum": ["red", "blue"]}}}

@@ -21,8 +21,7 @@ from baton_serve.workers.grammar.trial.process import ANSWER_S, LIMITS, TrialPro
 from tests.kits.orphan import ends_with_parent
 from tests.kits.repetition import some_now
 from tests.kits.whole import reference
-from tests.kits.worker.forms import DEADLY, ENDLESS
-from tests.kits.worker.watched_trial import WatchedTrial
+from tests.kits.worker.grammar import DEADLY, ENDLESS, WatchedTrial
 
 PATIENCE_S = 60.0
 SIZE = len(reference.tokenizer())
