@@ -32,6 +32,9 @@ def compose(name: str) -> Any:
     return yaml.safe_load((ROOT / name).read_text())
 
 
+SERVICES: dict[str, Any] = compose("docker-compose.yml")["services"]
+
+
 def test_the_example_configuration_is_valid() -> None:
     document = read_document(str(ROOT / "deploy" / "baton.yaml"))
     for section in MODELS:
@@ -63,10 +66,9 @@ def worker_settings(files: list[str], service: str, environ: dict[str, str]) -> 
 
 
 def test_compose_settings_are_accepted() -> None:
-    services = compose("docker-compose.yml")["services"]
     for name, section in (("router", "router"), ("prefill", "worker"), ("decode", "worker")):
         given = {
-            key.removesuffix("_FILE"): value for key, value in filled_in(services[name]["environment"], {}).items()
+            key.removesuffix("_FILE"): value for key, value in filled_in(SERVICES[name]["environment"], {}).items()
         }
         prefix = f"BATON_{section.upper()}_"
         settings = load(settings_model(section), {}, {**given, f"{prefix}HOST": "0.0.0.0"}, read_document(None))
@@ -100,11 +102,7 @@ def test_workers_on_gpus_can_compile_and_load_what_they_compiled() -> None:
 
 
 def test_compose_publishes_on_loopback_only_and_no_worker() -> None:
-    published = {
-        name: service["ports"]
-        for name, service in compose("docker-compose.yml")["services"].items()
-        if "ports" in service
-    }
+    published = {name: service["ports"] for name, service in SERVICES.items() if "ports" in service}
     assert published == {
         "router": ["127.0.0.1:8000:8000"],
         "prometheus": ["127.0.0.1:9090:9090"],
@@ -112,22 +110,16 @@ def test_compose_publishes_on_loopback_only_and_no_worker() -> None:
     }
 
 
-def services() -> dict[str, Any]:
-    found: dict[str, Any] = compose("docker-compose.yml")["services"]
-    return found
-
-
 def test_every_container_is_read_only_and_has_no_rights() -> None:
-    for name, service in services().items():
+    for name, service in SERVICES.items():
         assert service.get("read_only") is True, name
         assert service["cap_drop"] == ["ALL"] and "cap_add" not in service, name
         assert service["security_opt"] == ["no-new-privileges:true"], name
         assert "privileged" not in service, name
 
 
-@pytest.mark.parametrize("file", ["docker-compose.gpu.yml"])
-def test_no_override_gives_rights_back(file: str) -> None:
-    for name, service in compose(file)["services"].items():
+def test_no_override_gives_rights_back() -> None:
+    for name, service in compose("docker-compose.gpu.yml")["services"].items():
         assert not {"read_only", "cap_add", "cap_drop", "security_opt", "privileged", "networks"} & set(service), name
 
 
@@ -141,9 +133,9 @@ SECRETS = {
 
 
 def test_each_service_is_given_the_secrets_it_needs_and_no_other() -> None:
-    made = dict(part.split("=") for part in services()["tokens"]["command"])
-    places = dict(volume.split(":")[:2] for volume in services()["tokens"]["volumes"] if volume.endswith(tuple(made)))
-    for name, service in services().items():
+    made = dict(part.split("=") for part in SERVICES["tokens"]["command"])
+    places = dict(volume.split(":")[:2] for volume in SERVICES["tokens"]["volumes"] if volume.endswith(tuple(made)))
+    for name, service in SERVICES.items():
         if name == "tokens":
             continue
         volumes = [volume for volume in service.get("volumes", []) if volume.split(":")[0] in places]
@@ -161,7 +153,7 @@ def test_the_drill_looks_for_the_same_secrets() -> None:
 
 
 def test_no_secret_is_in_the_environment_of_a_service() -> None:
-    for name, service in services().items():
+    for name, service in SERVICES.items():
         environment = service.get("environment", {})
         if name != "tokens":  # which refuses it
             assert not {f"BATON_{each.upper()}" for each in SECRET - {"redis_url"}} & set(environment), name
@@ -169,18 +161,18 @@ def test_no_secret_is_in_the_environment_of_a_service() -> None:
 
 
 def test_only_routers_and_workers_reach_redis() -> None:
-    networks = {name: set(service.get("networks", [])) for name, service in services().items()}
+    networks = {name: set(service.get("networks", [])) for name, service in SERVICES.items()}
     there = {name for name, joined in networks.items() if joined & networks["redis"]}
     assert there == {"redis", "router", "prefill", "decode"}
     assert networks["redis"] == {"backend"}
     assert compose("docker-compose.yml")["networks"]["backend"] == {"internal": True}
-    assert "ports" not in services()["redis"]
+    assert "ports" not in SERVICES["redis"]
     assert networks["prometheus"] & networks["router"] & networks["prefill"] & networks["decode"] == {"default"}
     assert networks["grafana"] == {"dashboards"} <= networks["prometheus"]
 
 
 def test_the_password_of_redis_is_on_no_command_line() -> None:
-    redis = services()["redis"]
+    redis = SERVICES["redis"]
     assert redis["command"][:2] == ["redis-server", "/run/baton/redis.conf"]
     assert not any(word.startswith("--requirepass") for word in redis["command"])
     assert redis["healthcheck"]["test"][0] == "CMD-SHELL" and " -a " not in redis["healthcheck"]["test"][1]
@@ -196,7 +188,7 @@ def contents(folder: Path) -> dict[str, str]:
 
 
 def test_tokens_are_made_once_are_private_and_the_same_for_all(tmp_path: Path) -> None:
-    wanted = [part.replace("/run/baton-tokens", str(tmp_path)) for part in services()["tokens"]["command"]]
+    wanted = [part.replace("/run/baton-tokens", str(tmp_path)) for part in SERVICES["tokens"]["command"]]
     for folder in ("router", "worker", "redis"):
         (tmp_path / folder).mkdir()
     make_tokens(*wanted)
@@ -232,7 +224,7 @@ def test_api_keys_in_the_environment_are_refused_rather_than_ignored(tmp_path: P
 
 
 def test_a_router_of_compose_asks_for_keys_when_it_is_told_to() -> None:
-    environment = services()["router"]["environment"]
+    environment = SERVICES["router"]["environment"]
     told = {"BATON_API_KEYS_FILE": "/run/baton/api-keys", "BATON_ROUTER_ALLOW_ANONYMOUS": "false"}
     assert told.items() <= filled_in(environment, told).items()
     assert filled_in(environment, {})["BATON_API_KEYS_FILE"] == "", "else its port is this machine's"
@@ -284,9 +276,8 @@ def test_every_image_is_pinned_and_nothing_runs_as_root() -> None:
 @pytest.mark.parametrize("status", [0, 3])
 def test_what_a_long_command_says_is_shown_when_it_fails(status: int) -> None:
     command = ["a long thing", "sh", "-c", f"echo out; echo err >&2; exit {status}"]
-    done = subprocess.run(
-        [sys.executable, ROOT / "deploy" / "quietly.py", *command], capture_output=True, text=True, check=False
-    )
+    argv = [sys.executable, ROOT / "deploy" / "quietly.py", *command]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.returncode == status
     assert done.stderr == ("out\nerr\n\n" if status else "")
     how = "failed" if status else "done"

@@ -48,18 +48,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[zipfile.ZipFile]
 
 def _kept(folder: Path, names: list[str]) -> set[str]:
     if folder == ROOT:
-        kept = {
-            PACKAGE_OF_OURS,
-            *FOLDERS,
-            "tests",
-            "bench",
-            "deploy",
-            "pyproject.toml",
-            "setup.py",
-            "README.md",
-            "LICENSE",
-        }
-        return set(names) & kept
+        others = {"tests", "bench", "deploy", "pyproject.toml", "setup.py", "README.md", "LICENSE"}
+        return set(names) & {PACKAGE_OF_OURS, *FOLDERS, *others}
     return {name for name in names if name != "__pycache__"}
 
 
@@ -119,29 +109,23 @@ def beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def run(installed: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A Python that has the wheel."""
+    environ = {**os.environ, "PYTHONPATH": str(installed)}
+    return subprocess.run([sys.executable, *arguments], env=environ, capture_output=True, text=True, check=False)
+
+
 def test_the_connector_is_found_beside_folders_that_are_called_as_ours(installed: Path, beside: Path) -> None:
     """As vLLM looks for it, with the current directory first; and something that it imports, which needs no vLLM."""
     code = "import baton_serve.workers.vllm.handshakes; from importlib.util import find_spec; "
     code += f"print(find_spec({BATON.module!r}).origin)"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": str(installed)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run(installed, "-c", code)
     assert (done.stderr, done.stdout.strip()) == ("", f"{installed / BATON.module.replace('.', '/')}.py")
 
 
 def test_an_installed_baton_has_no_command_that_kills_its_parts(installed: Path, beside: Path) -> None:
     for command, status in (("serve", 2), ("torture", 2), ("requests", 0)):
-        done = subprocess.run(
-            [sys.executable, "-m", "baton_serve", command, "--help"],
-            env={**os.environ, "PYTHONPATH": str(installed)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = run(installed, "-m", "baton_serve", command, "--help")
         assert (done.returncode, "No such command" in done.stderr) == (status, status == 2)
 
 
