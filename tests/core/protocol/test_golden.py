@@ -124,10 +124,7 @@ JSON: list[tuple[Any, bytes]] = [
         b'":1,"pp_size":1,"dcp_size":1,"transfer_mode":"pull","lease_id":"aa","promise":184467440737095516'
         b'15,"first_token":5,"first_logprobs":{"tokens":["a"]},"prompt_token_ids":[1,2,3],"seed":-7,"created":1700000000,"num_cached_tokens":16,"output_token_ids":[4],"adapter":"f2"}',
     ),
-    (
-        Resume(token_ids=[4, 5], created=1_700_000_000),
-        b'{"token_ids":[4,5],"created":1700000000,"adapter":""}',
-    ),
+    (Resume(token_ids=[4, 5], created=1_700_000_000), b'{"token_ids":[4,5],"created":1700000000,"adapter":""}'),
     (
         WorkerAnnouncement(id="w1", ttl_ms=3000, entry=STATUS),
         b'{"worker_id":"w1","ttl_ms":3000,"sequence":0,"status":{"record":{"worker_id":"w1","engine_id":"e1","role":"prefil'
@@ -136,10 +133,7 @@ JSON: list[tuple[Any, bytes]] = [
         b'ding":0,"free_blocks":0,"cached_blocks":0,"pinned_blocks":0,"leased_blocks":0,"leases":0,"draining":'
         b'true,"peers_connecting":0,"peers_connected":0,"peers_failed":1,"peer_errors":{"e2":"timeout: x"}}}}',
     ),
-    (
-        WorkerAnnouncement(id="w1"),
-        b'{"worker_id":"w1","ttl_ms":0,"sequence":0,"status":null}',
-    ),
+    (WorkerAnnouncement(id="w1"), b'{"worker_id":"w1","ttl_ms":0,"sequence":0,"status":null}'),
     (
         VllmAnnouncement(id="s1", ttl_ms=10000, entry=VLLM_STATUS),
         b'{"server_id":"s1","ttl_ms":10000,"sequence":0,"status":{"record":{"server_id":"s1","role":"decode","model":"m",'
@@ -148,65 +142,43 @@ JSON: list[tuple[Any, bytes]] = [
         b'"reading":0,"free_blocks":7,"cached_blocks":0,"pinned_blocks":3,"leased_blocks":0,"leases":2,"draining":false,'
         b'"peers_connecting":0,"peers_connected":0,"peers_failed":0,"peer_errors":{}}}}',
     ),
-    (
-        VllmAnnouncement(id="s1"),
-        b'{"server_id":"s1","ttl_ms":0,"sequence":0,"status":null}',
-    ),
+    (VllmAnnouncement(id="s1"), b'{"server_id":"s1","ttl_ms":0,"sequence":0,"status":null}'),
     (
         RouterAnnouncement(id="0123456789ab", ttl_ms=1500, entry=ROUTER),
         b'{"router_id":"0123456789ab","ttl_ms":1500,"sequence":0,"record":{"router_id":"0123456789ab","url":"http://h:1",'
         b'"internal_url":"http://h:2","group":"g","started_s":5}}',
     ),
-    (
-        RouterAnnouncement(id="0123456789ab"),
-        b'{"router_id":"0123456789ab","ttl_ms":0,"sequence":0,"record":null}',
-    ),
+    (RouterAnnouncement(id="0123456789ab"), b'{"router_id":"0123456789ab","ttl_ms":0,"sequence":0,"record":null}'),
 ]
+#: Other messages have these bytes in them.
+METADATA_HEX = (
+    "8ca9656e67696e655f6964a26531a472616e6b00a96e756d5f72616e6b7301ae6167656e745f6d65746164617461c40200ff"
+    "aa6167656e745f6e616d65a161ad63616368655f61646472657373cf0000800000000000b163616368655f6d656d6f72795f"
+    "74797065a44452414daf63616368655f6465766963655f696400aa6e756d5f626c6f636b730aab626c6f636b5f6279746573"
+    "cd0400af76657273696f6e5f61646472657373cd1000a5736861726484ab66697273745f6c6179657200aa6c6173745f6c61"
+    "79657202aa66697273745f6865616400a96c6173745f6865616402"
+)
 MSGPACK: list[tuple[Any, Any, str]] = [
     (
         SEQUENCE,
         steps.NewSequence,
         "9703920102910583ab74656d7065726174757265cb3fe0000000000000a47365656407ac6e756d5f6c6f6770726f627300920406a0a0",
     ),
-    (
-        steps.Connect("e1", [METADATA]),
-        steps.ToRank,
-        "93a7636f6e6e656374a26531918ca9656e67696e655f6964a26531a472616e6b00a96e756d5f72616e6b7301ae6167656e74"
-        "5f6d65746164617461c40200ffaa6167656e745f6e616d65a161ad63616368655f61646472657373cf0000800000000000b1"
-        "63616368655f6d656d6f72795f74797065a44452414daf63616368655f6465766963655f696400aa6e756d5f626c6f636b73"
-        "0aab626c6f636b5f6279746573cd0400af76657273696f6e5f61646472657373cd1000a5736861726484ab66697273745f6c"
-        "6179657200aa6c6173745f6c6179657202aa66697273745f6865616400a96c6173745f6865616402",
-    ),
+    (steps.Connect("e1", [METADATA]), steps.ToRank, f"93a7636f6e6e656374a2653191{METADATA_HEX}"),
     (
         steps.RankReady(0, 10, 1024, 100, 32, COMPATIBILITY, METADATA, 1.5, 0.5, {"a": "f2"}),
         steps.FromRank,
         "9ba57265616479000acd0400642088b3776569676874735f66696e6765727072696e74a166a86b765f6474797065a7666c6f"
         "61743332a66c61796f7574a5626c6f636baa626c6f636b5f73697a6510aa6e756d5f6c617965727302ac6e756d5f6b765f68"
-        "6561647302a8686561645f64696d20ac776972655f76657273696f6e038ca9656e67696e655f6964a26531a472616e6b00a9"
-        "6e756d5f72616e6b7301ae6167656e745f6d65746164617461c40200ffaa6167656e745f6e616d65a161ad63616368655f61"
-        "646472657373cf0000800000000000b163616368655f6d656d6f72795f74797065a44452414daf63616368655f6465766963"
-        "655f696400aa6e756d5f626c6f636b730aab626c6f636b5f6279746573cd0400af76657273696f6e5f61646472657373cd10"
-        "00a5736861726484ab66697273745f6c6179657200aa6c6173745f6c6179657202aa66697273745f6865616400a96c617374"
-        "5f6865616402cb3ff8000000000000cb3fe000000000000081a161a26632",
+        f"6561647302a8686561645f64696d20ac776972655f76657273696f6e03{METADATA_HEX}"
+        "cb3ff8000000000000cb3fe000000000000081a161a26632",
     ),
-    (
-        METADATA,
-        RankMetadata,
-        "8ca9656e67696e655f6964a26531a472616e6b00a96e756d5f72616e6b7301ae6167656e745f6d65746164617461c40200ff"
-        "aa6167656e745f6e616d65a161ad63616368655f61646472657373cf0000800000000000b163616368655f6d656d6f72795f"
-        "74797065a44452414daf63616368655f6465766963655f696400aa6e756d5f626c6f636b730aab626c6f636b5f6279746573"
-        "cd0400af76657273696f6e5f61646472657373cd1000a5736861726484ab66697273745f6c6179657200aa6c6173745f6c61"
-        "79657202aa66697273745f6865616400a96c6173745f6865616402",
-    ),
+    (METADATA, RankMetadata, METADATA_HEX),
     (
         ON_GPU,
         RankMetadata,
-        "8da9656e67696e655f6964a26531a472616e6b00a96e756d5f72616e6b7301ae6167656e745f6d65746164617461c40200ff"
-        "aa6167656e745f6e616d65a161ad63616368655f61646472657373cf0000800000000000b163616368655f6d656d6f72795f"
-        "74797065a44452414daf63616368655f6465766963655f696400aa6e756d5f626c6f636b730aab626c6f636b5f6279746573"
-        "cd0400af76657273696f6e5f61646472657373cd1000a5736861726484ab66697273745f6c6179657200aa6c6173745f6c61"
-        "79657202aa66697273745f6865616400a96c6173745f6865616402ad7368617265645f6d656d6f727984a7626f6f745f6964"
-        "a162a668616e646c65c40200ffa3677075a167a66f6666736574cd0200",
+        f"8d{METADATA_HEX[2:]}ad7368617265645f6d656d6f727984a7626f6f745f6964a162a6"
+        "68616e646c65c40200ffa3677075a167a66f6666736574cd0200",
     ),
     (
         Handshake(wire_version=3, engine_id="e1", compatibility_hash="c", metadata=b"\xff"),

@@ -30,11 +30,7 @@ def test_a_url_is_told_by_its_address() -> None:
     assert (
         sorted(shorten(urls).values())
         == sorted(map(short, urls))
-        == [
-            "127.0.0.1:80",
-            "127.0.0.1:8000",
-            "d.example.org/base",
-        ]
+        == ["127.0.0.1:80", "127.0.0.1:8000", "d.example.org/base"]
     )
     assert resolve("127.0.0.1:80", urls, "worker") == urls[0]
     assert resolve("https://d.example.org/base", urls, "worker") == urls[2]

@@ -50,40 +50,32 @@ def test_a_completion_about_its_prompt_is_not_plain(more: dict[str, Any]) -> Non
 
 
 @pytest.mark.parametrize(
-    ("more", "param", "code"),
+    ("body", "param", "code"),
     [
-        ({"max_tokens": 0}, "max_tokens", "integer_below_min_value"),
-        ({"max_tokens": 0, "logprobs": 1}, "max_tokens", "integer_below_min_value"),
-        ({"max_tokens": -1, "echo": True}, "max_tokens", "integer_below_min_value"),
-        ({"max_tokens": 0, "echo": True, "min_tokens": 1}, "min_tokens", "invalid_value"),
-        ({"prompt_logprobs": -1}, "prompt_logprobs", "integer_below_min_value"),
-        ({"prompt_logprobs": 21}, "prompt_logprobs", "integer_above_max_value"),
-        ({"prompt_logprobs": True}, "prompt_logprobs", "invalid_type"),
-        ({"prompt_logprobs": 1, "stream": True}, "prompt_logprobs", "invalid_value"),
-        ({"prompt_logprobs": 0, "stream": True}, "prompt_logprobs", "invalid_value"),
-        ({"echo": True, "logprobs": 21}, "logprobs", "integer_above_max_value"),
-        ({"echo": 1}, "echo", "invalid_type"),
-        ({"echo": True, "suffix": "y"}, "suffix", "invalid_value"),
+        ({**TEXT, "max_tokens": 0}, "max_tokens", "integer_below_min_value"),
+        ({**TEXT, "max_tokens": 0, "logprobs": 1}, "max_tokens", "integer_below_min_value"),
+        ({**TEXT, "max_tokens": -1, "echo": True}, "max_tokens", "integer_below_min_value"),
+        ({**TEXT, "max_tokens": 0, "echo": True, "min_tokens": 1}, "min_tokens", "invalid_value"),
+        ({**TEXT, "prompt_logprobs": -1}, "prompt_logprobs", "integer_below_min_value"),
+        ({**TEXT, "prompt_logprobs": 21}, "prompt_logprobs", "integer_above_max_value"),
+        ({**TEXT, "prompt_logprobs": True}, "prompt_logprobs", "invalid_type"),
+        ({**TEXT, "prompt_logprobs": 1, "stream": True}, "prompt_logprobs", "invalid_value"),
+        ({**TEXT, "prompt_logprobs": 0, "stream": True}, "prompt_logprobs", "invalid_value"),
+        ({**TEXT, "echo": True, "logprobs": 21}, "logprobs", "integer_above_max_value"),
+        ({**TEXT, "echo": 1}, "echo", "invalid_type"),
+        ({**TEXT, "echo": True, "suffix": "y"}, "suffix", "invalid_value"),
+        ({**CHAT, "echo": True}, "echo", "unsupported_parameter"),
+        ({**CHAT, "max_tokens": 0}, "max_tokens", "integer_below_min_value"),
+        (
+            {**CHAT, "max_completion_tokens": 0, "prompt_logprobs": 1},
+            "max_completion_tokens",
+            "integer_below_min_value",
+        ),
+        ({**CHAT, "prompt_logprobs": 1, "stream": True}, "prompt_logprobs", "invalid_value"),
     ],
 )
-def test_completions_that_ask_wrongly_about_their_prompts_are_refused(
-    more: dict[str, Any], param: str, code: str
-) -> None:
+def test_requests_that_ask_wrongly_about_their_prompts_are_refused(body: dict[str, Any], param: str, code: str) -> None:
+    kind: Any = ChatRequest if "messages" in body else CompletionRequest
     with pytest.raises(BadRequestError) as caught:
-        validate(CompletionRequest, {**TEXT, **more})
-    assert (caught.value.param, caught.value.code) == (param, code)
-
-
-@pytest.mark.parametrize(
-    ("more", "param", "code"),
-    [
-        ({"echo": True}, "echo", "unsupported_parameter"),
-        ({"max_tokens": 0}, "max_tokens", "integer_below_min_value"),
-        ({"max_completion_tokens": 0, "prompt_logprobs": 1}, "max_completion_tokens", "integer_below_min_value"),
-        ({"prompt_logprobs": 1, "stream": True}, "prompt_logprobs", "invalid_value"),
-    ],
-)
-def test_chats_that_ask_wrongly_about_their_prompts_are_refused(more: dict[str, Any], param: str, code: str) -> None:
-    with pytest.raises(BadRequestError) as caught:
-        validate(ChatRequest, {**CHAT, **more})
+        validate(kind, body)
     assert (caught.value.param, caught.value.code) == (param, code)

@@ -40,10 +40,7 @@ def plain(*messages: dict[str, Any]) -> list[dict[str, Any]]:
         ({**ANSWER, "name": None, "tool_calls": []}, {"role": "assistant", "content": "yes"}),
         ({**ANSWER, "content": None}, {"role": "assistant", "content": ""}),
         ({"role": "user", "content": None}, {"role": "user", "content": ""}),
-        (
-            {"role": "tool", "content": None, "tool_call_id": "1"},
-            {"role": "tool", "content": "", "tool_call_id": "1"},
-        ),
+        ({"role": "tool", "content": None, "tool_call_id": "1"}, {"role": "tool", "content": "", "tool_call_id": "1"}),
         ({"role": "assistant"}, {"role": "assistant", "content": ""}),
         ({**ANSWER, "content": None, "refusal": "no"}, {"role": "assistant", "content": "no"}),
         (
@@ -73,11 +70,7 @@ def test_messages_of_clients_are_taken_and_made_plain(message: dict[str, Any], s
 @pytest.mark.parametrize(
     ("message", "param", "code"),
     [
-        (
-            {**ANSWER, "tool_calls": [{"id": "1"}]},
-            "messages[1].tool_calls[0].function",
-            "missing_required_parameter",
-        ),
+        ({**ANSWER, "tool_calls": [{"id": "1"}]}, "messages[1].tool_calls[0].function", "missing_required_parameter"),
         ({"role": "user", "content": "", "function_call": {}}, "messages[1].function_call", "unsupported_parameter"),
         ({**ANSWER, "audio": {"id": "1"}}, "messages[1].audio", "unsupported_parameter"),
         ({**ANSWER, "refusal": 5}, "messages[1].refusal", "invalid_type"),
@@ -89,11 +82,7 @@ def test_messages_of_clients_are_taken_and_made_plain(message: dict[str, Any], s
             "messages[1].content[0]",
             "unsupported_parameter",
         ),
-        (
-            {"role": "assistant", "content": [{"type": "refusal"}]},
-            "messages[1].content[0].type",
-            "invalid_value",
-        ),
+        ({"role": "assistant", "content": [{"type": "refusal"}]}, "messages[1].content[0].type", "invalid_value"),
     ],
 )
 def test_wrong_fields_of_messages_are_refused_by_name(message: dict[str, Any], param: str, code: str) -> None:
@@ -109,8 +98,7 @@ def test_a_picture_is_refused_by_the_name_of_its_type() -> None:
 
 
 @pytest.mark.parametrize(
-    ("prompt", "means"),
-    [("hi", "hi"), (["hi"], "hi"), ([[1, 2]], [1, 2]), ([1, 2], [1, 2]), ([""], "")],
+    ("prompt", "means"), [("hi", "hi"), (["hi"], "hi"), ([[1, 2]], [1, 2]), ([1, 2], [1, 2]), ([""], "")]
 )
 def test_a_list_of_one_prompt_is_a_prompt(prompt: Any, means: Any) -> None:
     body = {"model": "m", "prompt": prompt, "logprobs": False}
