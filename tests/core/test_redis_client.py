@@ -72,15 +72,12 @@ async def door(pair: RedisPair) -> AsyncIterator[str]:
 
 
 async def test_leases_follow_the_primary_while_connections_stay_open(pair: RedisPair, door: str) -> None:
-    store = RedisLeaseStore(door)
-    try:
+    with contextlib.closing(RedisLeaseStore(door)) as store:
         assert await asyncio.to_thread(store.grant, "e", ["a"], 60_000) == []
         pair.swap()
         assert await asyncio.to_thread(store.grant, "e", ["b"], 60_000) == []
         (renewed,) = (await asyncio.to_thread(store.renew_all, {"e": ["b"]}, 60_000)).values()
         assert isinstance(renewed, list) and renewed[0].state is LeaseState.HELD
-    finally:
-        store.close()
 
 
 async def test_announcements_follow_the_primary_while_connections_stay_open(pair: RedisPair, door: str) -> None:
@@ -123,18 +120,14 @@ async def test_sentinels_say_where_the_primary_is(tmp_path: Path) -> None:
 
 
 def test_a_redis_in_cluster_mode_is_refused(tmp_path: Path, redis_url: str) -> None:
-    server = Server(tmp_path, "cluster-enabled yes", f"cluster-config-file {tmp_path / 'nodes.conf'}")
-    try:
+    config = "cluster-enabled yes", f"cluster-config-file {tmp_path / 'nodes.conf'}"
+    with contextlib.closing(Server(tmp_path, *config)) as server:
         url = f"redis://127.0.0.1:{server.port}"
         assert cluster_complaint(url, 5.0) == CLUSTER_MODE
         server.ask("CLUSTER", "ADDSLOTS", 0)
         server.ask("CLUSTER", "MEET", "127.0.0.1", server.port)
-        store = RedisLeaseStore(url)
-        with pytest.raises(LeaseStoreError):
+        with contextlib.closing(RedisLeaseStore(url)) as store, pytest.raises(LeaseStoreError):
             store.grant("e", ["a"], 1000)
-        store.close()
-    finally:
-        server.end()
     assert cluster_complaint(redis_url, 5.0) is None
     assert cluster_complaint(url, 0.5) is None, "nobody is there to ask"
 

@@ -55,7 +55,7 @@ class Server:
         try:
             patiently(self.client.ping)
         except BaseException:
-            self.end()
+            self.close()
             raise
 
     @property
@@ -65,7 +65,7 @@ class Server:
     def ask(self, *command: str | int) -> object:
         return self.client.execute_command(*command)
 
-    def end(self) -> None:
+    def close(self) -> None:
         self.client.close()
         self._process.kill()
         self._process.wait()
@@ -96,7 +96,7 @@ class RedisPair:
 
     def stop(self) -> None:
         for server in self.servers:
-            server.end()
+            server.close()
         self.servers = []
 
     def swap(self) -> None:
@@ -121,7 +121,7 @@ class WatchedRedis(RedisPair):
 
     def stop(self) -> None:
         for sentinel in self.sentinels:
-            sentinel.end()
+            sentinel.close()
         super().stop()
 
     @property
@@ -141,7 +141,7 @@ class WatchedRedis(RedisPair):
 
     def kill_primary(self) -> None:
         """Returns when the Sentinels name the other one."""
-        self.primary.end()
+        self.primary.close()
         self._until_replaced()
 
     def _until_replaced(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import socket
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -38,11 +39,8 @@ def test_a_redis_that_answers_and_one_that_does_not(redis_url: str) -> None:
 
 
 def test_every_url_that_workers_take(tmp_path: Path) -> None:
-    server = Server(tmp_path, "save ''")
-    try:
+    with closing(Server(tmp_path, "save ''")) as server:
         check_redis(f"valkey://127.0.0.1:{server.port}/0")
-    finally:
-        server.end()
     with WatchedRedis(tmp_path) as watched:
         check_redis(watched.url)
         places = ",".join(f"127.0.0.1:{sentinel.port}" for sentinel in watched.sentinels)
@@ -52,12 +50,9 @@ def test_every_url_that_workers_take(tmp_path: Path) -> None:
 
 
 def test_a_redis_in_cluster_mode_is_refused(tmp_path: Path) -> None:
-    server = Server(tmp_path, "cluster-enabled yes", f"cluster-config-file {tmp_path / 'nodes.conf'}")
-    try:
-        with pytest.raises(PreflightError, match="cluster mode"):
-            check_redis(f"redis://127.0.0.1:{server.port}")
-    finally:
-        server.end()
+    config = "cluster-enabled yes", f"cluster-config-file {tmp_path / 'nodes.conf'}"
+    with closing(Server(tmp_path, *config)) as server, pytest.raises(PreflightError, match="cluster mode"):
+        check_redis(f"redis://127.0.0.1:{server.port}")
 
 
 def test_an_address_that_is_not_ours() -> None:

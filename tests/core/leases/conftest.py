@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.kits.leases.harness import Clock, Harness, MemoryHarness, RedisHarness
+from tests.kits.leases.harness import Harness, MemoryHarness, RedisHarness
 from tests.kits.leases.wrong_clock import SHIFT_S, set_wrong
 
 #: Redis' own clock is what counts: for a client whose clock of the day is hours off, everything is as for the others.
@@ -23,8 +23,3 @@ def harness(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     redis_harness = RedisHarness(request.getfixturevalue("redis_url"))
     yield redis_harness
     redis_harness.close()
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()

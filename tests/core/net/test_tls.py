@@ -23,17 +23,8 @@ from baton_serve.core.net.tls import (
 )
 from baton_serve.core.process.settings import ProcessSettings
 from tests.kits.certificates import Authority, Certified
+from tests.kits.clock import Clock
 from tests.kits.port import GET, Served, serving
-
-
-class Clock:
-    """Seconds, as the test says."""
-
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 def files(given: Certified) -> Files:
@@ -92,13 +83,10 @@ async def test_a_name_that_is_not_in_the_certificate_is_refused(authority: Autho
     async with serving(config(InternalTls(files(p1)).server(internal=True))) as served:
         with pytest.raises(ssl.SSLCertVerificationError, match="d1"):
             await status(served, files(d1).client(), "d1.internal")
-        for name, ok in (("p1.internal", True), ("d1.internal", False)):
-            tls = InternalTls(files(d1), name)  # whatever the address is
-            if ok:
-                assert await status(served, *tls.to("10.0.0.1").values()) == 200
-            else:
-                with pytest.raises(ssl.SSLCertVerificationError):
-                    await status(served, *tls.to("10.0.0.1").values())
+        right, wrong = (InternalTls(files(d1), name).to("10.0.0.1") for name in ("p1.internal", "d1.internal"))
+        assert await status(served, *right.values()) == 200, "whatever the address is"
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await status(served, *wrong.values())
 
 
 async def test_a_client_without_tls_is_not_answered(authority: Authority) -> None:
@@ -134,14 +122,14 @@ def test_files_that_are_replaced_are_used_for_the_next_connection(
     before, after = authority.of("p1.internal"), other_authority.of("p1.internal")
     own, clock = copy(before, tmp_path), Clock()
     own_files = files(own)
-    client = Latest(own_files, own_files.client, clock)
+    client = Latest(own_files, own_files.client, clock.time)
 
     async def main() -> None:
-        async with serving(config(server_context(own_files, clock))) as served:
+        async with serving(config(server_context(own_files, clock.time))) as served:
             assert await status(served, client.get()) == 200
             replace(own, after)
             assert await status(served, files(before).client()) == 200, "it was looked at a moment ago"
-            clock.now_s += 5
+            clock.go_on(5)
             assert await status(served, files(after).client()) == 200
             assert await status(served, client.get()) == 200
             with pytest.raises(ssl.SSLCertVerificationError):
@@ -156,10 +144,10 @@ async def test_files_that_cannot_be_used_change_nothing(
     authority: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     own, clock = copy(authority.of("p1.internal"), tmp_path), Clock()
-    async with serving(config(server_context(files(own), clock))) as served:
+    async with serving(config(server_context(files(own), clock.time))) as served:
         own.key.write_text("half of a file")
         for _ in range(3):
-            clock.now_s += 5
+            clock.go_on(5)
             assert await status(served, files(authority.of("d1.internal")).client()) == 200
         assert len(caplog.messages) == 1 and "stays in use" in caplog.text
 
@@ -173,7 +161,7 @@ def test_files_are_not_looked_at_for_every_connection(authority: Authority, tmp_
             return super().stamp()
 
     counted = Counting(own.certificate, own.key)
-    latest = Latest(counted, counted.server, clock)
+    latest = Latest(counted, counted.server, clock.time)
     for _ in range(100):
         latest.get()
     assert len(loads) == 1

@@ -140,6 +140,15 @@ class Counted(asyncio.Protocol):
         self.gone.set()
 
 
+def abort_openings(turns: int, connections: Connections) -> None:
+    """Those that open so many turns from now."""
+    if turns:
+        asyncio.get_running_loop().call_soon(abort_openings, turns - 1, connections)
+        return
+    for opening in tuple(connections.opening):
+        opening.abort()
+
+
 @pytest.mark.parametrize("turns", [0, 1, 2, 3])
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
 def test_a_protocol_that_is_told_of_a_connection_is_told_of_its_end(run: Callable[..., None], turns: int) -> None:
@@ -147,15 +156,8 @@ def test_a_protocol_that_is_told_of_a_connection_is_told_of_its_end(run: Callabl
         counted = Counted()
 
         def make() -> Counted:
-            later(turns)
+            abort_openings(turns, connections)
             return counted
-
-        def later(turns: int) -> None:
-            if turns:
-                asyncio.get_running_loop().call_soon(later, turns - 1)
-                return
-            for opening in tuple(connections.opening):
-                opening.abort()
 
         async with accepting(make) as (sock, connections):
             reader, writer = await asyncio.open_connection(*sock.getsockname())
@@ -169,9 +171,8 @@ def test_a_protocol_that_is_told_of_a_connection_is_told_of_its_end(run: Callabl
     run(main())
 
 
-@pytest.mark.parametrize("turns", [1])  # two later it is open
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
-def test_data_on_a_connection_that_is_closed_while_it_opens_is_not_read(run: Callable[..., None], turns: int) -> None:
+def test_data_on_a_connection_that_is_closed_while_it_opens_is_not_read(run: Callable[..., None]) -> None:
     read: list[bytes] = []
 
     class Reader(Counted):
@@ -185,17 +186,8 @@ def test_data_on_a_connection_that_is_closed_while_it_opens_is_not_read(run: Cal
                 read.append(data)
 
     async def main() -> None:
-        loop = asyncio.get_running_loop()
-
-        def drop(turns: int) -> None:
-            if turns:
-                loop.call_soon(drop, turns - 1)
-                return
-            for opening in tuple(connections.opening):
-                opening.abort()
-
         def make() -> Reader:
-            drop(turns)
+            abort_openings(1, connections)  # two turns later it is open
             return Reader()
 
         async with accepting(make) as (sock, connections):
@@ -203,7 +195,7 @@ def test_data_on_a_connection_that_is_closed_while_it_opens_is_not_read(run: Cal
                 client.sendall(b"hello")
                 client.setblocking(False)
                 with contextlib.suppress(ConnectionError):
-                    assert await loop.sock_recv(client, 1) == b""
+                    assert await asyncio.get_running_loop().sock_recv(client, 1) == b""
             await connections.opened()
         assert read == []
 
