@@ -9,7 +9,8 @@ import pty
 import re
 import socket
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from fastapi import FastAPI
@@ -23,10 +24,7 @@ from baton_serve.router.edge.auth import AdminKeys
 from baton_serve.router.request.states import State
 from tests.kits.baton.scripted_router import TOKEN, ScriptedRouter, ended, request, serving, worker
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    Capture = pytest.CaptureFixture[str]
+Capture = pytest.CaptureFixture[str]
 
 
 @pytest.fixture
@@ -217,12 +215,7 @@ def on_a_terminal(arguments: list[str], columns: int, monkeypatch: pytest.Monkey
     ],
 )
 def test_a_table_fits_the_terminal(
-    arguments: list[str],
-    columns: int,
-    shown: str,
-    cut: str,
-    busy: ScriptedRouter,
-    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str], columns: int, shown: str, cut: str, busy: ScriptedRouter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A line per row, with whole ids and states; the columns that are shown, and the one that is cut."""
     head, *rows = on_a_terminal(arguments, columns, monkeypatch)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 import pytest
@@ -14,9 +13,7 @@ from baton_serve.baton.operator.scale_command import choose, parse, port_of
 from baton_serve.baton.processes.control_socket import ControlSocketError, Handle, control_socket, running, socket_path
 from baton_serve.baton.processes.private_folder import PrivateFolderError
 from baton_serve.core.protocol.scale import Answer, NotScaled, Scale, Scaled, decode_answer
-
-if TYPE_CHECKING:
-    from tests.kits.baton.up_process import StartUp, UpProcess
+from tests.kits.baton.up_process import StartUp, UpProcess
 
 
 def scale(up: UpProcess, *words: str) -> tuple[int, str, str]:
@@ -38,9 +35,8 @@ def ask(path: Path, line: bytes) -> Answer:
             return decode_answer(answers.readline())
 
 
-def test_up_and_down_again(start_up: StartUp, model_dir: str) -> None:
-    up = start_up("--model", model_dir, "--port", "0")
-    up.until_ready()
+def test_up_and_down_again(ready_up: StartUp) -> None:
+    up = ready_up()
     code, said, _ = scale(up, "prefill=2", "decode=3")
     assert (code, said.splitlines()[-1]) == (0, "prefill=2 decode=3")
     assert "decode-3: ready on" in said
@@ -77,10 +73,9 @@ def test_what_is_no_command_gets_a_reason_and_harms_nothing(start_up: StartUp, m
 
 
 @pytest.mark.slow
-def test_a_worker_that_cannot_start_leaves_the_others(start_up: StartUp, model_dir: str, tmp_path: Path) -> None:
+def test_a_worker_that_cannot_start_leaves_the_others(ready_up: StartUp, tmp_path: Path) -> None:
     broken = tmp_path / "broken"
-    up = start_up("--model", model_dir, "--port", "0", STAND_IN_BROKEN=str(broken))
-    up.until_ready()
+    up = ready_up(STAND_IN_BROKEN=str(broken))
     broken.touch()
     code, _, errors = scale(up, "decode=2")
     assert (code, errors) == (1, "baton: decode-2: it broke\n")
@@ -157,9 +152,8 @@ async def test_a_folder_that_others_may_enter_is_refused(tmp_path: Path, nothing
 
 
 @pytest.mark.slow
-def test_who_does_not_serve_leaves_first(start_up: StartUp, model_dir: str) -> None:
-    up = start_up("--model", model_dir, "--port", "0", "--decode", "2", STAND_IN_FAILING="decode-1")
-    up.until_ready()
+def test_who_does_not_serve_leaves_first(ready_up: StartUp) -> None:
+    up = ready_up("--decode", "2", STAND_IN_FAILING="decode-1")
     code, said, _ = scale(up, "decode=1")
     assert (code, said.splitlines()) == (0, ["decode-1: drains", "decode-1: has left", "prefill=1 decode=1"])
     assert workers(up) == ["decode", "prefill"]

@@ -31,10 +31,7 @@ CPU = Machine(num_cpus=8)
 
 
 def plan(
-    machine: Machine = CPU,
-    environ: dict[str, str] | None = None,
-    worker: dict[str, Any] | None = None,
-    **settings: Any,
+    machine: Machine = CPU, environ: dict[str, str] | None = None, worker: dict[str, Any] | None = None, **settings: Any
 ) -> ProcessPlan:
     document = Document("baton.yaml", {"worker": worker or {}})
     environ = child_environ(environ or {}, redis_url="redis://somewhere", internal_token="token")

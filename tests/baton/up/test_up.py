@@ -9,15 +9,11 @@ import signal
 import urllib.request
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 import redis
 
-from tests.kits.baton.up_process import wait_for_end
-
-if TYPE_CHECKING:
-    from tests.kits.baton.up_process import StartUp, UpProcess
+from tests.kits.baton.up_process import StartUp, UpProcess, wait_for_end
 
 
 def missing_file(up: UpProcess) -> Path:
@@ -45,9 +41,8 @@ def test_the_screen_has_a_url_that_serves(start_up: StartUp, model_dir: str, fre
 
 
 @pytest.mark.parametrize("how", ["ctrl-c", *(pytest.param(how, marks=pytest.mark.slow) for how in ("term", "hangup"))])
-def test_a_stop_is_in_order_and_leaves_nothing(start_up: StartUp, model_dir: str, how: str) -> None:
-    up = start_up("--model", model_dir, "--port", "0", "--decode", "2")
-    up.until_ready()
+def test_a_stop_is_in_order_and_leaves_nothing(ready_up: StartUp, how: str) -> None:
+    up = ready_up("--decode", "2")
     assert len(up.pids()) == 6  # up, redis, router, one prefill worker, two decode workers
     stop = {
         "ctrl-c": up.ctrl_c,
@@ -68,26 +63,23 @@ def test_a_stop_while_loading_leaves_nothing(start_up: StartUp, model_dir: str) 
 
 
 @pytest.mark.slow
-def test_a_child_that_ignores_sigterm_is_killed(start_up: StartUp, model_dir: str) -> None:
-    up = start_up("--model", model_dir, "--port", "0", "--stop-timeout-s", "0.2", STAND_IN_DECODE="deaf")
-    up.until_ready()
+def test_a_child_that_ignores_sigterm_is_killed(ready_up: StartUp) -> None:
+    up = ready_up("--stop-timeout-s", "0.2", STAND_IN_DECODE="deaf")
     up.stop_well()
     assert up.stopped() == ["router", "prefill"]
 
 
 @pytest.mark.slow
-def test_a_second_ctrl_c_does_not_wait(start_up: StartUp, model_dir: str) -> None:
-    up = start_up("--model", model_dir, "--port", "0", "--stop-timeout-s", "3600", STAND_IN_ROUTER="deaf")
-    up.until_ready()
+def test_a_second_ctrl_c_does_not_wait(ready_up: StartUp) -> None:
+    up = ready_up("--stop-timeout-s", "3600", STAND_IN_ROUTER="deaf")
     up.ctrl_c()
     up.until_line("stopping")
     up.stop_well()
 
 
 @pytest.mark.slow
-def test_who_dies_during_the_stop_is_not_started_again(start_up: StartUp, model_dir: str) -> None:
-    up = start_up("--model", model_dir, "--port", "0", "--stop-timeout-s", "3600", STAND_IN_ROUTER="deaf")
-    up.until_ready()
+def test_who_dies_during_the_stop_is_not_started_again(ready_up: StartUp) -> None:
+    up = ready_up("--stop-timeout-s", "3600", STAND_IN_ROUTER="deaf")
     up.ctrl_c()
     up.until_line("stopping")
     dies = up.pid_of("--role prefill")
@@ -99,9 +91,8 @@ def test_who_dies_during_the_stop_is_not_started_again(start_up: StartUp, model_
     assert up.stopped() == ["decode"]
 
 
-def test_sigkill_of_up_leaves_nothing(start_up: StartUp, model_dir: str) -> None:
-    up = start_up("--model", model_dir, "--port", "0")
-    up.until_ready()
+def test_sigkill_of_up_leaves_nothing(ready_up: StartUp) -> None:
+    up = ready_up()
     pids = list(up.pids())
     up.signal(signal.SIGKILL)
     wait_for_end(pids)
@@ -125,17 +116,16 @@ def test_a_worker_that_cannot_start_is_one_line(start_up: StartUp, model_dir: st
 
 
 @pytest.mark.parametrize("name", ["decode-1", pytest.param("router", marks=pytest.mark.slow)])
-def test_a_part_that_dies_later_is_started_again(start_up: StartUp, model_dir: str, name: str) -> None:
+def test_a_part_that_dies_later_is_started_again(ready_up: StartUp, name: str) -> None:
     part = {"decode-1": "--role decode", "router": "router --host"}[name]
-    up = start_up("--model", model_dir, "--port", "0")
-    screen = up.until_ready()
+    up = ready_up()
     before = up.pids()
     os.kill(killed := up.pid_of(part), signal.SIGKILL)
     assert up.until_line(name) == f"{name}: was ended by SIGKILL; starting it again in 0.2 s\n"
     assert up.until_line(name) == f"{name}: serves again\n"
     assert killed not in up.pids()
     assert set(before) - {killed} < set(up.pids())
-    url = re.search(r"on (http://127\.0\.0\.1:\d+)/v1", screen)
+    url = re.search(r"on (http://127\.0\.0\.1:\d+)/v1", up.screen)
     assert url is not None
     with urllib.request.urlopen(f"{url[1]}/v1/models") as response:
         assert response.status == 200
@@ -143,9 +133,8 @@ def test_a_part_that_dies_later_is_started_again(start_up: StartUp, model_dir: s
 
 
 @pytest.mark.slow
-def test_a_redis_that_dies_is_started_again_at_its_place(start_up: StartUp, model_dir: str) -> None:
-    up = start_up("--model", model_dir, "--port", "0")
-    up.until_ready()
+def test_a_redis_that_dies_is_started_again_at_its_place(ready_up: StartUp) -> None:
+    up = ready_up()
     (socket_path,) = up.temporary.glob("baton-redis-*/redis.sock")
     os.kill(up.pid_of("redis-server"), signal.SIGKILL)
     assert up.until_line("redis") == "redis: was ended by SIGKILL; starting it again in 0.2 s\n"
@@ -157,10 +146,9 @@ def test_a_redis_that_dies_is_started_again_at_its_place(start_up: StartUp, mode
 
 
 @pytest.mark.slow
-def test_a_worker_that_does_not_come_back_ends_everything(start_up: StartUp, model_dir: str, tmp_path: Path) -> None:
+def test_a_worker_that_does_not_come_back_ends_everything(ready_up: StartUp, tmp_path: Path) -> None:
     broken = tmp_path / "broken"
-    up = start_up("--model", model_dir, "--port", "0", STAND_IN_BROKEN=str(broken))
-    up.until_ready()
+    up = ready_up(STAND_IN_BROKEN=str(broken))
     broken.touch()
     os.kill(up.pid_of("--role decode"), signal.SIGUSR1)
     assert up.finish() == (1, f"baton: decode-1: it broke (logs in {up.log_dir})\n")
@@ -169,12 +157,11 @@ def test_a_worker_that_does_not_come_back_ends_everything(start_up: StartUp, mod
 
 
 @pytest.mark.slow
-def test_one_of_several_that_cannot_start_is_done_without(start_up: StartUp, model_dir: str) -> None:
-    up = start_up("--model", model_dir, "--port", "0", "--decode", "2", STAND_IN_FAILING="decode-2")
-    screen = up.until_ready()
-    assert "decode-2   failed: there is no such architecture; starting it again in " in screen
-    assert "with 1 prefill worker and 1 decode worker\n" in screen
-    assert "not up yet, and tried again from time to time: decode-2: there is no such architecture\n" in screen
+def test_one_of_several_that_cannot_start_is_done_without(ready_up: StartUp) -> None:
+    up = ready_up("--decode", "2", STAND_IN_FAILING="decode-2")
+    assert "decode-2   failed: there is no such architecture; starting it again in " in up.screen
+    assert "with 1 prefill worker and 1 decode worker\n" in up.screen
+    assert "not up yet, and tried again from time to time: decode-2: there is no such architecture\n" in up.screen
     assert json.loads(missing_file(up).read_text()) == ["decode-2"]
     assert f"--missing-file {missing_file(up)}" in up.pids()[up.pid_of("router --host")]
     up.stop_well()
@@ -182,9 +169,8 @@ def test_one_of_several_that_cannot_start_is_done_without(start_up: StartUp, mod
 
 
 @pytest.mark.slow
-def test_a_stop_says_what_it_waits_for(start_up: StartUp, model_dir: str) -> None:
-    up = start_up("--model", model_dir, "--port", "0", "--stop-timeout-s", "3600", STAND_IN_DECODE="deaf")
-    up.until_ready()
+def test_a_stop_says_what_it_waits_for(ready_up: StartUp) -> None:
+    up = ready_up("--stop-timeout-s", "3600", STAND_IN_DECODE="deaf")
     up.ctrl_c()
     assert "decode-1, prefill-1; Ctrl-C once more kills what is left" in up.until_line("waiting for decode-1")
     up.stop_well()

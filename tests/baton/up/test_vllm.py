@@ -6,7 +6,7 @@ import json
 import os
 import signal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -22,9 +22,7 @@ from baton_serve.baton.up.plan import ProcessPlan, ServedModel, child_environ
 from baton_serve.baton.up.preflight import PreflightError
 from baton_serve.baton.up.vllm_plan import VllmServers, make_vllm_plan
 from tests.kits.baton.fake_vllm import vllm_environment
-
-if TYPE_CHECKING:
-    from tests.kits.baton.up_process import StartUp, UpProcess
+from tests.kits.baton.up_process import StartUp, UpProcess
 
 __all__ = ["vllm_environment"]
 

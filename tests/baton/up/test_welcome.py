@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pytest
 
 from baton_serve.baton.up.welcome import command_name, first_of
-
-if TYPE_CHECKING:
-    import pytest
 
 
 def test_the_model_that_it_shows_is_no_adapter() -> None:

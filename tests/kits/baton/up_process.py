@@ -11,15 +11,13 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import pytest
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    StartUp = Callable[..., "UpProcess"]
+StartUp = Callable[..., "UpProcess"]
 
 STAND_IN = Path(__file__).parent / "stand_in.py"
 ROOT = Path(__file__).parents[3]
@@ -43,6 +41,7 @@ class UpProcess:
         self.stopped_path = directory / "stopped"
         self.serving_path = directory / "serving"
         self.log_dir = directory / "logs"
+        self.screen = ""
         name, value = self.mark.split("=")
         self._process = subprocess.Popen(
             [sys.executable, *self.PROGRAM, "up", "--log-dir", str(self.log_dir), *flags],
@@ -91,7 +90,8 @@ class UpProcess:
         for line in self._process.stdout:
             lines.append(line)
             if LAST_LINE in line:
-                return "".join(lines)
+                self.screen = "".join(lines)
+                return self.screen
         raise AssertionError(f"ended early: {''.join(lines)}{self._process.communicate()[1]}")
 
     def until_line(self, part: str) -> str:
@@ -185,6 +185,18 @@ def start_up(tmp_path: Path) -> Iterator[StartUp]:
     """Starts ``baton up``, as often as it is called with flags and variables; all of them are gone after the test."""
     with contextlib.ExitStack() as started:
         yield lambda *flags, **environ: started.enter_context(UpProcess(tmp_path, *flags, **environ))
+
+
+@pytest.fixture
+def ready_up(start_up: StartUp, model_dir: str) -> StartUp:
+    """The same with a model and a port that is free, up to the end of its screen."""
+
+    def start(*flags: str, **environ: str) -> UpProcess:
+        up: UpProcess = start_up("--model", model_dir, "--port", "0", *flags, **environ)
+        up.until_ready()
+        return up
+
+    return start
 
 
 @pytest.fixture
