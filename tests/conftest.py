@@ -6,8 +6,9 @@ import gc
 import os
 import socket
 import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import certifi
 import pytest
@@ -19,10 +20,7 @@ from baton_serve.baton.processes.embedded_redis import EmbeddedRedis
 from baton_serve.core.process.version import is_compiled
 from tests.kits.certificates import Authority
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    Tell = Callable[[str], None]
+Tell = Callable[[str], None]
 
 # How fast examples are made depends on who else uses the machine, not on the code under test.
 settings.register_profile("baton", deadline=None, suppress_health_check=[HealthCheck.too_slow])

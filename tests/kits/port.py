@@ -8,15 +8,13 @@ import json
 from collections.abc import AsyncIterator, Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+
+from starlette.types import Receive, Scope, Send
 
 from baton_serve.core.net.served.call import HttpCall
 from baton_serve.core.net.served.config import PortConfig
 from baton_serve.core.net.served.port import HttpPort
 from baton_serve.core.net.sockets import bind, port_of
-
-if TYPE_CHECKING:
-    from starlette.types import Receive, Scope, Send
 
 #: Whether ports answer POST requests as calls; the others are ASGI in any case.
 as_calls = ContextVar("as_calls", default=False)

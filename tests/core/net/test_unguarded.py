@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 import httpx
 import pytest
+from starlette.types import Receive, Scope, Send
 
 from baton_serve.core.net.served.config import PortConfig
 from baton_serve.core.net.served.port import HttpPort
 from baton_serve.core.net.sockets import listen, port_of
 from baton_serve.workers.app import guarded, local_hosts
 from baton_serve.workers.settings import WorkerSettings
-
-if TYPE_CHECKING:
-    from starlette.types import Receive, Scope, Send
 
 
 class Behind:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+
+import pytest
 
 from baton_serve.core.process.status_pipe import StatusPipe
 from baton_serve.core.protocol.status import Failed, Progress, decode
-
-if TYPE_CHECKING:
-    import pytest
 
 
 def test_each_status_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+
+import pytest
 
 from baton_serve.core.protocol.worker import WorkerLoad, WorkerStatus
 from baton_serve.core.registry import announcer as announcers
@@ -14,9 +15,6 @@ from baton_serve.core.registry.memory_registry import MemoryRegistry
 from baton_serve.core.registry.store import RegistryError
 from tests.kits.patience import PATIENCE_S
 from tests.kits.registry import snapshot, worker
-
-if TYPE_CHECKING:
-    import pytest
 
 RECORD = worker("w").record
 

@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
+import httpx
 import orjson
 
 from baton_serve.core.leases.store import LeaseStore
@@ -16,9 +17,6 @@ from baton_serve.router.pool import Worker
 from tests.kits.fuzz.profile import check_error, tried
 from tests.kits.router.cluster import Cluster, chat, eventually, make_settings
 from tests.kits.router.stub_workers import StubWorker
-
-if TYPE_CHECKING:
-    import httpx
 
 #: Sockets on both sides keep some MB of what the router never reads.
 SOCKETS_BYTES = 16 << 20

@@ -6,10 +6,9 @@ import datetime
 import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import pytest
+import pytest
 
 #: More than any lease of the tests lasts, and more than any memory of it.
 SHIFT_S = 7 * 3600

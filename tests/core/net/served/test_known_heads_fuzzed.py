@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from itertools import pairwise, zip_longest
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from starlette.types import Receive, Scope, Send
 
 from baton_serve.core.net.known_head import KnownHead
 from baton_serve.core.net.served.call import HttpCall
@@ -18,9 +18,6 @@ from baton_serve.core.net.served.connections import Connections
 from tests.kits.pipe import Pipe
 from tests.kits.port import GET, as_calls
 
-if TYPE_CHECKING:
-    from starlette.types import Receive, Scope, Send
-
 #: So small that bodies are larger.
 MAX_HEAD_BYTES = 100
 #: Makes a head too long. Such a one begins a piece: where the parser finds a head behind a body, it counts only what
@@ -29,14 +26,7 @@ LONG = b"a: %b\r\n" % (b"b" * MAX_HEAD_BYTES)
 PATHS = (b"/echo", b"/held", b"/early", b"/grumpy")
 #: Stands for the path of the head that is known.
 KNOWN = b"/known"
-HEADERS = (
-    b"connection: close\r\n",
-    b"expect: 100-continue\r\n",
-    b"a: b\r\n",
-    b"host: y\r\n",
-    b"x\r\n",
-    LONG,
-)
+HEADERS = (b"connection: close\r\n", b"expect: 100-continue\r\n", b"a: b\r\n", b"host: y\r\n", b"x\r\n", LONG)
 IN_CHUNKS = b"POST /echo HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n"
 
 
@@ -51,11 +41,7 @@ MESSAGES = st.one_of(
     st.builds(message, st.just(KNOWN), st.binary(max_size=4)),
     st.builds(message, st.sampled_from(PATHS), BODIES),
     st.builds(
-        message,
-        st.sampled_from([*PATHS, KNOWN]),
-        st.binary(max_size=4),
-        st.sampled_from(HEADERS),
-        st.integers(0, 1),
+        message, st.sampled_from([*PATHS, KNOWN]), st.binary(max_size=4), st.sampled_from(HEADERS), st.integers(0, 1)
     ),
     st.sampled_from([b"\r\n", b"zz\r\n\r\n", IN_CHUNKS, GET]),
 )
