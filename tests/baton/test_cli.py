@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import subprocess
-import sys
 from importlib.metadata import version
 from pathlib import Path
 
@@ -128,8 +126,3 @@ def test_the_page_of_settings_is_up_to_date(capsys: pytest.CaptureFixture[str]) 
     assert main(["settings"]) == 0
     page = (ROOT / "docs" / "settings.md").read_text()
     assert capsys.readouterr().out == page, "run: .venv/bin/baton settings > docs/settings.md"
-
-
-def test_python_minus_m() -> None:
-    done = subprocess.run([sys.executable, "-m", "baton_serve", "version"], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == version("baton-serve")

@@ -44,13 +44,7 @@ async def test_a_child(trap: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("given", "passed_on"),
-    [
-        (None, str(ROOT)),
-        ("", str(ROOT)),
-        (":", str(ROOT)),
-        (":/x:y:./z:", f"{ROOT}:/x"),
-        (f"/x:{ROOT}", f"{ROOT}:/x"),
-    ],
+    [(None, str(ROOT)), ("", str(ROOT)), (":", str(ROOT)), (":/x:y:./z:", f"{ROOT}:/x"), (f"/x:{ROOT}", f"{ROOT}:/x")],
 )
 def test_what_children_import_from(given: str | None, passed_on: str) -> None:
     environ = {"A": "1"} if given is None else {"A": "1", "PYTHONPATH": given}

@@ -34,12 +34,7 @@ from baton_serve.workers.worker import PORT_GRACE_S
 TOP = {" b": -2.0, " c": -3.0}
 EXPECTED = ClientAnswer("a b c d", "length", (10, 4), [TokenLogprob("a", -1.0, 0), TokenLogprob(" b", -2.0, 1, TOP)])
 BLOCKS = {"total": 8, "free": 5, "cached": 3, "pinned": 0, "leased": 0, "leases": 0}
-USAGE = {
-    "prompt_tokens": 1,
-    "completion_tokens": 2,
-    "total_tokens": 3,
-    "prompt_tokens_details": {"cached_tokens": 1},
-}
+USAGE = {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3, "prompt_tokens_details": {"cached_tokens": 1}}
 LOAD = {"running": 0, "waiting": 0, "reading": 0}
 
 
@@ -134,11 +129,7 @@ def test_one_death_excuses_no_error() -> None:
 
 @pytest.mark.parametrize(
     ("streamed", "gap_s", "verdict"),
-    [
-        (True, 0.5, Verdict.ALLOWED),
-        (True, 20.0, Verdict.WRONG),
-        (False, 20.0, Verdict.ALLOWED),
-    ],
+    [(True, 0.5, Verdict.ALLOWED), (True, 20.0, Verdict.WRONG), (False, 20.0, Verdict.ALLOWED)],
 )
 def test_two_deaths_may_be_the_requests_own_doing(streamed: bool, gap_s: float, verdict: Verdict) -> None:
     """Unless it is a stream, and so far behind the first one that it cannot have been."""
@@ -185,12 +176,7 @@ def test_the_routers_logs_say_who_died_with_a_request(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("streamed", "count", "verdict"),
-    [
-        (True, 3, Verdict.WRONG),
-        (True, 4, Verdict.ALLOWED),
-        (False, 4, Verdict.WRONG),
-    ],
+    ("streamed", "count", "verdict"), [(True, 3, Verdict.WRONG), (True, 4, Verdict.ALLOWED), (False, 4, Verdict.WRONG)]
 )
 def test_only_a_stream_fails_of_a_death_and_only_of_the_fourth(streamed: bool, count: int, verdict: Verdict) -> None:
     failed = replace(attempt(Ending.ERROR, error=error("engine_dead")), streamed=streamed)
