@@ -24,11 +24,5 @@ def _starts(tree: ast.Module) -> list[ast.Call]:
 
 
 def _is_start(function: ast.expr) -> bool:
-    if not isinstance(function, ast.Attribute) or not isinstance(function.value, ast.Name | ast.Attribute):
-        return False
-    module = function.value.id if isinstance(function.value, ast.Name) else function.value.attr
-    return (
-        module in {"asyncio", "subprocess"}
-        and function.attr in STARTS | {"run"}
-        and not (module == "asyncio" and function.attr == "run")
-    )
+    *_, module, name = ["", *ast.unparse(function).split(".")]
+    return (module in {"asyncio", "subprocess"} and name in STARTS) or (module, name) == ("subprocess", "run")

@@ -21,10 +21,7 @@ from baton_serve.baton.up.machine_shares import Machine
 from baton_serve.baton.up.plan import ProcessPlan, ServedModel, child_environ
 from baton_serve.baton.up.preflight import PreflightError
 from baton_serve.baton.up.vllm_plan import VllmServers, make_vllm_plan
-from tests.kits.baton.fake_vllm import vllm_environment
 from tests.kits.baton.up_process import StartUp, UpProcess
-
-__all__ = ["vllm_environment"]
 
 
 class Vllm:

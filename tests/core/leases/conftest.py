@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from baton_serve.core.leases.store import LeaseStore
 from tests.kits.leases.harness import Harness, MemoryHarness, RedisHarness
 from tests.kits.leases.wrong_clock import SHIFT_S, set_wrong
 
@@ -23,3 +24,9 @@ def harness(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     redis_harness = RedisHarness(request.getfixturevalue("redis_url"))
     yield redis_harness
     redis_harness.close()
+
+
+@pytest.fixture
+def store(harness: Harness) -> LeaseStore:
+    """The harness' store."""
+    return harness.store
