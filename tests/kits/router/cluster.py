@@ -33,7 +33,7 @@ from baton_serve.router.peers.port import PeerRouters
 from baton_serve.router.pool.health import HealthProbes
 from baton_serve.router.request.ended import EndedRequest
 from baton_serve.router.settings import RouterSettings
-from tests.kits.patience import PATIENCE_S
+from tests.kits.patience import eventually as eventually  # tests of a cluster have it from here
 from tests.kits.registry import worker as worker_status
 from tests.kits.router.stub_workers import StubWorker
 
@@ -79,14 +79,6 @@ class DirectLeases:
 
     def counters(self) -> dict[str, int]:
         return {"released": len(self.released)}
-
-
-async def eventually(condition: Callable[[], bool], what: str = "") -> None:
-    """Until the condition holds; fails after a while. For what happens without anybody to wait on."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():  # noqa: ASYNC110 (the far side of a socket has no event to wait on)
-            await asyncio.sleep(0.002)
-    assert condition(), what
 
 
 class SwitchedPeers:

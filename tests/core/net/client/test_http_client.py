@@ -16,7 +16,7 @@ from baton_serve.core.net.client.answer import HttpAnswer
 from baton_serve.core.net.client.errors import AnswerTooLarge, CallTimeout, ConnectError, ConnectionLost
 from baton_serve.core.net.client.http_client import MAX_IDLE_S, HttpClient
 from baton_serve.core.net.deadlines import Timeout
-from tests.kits.patience import PATIENCE_S
+from tests.kits.patience import PATIENCE_S, eventually
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-type: a/b\r\ncontent-length: 2\r\n\r\nhi"
 
@@ -237,8 +237,7 @@ async def test_a_connection_that_breaks_while_the_worker_may_be_at_work_is_not_r
     await ask(upstream, server)
     server.go.clear()
     lost = asyncio.create_task(ask(upstream, server))
-    while len(server.requests) < 2:  # noqa: ASYNC110 (the far side of a socket has no event to wait on)
-        await asyncio.sleep(0)
+    await eventually(lambda: len(server.requests) == 2)
     await asyncio.sleep(0.02)  # longer than a stale one lasts
     server.go.set()
     with pytest.raises(ConnectionLost):
@@ -305,8 +304,7 @@ async def test_an_answer_that_ends_without_a_status_is_lost() -> None:
 async def test_data_that_came_before_a_loss_is_delivered(server: Server, upstream: HttpClient) -> None:
     server.answers = [[OK[:-1], None]]
     answer = await upstream.request("POST", server.url, "/", (), b"", 10)
-    while not answer._error:  # noqa: ASYNC110 (the far side of a socket has no event to wait on)
-        await asyncio.sleep(0)
+    await eventually(lambda: answer._error)
     assert await answer.chunk() == b"h"
     with pytest.raises(ConnectionLost):
         await answer.chunk()
@@ -398,8 +396,7 @@ async def test_a_slow_body_is_timed_too(server: Server, upstream: HttpClient) ->
 async def test_cancelling_a_request_closes_its_connection(server: Server, upstream: HttpClient) -> None:
     server.answers = [[b""]]
     task = asyncio.create_task(ask(upstream, server))
-    while not server.requests:  # noqa: ASYNC110 (the far side of a socket has no event to wait on)
-        await asyncio.sleep(0)
+    await eventually(lambda: server.requests)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

@@ -16,6 +16,7 @@ from baton_serve.core.net.served.acceptor import MOST_IN_A_TURN, Acceptor
 from baton_serve.core.net.served.config import PortConfig
 from baton_serve.core.net.served.connections import Connections
 from baton_serve.core.net.served.notices import CANNOT_ACCEPT, NOT_SERVED
+from tests.kits.patience import eventually
 
 
 class Unlucky(socket.socket):
@@ -111,8 +112,7 @@ async def test_a_lasting_error_is_looked_at_now_and_then() -> None:
     async with accepting() as (sock, connections):
         sock.shutdown(socket.SHUT_RDWR)
         what = f"{CANNOT_ACCEPT} (EINVAL)"
-        while connections.notices.counts[what] < 2:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+        await eventually(lambda: connections.notices.counts[what] >= 2)
         sock.listen()
         assert await said(sock) == b"hello"
 

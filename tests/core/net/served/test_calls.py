@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tests.kits.patience import PATIENCE_S
+from tests.kits.patience import eventually
 from tests.kits.port import HEAD, Served, as_calls
 
 BODY = HEAD + b"content-length: 4\r\n\r\n"
@@ -16,12 +16,6 @@ HELD = BODY.replace(b"/echo", b"/held")
 @pytest.fixture(autouse=True)
 def kind() -> None:
     as_calls.set(True)
-
-
-async def until_gone(served: Served) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not served.app.gone_calls:  # noqa: ASYNC110 (the far side of a socket has no event to wait on)
-            await asyncio.sleep(0.002)
 
 
 @pytest.mark.parametrize("target", [b"/echo", b"/echo?a=b", b"/%65cho", b"http://x/echo", b"/echo#a"])
@@ -44,8 +38,7 @@ async def test_a_body_in_pieces_is_told_piece_by_piece(served: Served) -> None:
     (call,) = served.app.waited
     for number in range(1, 4):
         await caller.send(b"x")
-        while served.app.num_bytes < number:  # noqa: ASYNC110 (the far side of a socket has no event to wait on)
-            await asyncio.sleep(0)
+        await eventually(lambda number=number: served.app.num_bytes == number)
         assert not call.whole
     await caller.send(b"x")
     assert (await caller.answer()).body == b"4"
@@ -91,7 +84,7 @@ async def test_a_call_is_told_that_its_client_left_also_if_more_requests_follow(
     caller = await served.send(HELD + b"abcd" + behind)
     await served.app.until_asked(1)
     caller.writer.close()
-    await until_gone(served)
+    await eventually(lambda: served.app.gone_calls)
     assert served.app.gone_calls == served.app.calls
     assert served.app.calls[0].disconnected
 
@@ -116,7 +109,7 @@ async def test_a_call_is_told_that_its_client_left_amid_the_body(served: Served)
     caller = await served.send(BODY + b"ab")
     await served.app.until_asked(1)
     caller.writer.close()
-    await until_gone(served)
+    await eventually(lambda: served.app.gone_calls)
     assert not served.app.gone_calls[0].whole
 
 
@@ -131,11 +124,9 @@ async def test_a_call_that_writes_is_told_when_its_client_does_not_read(served: 
     caller = await served.connect()
     caller.writer.transport.pause_reading()  # type: ignore[attr-defined]
     await caller.send(BODY.replace(b"/echo", b"/long") + b"abcd")
-    async with asyncio.timeout(PATIENCE_S):
-        while not served.app.num_drained:  # noqa: ASYNC110 (the far side of a socket has no event to wait on)
-            await asyncio.sleep(0.002)
+    await eventually(lambda: served.app.num_drained)
     caller.writer.close()
-    await until_gone(served)
+    await eventually(lambda: served.app.gone_calls)
 
 
 async def test_a_client_that_does_not_read_is_not_answered_on_and_on(served: Served) -> None:

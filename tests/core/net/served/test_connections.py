@@ -12,7 +12,7 @@ import pytest
 from baton_serve.core.net.served.config import HeadLimits, PortConfig, internal_port, public_port
 from baton_serve.core.net.served.notices import MADE_ROOM, NO_DESCRIPTORS, SLOW_HEAD, STUCK, TURNED_AWAY
 from baton_serve.core.process.settings import ProcessSettings
-from tests.kits.patience import PATIENCE_S
+from tests.kits.patience import PATIENCE_S, eventually
 from tests.kits.port import GET, HEAD, Caller, Served, serving
 
 HELD = b"GET /held HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -69,10 +69,8 @@ async def test_a_client_that_takes_no_answer_is_not_waited_for() -> None:
         served.app.answer = b"x" * (32 << 20)
         caller = await served.send(GET)
         caller.writer.transport.pause_reading()  # type: ignore[attr-defined]
-        port = served.port.connections
-        while len(port):  # noqa: ASYNC110 (the far side of a socket has no event to wait on)
-            await asyncio.sleep(0.01)
-        assert port.notices.counts == {STUCK: 1}
+        await eventually(lambda: not len(served.port.connections))
+        assert served.port.connections.notices.counts == {STUCK: 1}
 
 
 async def test_connections_that_ask_for_nothing_make_room(caplog: pytest.LogCaptureFixture) -> None:
@@ -145,8 +143,7 @@ async def test_the_request_that_is_read_may_wait_for_its_body() -> None:
 async def accepted(served: Served, num_before: int) -> Caller:
     """A connection that the port knows of."""
     caller = await served.connect()
-    while len(served.port.connections) <= num_before:  # noqa: ASYNC110
-        await asyncio.sleep(0)
+    await eventually(lambda: len(served.port.connections) > num_before)
     return caller
 
 

@@ -11,6 +11,7 @@ import pytest
 from baton_serve.core.net.served.config import HeadLimits, PortConfig
 from baton_serve.core.net.served.connection import MAX_PIPELINED
 from baton_serve.core.net.served.notices import BAD_REQUEST
+from tests.kits.patience import eventually
 from tests.kits.port import GET, HEAD, Served, serving
 
 CHUNKED = HEAD + b"transfer-encoding: chunked\r\n\r\n"
@@ -151,8 +152,7 @@ async def test_garbage_behind_a_request_does_not_get_into_its_answer(served: Ser
     caller = await served.send(b"GET /held HTTP/1.1\r\nhost: x\r\n\r\n")
     await served.app.until_asked(1)
     await caller.send(b"\x00\x01garbage\r\n\r\n")
-    while BAD_REQUEST not in served.port.connections.notices.counts:  # noqa: ASYNC110
-        await asyncio.sleep(0)
+    await eventually(lambda: BAD_REQUEST in served.port.connections.notices.counts)
     served.app.go_on.set()
     answer = await caller.answer()
     assert (answer.status, answer.headers["connection"]) == (200, "close")

@@ -13,6 +13,7 @@ import uvloop
 from baton_serve.core.net.served.config import PortConfig
 from baton_serve.core.net.served.port import HttpPort
 from baton_serve.core.net.sockets import bind
+from tests.kits.patience import eventually
 
 GET = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"
 #: Turns of the loop between the client's request and the stop: accepted, opened, read.
@@ -64,8 +65,7 @@ def test_a_request_that_does_not_end_in_time_is_cancelled(run: Callable[..., Non
         await port.start()
         with socket.create_connection(sock.getsockname()) as client:
             client.sendall(GET)
-            while not app.running:  # noqa: ASYNC110 (the far side of a socket has no event)
-                await asyncio.sleep(0)
+            await eventually(lambda: app.running)
             await port.stop(1)
             await port.connections.gone()
             assert app.running == 0

@@ -11,6 +11,7 @@ from baton_serve.core.net.served.connection import Connection
 from baton_serve.core.net.served.connections import LOOK_S, Unread
 from baton_serve.core.net.served.notices import MADE_ROOM, TURNED_AWAY, UNREAD
 from tests.kits.clock import Clock
+from tests.kits.patience import eventually
 from tests.kits.port import GET, Caller, Served, as_calls, serving
 
 LONG = b"GET /long HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -23,7 +24,7 @@ FEW = PortConfig(keep_alive_s=60, max_connections=4)
 async def test_a_client_that_takes_nothing_of_an_answer_is_disconnected(sent: bytes) -> None:
     async with serving(IMPATIENT) as served:
         await unread(served, sent)
-        await until_num_open(served, 0)
+        await eventually(lambda: len(served.port.connections) == 0)
         assert served.port.connections.notices.counts == {UNREAD: 1}
 
 
@@ -33,7 +34,7 @@ async def test_an_answer_with_a_deadline_of_its_own_is_left_to_that() -> None:
         await unread(served, TIMED)
         for _ in range(3):
             await unread(served, LONG)
-            await until_num_open(served, 1)
+            await eventually(lambda: len(served.port.connections) == 1)
         assert served.port.connections.notices.counts == {UNREAD: 3}
         (connection,) = connections(served)
         assert connection.has_deadline
@@ -44,8 +45,7 @@ async def test_a_client_that_takes_nothing_makes_room(monkeypatch: pytest.Monkey
     async with serving(FEW) as served:
         for _ in range(4):
             await unread(served, LONG)
-        while served.port.connections._unread.oldest() is None:  # noqa: ASYNC110 (others' sockets have no event)
-            await asyncio.sleep(0.01)
+        await eventually(served.port.connections._unread.oldest)
         _, answer = await served.ask(GET)
         assert answer.status == 200
         assert served.port.connections.notices.counts == {MADE_ROOM: 1}
@@ -78,14 +78,8 @@ async def unread(served: Served, sent: bytes) -> Caller:
     caller.writer.transport.pause_reading()  # type: ignore[attr-defined]
     num_before = len(waiting(served))
     await caller.send(sent)
-    while len(waiting(served)) == num_before:  # noqa: ASYNC110
-        await asyncio.sleep(0)
+    await eventually(lambda: len(waiting(served)) > num_before)
     return caller
-
-
-async def until_num_open(served: Served, num_connections: int) -> None:
-    while len(served.port.connections) != num_connections:  # noqa: ASYNC110
-        await asyncio.sleep(0.01)
 
 
 def connections(served: Served) -> set[Connection]:
