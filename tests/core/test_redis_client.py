@@ -13,49 +13,13 @@ import redis.asyncio
 
 from baton_serve.core.leases.in_redis.store import RedisLeaseStore
 from baton_serve.core.leases.store import LeaseState, LeaseStoreError
-from baton_serve.core.process.task_end import end_task
 from baton_serve.core.protocol.addresses import check_redis_url, has_password, redis_place, with_password
 from baton_serve.core.redis_client import CLUSTER_MODE, cluster_complaint, connect
 from baton_serve.core.registry.announcement import WORKERS
 from baton_serve.core.registry.redis_registry import RedisRegistry
+from tests.kits.redis_proxy import RedisProxy
 from tests.kits.redis_servers import RedisPair, Server, WatchedRedis
 from tests.kits.registry import LONG_MS, worker
-
-
-class Door:
-    """A port that leads each new connection to the primary, as a proxy or a name does; old ones stay where they are."""
-
-    def __init__(self, pair: RedisPair) -> None:
-        self._pair = pair
-        self._pumps: list[asyncio.Task[None]] = []
-        self._writers: list[asyncio.StreamWriter] = []
-
-    async def open(self) -> str:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        return f"redis://127.0.0.1:{self._server.sockets[0].getsockname()[1]}/0"
-
-    async def close(self) -> None:
-        self._server.close()
-        for pump in self._pumps:
-            await end_task(pump)
-        for writer in self._writers:
-            writer.close()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._writers.append(writer)
-        from_server, to_server = await asyncio.open_connection("127.0.0.1", self._pair.primary.port)
-        self._writers.append(to_server)
-        both = (reader, to_server), (from_server, writer)
-        self._pumps += [asyncio.create_task(self._pump(*one)) for one in both]
-
-    @staticmethod
-    async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError):
-            while data := await reader.read(2**16):
-                writer.write(data)
-        writer.close()
 
 
 @pytest.fixture
@@ -66,9 +30,9 @@ def pair(tmp_path: Path) -> Iterator[RedisPair]:
 
 @pytest.fixture
 async def door(pair: RedisPair) -> AsyncIterator[str]:
-    opened = Door(pair)
-    yield await opened.open()
-    await opened.close()
+    """A port that leads to the primary, as a proxy or a name does."""
+    async with RedisProxy(lambda: pair.primary.port) as proxy:
+        yield f"redis://127.0.0.1:{proxy.port}/0"
 
 
 async def test_leases_follow_the_primary_while_connections_stay_open(pair: RedisPair, door: str) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.kits.redis_proxy import RedisProxy
 from tests.kits.whole import reference
-from tests.kits.whole.redis_proxy import RedisProxy
 from tests.kits.whole.stack import Stack, eventually
 
 #: One sequence at a time on D, so that the second request is held.
@@ -29,7 +29,7 @@ async def test_what_it_holds_is_not_prefilled_again(tmp_path: Path) -> None:
     def redis_path() -> str:
         return stack.redis.url.removeprefix("unix://").partition("?")[0]
 
-    async with RedisProxy(door, redis_path) as proxy, stack:
+    async with RedisProxy(redis_path, door) as proxy, stack:
         busy = asyncio.create_task(stack.tokens(reference.prompt_of(100, seed=1), max_tokens=MANY_TOKENS))
         await stack.until_state("decoding")
         prompt = reference.prompt_of(500, seed=2)

@@ -16,8 +16,8 @@ from baton_serve.baton.cluster.cluster import Cluster
 from baton_serve.baton.cluster.process import stopped
 from baton_serve.baton.torture.clients.traffic import Traffic
 from baton_serve.baton.torture.shape import Shape
+from tests.kits.redis_proxy import ProxiedRedis, RedisProxy
 from tests.kits.whole.faults import LONG, WORKER_FLAGS, Baton, running, under_load
-from tests.kits.whole.redis_proxy import ProxiedRedis, RedisProxy
 
 if TYPE_CHECKING:
     from tests.conftest import Tell
@@ -154,7 +154,7 @@ async def test_slow(tmp_path: Path, tell: Tell) -> None:
     cluster = Cluster(tmp_path, SHAPE.specs)
     cluster.redis = behind = ProxiedRedis(door, tmp_path / "redis.log")
     async with (
-        RedisProxy(door, lambda: behind.direct_path) as proxy,
+        RedisProxy(lambda: behind.direct_path, door) as proxy,
         running(tmp_path, SHAPE, cluster=cluster) as baton,
     ):
 

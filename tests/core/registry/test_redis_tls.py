@@ -16,31 +16,17 @@ from baton_serve.core.registry.announcement import WORKERS
 from baton_serve.core.registry.redis_registry import RedisRegistry
 from baton_serve.core.registry.store import RegistryError
 from tests.kits.certificates import Authority
+from tests.kits.redis_proxy import RedisProxy
 from tests.kits.registry import LONG_MS, Watch, worker
 
 
 @asynccontextmanager
 async def behind_tls(authority: Authority, redis_url: str) -> AsyncIterator[str]:
     """A relay that speaks TLS to the outside; its URL, without options."""
-    own, tasks = authority.of("router.internal"), set[asyncio.Task[None]]()
-
-    async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while data := await reader.read(1 << 16):
-                writer.write(data)
-        except ConnectionError:
-            pass
-        finally:
-            writer.close()
-
-    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, back = await asyncio.open_unix_connection(urlsplit(redis_url).path)
-        tasks.update(asyncio.create_task(copy(*ends)) for ends in ((reader, back), (there, writer)))
-
+    own = authority.of("router.internal")
     context = server_context(Files(own.certificate, own.key))
-    async with await asyncio.start_server(relay, "127.0.0.1", 0, ssl=context) as server:
-        yield f"rediss://127.0.0.1:{server.sockets[0].getsockname()[1]}/0"
-        await asyncio.gather(*tasks)
+    async with RedisProxy(lambda: urlsplit(redis_url).path, tls=context) as proxy:
+        yield f"rediss://127.0.0.1:{proxy.port}/0"
 
 
 async def test_the_ca_is_named_in_the_url(authority: Authority, redis_url: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 from collections.abc import Callable
 from pathlib import Path
 from typing import Self
@@ -31,11 +32,18 @@ class ProxiedRedis(EmbeddedRedis):
 
 
 class RedisProxy:
-    """``async with RedisProxy(door, target)``: listens at ``door``. Connections without a server are closed."""
+    """Leads each new connection to where ``target`` says, a path or a port; old ones stay where they are.
 
-    def __init__(self, door: Path, target: Callable[[], str]) -> None:
-        self._door = door
+    An async context manager. It listens at a path, or at a port of its own, with or without TLS. Connections without a
+    server are closed.
+    """
+
+    def __init__(
+        self, target: Callable[[], str | int], door: Path | None = None, tls: ssl.SSLContext | None = None
+    ) -> None:
         self._target = target
+        self._door = door
+        self._tls = tls
         self._pumps: set[asyncio.Task[None]] = set()
         #: What clients send waits so long before it goes on; they send one command, or one pipeline, at a time.
         self.delay_s = 0.0
@@ -43,7 +51,10 @@ class RedisProxy:
         self.num_delayed = 0
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_unix_server(self._serve, self._door)
+        if self._door is not None:
+            self._server = await asyncio.start_unix_server(self._serve, self._door)
+        else:
+            self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._tls)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -51,9 +62,13 @@ class RedisProxy:
         for pump in list(self._pumps):
             await end_task(pump)
 
+    @property
+    def port(self) -> int:
+        return int(self._server.sockets[0].getsockname()[1])
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            from_server, to_server = await asyncio.open_unix_connection(self._target())
+            from_server, to_server = await _connection_to(self._target())
         except OSError:
             writer.close()
             return
@@ -72,3 +87,9 @@ class RedisProxy:
                     await asyncio.sleep(self.delay_s)
                 writer.write(data)
                 await writer.drain()
+
+
+async def _connection_to(target: str | int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    if isinstance(target, str):
+        return await asyncio.open_unix_connection(target)
+    return await asyncio.open_connection("127.0.0.1", target)
