@@ -53,8 +53,8 @@ class Turns:
     def call_soon(self, callback: Callable[[], object], /) -> None:
         self.due.append(callback)
 
-    def next(self, passed_s: float = 0.001) -> None:
-        self.now_s += passed_s
+    def next(self) -> None:
+        self.now_s += 0.001
         due, self.due = self.due, []
         for call in due:
             call()

@@ -20,10 +20,6 @@ def sources() -> list[Path]:
     return sorted(path for row in LAYERS[""] for package in row for path in (ROOT / package).rglob("*.py"))
 
 
-def bench_sources() -> list[Path]:
-    return sorted((ROOT / "bench").rglob("*.py"))
-
-
 def module_name(path: Path) -> str:
     parts = path.relative_to(ROOT).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from functools import partial
 
 import pytest
 
@@ -12,12 +13,10 @@ from baton_serve.core.net.served.body import BodyBudget
 from baton_serve.core.net.sockets import listen, port_of
 from baton_serve.core.protocol.router import RouterRecord
 from baton_serve.router.peers.listener import CLOSE_S, PeerFront, PeerListener
-from tests.kits.patience import PATIENCE_S
 from tests.kits.port import Caller
 from tests.kits.router.cluster import Cluster, make_settings
 from tests.kits.worker.front import front
 
-PORTS = ("router", "router, internal", "worker", "worker, internal")
 TOKEN = "sesame"
 RECORD = RouterRecord(router_id="a" * 12, url="http://router:1", internal_url="http://router:2")
 
@@ -48,23 +47,22 @@ async def router_internal() -> AsyncIterator[int]:
 
 
 @contextlib.asynccontextmanager
-async def worker() -> AsyncIterator[int]:
+async def worker(*, internal: bool = False) -> AsyncIterator[int]:
     async with front(token=TOKEN) as made:
-        yield made.port
+        yield (made.internal.base_url.port or 0) if internal else made.port
 
 
-@contextlib.asynccontextmanager
-async def worker_internal() -> AsyncIterator[int]:
-    async with front(token=TOKEN) as made:
-        yield made.internal.base_url.port or 0
-
-
-SERVERS = dict(zip(PORTS, (router, router_internal, worker, worker_internal), strict=True))
+PORTS = {
+    "router": router,
+    "router, internal": router_internal,
+    "worker": worker,
+    "worker, internal": partial(worker, internal=True),
+}
 
 
 @pytest.fixture(params=PORTS)
 async def port(request: pytest.FixtureRequest) -> AsyncIterator[int]:
-    async with SERVERS[request.param]() as number, asyncio.timeout(PATIENCE_S):
+    async with PORTS[request.param]() as number:
         yield number
 
 

@@ -36,27 +36,20 @@ class Harness(Protocol):
         """What a restart without persistence does."""
 
 
-class ForgetfulStore(MemoryLeaseStore):
-    """Can lose all leases, as Redis does when it restarts without persistence."""
-
-    def forget_everything(self) -> None:
-        with self._changed:
-            self._tables.clear()
-
-
 class MemoryHarness:
     """The in-memory store with its injected clock."""
 
     def __init__(self) -> None:
         self._clock = Clock()
-        self._memory = ForgetfulStore(self._clock)
+        self._memory = MemoryLeaseStore(self._clock)
         self.store: LeaseStore = self._memory
 
     def advance(self, ms: int) -> None:
         self._clock.advance(ms)
 
     def lose_everything(self) -> None:
-        self._memory.forget_everything()
+        with self._memory._changed:
+            self._memory._tables.clear()
 
 
 class RedisHarness:

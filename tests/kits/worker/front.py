@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import httpx
+from pydantic import SecretStr
 from tokenizers import Tokenizer as FastTokenizer
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
@@ -309,7 +310,6 @@ async def front(
     token: str | None = None,
     max_body_bytes: int = 2**20,
     max_messages: int = 2048,
-    max_json_values: int = 2**20,
     body_timeout_s: float = 60,
     message_format: MessageFormat | None = None,
     chat_template: str = "",
@@ -317,8 +317,6 @@ async def front(
     defaults: SamplingDefaults = NO_DEFAULTS,
 ) -> AsyncIterator[Front]:
     """A worker's two ports on loopback."""
-    from pydantic import SecretStr
-
     engine = ScriptedEngine(script)
     leases = RecordingLeases(engine)
     fast = fast_tokenizer()
@@ -358,7 +356,7 @@ async def front(
         max_body_bytes=max_body_bytes,
         max_bodies_bytes=16 * max_body_bytes,
         body_timeout_s=body_timeout_s,
-        limits=BodyLimits(max_messages, max_json_values),
+        limits=BodyLimits(max_messages, max_values=2**20),
         hold_grammar=hold_grammar,
     )
     internal = create_internal_app(
