@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from baton_serve.core.net.served.call import HttpCall
 from baton_serve.core.net.served.config import PortConfig
@@ -239,12 +239,14 @@ class Served:
 
 
 @contextlib.asynccontextmanager
-async def serving(config: PortConfig | None = None, timeout_s: float | None = 20) -> AsyncIterator[Served]:
+async def serving(
+    config: PortConfig | None = None, timeout_s: float | None = 20, other_app: ASGIApp | None = None
+) -> AsyncIterator[Served]:
     """A port on loopback; bounded in time, so that a test that waits for nothing fails."""
     app = App()
     bound = bind("127.0.0.1", 0)
-    calls = app if as_calls.get() else None
-    port = HttpPort(app, bound, config or PortConfig(keep_alive_s=60), calls=calls)
+    calls = app if as_calls.get() and other_app is None else None
+    port = HttpPort(other_app or app, bound, config or PortConfig(keep_alive_s=60), calls=calls)
     await port.start()
     served = Served(app, port, port_of(bound))
     try:

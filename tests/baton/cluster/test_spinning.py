@@ -6,52 +6,54 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 
 from baton_serve.baton.cluster.spinning import without_spinning
 
+pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
 CODE = "import os, time; a = time.monotonic(); [os.sched_yield() for _ in range(50)]; print(time.monotonic() - a)"
 
 
-@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
+def run(code: str) -> bytes:
+    """What it prints, without an error."""
+    environ = {**os.environ, **without_spinning()}
+    done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, check=True)
+    assert done.stderr == b""
+    return done.stdout
+
+
+@pytest.fixture
+def anew() -> Iterator[None]:
+    """What was found out before is forgotten, and what is found out here as well."""
+    without_spinning.cache_clear()
+    yield
+    without_spinning.cache_clear()
+
+
 def test_a_yield_is_a_short_sleep() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", CODE], env={**os.environ, **without_spinning()}, capture_output=True, check=True
-    )
-    assert float(done.stdout) >= 50 * 1e-3, "50 sleeps of 1 ms, at least"
+    assert float(run(CODE)) >= 50 * 1e-3, "50 sleeps of 1 ms, at least"
 
 
-def test_without_a_compiler_servers_are_left_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_compiler_servers_are_left_as_they_are(anew: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda _name: None)
-    without_spinning.cache_clear()
-    try:
-        assert without_spinning() == {}
-    finally:
-        without_spinning.cache_clear()
+    assert without_spinning() == {}
 
 
-@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
-def test_what_the_user_has_preloaded_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_user_has_preloaded_stays(anew: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LD_PRELOAD", "/theirs.so")
-    without_spinning.cache_clear()
-    try:
-        theirs, ours = without_spinning()["LD_PRELOAD"].split(":")
-        assert theirs == "/theirs.so" and ours.endswith(".so")
-    finally:
-        without_spinning.cache_clear()
+    theirs, ours = without_spinning()["LD_PRELOAD"].split(":")
+    assert theirs == "/theirs.so" and ours.endswith(".so")
 
 
-@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
 def test_a_signal_during_the_sleep_is_no_error() -> None:
     code = (
         "import os, signal; signal.signal(signal.SIGALRM, lambda *_: None); "
         "signal.setitimer(signal.ITIMER_REAL, 0.001, 0.0001); [os.sched_yield() for _ in range(100)]; "
         "signal.setitimer(signal.ITIMER_REAL, 0)"
     )
-    environ = {**os.environ, **without_spinning()}
-    done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, check=False)
-    assert (done.returncode, done.stderr) == (0, b"")
+    assert run(code) == b""
 
 
 POLL = """
@@ -71,10 +73,6 @@ print(took, waited)
 """
 
 
-@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
 def test_a_poll_that_waits_for_nothing_and_finds_nothing_is_a_short_sleep() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", POLL], env={**os.environ, **without_spinning()}, capture_output=True, check=True
-    )
-    took_s, waited_s = map(float, done.stdout.split())
+    took_s, waited_s = map(float, run(POLL).split())
     assert took_s >= 50 * 1e-3 and waited_s >= 1.1

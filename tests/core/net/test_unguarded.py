@@ -9,11 +9,9 @@ import httpx
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from baton_serve.core.net.served.config import PortConfig
-from baton_serve.core.net.served.port import HttpPort
-from baton_serve.core.net.sockets import listen, port_of
 from baton_serve.workers.app import guarded, local_hosts
 from baton_serve.workers.settings import WorkerSettings
+from tests.kits.port import serving
 
 
 class Behind:
@@ -31,13 +29,12 @@ class Behind:
 @asynccontextmanager
 async def port(app: Behind, **settings: object) -> AsyncIterator[httpx.AsyncClient]:
     """A worker's, as it would serve ``app``."""
-    bound = listen("127.0.0.1", 0)
     hosts = local_hosts(WorkerSettings(model="m", **settings), "127.0.0.1")
-    made = HttpPort(guarded(app, hosts), bound, PortConfig(keep_alive_s=5))
-    await made.start()
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port_of(bound)}") as client:
+    async with (
+        serving(other_app=guarded(app, hosts)) as served,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{served.number}") as client,
+    ):
         yield client
-    await made.stop(1.0)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ import socket
 from collections.abc import AsyncIterator, Callable
 
 import pytest
-import pytest_asyncio
 import uvloop
 
 from baton_serve.core.net.client import http_client
@@ -66,7 +65,7 @@ class Server:
         self.lost.set()
 
 
-@pytest_asyncio.fixture
+@pytest.fixture
 async def server() -> AsyncIterator[Server]:
     made = Server()
     listening = await asyncio.start_server(made.accept, "127.0.0.1", 0)
@@ -76,7 +75,7 @@ async def server() -> AsyncIterator[Server]:
     await made.close()
 
 
-@pytest_asyncio.fixture
+@pytest.fixture
 async def upstream() -> AsyncIterator[HttpClient]:
     made = HttpClient(connect_timeout_s=5)
     yield made

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import tracemalloc
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from baton_serve.core.net.client.answer import HttpAnswer
 from baton_serve.core.net.client.connection import Connection
@@ -49,9 +48,9 @@ class Wire:
         return task
 
 
-@pytest_asyncio.fixture
-async def wire(socketless: None) -> AsyncIterator[Wire]:
-    yield Wire()
+@pytest.fixture
+async def wire(socketless: None) -> Wire:
+    return Wire()
 
 
 async def test_a_piece_is_taken_in_the_turn_in_which_it_comes(wire: Wire) -> None:

@@ -7,10 +7,7 @@ from typing import Any
 
 import pytest
 
-from baton_serve.core.net.served.config import PortConfig
-from baton_serve.core.net.served.port import HttpPort
-from baton_serve.core.net.sockets import bind, port_of
-from tests.kits.port import Caller
+from tests.kits.port import serving
 
 TEXT = (b"content-type", b"text/plain")
 
@@ -32,18 +29,9 @@ async def said(*messages: dict[str, Any] | BaseException, method: bytes = b"GET"
                 raise message
             await send(message)
 
-    sock = bind("127.0.0.1", 0)
-    port = HttpPort(app, sock, PortConfig(keep_alive_s=5))
-    number = port_of(sock)
-    await port.start()
-    try:
-        caller = Caller(*await asyncio.open_connection("127.0.0.1", number))
-        await caller.send(method + b" / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
-        read = await caller.reader.read()
-        caller.writer.close()
-        return read
-    finally:
-        await port.stop(1)
+    async with serving(other_app=app) as served:
+        caller = await served.send(method + b" / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+        return await caller.reader.read()
 
 
 @pytest.mark.parametrize("length", [None, b"5"])

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 import uvloop
 
-from baton_serve.core.net.served.config import PortConfig
 from baton_serve.core.net.served.port import HttpPort
-from baton_serve.core.net.sockets import bind
 from tests.kits.patience import eventually
+from tests.kits.port import GET, serving
 
-GET = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"
 #: Turns of the loop between the client's request and the stop: accepted, opened, read.
 TURNS = range(6)
 
@@ -38,17 +37,23 @@ class Slow:
             self.running -= 1
 
 
+@asynccontextmanager
+async def asking(app: Slow) -> AsyncIterator[HttpPort]:
+    """Its port, which a client has just sent a request."""
+    async with serving(other_app=app) as served:
+        with socket.create_connection(("127.0.0.1", served.number)) as client:
+            client.sendall(GET)
+            yield served.port
+
+
 @pytest.mark.parametrize("turns", TURNS)
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
 def test_a_request_that_comes_while_the_port_stops_has_ended_when_the_port_has(
     run: Callable[..., None], turns: int
 ) -> None:
     async def main() -> None:
-        app, sock = Slow(), bind("127.0.0.1", 0)
-        port = HttpPort(app, sock, PortConfig(keep_alive_s=60))
-        await port.start()
-        with socket.create_connection(sock.getsockname()) as client:
-            client.sendall(GET)
+        app = Slow()
+        async with asking(app) as port:
             for _ in range(turns):
                 await asyncio.sleep(0)
             await port.stop(5)
@@ -60,11 +65,8 @@ def test_a_request_that_comes_while_the_port_stops_has_ended_when_the_port_has(
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
 def test_a_request_that_does_not_end_in_time_is_cancelled(run: Callable[..., None]) -> None:
     async def main() -> None:
-        app, sock = Slow(is_stuck=True), bind("127.0.0.1", 0)
-        port = HttpPort(app, sock, PortConfig(keep_alive_s=60))
-        await port.start()
-        with socket.create_connection(sock.getsockname()) as client:
-            client.sendall(GET)
+        app = Slow(is_stuck=True)
+        async with asking(app) as port:
             await eventually(lambda: app.running)
             await port.stop(1)
             await port.connections.gone()
