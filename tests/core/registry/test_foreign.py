@@ -175,16 +175,31 @@ async def test_a_key_that_never_runs_out_is_complained_about_by_its_name(
     await registry.close()
 
 
-async def test_a_watcher_goes_on_hearing_after_any_garbage(redis_url: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_foreign_values_are_skipped_and_complained_about_once(
+    redis_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
     registry = RedisRegistry(redis_url, WORKERS)
-    with caplog.at_level(logging.WARNING), redis.Redis.from_url(redis_url) as foreign:
+    await registry.announce(worker("a"), LONG_MS)
+    await registry.announce(worker("without-expiry"), LONG_MS)
+    with redis.Redis.from_url(redis_url) as foreign:
+        foreign.set(WORKERS.key_prefix + "broken", b"\xff{")
+        foreign.set(WORKERS.key_prefix + "json", b'{"worker_id": 3}')
+        foreign.lpush(WORKERS.key_prefix + "list", "x")
+        foreign.set(WORKERS.key_prefix + "liar", foreign.get(WORKERS.key_prefix + "a") or b"", px=LONG_MS)
+        foreign.persist(WORKERS.key_prefix + "without-expiry")
+        with caplog.at_level(logging.WARNING):
+            for _ in range(2):
+                assert await snapshot(registry) == [worker("a")]
+        assert len(caplog.records) == 5
         async with Watch(registry) as watch:
-            assert await watch.next() == []
-            for garbage in (b'{"x":' + b"[" * 100_000, b"x" * (1 << 20), changed("status.record.url", "http://[")):
+            assert await watch.next() == [worker("a")]
+            for garbage in (b"", b"\xff", b"{}", b'{"worker_id": "a", "ttl_ms": -1}', b"x" * (1 << 20)):
                 foreign.publish(WORKERS.channel, garbage)
-            await registry.announce(worker("b"), LONG_MS)
-            assert await watch.next() == [worker("b")]
-    assert len(caplog.records) == 1
+            foreign.publish(WORKERS.channel, b'{"x":' + b"[" * 100_000)
+            foreign.publish(WORKERS.channel, changed("status.record.url", "http://["))
+            await registry.withdraw("a")
+            assert await watch.next() == []
+    assert len(caplog.records) == 6, "and once about all that came by the channel"
     await registry.close()
 
 

@@ -19,7 +19,7 @@ from baton_serve.core.registry.announcement import WORKERS, encode
 from baton_serve.core.registry.redis_registry import RedisRegistry
 from baton_serve.core.registry.store import RegistryError
 from tests.kits.patience import PATIENCE_S
-from tests.kits.registry import LONG_MS, Watch, snapshot, worker
+from tests.kits.registry import LONG_MS, Watch, worker
 
 
 async def announcing(registry: RedisRegistry[WorkerStatus], worker_id: str, first: asyncio.Event) -> None:
@@ -31,31 +31,6 @@ async def announcing(registry: RedisRegistry[WorkerStatus], worker_id: str, firs
         except RegistryError:
             pass
         await asyncio.sleep(0.02)
-
-
-async def test_foreign_values_are_skipped_and_complained_about_once(
-    redis_url: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    registry = RedisRegistry(redis_url, WORKERS)
-    await registry.announce(worker("a"), LONG_MS)
-    await registry.announce(worker("without-expiry"), LONG_MS)
-    with redis.Redis.from_url(redis_url) as foreign:
-        foreign.set(WORKERS.key_prefix + "broken", b"\xff{")
-        foreign.set(WORKERS.key_prefix + "json", b'{"worker_id": 3}')
-        foreign.lpush(WORKERS.key_prefix + "list", "x")
-        foreign.set(WORKERS.key_prefix + "liar", foreign.get(WORKERS.key_prefix + "a") or b"", px=LONG_MS)
-        foreign.persist(WORKERS.key_prefix + "without-expiry")
-        with caplog.at_level(logging.WARNING):
-            for _ in range(2):
-                assert await snapshot(registry) == [worker("a")]
-        assert len(caplog.records) == 5
-        async with Watch(registry) as watch:
-            assert await watch.next() == [worker("a")]
-            for garbage in (b"", b"\xff", b"{}", b'{"worker_id": "a", "ttl_ms": -1}', b"[" * 10_000):
-                foreign.publish(WORKERS.channel, garbage)
-            await registry.withdraw("a")
-            assert await watch.next() == []
-    await registry.close()
 
 
 async def test_every_announcement_in_redis_expires(redis_url: str) -> None:

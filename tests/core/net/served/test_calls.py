@@ -7,15 +7,11 @@ import asyncio
 import pytest
 
 from tests.kits.patience import eventually
-from tests.kits.port import HEAD, Served, as_calls
+from tests.kits.port import HEAD, Served
 
+pytestmark = pytest.mark.parametrize("kind", ["calls"], indirect=True)
 BODY = HEAD + b"content-length: 4\r\n\r\n"
 HELD = BODY.replace(b"/echo", b"/held")
-
-
-@pytest.fixture(autouse=True)
-def kind() -> None:
-    as_calls.set(True)
 
 
 @pytest.mark.parametrize("target", [b"/echo", b"/echo?a=b", b"/%65cho", b"http://x/echo", b"/echo#a"])

@@ -9,17 +9,13 @@ import pytest
 
 from baton_serve.core.net.known_head import KnownHead
 from baton_serve.core.net.served.config import HeadLimits, PortConfig
-from tests.kits.port import GET, HEAD, Caller, Served, all_said, as_calls, serving
+from tests.kits.port import GET, HEAD, Caller, Served, all_said, serving
 
+pytestmark = pytest.mark.parametrize("kind", ["calls"], indirect=True)
 BODY = HEAD + b"content-length: 4\r\n\r\n"
 HELD = BODY.replace(b"/echo", b"/held")
 #: Heads that are sent before one is known, and one more.
 NUM_BEFORE = 3
-
-
-@pytest.fixture(autouse=True)
-def kind() -> None:
-    as_calls.set(True)
 
 
 @pytest.fixture

@@ -16,8 +16,9 @@ from baton_serve.core.net.served.config import HeadLimits, PortConfig
 from baton_serve.core.net.served.connection import MAX_PIPELINED, Connection, Served
 from baton_serve.core.net.served.connections import Connections
 from tests.kits.pipe import Pipe
-from tests.kits.port import GET, as_calls
+from tests.kits.port import GET
 
+pytestmark = [pytest.mark.interpreted, pytest.mark.parametrize("kind", ["calls"], indirect=True)]
 #: So small that bodies are larger.
 MAX_HEAD_BYTES = 100
 #: Makes a head too long. Such a one begins a piece: where the parser finds a head behind a body, it counts only what
@@ -46,11 +47,6 @@ MESSAGES = st.one_of(
     st.sampled_from([b"\r\n", b"zz\r\n\r\n", IN_CHUNKS, GET]),
 )
 ACTIONS = st.sampled_from(["", "", "let go", "turn", "shut down", "client stops reading", "client reads"])
-
-
-@pytest.fixture(autouse=True)
-def kind() -> None:
-    as_calls.set(True)
 
 
 #: It sends no more. What it does of the rest of that piece, nobody sees.
@@ -188,7 +184,6 @@ class Side:
         return self.line.is_reading, connection.has_deadline, *seen, *timeouts
 
 
-@pytest.mark.interpreted
 @settings(max_examples=400, deadline=None)
 @given(
     st.sampled_from(PATHS),
@@ -224,7 +219,6 @@ async def test_a_connection_that_knows_a_head_does_as_one_that_asks_the_parser(
     assert practised.seen() == plain.seen()
 
 
-@pytest.mark.interpreted
 async def test_the_number_of_requests_that_wait_behind_a_call_is_bounded() -> None:
     practised, plain = Side(KnownHead()), Side(KnowsNothing())
     for side in (practised, plain):
@@ -238,7 +232,6 @@ async def test_the_number_of_requests_that_wait_behind_a_call_is_bounded() -> No
     assert len(served) == 3 + 1 + MAX_PIPELINED
 
 
-@pytest.mark.interpreted
 @pytest.mark.parametrize("known", [KnownHead, KnowsNothing])
 @pytest.mark.parametrize(
     "begin", [message(b"/echo", b"ab"), message(b"/echo", b"", num_missing=2)], ids=["whole", "head"]

@@ -17,9 +17,10 @@ from baton_serve.workers.server.client import Client
 from tests.kits.burst import in_a_burst
 from tests.kits.clock import Turns
 from tests.kits.patience import PATIENCE_S
-from tests.kits.port import HEAD, Caller, Served, as_calls, serving
+from tests.kits.port import HEAD, Caller, Served, serving
 from tests.kits.worker.calls import FakeConnection, NoCalls
 
+pytestmark = pytest.mark.parametrize("kind", ["calls"], indirect=True)
 BODY = HEAD + b"content-length: 4\r\n\r\n"
 HELD = BODY.replace(b"/echo", b"/held")
 GET = b"GET /echo HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -43,11 +44,6 @@ class Late(FakeConnection):
         self.told = Told()
         super().__init__(self.told)
         self.late_writes, self.turns = in_a_burst()
-
-
-@pytest.fixture(autouse=True)
-def kind() -> None:
-    as_calls.set(True)
 
 
 @pytest.fixture
@@ -220,7 +216,6 @@ def test_in_a_burst_every_client_has_its_answers_in_order(monkeypatch: pytest.Mo
 
 
 async def _burst() -> None:
-    as_calls.set(True)
     async with serving() as served:
         served.port.served.late_writes = LateWrites(asyncio.get_running_loop())
         served.app._answer = lambda call: call.answer(202, b"", b"x")  # type: ignore[method-assign]
