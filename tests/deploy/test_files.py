@@ -49,12 +49,13 @@ def test_compose_sets_only_variables_that_exist(name: str) -> None:
         assert {key for key in service.get("environment", {}) if key.startswith("BATON_")} <= known
 
 
+def filled(text: str, environ: dict[str, str]) -> str:
+    """As compose reads it for whoever starts it with ``environ``."""
+    return re.sub(r"\$\{(\w+):-([^}]*)\}", lambda match: environ.get(match[1]) or match[2], text)
+
+
 def filled_in(environment: dict[str, str], environ: dict[str, str]) -> dict[str, str]:
-    """The variables of a service, for whoever starts compose with ``environ``."""
-    return {
-        name: re.sub(r"\$\{(\w+):-(.*)\}", lambda match: environ.get(match[1]) or match[2], value)
-        for name, value in environment.items()
-    }
+    return {name: filled(value, environ) for name, value in environment.items()}
 
 
 def worker_settings(files: list[str], service: str, environ: dict[str, str]) -> WorkerSettings:
@@ -294,13 +295,9 @@ def test_serving_installs_no_tools(verb: str, extras: set[str], tmp_path: Path) 
 class TestVllm:
     SERVICES = compose("docker-compose.vllm.yml")["services"]
 
-    @staticmethod
-    def filled(text: str) -> str:
-        return re.sub(r"\$\{(\w+):-([^}]*)\}", r"\2", text)
-
     def test_the_router_accepts_what_it_is_told(self) -> None:
         router = self.SERVICES["router"]
-        argv = [self.filled(part) for part in router["command"]]
+        argv = [filled(part, {}) for part in router["command"]]
         flags = dict(zip(argv[1::2], argv[2::2], strict=True))
         environ = filled_in(router["environment"], {}) | {"BATON_ROUTER_HOST": "0.0.0.0"}
         settings = load(
@@ -315,7 +312,7 @@ class TestVllm:
     @pytest.mark.parametrize(("service", "role"), [("prefill", "kv_producer"), ("decode", "kv_consumer")])
     def test_servers_hand_over_under_the_lease_that_the_router_knows(self, service: str, role: str) -> None:
         server = self.SERVICES[service]
-        config = json.loads(self.filled(server["command"][server["command"].index("--kv-transfer-config") + 1]))
+        config = json.loads(filled(server["command"][server["command"].index("--kv-transfer-config") + 1], {}))
         told = filled_in(self.SERVICES["router"]["environment"], {})["BATON_ROUTER_VLLM_LEASE_DURATION_S"]
         assert config["kv_role"] == role
         assert config["kv_connector_extra_config"]["kv_lease_duration"] == int(told)

@@ -26,16 +26,14 @@ from baton_serve.core.registry.redis_registry import RedisRegistry
 from baton_serve.core.registry.view import RegistryView
 from tests.kits.registry import LONG_MS, Watch, router, snapshot, vllm_server, worker
 
-
-def changed(path: str, value: Any) -> bytes:
-    """A worker's announcement with one field set."""
-    return with_field(encode(WORKERS.announce(worker("a"), LONG_MS)), path, value)
+WORKER = encode(WORKERS.announce(worker("a"), LONG_MS))
+SERVER = encode(VLLM_SERVERS.announce(vllm_server("a"), LONG_MS))
 
 
-def with_field(announcement: bytes, path: str, value: Any) -> bytes:
-    data = msgspec.json.decode(announcement)
+def changed(announcement: bytes, path: str, value: Any) -> bytes:
+    """With one field set."""
+    here = data = msgspec.json.decode(announcement)
     *way, last = path.split(".")
-    here = data
     for part in way:
         here = here[part]
     here[last] = value
@@ -75,7 +73,7 @@ def with_field(announcement: bytes, path: str, value: Any) -> bytes:
 )
 def test_a_value_that_no_worker_of_ours_announces_is_no_announcement(path: str, value: Any) -> None:
     with pytest.raises(NotAnAnnouncementError) as caught:
-        WORKERS.decode(changed(path, value))
+        WORKERS.decode(changed(WORKER, path, value))
     assert len(str(caught.value)) <= 200 and str(caught.value).isprintable()
 
 
@@ -105,10 +103,9 @@ def test_a_value_that_no_worker_of_ours_announces_is_no_announcement(path: str, 
     ],
 )
 def test_a_value_that_no_vllm_server_announces_is_no_announcement(path: str, value: Any) -> None:
-    announced = encode(VLLM_SERVERS.announce(vllm_server("a"), LONG_MS))
-    assert VLLM_SERVERS.decode(announced).entry == vllm_server("a")
+    assert VLLM_SERVERS.decode(SERVER).entry == vllm_server("a")
     with pytest.raises(NotAnAnnouncementError) as caught:
-        VLLM_SERVERS.decode(with_field(announced, path, value))
+        VLLM_SERVERS.decode(changed(SERVER, path, value))
     assert len(str(caught.value)) <= 200 and str(caught.value).isprintable()
 
 
@@ -196,7 +193,7 @@ async def test_foreign_values_are_skipped_and_complained_about_once(
             for garbage in (b"", b"\xff", b"{}", b'{"worker_id": "a", "ttl_ms": -1}', b"x" * (1 << 20)):
                 foreign.publish(WORKERS.channel, garbage)
             foreign.publish(WORKERS.channel, b'{"x":' + b"[" * 100_000)
-            foreign.publish(WORKERS.channel, changed("status.record.url", "http://["))
+            foreign.publish(WORKERS.channel, changed(WORKER, "status.record.url", "http://["))
             await registry.withdraw("a")
             assert await watch.next() == []
     assert len(caplog.records) == 6, "and once about all that came by the channel"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
 import pytest
@@ -20,8 +19,8 @@ from tests.kits.redis_proxy import RedisProxy
 from tests.kits.registry import LONG_MS, Watch, worker
 
 
-@asynccontextmanager
-async def behind_tls(authority: Authority, redis_url: str) -> AsyncIterator[str]:
+@pytest.fixture
+async def url(authority: Authority, redis_url: str) -> AsyncIterator[str]:
     """A relay that speaks TLS to the outside; its URL, without options."""
     own = authority.of("router.internal")
     context = server_context(Files(own.certificate, own.key))
@@ -29,27 +28,23 @@ async def behind_tls(authority: Authority, redis_url: str) -> AsyncIterator[str]
         yield f"rediss://127.0.0.1:{proxy.port}/0"
 
 
-async def test_the_ca_is_named_in_the_url(authority: Authority, redis_url: str) -> None:
-    async with behind_tls(authority, redis_url) as url:
-        trusting = f"{url}?ssl_ca_certs={authority.ca}"
-        registry, leases = RedisRegistry(trusting, WORKERS), RedisLeaseStore(trusting)
+async def test_the_ca_is_named_in_the_url(authority: Authority, url: str) -> None:
+    trusting = f"{url}?ssl_ca_certs={authority.ca}"
+    registry, leases = RedisRegistry(trusting, WORKERS), RedisLeaseStore(trusting)
+    await registry.announce(worker("a"), LONG_MS)
+    async with Watch(registry) as watch:
+        await watch.until([worker("a")])
+    await asyncio.to_thread(leases.grant, "e", ["lease"], 1000)
+    await registry.close()
+    leases.close()
+
+
+async def test_a_redis_that_is_certified_by_another_ca_is_refused(other_authority: Authority, url: str) -> None:
+    distrusting = f"{url}?ssl_ca_certs={other_authority.ca}"
+    registry, leases = RedisRegistry(distrusting, WORKERS), RedisLeaseStore(distrusting)
+    with pytest.raises(RegistryError):
         await registry.announce(worker("a"), LONG_MS)
-        async with Watch(registry) as watch:
-            await watch.until([worker("a")])
+    with pytest.raises(LeaseStoreError):
         await asyncio.to_thread(leases.grant, "e", ["lease"], 1000)
-        await registry.close()
-        leases.close()
-
-
-async def test_a_redis_that_is_certified_by_another_ca_is_refused(
-    authority: Authority, other_authority: Authority, redis_url: str
-) -> None:
-    async with behind_tls(authority, redis_url) as url:
-        distrusting = f"{url}?ssl_ca_certs={other_authority.ca}"
-        registry, leases = RedisRegistry(distrusting, WORKERS), RedisLeaseStore(distrusting)
-        with pytest.raises(RegistryError):
-            await registry.announce(worker("a"), LONG_MS)
-        with pytest.raises(LeaseStoreError):
-            await asyncio.to_thread(leases.grant, "e", ["lease"], 1000)
-        await registry.close()
-        leases.close()
+    await registry.close()
+    leases.close()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator
 
 import pytest
 import uvloop
@@ -127,22 +125,21 @@ async def test_a_worker_sends_no_error_after_an_answer_that_is_put_off(late: Lat
     assert b"too late" not in late.sent
 
 
-@contextlib.asynccontextmanager
-async def serving_late() -> AsyncIterator[tuple[Served, Turns]]:
-    """A port in a burst: its answers are put off until the test makes the next turn."""
-    async with serving() as served:
-        late_writes, turns = in_a_burst()
-        served.port.served.late_writes = late_writes
-        yield served, turns
+@pytest.fixture
+async def turns(served: Served) -> Turns:
+    """Of a burst: the port puts its answers off until the test makes the next turn."""
+    served.port.served.late_writes, loop = in_a_burst()
+    return loop
 
 
-async def put_off(served: Served) -> Caller:
+@pytest.fixture
+async def caller(served: Served, turns: Turns) -> Caller:
     """A client whose answer is put off."""
-    caller = await served.send(BODY + b"abcd")
+    asking = await served.send(BODY + b"abcd")
     await served.app.until_asked(1)
     (call,) = served.app.calls
     assert (call.answered, call.response_complete) == (True, False)
-    return caller
+    return asking
 
 
 @pytest.mark.parametrize(
@@ -153,48 +150,42 @@ async def put_off(served: Served) -> Caller:
     ],
     ids=["body", "head"],
 )
-async def test_a_request_refused_behind_a_late_answer_takes_nothing_from_it(behind: bytes, code: str) -> None:
-    async with serving_late() as (served, turns):
-        caller = await put_off(served)
-        await caller.send(behind)
-        assert (await caller.answer()).body == b"4"
-        refusal = await caller.answer()
-        assert (refusal.status, refusal.code) == (400, code)
-        turns.next()
-        await caller.closed()
+async def test_a_request_refused_behind_a_late_answer_takes_nothing_from_it(
+    behind: bytes, code: str, caller: Caller, turns: Turns
+) -> None:
+    await caller.send(behind)
+    assert (await caller.answer()).body == b"4"
+    refusal = await caller.answer()
+    assert (refusal.status, refusal.code) == (400, code)
+    turns.next()
+    await caller.closed()
 
 
-async def test_a_client_that_sends_no_more_still_gets_a_late_answer() -> None:
+async def test_a_client_that_sends_no_more_still_gets_a_late_answer(caller: Caller, turns: Turns) -> None:
     """And those that follow from it."""
-    async with serving_late() as (served, turns):
-        caller = await put_off(served)
-        await caller.send((BODY + b"abcd") * 3)
-        await asyncio.sleep(0.05)
-        caller.writer.write_eof()
-        assert [(await caller.answer()).body for _ in range(4)] == [b"4", b"8", b"12", b"16"]
+    await caller.send((BODY + b"abcd") * 3)
+    await asyncio.sleep(0.05)
+    caller.writer.write_eof()
+    assert [(await caller.answer()).body for _ in range(4)] == [b"4", b"8", b"12", b"16"]
+    turns.next()
+    await caller.closed()
+
+
+async def test_a_port_that_stops_sends_late_answers_first(served: Served, caller: Caller, turns: Turns) -> None:
+    await served.port.stop(PATIENCE_S)
+    assert (await caller.answer()).body == b"4"
+    turns.next()
+    await caller.closed()
+
+
+async def test_a_request_behind_a_late_answer_begins_after_it(served: Served, caller: Caller, turns: Turns) -> None:
+    await caller.send(BODY + b"efgh" + GET)
+    await asyncio.sleep(0.05)
+    assert len(served.app.calls) == 1
+    for _ in range(3):
         turns.next()
-        await caller.closed()
-
-
-async def test_a_port_that_stops_sends_late_answers_first() -> None:
-    async with serving_late() as (served, turns):
-        caller = await put_off(served)
-        await served.port.stop(PATIENCE_S)
-        assert (await caller.answer()).body == b"4"
-        turns.next()
-        await caller.closed()
-
-
-async def test_a_request_behind_a_late_answer_begins_after_it() -> None:
-    async with serving_late() as (served, turns):
-        caller = await put_off(served)
-        await caller.send(BODY + b"efgh" + GET)
-        await asyncio.sleep(0.05)
-        assert len(served.app.calls) == 1
-        for _ in range(3):
-            turns.next()
-            await asyncio.sleep(0.01)
-        assert [(await caller.answer()).body for _ in range(3)] == [b"4", b"8", b"8"]
+        await asyncio.sleep(0.01)
+    assert [(await caller.answer()).body for _ in range(3)] == [b"4", b"8", b"8"]
 
 
 @pytest.mark.interpreted
