@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from argparse import ArgumentTypeError
 from pathlib import Path
@@ -16,6 +15,7 @@ from bench.vllm.result import Verdict, judge, result_of, table
 from bench.vllm.round import Round, Seen, ask
 from bench.vllm.routers import BATON, fill, router
 from bench.vllm.traffic import Asked, Shape, make_round
+from tests.kits.answering import serves
 
 ASKED = Asked(0, 0.0, "p", 4)
 VALUES = {name: name.upper() for name in ("port", "prefill", "prefill_side_channel", "decode", "decode_side_channel")}
@@ -103,23 +103,8 @@ async def test_a_router_that_ends_is_not_waited_for(tmp_path: Path) -> None:
 
 async def _seen(asked: Asked, answer: bytes) -> Seen:
     """What a client sees of a server that sends this, and then nothing more until the client has gone."""
-    gone = asyncio.Event()
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(answer)
-        while await reader.read(4096):
-            pass
-        writer.close()
-        gone.set()
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    async with server:
-        async with Client() as client:
-            seen = await ask(client, f"http://127.0.0.1:{port}", asked)
-        await gone.wait()
-    return seen
+    async with serves(answer) as url, Client() as client:
+        return await ask(client, url, asked)
 
 
 def _stream(*events: str) -> bytes:

@@ -165,8 +165,7 @@ def test_a_grant_tells_which_leases_it_does_not_hold(harness: Harness, store: Le
 
 
 def test_a_release_of_an_unknown_lease_is_forgotten_after_a_minute_however_often_it_is_repeated(
-    harness: Harness,
-    store: LeaseStore,
+    harness: Harness, store: LeaseStore
 ) -> None:
     store.release(ENGINE, ["a"])
     harness.advance(OUTCOME_MEMORY_MS // 2)
