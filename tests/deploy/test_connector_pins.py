@@ -16,7 +16,7 @@ from packaging.utils import canonicalize_name
 
 from deploy.vllm_environment import VLLM
 from deploy.vllm_environment import requirements as vllm_requirements
-from tests.kits.vllm.pins import PROJECT, REDIS_CLIENT, ROOT, changes, recorded, requirements
+from tests.kits.vllm.pins import PROJECT, RECORDED, REDIS_CLIENT, ROOT, changes, requirements
 
 PYTHONS = ("3.11", "3.12", "3.13")
 #: Packages whose modules are called otherwise.
@@ -30,13 +30,13 @@ THERE = {"vllm", "torch", "nixl"}
 
 @pytest.mark.parametrize("python", PYTHONS)
 def test_the_connector_adds_the_client_of_redis_and_moves_nothing(python: str) -> None:
-    assert changes(requirements("connector", python), recorded()["packages"]) == {REDIS_CLIENT}
+    assert changes(requirements("connector", python), RECORDED["packages"]) == {REDIS_CLIENT}
 
 
 @pytest.mark.parametrize("python", PYTHONS)
 def test_what_vllm_allows_at_least_is_enough(python: str) -> None:
     """An environment may be older than the list: vLLM's own bounds are all that can be relied on."""
-    bounds = {canonicalize_name(one.name): one.specifier for one in map(Requirement, recorded()["requires"])}
+    bounds = {canonicalize_name(one.name): one.specifier for one in map(Requirement, RECORDED["requires"])}
     for wanted in requirements("connector", python):
         for bound in bounds.get(canonicalize_name(wanted.name), ()):
             if bound.operator in (">=", "=="):
@@ -45,7 +45,7 @@ def test_what_vllm_allows_at_least_is_enough(python: str) -> None:
 
 def test_other_extras_would_move_packages_of_vllms() -> None:
     """So the list has teeth: the router wants a newer FastAPI than vLLM does, workers another NumPy."""
-    packages = recorded()["packages"]
+    packages = RECORDED["packages"]
     assert "fastapi" in changes(requirements("router", "3.11"), packages)
     assert {"fastapi", "numpy", "numba", "llguidance"} <= changes(requirements("worker", "3.11"), packages)
 
@@ -101,9 +101,8 @@ def _imports(tree: ast.AST) -> Iterator[str]:
 
 
 def test_the_list_is_of_the_vllm_that_the_tests_install() -> None:
-    listed = recorded()
-    assert VLLM.endswith(f"=={listed['vllm']}")
-    assert {canonicalize_name(PROJECT["name"]), REDIS_CLIENT}.isdisjoint(listed["packages"])
+    assert VLLM.endswith(f"=={RECORDED['vllm']}")
+    assert {canonicalize_name(PROJECT["name"]), REDIS_CLIENT}.isdisjoint(RECORDED["packages"])
 
 
 def test_the_first_command_of_the_page_installs_this_extra() -> None:

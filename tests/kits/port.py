@@ -157,8 +157,7 @@ class Answer:
     @property
     def code(self) -> str:
         """Of an error in our shape."""
-        code: str = json.loads(self.body)["error"]["code"]
-        return code
+        return str(json.loads(self.body)["error"]["code"])
 
 
 class Caller:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from baton_serve.baton.processes.vllm.program import find_vllm
-from tests.kits.vllm.pins import PROJECT, REDIS_CLIENT, ROOT, changes, recorded, requirements
+from tests.kits.vllm.pins import PROJECT, RECORDED, REDIS_CLIENT, ROOT, changes, requirements
 from tests.vllm.conftest import VARIABLE
 
 #: What the package is built from.
@@ -38,7 +38,7 @@ async def said(*command: str) -> str:
 
 async def test_the_list_is_true(python: str) -> None:
     """vLLM requires the same; versions that it leaves open may be newer in an environment that was made later."""
-    real, listed = json.loads(await said(python, "deploy/vllm_packages.py")), recorded()
+    real, listed = json.loads(await said(python, "deploy/vllm_packages.py")), RECORDED
     assert (real["vllm"], real["requires"]) == (listed["vllm"], listed["requires"])
     for extra in ("connector", "router"):
         wanted = requirements(extra, "3.11")

@@ -21,7 +21,7 @@ TOKEN = "sesame"
 
 def request(request_id: str, state: State = State.DECODING, **changes: Any) -> dict[str, Any]:
     """One live request, as the router shows it."""
-    given: dict[str, Any] = {
+    return {
         "id": request_id,
         "router": request_id[:12],
         "state": state,
@@ -37,13 +37,13 @@ def request(request_id: str, state: State = State.DECODING, **changes: Any) -> d
         "lease_remaining_ms": None,
         "num_tokens": 3,
         "phases_ms": {"queued": 1.0, "prefilling": 20.0},
+        **changes,
     }
-    return {**given, **changes}
 
 
 def ended(request_id: str, outcome: State = State.FAILED, **changes: Any) -> dict[str, Any]:
     """One request that is over, as the router shows it."""
-    given: dict[str, Any] = {
+    return {
         "id": request_id,
         "router": request_id[:12],
         "outcome": outcome,
@@ -57,13 +57,13 @@ def ended(request_id: str, outcome: State = State.FAILED, **changes: Any) -> dic
         "prefill_worker": "prefill-worker-1",
         "decode_worker": None,
         "num_tokens": 1,
+        **changes,
     }
-    return {**given, **changes}
 
 
 def worker(worker_id: str, role: Role = Role.PREFILL, **changes: Any) -> dict[str, Any]:
     """One worker, as the router shows it."""
-    given: dict[str, Any] = {
+    return {
         "id": worker_id,
         "name": "",
         "url": "http://127.0.0.1:1",
@@ -91,8 +91,8 @@ def worker(worker_id: str, role: Role = Role.PREFILL, **changes: Any) -> dict[st
         "leased_blocks": 5,
         "leases": 1,
         "handshakes": {"connecting": 0, "connected": 1, "failed": 0, "errors": {}},
+        **changes,
     }
-    return {**given, **changes}
 
 
 class ScriptedRouter:

@@ -14,13 +14,8 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[3]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 #: What vLLM brings; ``vllm_packages.py`` beside it says how the list is made.
-LIST = ROOT / "deploy" / "vllm_packages.json"
+RECORDED: dict[str, Any] = json.loads((ROOT / "deploy" / "vllm_packages.json").read_text())
 REDIS_CLIENT = "redis"
-
-
-def recorded() -> dict[str, Any]:
-    listed: dict[str, Any] = json.loads(LIST.read_text())
-    return listed
 
 
 def requirements(extra: str, python: str) -> list[Requirement]:

@@ -55,10 +55,7 @@ class Servers:
 
     def noted(self) -> dict[str, Any]:
         """What the last start has noted."""
-        last = max(self.folder.glob("decode-*.json"))
-        about = json.loads(last.read_text())
-        assert isinstance(about, dict)
-        return about
+        return dict(json.loads(max(self.folder.glob("decode-*.json")).read_text()))
 
 
 @pytest.fixture

@@ -39,9 +39,7 @@ def started(
 
 
 def kv_config(argv: tuple[str, ...]) -> dict[str, Any]:
-    config = json.loads(argv[argv.index("--kv-transfer-config") + 1])
-    assert isinstance(config, dict)
-    return config
+    return dict(json.loads(argv[argv.index("--kv-transfer-config") + 1]))
 
 
 def test_a_server_on_a_gpu() -> None:

@@ -22,8 +22,7 @@ BODIES = {
 
 @pytest.fixture(params=OFFERS.values(), ids=OFFERS)
 def offer(request: pytest.FixtureRequest) -> bytes:
-    found: bytes = HEAD + request.param
-    return found
+    return HEAD + bytes(request.param)
 
 
 @pytest.mark.parametrize(("rest", "num_bytes"), BODIES.values(), ids=BODIES)
