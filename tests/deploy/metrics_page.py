@@ -60,33 +60,30 @@ def shown_name(family: Metric) -> str:
     return f"{family.name}_total" if family.type == "counter" else family.name
 
 
-def _rows(found: Iterable[Metric]) -> Iterator[str]:
-    yield "| metric | kind | says |"
-    yield "|---|---|---|"
-    for family in sorted(found, key=lambda one: one.name):
-        yield f"| `{shown_name(family)}` | {family.type} | {family.documentation} |"
+def _table(found: Iterable[Metric]) -> str:
+    rows = [
+        f"| `{shown_name(one)}` | {one.type} | {one.documentation} |" for one in sorted(found, key=lambda one: one.name)
+    ]
+    return "\n".join(["| metric | kind | says |", "|---|---|---|", *rows])
 
 
 def markdown() -> str:
     """The whole page."""
-    return "\n".join(
-        [
-            "# Metrics",
-            "",
-            "All that routers and workers export on `/metrics`, from the code: `python -m tests.deploy.metrics_page`",
-            "prints this page, and a test compares the two. What to look at first, and why:",
-            "[the README](../README.md#what-the-numbers-mean).",
-            "",
-            "## Routers",
-            "",
-            *_rows(families(router_page())),
-            "",
-            "## Workers",
-            "",
-            *_rows(families(worker_page())),
-            "",
-        ]
-    )
+    return f"""\
+# Metrics
+
+All that routers and workers export on `/metrics`, from the code: `python -m tests.deploy.metrics_page`
+prints this page, and a test compares the two. What to look at first, and why:
+[the README](../README.md#what-the-numbers-mean).
+
+## Routers
+
+{_table(families(router_page()))}
+
+## Workers
+
+{_table(families(worker_page()))}
+"""
 
 
 if __name__ == "__main__":

@@ -7,27 +7,14 @@ from contextlib import asynccontextmanager
 
 import httpx
 import pytest
-from starlette.types import Receive, Scope, Send
 
 from baton_serve.workers.app import guarded, local_hosts
 from baton_serve.workers.settings import WorkerSettings
-from tests.kits.port import serving
-
-
-class Behind:
-    """Counts who gets through."""
-
-    def __init__(self) -> None:
-        self.num_calls = 0
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self.num_calls += 1
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
-        await send({"type": "http.response.body", "body": b""})
+from tests.kits.port import App, serving
 
 
 @asynccontextmanager
-async def port(app: Behind, **settings: object) -> AsyncIterator[httpx.AsyncClient]:
+async def port(app: App, **settings: object) -> AsyncIterator[httpx.AsyncClient]:
     """A worker's, as it would serve ``app``."""
     hosts = local_hosts(WorkerSettings(model="m", **settings), "127.0.0.1")
     async with (
@@ -46,21 +33,21 @@ async def port(app: Behind, **settings: object) -> AsyncIterator[httpx.AsyncClie
     ],
 )
 async def test_a_page_of_another_site_does_not_reach_the_application(headers: dict[str, str], why: str) -> None:
-    app = Behind()
+    app = App()
     async with port(app) as client:
         answer = await client.post("/internal/drain", content=b"{}", headers=headers)
         assert (answer.status_code, answer.json()["error"]["code"]) == (403, why)
-        assert app.num_calls == 0
+        assert app.scopes == []
         assert (await client.post("/internal/drain")).status_code == 200
 
 
 async def test_a_host_name_may_be_allowed_by_a_setting() -> None:
-    app = Behind()
+    app = App()
     async with port(app, allowed_hosts=("d1.internal",)) as client:
         assert (await client.get("/load", headers={"host": "d1.internal:8100"})).status_code == 200
 
 
 async def test_a_port_with_a_token_is_served_under_any_name() -> None:
-    app = Behind()
+    app = App()
     async with port(app, internal_token="secret") as client:
         assert (await client.get("/metrics", headers={"host": "scraped.example"})).status_code == 200

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol, cast
+from typing import cast
 
 import redis
 
@@ -22,18 +22,6 @@ class Clock:
 
     def advance(self, ms: int) -> None:
         self.now_ms += ms
-
-
-class Harness(Protocol):
-    """A store, and time that passes on request."""
-
-    store: LeaseStore
-
-    def advance(self, ms: int) -> None:
-        """Let ``ms`` pass for everything in the store."""
-
-    def lose_everything(self) -> None:
-        """What a restart without persistence does."""
 
 
 class MemoryHarness:
@@ -80,3 +68,7 @@ class RedisHarness:
     def _shift_scores(self, key: bytes, ms: int) -> None:
         for member, score in cast("list[tuple[bytes, float]]", self.client.zrange(key, 0, -1, withscores=True)):
             self.client.zincrby(key, ms if score < 0 else -ms, member.decode())
+
+
+#: A store, whose time passes on request, and which can lose everything as a restart without persistence does.
+Harness = MemoryHarness | RedisHarness
