@@ -28,7 +28,7 @@ from baton_serve.core.protocol.steps import (
 from baton_serve.workers.engine.errors import RankProtocolError
 from baton_serve.workers.engine.ports import EngineEvent, LeaseRead, ReadFailing
 from baton_serve.workers.rank_group.rank_merge import ReadMerge, StepMerge
-from baton_serve.workers.sharding.gather import Gather, GatherEvent
+from baton_serve.workers.sharding.gather import Gather
 
 #: Most reads by other engines that only some local ranks have reported; bounded because peers choose the lease ids.
 _MAX_SENT = 4096
@@ -59,7 +59,8 @@ class RankFacade:
         self._num_ranks = num_ranks
         self._peers = peers
         self._steps = StepMerge(num_ranks)
-        self._reads = ReadMerge(num_ranks)
+        #: By read id, the reads that have not ended on every rank.
+        self._reads: dict[int, ReadMerge] = {}
         #: Reads by other engines that some local ranks have reported as finished.
         self._sent: Gather[tuple[str, str]] = Gather(_MAX_SENT)
         #: Gets every rank's answer to ``CompileGrammar``; set once there is a compiler.
@@ -77,7 +78,7 @@ class RankFacade:
         if isinstance(message, Step):
             self._steps.start(message.step_id)
         elif isinstance(message, Read):
-            self._reads.start(message)
+            self._reads[message.read_id] = ReadMerge(message.engine_id, self._num_ranks)
             self._peers.read_started(message.engine_id, message.read_id)
         elif isinstance(message, CancelRead):
             self._cancel(message)
@@ -128,21 +129,20 @@ class RankFacade:
 
     def _handle_report(self, rank: int, report: TransferReport) -> None:
         for sent in report.sent:
-            key = (sent.lease_id, sent.reader)
-            self._sent.open(key, self._num_ranks)
-            if self._sent.report(key, rank) is GatherEvent.DONE:
+            if self._sent.report((sent.lease_id, sent.reader), rank, self._num_ranks):
                 self.on_event(LeaseRead(sent.lease_id))
         for part in report.received:
             self._handle_part(rank, part)
 
     def _handle_part(self, rank: int, part: ReadResult) -> None:
-        event = self._reads.handle(rank, part)
-        if event is None:
+        read = self._reads.get(part.read_id)
+        event = None if read is None else read.handle(rank, part)
+        if read is None or event is None:
             return
         if isinstance(event, ReadFailing):
             self._cancel(CancelRead(event.read_id))
         else:
             # The pool is notified before the engine, whose next read may be from the same remote engine.
-            engine_id = self._reads.pop(event.read_id).engine_id
-            self._peers.read_ended(engine_id, event.read_id, failed=event.outcome == "failed")
+            del self._reads[event.read_id]
+            self._peers.read_ended(read.engine_id, event.read_id, failed=event.outcome == "failed")
         self.on_event(event)

@@ -1,17 +1,19 @@
 """Merges the ranks' answers to a step, and their reports of a read, into one. Pure.
 
 A step is over when every rank has answered. Rank 0 samples and scores, and its answer alone says what came of that.
-``Gather`` counts the parts of a read, whose outcome is that of its worst part.
+A read fails with its first part that does, and has ended when all parts have: until then its blocks may still be
+written. Its outcome is that of its worst part.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from msgspec.structs import replace
 
-from baton_serve.core.protocol.steps import Read, ReadResult, StepResult
+from baton_serve.core.protocol.steps import ReadResult, StepResult
 from baton_serve.workers.engine.errors import RankProtocolError
 from baton_serve.workers.engine.ports import ReadFailing
-from baton_serve.workers.sharding.gather import Gather, GatherEvent
 
 #: Outcomes of the parts of a read, best first. The read has the worst one.
 _OUTCOMES = ("done", "stale", "cancelled", "failed")
@@ -55,78 +57,51 @@ class StepMerge:
         return [rank for rank in range(self._num_ranks) if rank not in parts]
 
 
-class OpenRead:
-    """A read that has not ended."""
+class ReadMerge:
+    """One read, until it has ended on every rank."""
 
-    __slots__ = ("engine_id", "is_cancelled", "parts")
-
-    def __init__(self, engine_id: str) -> None:
+    def __init__(self, engine_id: str, num_ranks: int) -> None:
         self.engine_id = engine_id
         self.is_cancelled = False
-        #: The ranks' results by rank, in the order of arrival.
-        self.parts: dict[int, ReadResult] = {}
-
-
-class ReadMerge:
-    """Reads that have not ended on every rank."""
-
-    def __init__(self, num_ranks: int) -> None:
         self._num_ranks = num_ranks
-        self._gather: Gather[int] = Gather()
-        self._open: dict[int, OpenRead] = {}
-
-    def __len__(self) -> int:
-        return len(self._open)
-
-    def start(self, read: Read) -> None:
-        """The read was sent to the ranks."""
-        self._open[read.read_id] = OpenRead(read.engine_id)
-        self._gather.open(read.read_id, self._num_ranks)
-
-    def get(self, read_id: int) -> OpenRead | None:
-        """The read, unless it has ended."""
-        return self._open.get(read_id)
-
-    def pop(self, read_id: int) -> OpenRead:
-        """Remove a read that has ended."""
-        return self._open.pop(read_id)
+        #: The ranks' results by rank, in the order of arrival.
+        self._parts: dict[int, ReadResult] = {}
 
     def handle(self, rank: int, part: ReadResult) -> ReadFailing | ReadResult | None:
-        """Take the result of one rank. Returns ReadFailing, or ReadResult if the read has ended (then ``pop`` it), or
-        None.
+        """Take the result of one rank. Returns ReadFailing for the first failure, and ReadResult for the last part.
 
-        A cancelled part does not make the read fail, because it was cancelled on purpose. Late and repeated parts are
-        ignored.
+        A cancelled part does not make the read fail, because it was cancelled on purpose. A repeated part is ignored.
         """
-        outcome = _outcome_of(part)
-        event = self._gather.report(part.read_id, rank, ok=outcome != "failed")
-        if event is None:
+        if rank in self._parts:
             return None
-        parts = self._open[part.read_id].parts
-        parts[rank] = part
-        if event is GatherEvent.WAITING:
-            return None
-        if event is GatherEvent.FAILED:
-            return ReadFailing(part.read_id, self._error_of(parts, outcome))
-        return self._merge(part.read_id, parts)
+        failed_before = "failed" in self._outcomes()
+        self._parts[rank] = part
+        if len(self._parts) == self._num_ranks:
+            return self._merge(part.read_id)
+        if _outcome_of(part) == "failed" and not failed_before:
+            return ReadFailing(part.read_id, self._error_of("failed"))
+        return None
 
-    def _merge(self, read_id: int, parts: dict[int, ReadResult]) -> ReadResult:
-        outcome = max(map(_outcome_of, parts.values()), key=_OUTCOMES.index)
+    def _outcomes(self) -> list[str]:
+        return [_outcome_of(part) for part in self._parts.values()]
+
+    def _merge(self, read_id: int) -> ReadResult:
+        parts, outcome = self._parts.values(), max(self._outcomes(), key=_OUTCOMES.index)
         return ReadResult(
             read_id,
             outcome,
-            sum(part.num_bytes for part in parts.values()),
-            max(part.seconds for part in parts.values()),
-            self._error_of(parts, outcome),
-            sum(part.num_descriptors for part in parts.values()),
+            sum(part.num_bytes for part in parts),
+            max(part.seconds for part in parts),
+            self._error_of(outcome),
+            sum(part.num_descriptors for part in parts),
             _stale_blocks(parts) if outcome == "stale" else [],
         )
 
-    def _error_of(self, parts: dict[int, ReadResult], outcome: str) -> str:
+    def _error_of(self, outcome: str) -> str:
         """The error of the first part with that outcome, with its rank if there are several ranks."""
         if outcome == "done":
             return ""
-        rank, part = next((rank, part) for rank, part in parts.items() if _outcome_of(part) == outcome)
+        rank, part = next((rank, part) for rank, part in self._parts.items() if _outcome_of(part) == outcome)
         error = part.error or f"the read of P's blocks ended as {part.outcome!r}"
         return error if self._num_ranks == 1 else f"rank {rank}: {error}"
 
@@ -135,7 +110,7 @@ def _outcome_of(part: ReadResult) -> str:
     return part.outcome if part.outcome in _OUTCOMES else "failed"
 
 
-def _stale_blocks(parts: dict[int, ReadResult]) -> list[int]:
+def _stale_blocks(parts: Iterable[ReadResult]) -> list[int]:
     """The blocks that are stale on any rank; empty if a stale rank names none, because any block may be stale then."""
-    stale = [part.stale_blocks for part in parts.values() if part.outcome == "stale"]
+    stale = [part.stale_blocks for part in parts if part.outcome == "stale"]
     return sorted(set().union(*stale)) if all(stale) else []

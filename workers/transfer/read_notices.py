@@ -18,7 +18,7 @@ from baton_serve.core.protocol.id_syntax import LEASE_ID_PATTERN, MAX_ID_CHARS
 from baton_serve.core.protocol.steps import Sent
 from baton_serve.workers.limits import MAX_RANKS
 from baton_serve.workers.rank_protocol.transfer_errors import NixlError
-from baton_serve.workers.sharding.gather import Gather, GatherEvent
+from baton_serve.workers.sharding.gather import Gather
 from baton_serve.workers.transfer.nixl.port import TransferAgent
 
 logger = logging.getLogger(__name__)
@@ -102,8 +102,7 @@ class ReadNotices:
 
     def _count(self, notice: ReadNotice) -> None:
         key = notice.lease_id, notice.reader
-        self._gather.open(key, notice.num_readers)
-        if self._gather.report(key, notice.rank) is GatherEvent.DONE:
+        if self._gather.report(key, notice.rank, notice.num_readers):
             self._sent.append(Sent(*key))
 
     def _drop(self) -> None:

@@ -20,7 +20,7 @@ from baton_serve.core.leases.store import LeaseState
 from baton_serve.workers.engine.blocks.block_hash import NO_PARENT, hash_blocks
 from baton_serve.workers.engine.blocks.block_pool import BlockPool
 from baton_serve.workers.engine.blocks.lease_index import Grant
-from baton_serve.workers.sharding.gather import Gather, GatherEvent
+from baton_serve.workers.sharding.gather import Gather
 from baton_serve.workers.transfer.reads.fence import stale_positions
 from baton_serve.workers.transfer.reads.read_machine import Post, PostKind, ReadMachine, ReadState
 from baton_serve.workers.transfer.versions import VersionTable
@@ -81,7 +81,7 @@ class FenceMachine(RuleBasedStateMachine):
         self.table = VersionTable(NUM_BLOCKS)
         self.memory = [-1] * NUM_BLOCKS
         self.holder = LeaseHolder(duration_ms=DURATION_MS, redis_grace_ms=GRACE_MS, now_ms=self.clock())
-        self.told: Gather[tuple[str, str]] = Gather()
+        self.told: Gather[tuple[str, str]] = Gather(max_open=1_000)
         self.prefills: list[Prefill] = []
         self.promises: dict[str, Promise] = {}
         self.readers: list[Reader] = []
@@ -274,8 +274,7 @@ class FenceMachine(RuleBasedStateMachine):
         if not reader.machine.tells_peer:
             return
         key = (reader.lease_id, reader.name)
-        self.told.open(key, reader.num_ranks)
-        if self.told.report(key, reader.rank) is GatherEvent.DONE and reader.lease_id in self.holder.pinned():
+        if self.told.report(key, reader.rank, reader.num_ranks) and reader.lease_id in self.holder.pinned():
             self.holder.done(reader.lease_id, self.clock())
             self.end(reader.lease_id)
 

@@ -123,17 +123,12 @@ READS = (
         "notification-counted-twice",
         "a notification that arrives twice counts as two readers",
         (
-            Change("workers/sharding/gather.py", "self.heard: set[int] = set()", "self.heard: list[int] = []"),
-            Change(
-                "workers/sharding/gather.py",
-                "if transfer is None or member in transfer.heard:",
-                "if transfer is None:",
-            ),
-            Change("workers/sharding/gather.py", "transfer.heard.add(member)", "transfer.heard.append(member)"),
+            Change("workers/sharding/gather.py", "(num_members, set())", "(num_members, [])"),
+            Change("workers/sharding/gather.py", "heard.add(member)", "heard.append(member)"),
         ),
         (
             "tests/workers/transfer/test_read_notices.py::test_all_readers_have_to_tell_and_none_counts_twice",
-            _GATHER + "TestGathering",
+            _GATHER + "test_a_transfer_ends_with_the_last_of_its_members",
         ),
     ),
     Mutation(
