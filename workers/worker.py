@@ -20,8 +20,7 @@ import ssl
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-
-import msgspec
+from dataclasses import asdict
 
 from baton_serve.core.leases.ids import new_id
 from baton_serve.core.leases.store import LeaseStore
@@ -42,6 +41,7 @@ from baton_serve.workers.engine_setup import engine_config, rank_spec, with_text
 from baton_serve.workers.grammar.compiler import GrammarCompiler
 from baton_serve.workers.grammar.rank_grammars import RankGrammars
 from baton_serve.workers.grammar.trial.process import Turns
+from baton_serve.workers.handshake.peer_view import with_peers
 from baton_serve.workers.handshake.pool import HandshakeOptions, HandshakePool
 from baton_serve.workers.handshake.server import handshake_bytes, handshake_router
 from baton_serve.workers.leases.engine_leases import EngineLeases
@@ -225,7 +225,7 @@ class WorkerProcess:
             redis_grace_ms=settings.redis_grace_ms,
         )
         load_seconds = {"weights": ready.load_s, "fingerprint": ready.fingerprint_s}
-        look = keeper.stats.as_dict, pool.stats, load_seconds
+        look = lambda: asdict(keeper.stats), pool.stats, load_seconds
         self._metrics = WorkerMetrics(lambda: self._engine.stats(), *look, settings.model_name)
         hooks = EngineHooks(
             on_lease_end=keeper.tell,
@@ -321,7 +321,7 @@ class WorkerProcess:
 
     def _tell_load(self) -> WorkerLoad:
         """The engine's load, and the states of its remote engines."""
-        return msgspec.structs.replace(self._engine.load(), **msgspec.structs.asdict(self._pool.summary()))
+        return with_peers(self._engine.load(), self._pool.states())
 
     def _identity(self, ready: RankReady, max_model_len: int) -> Identity:
         settings = self._settings

@@ -132,7 +132,10 @@ class HandshakeFetcher:
             raise HandshakeError(HandshakeReason.REFUSED, f"{where}: {why(error)}") from error
         except OSError as error:
             raise HandshakeError(HandshakeReason.REFUSED, f"{where}: {error}") from error
-        _check_status(where, answer)
+        if answer.status in {401, 403}:
+            raise HandshakeError(HandshakeReason.UNAUTHORIZED, f"{where} does not accept our internal token")
+        if answer.status != 200:
+            raise HandshakeError(HandshakeReason.REFUSED, f"{where} answers {answer.status}")
         return answer
 
     def _check(self, target: Target, rank: int, answer: bytes) -> RankMetadata:
@@ -154,13 +157,6 @@ class HandshakeFetcher:
         if (metadata.engine_id, metadata.rank) != (target.engine_id, rank):
             raise HandshakeError(HandshakeReason.GARBAGE, "the metadata is that of another rank")
         return metadata
-
-
-def _check_status(where: str, answer: Answer) -> None:
-    if answer.status in {401, 403}:
-        raise HandshakeError(HandshakeReason.UNAUTHORIZED, f"{where} does not accept our internal token")
-    if answer.status != 200:
-        raise HandshakeError(HandshakeReason.REFUSED, f"{where} answers {answer.status}")
 
 
 def _decode(data: bytes, kind: type[T]) -> T:

@@ -7,7 +7,6 @@ decode nothing for as long as 50 ms; this client takes a tenth of that time.
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import msgspec
 
@@ -33,10 +32,6 @@ class Place(msgspec.Struct, frozen=True):
     try_s: float
     #: None: without TLS.
     tls: InternalTls | None = None
-
-    def options(self) -> dict[str, Any]:
-        """More arguments for ``create_connection``."""
-        return {} if self.tls is None else self.tls.to(self.host)
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -84,7 +79,8 @@ async def _connect(place: Place) -> tuple[str, Connection]:
 async def _open(place: Place, address: str) -> Connection:
     loop = asyncio.get_running_loop()
     connection = Connection([], set())
-    await loop.create_connection(connection.as_protocol, address, place.port, **place.options())
+    tls = {} if place.tls is None else place.tls.to(place.host)
+    await loop.create_connection(connection.as_protocol, address, place.port, **tls)
     return connection
 
 

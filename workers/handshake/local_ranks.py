@@ -70,22 +70,14 @@ class LocalRanks:
 
     def handle(self, rank: int, message: Connected) -> bool:
         """Take a rank's answer; False if it does not belong to a call of ``connect``."""
-        if self._settle(message.engine_id, rank):
+        key = (message.engine_id, rank)
+        if key in self._owed:  # a rank answers in order, so owed answers come before the pending one
+            self._owed -= Counter([key])
             return True
         pending = self._pending.get(message.engine_id)
         if pending is None:
             return False
         pending.answer(rank, message.error)
-        return True
-
-    def _settle(self, engine_id: str, rank: int) -> bool:
-        """Whether this is an owed answer. A rank answers in order, so owed answers come before the pending one."""
-        key = (engine_id, rank)
-        if key not in self._owed:
-            return False
-        self._owed[key] -= 1
-        if not self._owed[key]:
-            del self._owed[key]
         return True
 
     def _take_back(self, engine_id: str, pending: _PendingConnect) -> None:

@@ -26,9 +26,6 @@ class PeerEngine:
         self._num_failures = 0
         self._retry_at = 0.0
 
-    def __repr__(self) -> str:
-        return f"<PeerEngine {self.state}{f', {self.last_error}' if self.last_error else ''}>"
-
     def refusal(self, now: float) -> HandshakeError | None:
         """The error for a request during the backoff; None if another attempt may begin."""
         if self.state is not PeerEngineState.FAILED or self.last_error is None or now >= self._retry_at:

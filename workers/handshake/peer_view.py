@@ -7,6 +7,8 @@ from enum import StrEnum
 
 import msgspec
 
+from baton_serve.core.protocol.worker import WorkerLoad
+
 #: Bounds for a load report, which is sent several times a second: most engines with an error, and characters per error.
 MAX_TOLD_ERRORS = 8
 MAX_TOLD_CHARS = 200
@@ -42,18 +44,6 @@ class PeerView(msgspec.Struct, frozen=True, kw_only=True):
         return self.state is PeerEngineState.FAILED or self.stuck > 0
 
 
-class PeerSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """The fields of ``core.protocol.worker.WorkerLoad`` that are about remote engines, for ``msgspec.structs.replace``.
-
-    Every engine is counted once; one with stuck reads counts as failed.
-    """
-
-    peers_connecting: int = 0
-    peers_connected: int = 0
-    peers_failed: int = 0
-    peer_errors: dict[str, str] = {}
-
-
 class HandshakeStats(msgspec.Struct, frozen=True, kw_only=True):
     """Numbers for ``/metrics``. ``states`` has each state. ``failures`` (by reason), ``num_done`` and ``done_seconds``
     only grow.
@@ -66,12 +56,16 @@ class HandshakeStats(msgspec.Struct, frozen=True, kw_only=True):
     stuck_reads: int = 0
 
 
-def summarize(views: Mapping[str, PeerView]) -> PeerSummary:
-    """Count the engines by state, and list the newest errors, each in a short line."""
+def with_peers(load: WorkerLoad, views: Mapping[str, PeerView]) -> WorkerLoad:
+    """A load report with the number of engines in each state, and with the newest errors, each in a short line.
+
+    Every engine is counted once; one with stuck reads counts as failed.
+    """
     failed = {engine_id: view for engine_id, view in views.items() if view.refuses}
     well = [view.state for engine_id, view in views.items() if engine_id not in failed]
     newest = sorted(failed.items(), key=lambda item: item[1].failure_age_s or 0.0)[:MAX_TOLD_ERRORS]
-    return PeerSummary(
+    return msgspec.structs.replace(
+        load,
         peers_connecting=well.count(PeerEngineState.CONNECTING),
         peers_connected=well.count(PeerEngineState.CONNECTED),
         peers_failed=len(failed),

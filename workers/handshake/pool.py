@@ -28,13 +28,7 @@ from baton_serve.workers.handshake.fetch import HandshakeFetcher, Target, target
 from baton_serve.workers.handshake.local_ranks import LocalRanks
 from baton_serve.workers.handshake.peer_engine import PeerEngine
 from baton_serve.workers.handshake.peer_reads import PeerReads
-from baton_serve.workers.handshake.peer_view import (
-    HandshakeStats,
-    PeerEngineState,
-    PeerSummary,
-    PeerView,
-    summarize,
-)
+from baton_serve.workers.handshake.peer_view import HandshakeStats, PeerEngineState, PeerView
 from baton_serve.workers.handshake.resolver import MAX_ADDRESSES, Lookup, Resolver, look_up
 from baton_serve.workers.rank_protocol.transfer_errors import HandshakeError, HandshakeReason, PlanError
 from baton_serve.workers.sharding.plan import check_pair
@@ -95,9 +89,6 @@ class HandshakePool:
         self._failures: Counter[str] = Counter()
         self._num_done, self._done_seconds = 0, 0.0
 
-    def __repr__(self) -> str:
-        return f"<HandshakePool {len(self._peers)} engines, {self._reads!r}>"
-
     # --- for requests ------------------------------------------------------------------------------------------
 
     async def connect(self, params: KVTransferParams) -> None:
@@ -157,13 +148,13 @@ class HandshakePool:
 
     def read_given_up(self, engine_id: str, read_id: int) -> None:
         """Note a read that takes too long. Until it has ended, ``connect`` refuses its engine with STUCK."""
-        self._reads.give_up(engine_id, read_id)
+        self._reads.give_up(read_id)
 
     def read_ended(self, engine_id: str, read_id: int, *, failed: bool) -> None:
         """Note a read that has ended on every rank. If it failed, the ranks may have lost the connection to the engine
         that they read from, so the next request connects to it again.
         """
-        self._reads.end(engine_id, read_id)
+        self._reads.end(read_id)
         if failed:
             self._lose(engine_id, "a read from it failed")
 
@@ -172,10 +163,6 @@ class HandshakePool:
     def states(self) -> dict[str, PeerView]:
         """Every remote engine by id, the most recently used last."""
         return {engine_id: self._view(engine_id, peer) for engine_id, peer in self._peers.items()}
-
-    def summary(self) -> PeerSummary:
-        """The fields of a load report about remote engines."""
-        return summarize(self.states())
 
     def stats(self) -> HandshakeStats:
         """The numbers for ``/metrics``."""
@@ -243,19 +230,14 @@ class HandshakePool:
         try:
             async with asyncio.timeout(self._options.timeout_s):
                 remotes = await self._fetcher.fetch(target)
-                self._check_pair(remotes)
+                check_pair(self._local, remotes)  # before the ranks connect, which would have to be undone
                 waits_for = f"our own ranks to connect to {waits_for}"
                 await self._ranks.connect(target.engine_id, remotes)
+        except PlanError as error:
+            raise HandshakeError(HandshakeReason.INCOMPATIBLE, str(error)) from error
         except TimeoutError:
             what = f"waited {self._options.timeout_s:g} s for {waits_for}"
             raise HandshakeError(HandshakeReason.TIMEOUT, what) from None
-
-    def _check_pair(self, remotes: Sequence[RankMetadata]) -> None:
-        """Raise HandshakeError if the shards do not fit, before the ranks connect and would have to undo it."""
-        try:
-            check_pair(self._local, remotes)
-        except PlanError as error:
-            raise HandshakeError(HandshakeReason.INCOMPATIBLE, str(error)) from error
 
     def _lose(self, engine_id: str, why: str) -> None:
         peer = self._peers.get(engine_id)

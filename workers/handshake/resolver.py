@@ -41,9 +41,6 @@ class Resolver:
         self._max_lookups = max_lookups
         self._running: dict[str, asyncio.Future[Sequence[str]]] = {}
 
-    def __repr__(self) -> str:
-        return f"<Resolver {len(self._running)} names being looked up>"
-
     async def addresses(self, host: str) -> tuple[str, ...]:
         """At most ``MAX_ADDRESSES`` addresses, IPv4 and IPv6 in turn. No thread is needed for addresses and localhost.
 

@@ -16,7 +16,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from baton_serve.core.leases.holder import Ended, LeaseHolder, Work
 from baton_serve.core.leases.holder_state import NotHeldError
@@ -44,9 +44,6 @@ class KeeperStats:
     #: Notifications of reads that came after the end of their lease.
     late_done: int = 0
     store_errors: int = 0
-
-    def as_dict(self) -> dict[str, int]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
 class LeaseKeeper:
@@ -113,7 +110,9 @@ class LeaseKeeper:
 
         Routers see the ends in the store and prefill elsewhere at once, instead of renewing leases of a dead engine.
         """
-        for lease_id in self._pinned():
+        with self._changed:
+            pinned = self._holder.pinned()
+        for lease_id in pinned:
             self.tell(lease_id, LeaseState.RELEASED)
             self._on_end(lease_id, LeaseState.RELEASED)
         if self._timer is not None:
@@ -154,7 +153,8 @@ class LeaseKeeper:
             self._wake_later()
         else:
             self.stats.dropped += 1
-            self._wake()
+            with self._changed:
+                self._changed.notify_all()
         return True
 
     def give_up_oldest(self) -> str | None:
@@ -179,14 +179,6 @@ class LeaseKeeper:
         with self._changed:
             self._holder.tell_now()  # all that has come, else the thread would wake again for what came last
             self._changed.notify_all()
-
-    def _wake(self) -> None:
-        with self._changed:
-            self._changed.notify_all()
-
-    def _pinned(self) -> list[str]:
-        with self._changed:
-            return self._holder.pinned()
 
     def _join(self) -> None:
         if self._thread.ident is not None:

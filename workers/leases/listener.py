@@ -55,16 +55,13 @@ class LeaseListener:
     def _run(self) -> None:
         try:
             while not self._stopping.is_set():
-                self._try_to_listen()
+                try:
+                    self._listen()
+                except LeaseStoreError:
+                    self._stopping.wait(RETRY_S)  # not logged here: the keeper calls the same store, and logs the error
         except Exception as error:
             logger.exception("releases cannot be heard")
             self._on_failed(error)
-
-    def _try_to_listen(self) -> None:
-        try:
-            self._listen()
-        except LeaseStoreError:
-            self._stopping.wait(RETRY_S)  # not logged here: the keeper calls the same store, and logs the error
 
     def _listen(self) -> None:
         wakeups = self._store.wakeups(self._engine_id)

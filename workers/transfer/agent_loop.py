@@ -81,19 +81,20 @@ class AgentLoop:
             case Read():
                 self._start_read(command)
             case CancelRead():
-                self._cancel_read(command)
+                if (read := self._reads.get(command.read_id)) is not None:
+                    read.machine.cancel()
             case Connect():
                 self._connect(command)
             case Disconnect():
                 self._peers.leave(command.engine_id)
 
     def _connect(self, command: Connect) -> None:
+        why = ""
         try:
             self._peers.connect(command.engine_id, command.ranks)
         except TransferError as error:
-            self._emit_in_order(Connected(command.engine_id, str(error)))
-        else:
-            self._emit_in_order(Connected(command.engine_id, ""))
+            why = str(error)
+        self._emit_in_order(Connected(command.engine_id, why))
 
     def _start_read(self, read: Read) -> None:
         now = time.monotonic()
@@ -118,11 +119,6 @@ class AgentLoop:
             raise ReadRefusedError(f"not connected to engine {read.engine_id}")
         check_read(read, self.metadata.num_blocks, peer.num_blocks, self._busy_blocks)
         return peer
-
-    def _cancel_read(self, command: CancelRead) -> None:
-        read = self._reads.get(command.read_id)
-        if read is not None:
-            read.machine.cancel()
 
     # --- reads -------------------------------------------------------------------------------------------------
 
@@ -198,16 +194,13 @@ class AgentLoop:
 
     def _report(self) -> None:
         """Emit one message for all reads that have ended in this turn of the loop."""
-        sent, received = self._notices.take_sent(), self._received
+        sent, received, self._received = self._notices.take_sent(), self._received, []
         if sent or received:
-            self._received = []
             self._emit(TransferReport(sent, received))
 
     def _timeout_s(self) -> float:
         """Seconds to wait for a command before reads or notifications have to be polled."""
-        if self._reads:
-            return self._backoff_s
-        return max(0.0, self._next_poll - time.monotonic())
+        return self._backoff_s if self._reads else max(0.0, self._next_poll - time.monotonic())
 
 
 def _register(agent: TransferAgent, metadata: RankMetadata) -> RankMetadata:

@@ -72,11 +72,9 @@ class NullTransfer:
         self._emit = emit
 
     def metadata(self) -> RankMetadata:
-        """The metadata of the rank, without an agent."""
         return self._memory.metadata
 
     def submit(self, command: TransferCommand) -> None:
-        """Answer ``Connect`` and ``Read`` with an error."""
         if isinstance(command, Connect):
             self._emit(Connected(command.engine_id, REASON))
         elif isinstance(command, Read):

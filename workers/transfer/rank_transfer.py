@@ -57,15 +57,12 @@ class RankTransfer:
         self._metadata = started.result()
 
     def metadata(self) -> RankMetadata:
-        """What other engines need to read this rank's blocks."""
         return self._metadata
 
     def submit(self, command: TransferCommand) -> None:
-        """Queue a command; may be called from any thread."""
         self._commands.put(command)
 
     def close(self) -> None:
-        """Cancel reads in flight, wait ``close_timeout_s`` for them, forget every engine. Emits nothing afterwards."""
         self._closing.set()
         self._commands.put(None)
         self._thread.join()

@@ -24,15 +24,15 @@ from baton_serve.core.net.sockets import bind, port_of
 from baton_serve.core.protocol.handoff import KVTransferParams
 from baton_serve.core.protocol.handshake import WIRE_VERSION, Handshake, RankMetadata
 from baton_serve.core.protocol.steps import Connect, Connected, Disconnect
+from baton_serve.core.protocol.worker import WorkerLoad
 from baton_serve.workers.handshake import server as handshake_server
 from baton_serve.workers.handshake.fetch import MAX_ANSWER_BYTES
 from baton_serve.workers.handshake.peer_view import (
     MAX_TOLD_CHARS,
     MAX_TOLD_ERRORS,
     PeerEngineState,
-    PeerSummary,
     PeerView,
-    summarize,
+    with_peers,
 )
 from baton_serve.workers.handshake.pool import HandshakeOptions, HandshakePool
 from baton_serve.workers.handshake.server import handshake_bytes, handshake_router
@@ -197,6 +197,9 @@ class Ranks:
 
     def state(self, engine_id: str = "e1") -> PeerView:
         return self.pool.states()[engine_id]
+
+    def load(self) -> WorkerLoad:
+        return with_peers(WorkerLoad(), self.pool.states())
 
 
 @asynccontextmanager
@@ -592,7 +595,7 @@ async def test_an_engine_with_a_read_that_does_not_end_is_refused_until_it_has()
         why = "2 reads from engine e1 were given up and have not ended"
         assert await reason_of(ranks, params(engine.port), why) is HandshakeReason.STUCK
         assert (ranks.state().reads, ranks.state().stuck, ranks.pool.stats().stuck_reads) == (3, 2, 2)
-        assert ranks.pool.summary() == PeerSummary(peers_failed=1, peer_errors={"e1": "stuck: 2 reads have not ended"})
+        assert ranks.load() == WorkerLoad(peers_failed=1, peer_errors={"e1": "stuck: 2 reads have not ended"})
         ranks.pool.read_ended("e1", 3, failed=False)
         ranks.pool.read_ended("e1", 2, failed=False)
         assert await reason_of(ranks, params(engine.port)) is HandshakeReason.STUCK
@@ -664,10 +667,11 @@ def test_a_load_report_names_few_failures_the_newest_and_briefly() -> None:
         )
         for i in range(20)
     }
-    summary = summarize({**views, "e20": PeerView(state=PeerEngineState.CONNECTED, error="refused: long ago")})
-    assert (summary.peers_failed, summary.peers_connected) == (20, 1)
-    assert list(summary.peer_errors) == [f"e{i}" for i in range(MAX_TOLD_ERRORS)]
-    assert {len(text) for text in summary.peer_errors.values()} == {MAX_TOLD_CHARS}
+    views["e20"] = PeerView(state=PeerEngineState.CONNECTED, error="refused: long ago")
+    load = with_peers(WorkerLoad(running=3), views)
+    assert (load.running, load.peers_failed, load.peers_connected) == (3, 20, 1)
+    assert list(load.peer_errors) == [f"e{i}" for i in range(MAX_TOLD_ERRORS)]
+    assert {len(text) for text in load.peer_errors.values()} == {MAX_TOLD_CHARS}
 
 
 async def test_an_engine_that_a_rank_has_lost_is_met_anew() -> None:
@@ -732,7 +736,7 @@ async def test_engines_that_hang_do_not_add_up_for_who_comes_after_them() -> Non
             await ranks.pool.connect(params(engine.port))
         assert not any(task.done() for task in others)
         assert hung.num_asked == 32
-        assert ranks.pool.summary() == PeerSummary(peers_connecting=32, peers_connected=1)
+        assert ranks.load() == WorkerLoad(peers_connecting=32, peers_connected=1)
         for i in range(32):
             ranks.pool.forget(f"h{i}")
         assert set(await asyncio.gather(*others)) == {HandshakeReason.FORGOTTEN}

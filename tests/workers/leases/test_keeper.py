@@ -17,7 +17,7 @@ from baton_serve.core.leases.holder_state import DuplicateLeaseError
 from baton_serve.core.leases.in_redis.store import RedisLeaseStore
 from baton_serve.core.leases.memory_store import MemoryLeaseStore
 from baton_serve.core.leases.store import LeaseState, LeaseStatus, LeaseStoreError
-from baton_serve.workers.leases.keeper import LeaseKeeper
+from baton_serve.workers.leases.keeper import KeeperStats, LeaseKeeper
 from tests.kits.patience import PATIENCE_S
 
 ENGINE = "e0"
@@ -186,8 +186,7 @@ async def test_ends_that_the_engine_tells_reach_the_store(redis_url: str, router
         assert router.held(ENGINE) == []
         assert not keeper.tell("a", LeaseState.DONE)
         assert not keeper.tell("a", LeaseState.RELEASED)
-        stats = keeper.stats.as_dict()
-        assert (stats["granted"], stats["done"], stats["dropped"], stats["late_done"]) == (2, 1, 1, 1)
+        assert keeper.stats == KeeperStats(granted=2, done=1, dropped=1, late_done=1)
     assert ends.seen == [], "the engine has ended them"
 
 

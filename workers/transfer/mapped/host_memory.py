@@ -66,7 +66,6 @@ class HostMemory:
         return address
 
     def should_unmap(self, address: int, idle_s: float) -> bool:
-        """See ``MappedMemory``: when its process has ended."""
         return idle_s > LOOK_AFTER_S and self._mapped[address].has_owner_ended()
 
     def unmap(self, address: int) -> None:

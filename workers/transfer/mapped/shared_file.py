@@ -95,11 +95,9 @@ class OtherFile:
         self._ends.register(owner, select.POLLIN)
 
     def has_owner_ended(self) -> bool:
-        """Whether the process is gone."""
         return bool(self._ends.poll(0))
 
     def close(self) -> None:
-        """Unmap it."""
         self._undo.close()
 
 
@@ -140,7 +138,6 @@ class Mapping:
         self._advise(_MADV_POPULATE_READ)
 
     def close(self) -> None:
-        """Unmap it."""
         self._libc.munmap(ctypes.c_void_p(self._reserved), ctypes.c_size_t(self._reserved_bytes))
 
     def _advise(self, advice: int) -> None:

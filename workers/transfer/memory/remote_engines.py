@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from contextlib import ExitStack
 
@@ -12,8 +11,6 @@ from baton_serve.workers.sharding.plan import plan
 from baton_serve.workers.transfer.memory.local_memory import LocalMemory
 from baton_serve.workers.transfer.memory.remote_ranks import RemoteRank, RemoteRanks
 from baton_serve.workers.transfer.nixl.port import TransferAgent
-
-logger = logging.getLogger(__name__)
 
 
 class RemoteEngine:
@@ -29,11 +26,6 @@ class RemoteEngine:
         #: If True, no new read begins, and the engine is forgotten when the last read ends.
         self.leaving = False
         self._owned = owned
-
-    def __repr__(self) -> str:
-        leaving = ", leaving" if self.leaving else ""
-        names = ", ".join(rank.name for rank in self.ranks)
-        return f"<RemoteEngine {self.engine_id} as {names}: {self.num_reads} reads{leaving}>"
 
     def close(self) -> None:
         """Remove the engine's ranks from the agent. No read may be in flight."""
@@ -52,9 +44,6 @@ class RemoteEngines:
         self._memory = memory
         self._ranks = RemoteRanks(agent, local, memory)
         self._peers: dict[str, RemoteEngine] = {}
-
-    def __len__(self) -> int:
-        return len(self._peers)
 
     def usable(self, engine_id: str) -> RemoteEngine | None:
         """The engine, or None if it is unknown or leaving."""

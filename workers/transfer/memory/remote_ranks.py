@@ -34,9 +34,6 @@ class RemoteRank:
         self.remote: PieceList = None
         self.versions: PieceList = None
 
-    def __repr__(self) -> str:
-        return f"<RemoteRank {self.name}: {self.num_runs} runs>"
-
 
 class RemoteRanks:
     """Adds remote ranks to the agent."""
@@ -67,15 +64,13 @@ class RemoteRanks:
             # Adding a name twice would replace the agent during its reads, so that their end would be unknown.
             raise PlanError(f"agent {remote.agent_name!r} belongs to another engine or rank")
         name = self._agent.add_remote(remote.agent_metadata)
+        shown = name[:MAX_AGENT_NAME_CHARS]
         if name in self._names:
-            shown = name[:MAX_AGENT_NAME_CHARS]
             raise PlanError(f"the metadata is that of agent {shown!r}, which belongs to another engine or rank")
         self._names.add(name)
         undo.callback(self._remove, name)
         if name != remote.agent_name:
-            raise PlanError(
-                f"the metadata is that of agent {name[:MAX_AGENT_NAME_CHARS]!r}, not of {remote.agent_name!r}"
-            )
+            raise PlanError(f"the metadata is that of agent {shown!r}, not of {remote.agent_name!r}")
         return name
 
     def _prepare(self, rank: RemoteRank, pieces: Pieces, undo: ExitStack) -> PieceList:

@@ -32,13 +32,7 @@ from baton_serve.workers.rank_protocol.transfer_errors import (
     PeerUnknownError,
     UnsupportedError,
 )
-from baton_serve.workers.transfer.nixl.port import (
-    PieceList,
-    Pieces,
-    Region,
-    TransferHandle,
-    TransferState,
-)
+from baton_serve.workers.transfer.nixl.port import PieceList, Pieces, Region, TransferHandle, TransferState
 
 logger = logging.getLogger(__name__)
 

@@ -79,16 +79,14 @@ class BlockRead:
 
     def result(self, now: float) -> ReadResult:
         """The result, once the machine has ended."""
-        machine = self.machine
-        stale = sorted(self._stale) if machine.state is ReadState.STALE else []
         return ReadResult(
             self.read.read_id,
-            machine.state.value,
+            self.machine.state.value,
             self._num_bytes,
             now - self._started,
-            machine.error,
+            self.machine.error,
             self._num_descriptors,
-            stale,
+            sorted(self._stale) if self.machine.state is ReadState.STALE else [],
         )
 
     def _post_some(self) -> bool:
@@ -96,18 +94,13 @@ class BlockRead:
         posted = False
         while (post := self.machine.next_post()) is not None:
             posted = True
-            self._begin(post)
+            try:
+                self._in_flight.append((post, self._post(post)))
+            except NixlError as error:
+                self._broke(error)
             if post.kind is PostKind.DATA:
                 break
         return posted
-
-    def _begin(self, post: Post) -> None:
-        try:
-            transfer = self._post(post)
-        except NixlError as error:
-            self._broke(error)
-        else:
-            self._in_flight.append((post, transfer))
 
     def _post(self, post: Post) -> TransferHandle:
         if post.kind is PostKind.DATA:
@@ -169,7 +162,10 @@ class BlockRead:
         """Give back what a transfer used that has ended."""
         if post.kind is PostKind.VERSIONS:
             self._memory.scratch.give_back(self._scratch.pop(post.number))
-        self._release(transfer)
+        try:
+            self._agent.release(transfer)
+        except NixlError as error:
+            logger.warning("a transfer that has ended was not released: %s", error)
 
     def _compare(self, source: int) -> None:
         """Compare the versions of one rank. A block is stale if any rank has overwritten its part."""
@@ -187,9 +183,3 @@ class BlockRead:
         if isinstance(error, PeerLostError | BackendFailedError):
             self.lost = self.lost or error
         self.machine.broke(f"{type(error).__name__}: {error}")
-
-    def _release(self, transfer: TransferHandle) -> None:
-        try:
-            self._agent.release(transfer)
-        except NixlError as error:
-            logger.warning("a transfer that has ended was not released: %s", error)
