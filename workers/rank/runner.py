@@ -17,7 +17,7 @@ from baton_serve.workers.rank.grammar.library import GrammarLibrary
 from baton_serve.workers.rank.grammar.masks import MaskWriter
 from baton_serve.workers.rank.graphs.decode_graphs import DecodeGraphs
 from baton_serve.workers.rank.loading.model import ModelShard
-from baton_serve.workers.rank.sampling.prompt_scores import PromptTokens
+from baton_serve.workers.rank.sampling.prompt_scores import PromptTokens, score
 from baton_serve.workers.rank.sampling.sampler import sample
 from baton_serve.workers.rank.sequences import RankSequence, SequenceTable
 from baton_serve.workers.transfer.versions import VersionTable
@@ -115,14 +115,14 @@ class Runner:
             if not scores_some:
                 return compute(wanted), []
             with self._model.layers_once():
-                return compute(wanted), self._score(PromptTokens.of(rows, sequences, batch.last_tokens), compute)
+                return compute(wanted), self._score(PromptTokens(rows, sequences, batch.last_tokens), compute)
 
     def _score(self, tokens: PromptTokens, compute: Callable[[list[int]], torch.Tensor]) -> list[PromptScores]:
         """The scores of tokens of prompts. All ranks compute the logits together, and one of them reports."""
         for piece in tokens.pieces(self._model.vocab_size):
-            logits = compute(piece.places)
+            logits = compute([token.place for token in piece])
             if self._samples:
-                piece.score(logits)
+                score(piece, logits)
         return tokens.scores if self._samples else []
 
     def _logits(

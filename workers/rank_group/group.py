@@ -71,7 +71,6 @@ class RankGroup:
 
     @property
     def num_ranks(self) -> int:
-        """The number of ranks of the engine."""
         return self._spec.num_ranks
 
     @property

@@ -80,7 +80,6 @@ class RankLink:
 
     @property
     def pid(self) -> int:
-        """The process id."""
         return self._process.pid
 
     @property
@@ -127,7 +126,7 @@ class RankLink:
         """Kill the process if it still runs, and close the connection."""
         self._signal(signal.SIGKILL)
         await self._process.wait()
-        if self._pump is not None and self._pump is not asyncio.current_task():
+        if self._pump is not None:
             await asyncio.wait([self._pump])
         self._writer.close()
         with suppress(ConnectionError):

@@ -74,7 +74,6 @@ class RankFacade:
     # --- to the ranks -------------------------------------------------------------------------------------------
 
     def send(self, message: ToRank) -> None:
-        """Send the message to every rank."""
         if isinstance(message, Step):
             self._steps.start(message.step_id)
         elif isinstance(message, Read):

@@ -23,9 +23,6 @@ class AdapterSet:
     def __len__(self) -> int:
         return len(self.numbers)
 
-    def __repr__(self) -> str:
-        return f"<AdapterSet {', '.join(self.names)} in {len(self.parts)} layers>"
-
     def add(self, name: str, fingerprint: str, factors: Mapping[str, Factors]) -> int:
         """Add an adapter; returns its number. ``factors``: by the names of the layers that it changes."""
         self.names[name] = fingerprint

@@ -39,17 +39,14 @@ class AttentionCall(NamedTuple):
 
     @property
     def heads(self) -> int:
-        """Heads of the queries."""
         return self.query.shape[1]
 
     @property
     def kv_heads(self) -> int:
-        """Heads of keys and values."""
         return self.key.shape[1]
 
     @property
     def head_dim(self) -> int:
-        """Numbers in a head."""
         return self.query.shape[3]
 
 

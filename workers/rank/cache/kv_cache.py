@@ -38,7 +38,6 @@ class CacheShape:
 
     @property
     def block_bytes(self) -> int:
-        """Bytes of one block on this rank."""
         return self.num_kv_heads * self.num_layers * 2 * self.block_size * self.head_dim * self.dtype.itemsize
 
     @property
@@ -64,7 +63,7 @@ class KVCache:
         with_spare: bool = False,
         shares: bool = False,
     ) -> None:
-        """``with_spare``: there is one more block, which no sequence has, for rows that only fill up a batch.
+        """``with_spare``: there is a block ``num_blocks``, which no sequence has, for rows that only fill up a batch.
         ``shares``: on a CPU the tensor is in a ``file`` that begins with block 0, if there can be one.
 
         Raises CacheError if the tensor does not fit into memory.
@@ -85,13 +84,7 @@ class KVCache:
 
     @property
     def device(self) -> torch.device:
-        """The device of the tensor."""
         return self.tensor.device
-
-    @property
-    def spare_block(self) -> int:
-        """The number of the spare block, if there is one."""
-        return self.num_blocks
 
     @property
     def address(self) -> int:

@@ -41,9 +41,6 @@ class Constraint:
         #: Why the grammar cannot be followed; "": it can.
         self.error = error
 
-    def __repr__(self) -> str:
-        return f"<Constraint {self.error or self._matcher!r}>"
-
     def replay(self, outputs: Sequence[int]) -> None:
         """Go on to after the tokens, which are an output so far."""
         if self._matcher is None or self.error or not outputs:
@@ -107,7 +104,7 @@ class GrammarLibrary:
     def handle(self, message: Vocabulary | CompileGrammar) -> None:
         """Handle a message in this thread. Raises what the library raises for a vocabulary."""
         if isinstance(message, Vocabulary):
-            self._learn(message)
+            self._tokenizer = tokenizer_of(message, self._vocab_size)
             return
         try:
             error = self._compile(message)
@@ -142,9 +139,6 @@ class GrammarLibrary:
                 self.handle(self._messages.get())
             except Exception:  # of a vocabulary: every grammar says then that it has none
                 logger.exception("the vocabulary cannot be used with grammars")
-
-    def _learn(self, vocabulary: Vocabulary) -> None:
-        self._tokenizer = tokenizer_of(vocabulary, self._vocab_size)
 
     def _compile(self, message: CompileGrammar) -> str:
         """What is wrong with the grammar; empty if it is kept now."""

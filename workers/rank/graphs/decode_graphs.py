@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 
 import torch
 
@@ -48,7 +49,7 @@ class DecodeGraphs:
         one = self._compute(sizes[0])
         self._logits = torch.empty((sizes[-1], one.shape[1]), dtype=one.dtype, device=one.device)
         # The largest comes first: the others find its memory, which is free again, and take no more.
-        self._replays = {size: recorder(self._work(size)) for size in reversed(sizes)}
+        self._replays = {size: recorder(partial(self._work, size)) for size in reversed(sizes)}
 
     def __repr__(self) -> str:
         return f"<DecodeGraphs of {', '.join(map(str, self._sizes))} rows>"
@@ -64,11 +65,8 @@ class DecodeGraphs:
         self._replays[size]()
         return self._logits[: len(rows)]
 
-    def _work(self, size: int) -> Callable[[], None]:
-        def work() -> None:
-            self._logits[:size].copy_(self._compute(size))
-
-        return work
+    def _work(self, size: int) -> None:
+        self._logits[:size].copy_(self._compute(size))
 
     def _compute(self, size: int) -> torch.Tensor:
         step = self._inputs.step(size)

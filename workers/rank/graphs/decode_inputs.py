@@ -47,7 +47,7 @@ class DecodeInputs:
 
     def __init__(self, cache: KVCache, max_rows: int, max_model_len: int) -> None:
         self._shape = cache.shape
-        self._spare = cache.spare_block
+        self._spare = cache.num_blocks
         self._max_model_len = max_model_len
         width = -(-max_model_len // cache.shape.block_size)
         self._slots_per_block = cache.shape.pieces_per_block * cache.shape.block_size

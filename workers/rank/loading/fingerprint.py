@@ -44,14 +44,11 @@ def fingerprint(model: PreTrainedModel, chunk_bytes: int = CHUNK_BYTES) -> str:
         ranges = [chunks.add(tensor.detach()) for _, tensor in tensors]
         digests = distributed.merge_bytes(chunks.digests(), model.device)
     headings = [[name, list(tensor.shape), str(tensor.dtype)] for name, tensor in tensors]
-    root = hashlib.sha256(json.dumps([_config(model), headings], sort_keys=True, default=str).encode())
+    config = {name: value for name, value in model.config.to_dict().items() if name not in _IRRELEVANT}
+    root = hashlib.sha256(json.dumps([config, headings], sort_keys=True, default=str).encode())
     for chunk in ranges:
         root.update(digests[chunk.start * _DIGEST_BYTES : chunk.stop * _DIGEST_BYTES])
     return root.hexdigest()[:32]
-
-
-def _config(model: PreTrainedModel) -> dict[str, object]:
-    return {name: value for name, value in model.config.to_dict().items() if name not in _IRRELEVANT}
 
 
 class _Chunks:

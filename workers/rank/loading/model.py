@@ -140,12 +140,6 @@ def _timed(work: Callable[[], T]) -> tuple[T, float]:
     return work(), time.monotonic() - began_s
 
 
-def _choose_dtype(spec: RankSpec, device: torch.device) -> str:
-    if spec.dtype != "auto":
-        return spec.dtype
-    return "float32" if device.type == "cpu" else "auto"
-
-
 def _load_config(spec: RankSpec) -> PretrainedConfig:
     folder = Path(spec.model).expanduser()
     looks_local = folder.exists() or spec.model.startswith(("/", "./", "../", "~"))
@@ -183,7 +177,7 @@ def _load_weights(spec: RankSpec, device: torch.device) -> PreTrainedModel:
         module, info = AutoModelForCausalLM.from_pretrained(
             str(Path(spec.model).expanduser()) if Path(spec.model).expanduser().is_dir() else spec.model,
             revision=spec.revision,
-            dtype=_choose_dtype(spec, device),
+            dtype="float32" if spec.dtype == "auto" and device.type == "cpu" else spec.dtype,
             attn_implementation=NAME,
             trust_remote_code=False,
             output_loading_info=True,

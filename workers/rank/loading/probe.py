@@ -243,9 +243,5 @@ def _run(
 
 def _prompts(model: PreTrainedModel) -> list[torch.Tensor]:
     """Two prompts of arbitrary tokens, always the same."""
-    return [_tokens(model, 13, 5), _tokens(model, 7, 11)]
-
-
-def _tokens(model: PreTrainedModel, length: int, stride: int) -> torch.Tensor:
-    vocab_size: int = model.config.vocab_size
-    return (torch.arange(length, device=model.device) * stride + 3) % vocab_size
+    numbers = (torch.arange(length, device=model.device) * stride for length, stride in ((13, 5), (7, 11)))
+    return [(each + 3) % model.config.vocab_size for each in numbers]

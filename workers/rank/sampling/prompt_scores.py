@@ -7,7 +7,7 @@ of some tokens are in memory at a time.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 
@@ -20,8 +20,7 @@ from baton_serve.workers.rank.sampling.sampler import logprobs_of
 MAX_LOGITS = 1 << 24
 
 
-@dataclass(frozen=True)
-class _Token:
+class _Token(NamedTuple):
     """A token to score. ``place``: where on the token axis of the batch the token before it is."""
 
     token: int
@@ -30,21 +29,16 @@ class _Token:
     scores: PromptScores
 
 
-@dataclass(frozen=True)
 class PromptTokens:
-    """The tokens that one step scores."""
+    """The tokens that one step scores, and their ``scores``."""
 
-    scores: list[PromptScores] = field(default_factory=list)
-    _tokens: list[_Token] = field(default_factory=list)
-
-    @classmethod
-    def of(cls, rows: Sequence[Row], sequences: Sequence[SamplingRow], last_places: Sequence[int]) -> PromptTokens:
+    def __init__(self, rows: Sequence[Row], sequences: Sequence[SamplingRow], last_places: Sequence[int]) -> None:
         """What the rows ask for. ``last_places``: where on the token axis the last token of each row is."""
-        found = cls()
+        self.scores: list[PromptScores] = []
+        self._tokens: list[_Token] = []
         for row, sequence, last_place in zip(rows, sequences, last_places, strict=True):
             if row.score_from:
-                found._add(row, sequence, last_place)
-        return found
+                self._add(row, sequence, last_place)
 
     def _add(self, row: Row, sequence: SamplingRow, last_place: int) -> None:
         scores = PromptScores(row.seq, row.score_from, [], [], [], [])
@@ -54,31 +48,21 @@ class PromptTokens:
         for index in range(row.score_from, min(end + 1, sequence.num_prompt)):
             self._tokens.append(_Token(sequence.tokens[index], last_place - (end - index), num_top, scores))
 
-    def pieces(self, vocab_size: int) -> Iterator[PromptPiece]:
+    def pieces(self, vocab_size: int) -> Iterator[Sequence[_Token]]:
         """The tokens in pieces whose logits may be in memory at a time."""
         size = max(1, MAX_LOGITS // vocab_size)
         for start in range(0, len(self._tokens), size):
-            yield PromptPiece(self._tokens[start : start + size])
+            yield self._tokens[start : start + size]
 
 
-class PromptPiece:
-    """Some of the tokens that a step scores. ``places`` are those of the logits that they need, on the token axis."""
-
-    def __init__(self, tokens: Sequence[_Token]) -> None:
-        self._tokens = tokens
-        self.places = [one.place for one in tokens]
-
-    def score(self, logits: torch.Tensor) -> None:
-        """Add the scores to those of the step. ``logits``: ``[token, vocabulary]`` of the places."""
-        tokens = self._tokens
-        found = logprobs_of(logits.to(torch.float32), [one.token for one in tokens], max(one.num_top for one in tokens))
-        # As vLLM counts: a token of which others are as likely is behind them.
-        ranks = (found.all >= found.own).sum(dim=-1).tolist()
-        own = found.own[:, 0].tolist()
-        for one, logprob, rank, values, best in zip(
-            tokens, own, ranks, found.top_values, found.top_tokens, strict=True
-        ):
-            one.scores.logprobs.append(logprob)
-            one.scores.ranks.append(rank)
-            one.scores.top_tokens.append(best[: one.num_top])
-            one.scores.top_logprobs.append(values[: one.num_top])
+def score(tokens: Sequence[_Token], logits: torch.Tensor) -> None:
+    """Add the scores of a piece to those of the step. ``logits``: ``[token, vocabulary]`` of the places."""
+    found = logprobs_of(logits.to(torch.float32), [one.token for one in tokens], max(one.num_top for one in tokens))
+    # As vLLM counts: a token of which others are as likely is behind them.
+    ranks = (found.all >= found.own).sum(dim=-1).tolist()
+    own = found.own[:, 0].tolist()
+    for one, logprob, rank, values, best in zip(tokens, own, ranks, found.top_values, found.top_tokens, strict=True):
+        one.scores.logprobs.append(logprob)
+        one.scores.ranks.append(rank)
+        one.scores.top_tokens.append(best[: one.num_top])
+        one.scores.top_logprobs.append(values[: one.num_top])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -16,15 +17,13 @@ from baton_serve.workers.rank.sampling.noise import add_gumbel, stream_key
 GREEDY_BELOW = 1e-5
 
 
+@dataclass(slots=True)
 class Draw:
     """The sampled token of one row. ``top`` are (token, logprob) pairs, most likely first."""
 
-    __slots__ = ("logprob", "token", "top")
-
-    def __init__(self, token: int) -> None:
-        self.token = token
-        self.logprob: float | None = None
-        self.top: list[tuple[int, float]] | None = None
+    token: int
+    logprob: float | None = None
+    top: list[tuple[int, float]] | None = None
 
 
 def sample(logits: torch.Tensor, rows: Sequence[SamplingRow], masks: Masks | None = None) -> list[Draw]:
