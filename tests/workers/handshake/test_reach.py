@@ -16,11 +16,7 @@ import pytest
 import uvloop
 
 from baton_serve.core.protocol.handshake import RankMetadata
-from baton_serve.workers.handshake.fetch import (
-    MAX_EXTRA_CONNECTIONS,
-    MAX_RANKS_AT_ONCE,
-    HandshakeFetcher,
-)
+from baton_serve.workers.handshake.fetch import MAX_EXTRA_CONNECTIONS, MAX_RANKS_AT_ONCE, HandshakeFetcher
 from baton_serve.workers.handshake.resolver import MAX_ADDRESSES, Lookup, Resolver, look_up
 from baton_serve.workers.rank_protocol.transfer_errors import HandshakeError, HandshakeReason
 from tests.kits.patience import PATIENCE_S

@@ -68,12 +68,6 @@ def test_a_first_token_from_elsewhere_is_continued(model_of: Models) -> None:
     assert rest.outputs == whole.outputs
 
 
-def test_long_and_short_contexts_decode_together(model_of: Models, reference_of: References) -> None:
-    jobs = [Job(prompt(n, 11), 4, chunk=512) for n in (3, 40, 400, 1500)]
-    got = Driver(model_of("llama")).run(jobs)
-    assert got == [reference_of("llama").generate(job.prompt, 4) for job in jobs]
-
-
 def test_dropped_sequences_are_forgotten(model_of: Models) -> None:
     driver = Driver(model_of("llama"), num_blocks=4)
     start = [NewSequence(seq, [5, 6], [], SamplingParams(temperature=0.0), [seq]) for seq in (1, 2)]

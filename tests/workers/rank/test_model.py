@@ -265,10 +265,6 @@ def test_fingerprints_tell_weights_and_configs_apart(folder_of: Folders, tmp_pat
     assert len({original, other_seed.weights_fingerprint, other_config.weights_fingerprint}) == 3
 
 
-def test_half_precision_loads(folder_of: Folders) -> None:
-    assert load(folder_of("mistral"), dtype="bfloat16").cache_shape.dtype == torch.bfloat16
-
-
 def test_a_block_is_one_contiguous_piece() -> None:
     cache = KVCache(SHAPE, 5, torch.device("cpu"))
     assert cache.tensor.shape == (5, 2, 3, 2, 16, 8)

@@ -104,11 +104,6 @@ def test_the_logits_of_a_long_prompt_are_never_in_memory_at_once(
     assert heads == [2, *[7] * (num_scored // 7), num_scored % 7], "each token's logits are computed once"
 
 
-def test_the_bound_holds_for_a_large_vocabulary() -> None:
-    assert prompt_scores.MAX_LOGITS // 150_000 > 100
-    assert prompt_scores.MAX_LOGITS * 4 <= 64 << 20
-
-
 def test_only_the_first_pass_computes_the_layers(reference_of: References) -> None:
     module = reference_of("llama").model
     calls: list[int] = []

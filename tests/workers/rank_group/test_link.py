@@ -9,14 +9,12 @@ import socket
 import struct
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from baton_serve.core.process.frames import encode
-from baton_serve.core.process.frames import receive as read_frame
 from baton_serve.core.protocol.steps import (
     Connect,
     Connected,
@@ -28,10 +26,8 @@ from baton_serve.core.protocol.steps import (
     Read,
     Row,
     SamplingParams,
-    Shutdown,
     Step,
     StepResult,
-    ToRank,
     TransferReport,
 )
 from baton_serve.workers.rank_group.launch import SPIN_COUNT, launch, run_to_completion
@@ -43,7 +39,6 @@ from tests.kits.rank.group_driver import ENVIRON, children, gone
 from tests.kits.rank.models import Folders, References
 
 ROOT = Path(__file__).parents[3]
-TO_RANK = msgspec.msgpack.Decoder(ToRank)
 STEP = Step(
     1, [(3, 7)], [], [NewSequence(1, [5, 6, 7], [], SamplingParams(temperature=0.0), [3])], [Row(1, 0, 3, [], True)]
 )
@@ -269,17 +264,6 @@ def test_the_link_needs_no_torch() -> None:
     code = f"import sys, baton_serve.workers.rank_group.group; print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
     assert done.stdout.strip() == "[]"
-
-
-def test_frames_cross_a_socket_in_any_pieces() -> None:
-    left, right = socket.socketpair()
-    with left, right:
-        data = encode(STEP) + encode(Shutdown()) + encode(STEP)[:-1]
-        sender = threading.Thread(target=lambda: [left.sendall(bytes([byte])) for byte in data] and left.close())
-        sender.start()
-        with right.makefile("rb") as stream:
-            assert [read_frame(stream, TO_RANK) for _ in range(3)] == [STEP, Shutdown(), None]
-        sender.join()
 
 
 @pytest.mark.slow

@@ -212,18 +212,6 @@ def test_the_first_failure_is_told_at_once_with_its_rank_and_the_others_are_stop
     assert desk.peers.failed == ["p"]
 
 
-def test_a_cancelled_part_of_an_aborted_read_is_no_failure() -> None:
-    desk = Desk(2)
-    desk.traffic.send(read())
-    desk.traffic.send(CancelRead(1))
-    desk.traffic.handle(0, received(part("cancelled")))
-    assert desk.take() == []
-    desk.traffic.handle(1, received(part("done")))
-    (merged,) = ended(desk)
-    assert merged.outcome == "cancelled"
-    assert desk.peers.failed == []
-
-
 def test_an_outcome_nobody_knows_is_a_failure() -> None:
     desk = Desk(1)
     desk.traffic.send(read())
@@ -267,13 +255,6 @@ def test_a_lease_is_read_once_per_reader_when_every_rank_was_read(data: st.DataO
     desk.traffic.handle(missing[0], TransferReport([missing[1]], []))
     assert desk.take() == [LeaseRead("lease")]
     assert "0 being read" in repr(desk.traffic)
-
-
-def test_a_rank_that_was_read_twice_is_one_rank() -> None:
-    desk = Desk(2)
-    for _ in range(2):
-        desk.traffic.handle(0, TransferReport([Sent("lease", "d-1")], []))
-    assert desk.take() == []
 
 
 def test_readers_that_never_finish_are_forgotten() -> None:

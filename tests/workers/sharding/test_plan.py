@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import Counter
 
@@ -17,8 +16,6 @@ from baton_serve.workers.limits import MAX_AGENT_METADATA_BYTES, MAX_AGENT_NAME_
 from baton_serve.workers.rank_protocol.transfer_errors import PlanError
 from baton_serve.workers.sharding.plan import RankSource, check_pair, plan
 from tests.kits.transfer.shards import ONE_RANK, Model, block_of, engine, model, shards
-
-SPLITS = list(itertools.product(range(1, 9), range(1, 5)))
 
 
 def fewest_runs(local: Shard, remote: Shard, whole: Model) -> int:
@@ -63,24 +60,13 @@ def check_engines(locals_: list[RankMetadata], remotes: list[RankMetadata], whol
     assert promised == {rank: {count} for rank, count in told.items()}
 
 
-@pytest.mark.parametrize("here", SPLITS, ids=lambda split: f"{split[0]}x{split[1]}")
-def test_every_split_reads_every_split(here: tuple[int, int]) -> None:
-    for number, there in enumerate(SPLITS):
-        num_heads, num_layers = (
-            math.lcm(a, b) * (1 + (number + extra) % 2) for extra, (a, b) in enumerate(zip(here, there, strict=True))
-        )
-        locals_ = engine(shards(num_heads, num_layers, *here))
-        remotes = engine(shards(num_heads, num_layers, *there))
-        check_engines(locals_, remotes, model(num_heads, num_layers, 2))
-
-
 @settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_any_sizes_in_any_order_with_copies(data: st.DataObject) -> None:
     def number(most: int) -> int:
         return data.draw(st.integers(1, most))
 
-    here, there = (number(6), number(3)), (number(6), number(3))
+    here, there = (number(7), number(3)), (number(7), number(3))
     num_heads, num_layers = math.lcm(here[0], there[0]) * number(3), math.lcm(here[1], there[1]) * number(3)
     cell_bytes, num_copies = number(3), number(3)
     parts_here = data.draw(st.permutations(shards(num_heads, num_layers, *here)))

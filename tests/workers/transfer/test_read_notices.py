@@ -11,7 +11,7 @@ import pytest
 from baton_serve.core.protocol.steps import Sent
 from baton_serve.workers.rank_protocol.transfer_errors import BackendFailedError
 from baton_serve.workers.transfer.nixl.nixl_agent import ERRORS, NixlAgent
-from baton_serve.workers.transfer.read_notices import MAX_OPEN, ReadNotice, ReadNotices
+from baton_serve.workers.transfer.read_notices import ReadNotice, ReadNotices
 from tests.kits.patience import PATIENCE_S
 
 
@@ -53,15 +53,6 @@ def test_all_readers_have_to_tell_and_none_counts_twice(agent: NixlAgent) -> Non
     notices.tell(agent.name, ReadNotice("c", 1, "e-9", 0))
     assert notices.take_sent() == [Sent("a", "e-1"), Sent("c", "e-9")]
     assert notices.take_sent() == []
-
-
-def test_of_too_many_that_are_half_told_the_oldest_is_forgotten(agent: NixlAgent) -> None:
-    notices = ReadNotices(agent)
-    for number in range(MAX_OPEN + 1):
-        notices.tell(agent.name, ReadNotice("a", 2, f"e-{number}", 0))
-    for number in (MAX_OPEN, 0):
-        notices.tell(agent.name, ReadNotice("a", 2, f"e-{number}", 1))
-    assert notices.take_sent() == [Sent("a", f"e-{MAX_OPEN}")]
 
 
 def test_nothing_new_is_nothing_heard(agent: NixlAgent) -> None:

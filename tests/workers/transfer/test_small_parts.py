@@ -19,7 +19,6 @@ from baton_serve.workers.limits import MAX_RANKS
 from baton_serve.workers.rank_protocol.transfer_errors import BackendFailedError, NixlError, PeerLostError
 from baton_serve.workers.transfer.nixl import nixl_agent
 from baton_serve.workers.transfer.nixl.nixl_agent import ERRORS
-from baton_serve.workers.transfer.nixl.port import TransferState
 from baton_serve.workers.transfer.read_notices import (
     MAX_NOTIFICATION_BYTES,
     ReadNotice,
@@ -164,7 +163,3 @@ def test_each_of_them_comes_out_as_ours(theirs: type[Exception], ours: type[Nixl
 def test_a_disconnect_is_the_peers_death() -> None:
     assert ERRORS[nixl.nixlBind.nixlRemoteDisconnectError] is PeerLostError
     assert ERRORS[nixl.nixlBind.nixlBackendError] is BackendFailedError
-
-
-def test_states_are_nixls_words() -> None:
-    assert [TransferState(word) for word in ("DONE", "PROC", "ERR")] == list(TransferState)

@@ -98,10 +98,3 @@ def test_a_small_table_is_not_given_to_a_large_engine_and_all_lists_are_released
     assert tables.take(3 * PAGE_VERSIONS).capacity == 4 * PAGE_VERSIONS
     tables.close()
     assert agent.num_lists == 0
-
-
-@pytest.mark.parametrize("num_versions", [1, PAGE_VERSIONS, PAGE_VERSIONS + 1])
-def test_a_table_has_room_for_what_was_asked(num_versions: int) -> None:
-    capacity = ScratchTables(lists()[1]).take(num_versions).capacity
-    assert capacity >= num_versions
-    assert capacity % PAGE_VERSIONS == 0

@@ -44,13 +44,6 @@ def test_rows_of_several_adapters_in_one_step_equal_generate(
     assert [ours == base for ours, base in zip(got, alone, strict=True)] == [True, False, False] * 3
 
 
-@pytest.mark.parametrize("architecture", ["llama", "gpt2"])
-def test_steps_of_one_adapter_equal_generate(architecture: str, adapted_of: Models, peft_of: Peft) -> None:
-    model = adapted_of(architecture)
-    jobs = [Job(prompt(n, 1), 8, adapter=model.adapters.names["first"]) for n in (3, 31, 70)]
-    assert Driver(model).run(jobs) == [peft_of(architecture, "first").generate(job.prompt, 8) for job in jobs]
-
-
 def test_logprobs_are_those_of_the_adapter(adapted_of: Models, peft_of: Peft) -> None:
     model = adapted_of("llama")
     sampling = SamplingParams(temperature=0.0, num_logprobs=4)

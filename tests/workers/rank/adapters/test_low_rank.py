@@ -10,7 +10,7 @@ import torch
 from baton_serve.workers.rank.adapters.low_rank import Factors, LowRank, Selection, attach, joined, part_of
 from baton_serve.workers.rank.cache.batch import NO_ADAPTER, AdapterRun, Batch, BatchRow
 from baton_serve.workers.rank.cache.kv_cache import CacheShape
-from baton_serve.workers.rank.layers.linear import PackedLinear, is_available
+from baton_serve.workers.rank.layers.linear import is_available
 from baton_serve.workers.rank.layers.linear import joined as packed
 
 SHAPE = CacheShape(num_kv_heads=1, num_layers=1, block_size=4, head_dim=8, dtype=torch.float32)
@@ -108,10 +108,3 @@ def test_a_layer_that_is_given_other_tokens_says_so() -> None:
     (layer, _, _) = layers_with(selection, [[0], [], []])
     with selection.running(batch_of((5, 0))), pytest.raises(ValueError, match="given 3 of 5 tokens"):
         layer(torch.randn(1, 3, 16))
-
-
-@pytest.mark.skipif(not is_available(torch.float32), reason="torch without oneDNN")
-def test_a_packed_layer_without_adapters_has_no_part() -> None:
-    (layer, _, _) = layers_with(Selection(), [[], [], []])
-    plain = packed([layer])
-    assert isinstance(plain, PackedLinear) and plain.low_rank is None
