@@ -8,6 +8,7 @@ from enum import StrEnum
 import msgspec
 
 from baton_serve.core.protocol.worker import WorkerLoad
+from baton_serve.workers.rank_protocol.errors import shortened
 
 #: Bounds for a load report, which is sent several times a second: most engines with an error, and characters per error.
 MAX_TOLD_ERRORS = 8
@@ -75,5 +76,4 @@ def with_peers(load: WorkerLoad, views: Mapping[str, PeerView]) -> WorkerLoad:
 
 def _line(view: PeerView) -> str:
     """The error that requests get now: stuck reads have precedence over an earlier failure."""
-    line = f"stuck: {view.stuck} reads have not ended" if view.stuck else view.error
-    return line if len(line) <= MAX_TOLD_CHARS else line[: MAX_TOLD_CHARS - 3] + "..."
+    return shortened(f"stuck: {view.stuck} reads have not ended" if view.stuck else view.error, MAX_TOLD_CHARS)

@@ -18,6 +18,8 @@ from __future__ import annotations
 #: Exit status of a rank that ends because it has lost another rank. It sends no ``RankFailed``: the cause is the end of
 #: the other rank, which the main process may notice later.
 SIBLING_LOST_STATUS = 3
+#: Most characters of a message in logs, answers and load reports, which may quote a peer.
+MAX_LINE_CHARS = 500
 
 
 class RankError(Exception):
@@ -61,6 +63,10 @@ class RankDeadError(RankEndedError):
 
 
 def one_line(error: BaseException) -> str:
-    """The message of an exception in one line of at most 500 characters."""
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text if len(text) <= 500 else text[:497] + "..."
+    """The message of an exception in one line of at most ``MAX_LINE_CHARS``."""
+    return shortened(" ".join(str(error).split())) or type(error).__name__
+
+
+def shortened(line: str, max_chars: int = MAX_LINE_CHARS) -> str:
+    """The line, whose end is left out if it is longer."""
+    return line if len(line) <= max_chars else line[: max_chars - 3] + "..."

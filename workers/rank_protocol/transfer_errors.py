@@ -18,8 +18,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-#: Most characters of a HandshakeError's message, which may quote a peer and appears in logs, answers and load reports.
-MAX_MESSAGE_CHARS = 500
+from baton_serve.workers.rank_protocol.errors import MAX_LINE_CHARS, shortened
 
 
 class TransferError(Exception):
@@ -84,9 +83,6 @@ class HandshakeError(TransferError):
     """No handshake with a remote engine; another attempt may work. ``message`` becomes one line of bounded length."""
 
     def __init__(self, reason: HandshakeReason, message: str) -> None:
-        message = " ".join(message[: 2 * MAX_MESSAGE_CHARS].split())
-        if len(message) > MAX_MESSAGE_CHARS:
-            message = message[: MAX_MESSAGE_CHARS - 3] + "..."
-        super().__init__(f"{reason.value}: {message}")
         self.reason = reason
-        self.message = message
+        self.message = shortened(" ".join(message[: 2 * MAX_LINE_CHARS].split()))
+        super().__init__(f"{reason.value}: {self.message}")

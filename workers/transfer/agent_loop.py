@@ -21,7 +21,7 @@ from baton_serve.workers.transfer.nixl.port import TransferAgent
 from baton_serve.workers.transfer.port import Emit, RankMemory, TransferCommand, TransferEvent
 from baton_serve.workers.transfer.read_notices import ReadNotice, ReadNotices, reader_of
 from baton_serve.workers.transfer.reads.block_read import BlockRead
-from baton_serve.workers.transfer.reads.read_checks import ReadRefusedError, check_fresh, check_read
+from baton_serve.workers.transfer.reads.read_checks import ReadRefusedError, check_read
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ class AgentLoop:
             logger.warning("%d reads had not ended when block transfer closed", len(self._reads))
             return
         self._peers.close()
-        self._local.close()
+        self._local.scratch.close()
         self._agent.close()
 
     # --- commands ----------------------------------------------------------------------------------------------
@@ -98,10 +98,9 @@ class AgentLoop:
 
     def _start_read(self, read: Read) -> None:
         now = time.monotonic()
+        # Store the versions first, because from now on the former content of these blocks may be overwritten.
+        self._versions.store(read.fresh)
         try:
-            check_fresh(read.fresh, self.metadata.num_blocks)
-            # Store the versions first, because from now on the former content of these blocks may be overwritten.
-            self._versions.store(read.fresh)
             peer = self._peer_for(read)
         except ReadRefusedError as error:
             self._received.append(ReadResult(read.read_id, "failed", 0, 0.0, str(error)))

@@ -52,7 +52,7 @@ FENCE = (
         "version-after-read",
         "D changes the versions of blocks that a read fills only once the read has begun",
         (
-            Change("workers/transfer/agent_loop.py", "            self._versions.store(read.fresh)\n", ""),
+            Change("workers/transfer/agent_loop.py", "        self._versions.store(read.fresh)\n", ""),
             Change(
                 "workers/transfer/agent_loop.py",
                 "        if ended.machine.tells_peer:\n",

@@ -36,7 +36,8 @@ from baton_serve.workers.handshake.peer_view import (
 )
 from baton_serve.workers.handshake.pool import HandshakeOptions, HandshakePool
 from baton_serve.workers.handshake.server import handshake_bytes, handshake_router
-from baton_serve.workers.rank_protocol.transfer_errors import MAX_MESSAGE_CHARS, HandshakeError, HandshakeReason
+from baton_serve.workers.rank_protocol.errors import MAX_LINE_CHARS
+from baton_serve.workers.rank_protocol.transfer_errors import HandshakeError, HandshakeReason
 from tests.kits.patience import PATIENCE_S
 from tests.kits.transfer.shards import engine as engine_of
 from tests.kits.transfer.shards import shards
@@ -702,7 +703,7 @@ async def test_what_a_rank_says_of_a_peer_becomes_one_short_line() -> None:
             await ranks.pool.connect(params(engine.port))
         assert str(caught.value).startswith("rank: rank 0: a b xxx")
         assert str(caught.value).endswith("x...")
-        assert len(ranks.state().error) == len("rank: ") + MAX_MESSAGE_CHARS
+        assert len(ranks.state().error) == len("rank: ") + MAX_LINE_CHARS
 
 
 async def test_engines_that_hang_do_not_add_up_for_who_comes_after_them() -> None:

@@ -260,13 +260,6 @@ def test_reads_outside_of_either_cache_are_refused(
     assert not rank.cache.any()
 
 
-def test_fresh_outside_of_the_table_is_refused(rank: DecodeRank, peer: PeerProcess) -> None:
-    rank.connect(peer.metadata)
-    assert "no block" in rank.read(peer, [0], [0], fresh=[(NUM_BLOCKS, 1)]).error
-    assert "no version" in rank.read(peer, [0], [0], fresh=[(0, 2**64)]).error
-    assert not rank.versions.array.any()
-
-
 def test_an_engine_can_read_from_itself(rank: DecodeRank) -> None:
     """A router may send both halves of a request to one worker."""
     rank.cache[3] = 9

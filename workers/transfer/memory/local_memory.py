@@ -15,7 +15,8 @@ Spans = tuple[tuple[int, int], ...]
 class LocalMemory:
     """Descriptor lists of local memory.
 
-    Remote engines with the same split share lists of the cache; the last of these engines releases a list.
+    Remote engines with the same split share lists of the cache; the last of these engines releases a list. ``scratch``
+    is to be closed by who owns this.
     """
 
     def __init__(self, agent: TransferAgent, local: RankMetadata) -> None:
@@ -42,13 +43,6 @@ class LocalMemory:
             return
         del self._blocks[spans]
         self._agent.release_list(pieces)
-
-    def close(self) -> None:
-        """Release all lists. Raises NixlError."""
-        for pieces, _ in self._blocks.values():
-            self._agent.release_list(pieces)
-        self._blocks.clear()
-        self.scratch.close()
 
 
 def cache_of(rank: RankMetadata) -> Region:

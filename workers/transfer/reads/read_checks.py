@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 from baton_serve.core.protocol.steps import Read
 from baton_serve.workers.rank_protocol.transfer_errors import TransferError
 
-_NUM_VERSIONS = 2**64
-
 
 class ReadRefusedError(TransferError):
     """The read was refused before anything was posted."""
-
-
-def check_fresh(fresh: Iterable[tuple[int, int]], num_blocks: int) -> None:
-    """Check the new versions of local blocks. Raises ReadRefusedError."""
-    for block_id, version in fresh:
-        if not (0 <= block_id < num_blocks and 0 <= version < _NUM_VERSIONS):
-            raise ReadRefusedError(f"no block {block_id} here, or no version {version}")
 
 
 def check_read(read: Read, num_local: int, num_remote: int, busy: Collection[int]) -> None:
@@ -32,7 +23,7 @@ def check_read(read: Read, num_local: int, num_remote: int, busy: Collection[int
         raise ReadRefusedError("a local block is named twice")
     if not set(local).isdisjoint(busy):
         raise ReadRefusedError("a local block is under another read")
-    if not 0 <= read.promise < _NUM_VERSIONS:
+    if not 0 <= read.promise < 2**64:
         raise ReadRefusedError("the promise is not an unsigned 64-bit number")
 
 
