@@ -33,11 +33,9 @@ class PeerEngine:
         return HandshakeError(self.last_error.reason, f"{self.last_error.message} (not tried again yet)")
 
     def began(self, task: asyncio.Task[None]) -> None:
-        """Note that an attempt has begun."""
         self.state, self.task = PeerEngineState.CONNECTING, task
 
     def connected(self) -> None:
-        """Note that the attempt has succeeded."""
         self.state, self.task = PeerEngineState.CONNECTED, None
         self._num_failures = 0
 

@@ -17,7 +17,6 @@ class PeerReads:
 
     @property
     def num_stuck(self) -> int:
-        """The number of stuck reads from all engines."""
         return len(self._stuck)
 
     def in_flight(self, engine_id: str) -> int:
@@ -25,11 +24,9 @@ class PeerReads:
         return list(self._in_flight.values()).count(engine_id)
 
     def stuck(self, engine_id: str) -> int:
-        """The number of stuck reads from this engine."""
         return sum(self._in_flight[read_id] == engine_id for read_id in self._stuck)
 
     def start(self, engine_id: str, read_id: int) -> None:
-        """Add a read that was sent to the ranks."""
         self._in_flight[read_id] = engine_id
 
     def give_up(self, read_id: int) -> None:

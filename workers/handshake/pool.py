@@ -165,7 +165,6 @@ class HandshakePool:
         return {engine_id: self._view(engine_id, peer) for engine_id, peer in self._peers.items()}
 
     def stats(self) -> HandshakeStats:
-        """The numbers for ``/metrics``."""
         states = [peer.state for peer in self._peers.values()]
         return HandshakeStats(
             states={state.value: states.count(state) for state in PeerEngineState},

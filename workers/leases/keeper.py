@@ -90,7 +90,6 @@ class LeaseKeeper:
         return f"<LeaseKeeper {self._engine_id} {self._holder!r}>"
 
     def __len__(self) -> int:
-        """The number of leases that are held now."""
         with self._changed:
             return len(self._holder)
 

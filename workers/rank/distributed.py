@@ -96,7 +96,6 @@ def of_first_rank(numbers: list[int], count: int, device: torch.device) -> list[
 
 
 def rank_and_size() -> tuple[int, int]:
-    """This rank's number, and the number of ranks."""
     return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
 
 

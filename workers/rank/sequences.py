@@ -36,11 +36,9 @@ class RankSequence:
 
     @property
     def num_outputs(self) -> int:
-        """The number of output tokens."""
         return len(self.tokens) - self.num_prompt
 
     def append(self, token: int) -> None:
-        """Add a sampled token."""
         self.tokens.append(token)
         if self.edits is not None:
             self.edits.append(token)

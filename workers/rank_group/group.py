@@ -75,7 +75,6 @@ class RankGroup:
 
     @property
     def pids(self) -> list[int]:
-        """The process ids, by rank."""
         return [self._links[rank].pid for rank in range(self.num_ranks)]
 
     @property

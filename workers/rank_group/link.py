@@ -89,7 +89,6 @@ class RankLink:
 
     @property
     def ready(self) -> RankReady:
-        """The ``RankReady`` message of the rank."""
         assert self._ready is not None, "start() returns ready links only"
         return self._ready
 

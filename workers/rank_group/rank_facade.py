@@ -99,7 +99,6 @@ class RankFacade:
             self._peers.read_given_up(read.engine_id, read_id)
 
     def silent_ranks(self, step_id: int) -> list[int]:
-        """The ranks that have not answered the step."""
         return self._steps.silent(step_id)
 
     # --- from the ranks -----------------------------------------------------------------------------------------

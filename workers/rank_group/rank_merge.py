@@ -30,7 +30,6 @@ class StepMerge:
         return len(self._parts)
 
     def start(self, step_id: int) -> None:
-        """The step was sent to the ranks."""
         if self._num_ranks > 1:
             self._parts[step_id] = {}
 

@@ -48,7 +48,6 @@ def reader_of(engine_id: str, read_id: int) -> str:
 
 
 def encode_read(notice: ReadNotice) -> bytes:
-    """The bytes of a notification."""
     return f"{notice.lease_id}:{notice.num_readers}:{notice.reader}:{notice.rank}".encode()
 
 

@@ -59,7 +59,6 @@ def read_config(name: str, folder: Path) -> LoraConfig:
 
 
 def refuse(name: str, reason: str) -> NoReturn:
-    """Raise UnsupportedModelError with the adapter's name and the reason."""
     raise UnsupportedModelError(f"adapter '{name}' is not supported: {reason}")
 
 

@@ -88,7 +88,6 @@ class KVCache:
 
     @property
     def address(self) -> int:
-        """The address of block 0."""
         return self.tensor.data_ptr()
 
     def write(self, layer: int, slots: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:

@@ -56,7 +56,6 @@ class PackedLinear(torch.nn.Module):
         self.register_buffer("bias", bias, persistent=False)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """The product, ``[..., out_features]``."""
         product: torch.Tensor
         if self._is_laid_out:
             product = torch.ops.mkldnn._linear_pointwise(inputs, self.weight, self.bias, "none", [], "")
@@ -112,5 +111,4 @@ class LinearPart(torch.nn.Module):
         self._index = index
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """The product, ``[..., out_features]``, a view of the shared one."""
         return self._shared.part(self._index, inputs)

@@ -78,7 +78,6 @@ class GatedMLP(torch.nn.Module):
         self._programs = programs
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """The outputs, ``[..., hidden]``."""
         # Calling a module takes longer than a small operation.
         product = self.both.forward(inputs).contiguous()
         *sizes, size = product.shape

@@ -50,7 +50,6 @@ def check_split(config: PretrainedConfig, num_ranks: int) -> None:
 
 
 def refuse(config: PretrainedConfig, reason: str) -> None:
-    """Raise UnsupportedModelError with the model's type and the reason."""
     raise UnsupportedModelError(f"model type '{config.model_type}' is not supported: {reason}")
 
 

@@ -46,7 +46,6 @@ class LocalMemory:
 
 
 def cache_of(rank: RankMetadata) -> Region:
-    """A rank's whole cache."""
     return Region(rank.cache_address, rank.num_blocks * rank.block_bytes, rank.cache_memory_type, rank.cache_device_id)
 
 

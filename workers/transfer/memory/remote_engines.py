@@ -78,7 +78,6 @@ class RemoteEngines:
         self._forget_if_idle(peer)
 
     def begin(self, peer: RemoteEngine) -> None:
-        """Count a read from the engine that begins."""
         peer.num_reads += 1
 
     def end(self, peer: RemoteEngine) -> None:

@@ -19,7 +19,6 @@ PAGE_VERSIONS = 512
 
 
 def version_table_of(rank: RankMetadata) -> Region:
-    """A rank's whole version table."""
     return Region(rank.version_address, rank.num_blocks * VERSION.itemsize)
 
 
