@@ -12,7 +12,7 @@ from baton_serve.workers.rank.cache.kv_cache import KVCache
 from baton_serve.workers.rank.cpu.support import takes
 from baton_serve.workers.rank.gpu import support as gpu
 from baton_serve.workers.rank.in_place.attention import InPlaceAttention
-from baton_serve.workers.rank.in_place.cpu_kernel import CpuKernel
+from baton_serve.workers.rank.in_place.cpu_kernel import attend_on_cpu
 from baton_serve.workers.rank.in_place.rows import Kernel, paged_rows
 from baton_serve.workers.rank_protocol.errors import ModelLoadError
 
@@ -36,7 +36,7 @@ def choose_kernel(wanted: str, device: torch.device, progress: Callable[[str], N
 
 def kernel_of_cpu(wanted: str, device: torch.device, dtype: torch.dtype) -> Kernel | None:
     """The kernel for ``RankSpec.attention`` and numbers of this type on a CPU; None: keys and values are gathered."""
-    return CpuKernel() if wanted != "gather" and device.type == "cpu" and takes(dtype) else None
+    return attend_on_cpu if wanted != "gather" and device.type == "cpu" and takes(dtype) else None
 
 
 def attention_of(kernel: Kernel | None, cache: KVCache, batch: Batch) -> Attend:

@@ -21,28 +21,20 @@ SCORE_BYTES = 2 << 20
 NO_WINDOW = 1 << 40
 
 
-class CpuKernel:
+def attend_on_cpu(
+    query: torch.Tensor, blocks: torch.Tensor, rows: PagedRows, scaling: float, window: int | None, out: torch.Tensor
+) -> None:
     """Attention in place. Is a ``Kernel``; its tensors are on the CPU, and of a type that ``takes`` names."""
-
-    def __call__(
-        self,
-        query: torch.Tensor,
-        blocks: torch.Tensor,
-        rows: PagedRows,
-        scaling: float,
-        window: int | None,
-        out: torch.Tensor,
-    ) -> None:
-        if rows.num_tokens == 1:
-            _attend_one_token(query, blocks, rows, scaling, window, out)
-            return
-        block_size = blocks.shape[3]
-        for number, end in enumerate(rows.ends.tolist()):
-            mine = slice(number * rows.num_tokens, (number + 1) * rows.num_tokens)
-            first = max(0, end - rows.num_tokens - window + 1) // block_size if window else 0
-            key, value = gathered(blocks, rows.tables[number, first : -(-end // block_size)])
-            context = slice(0, end - first * block_size)  # the last block has more slots
-            attend_causally(query[:, mine], key[:, context], value[:, context], scaling, window, out[mine])
+    if rows.num_tokens == 1:
+        _attend_one_token(query, blocks, rows, scaling, window, out)
+        return
+    block_size = blocks.shape[3]
+    for number, end in enumerate(rows.ends.tolist()):
+        mine = slice(number * rows.num_tokens, (number + 1) * rows.num_tokens)
+        first = max(0, end - rows.num_tokens - window + 1) // block_size if window else 0
+        key, value = gathered(blocks, rows.tables[number, first : -(-end // block_size)])
+        context = slice(0, end - first * block_size)  # the last block has more slots
+        attend_causally(query[:, mine], key[:, context], value[:, context], scaling, window, out[mine])
 
 
 def _attend_one_token(

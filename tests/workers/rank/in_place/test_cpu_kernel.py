@@ -8,15 +8,14 @@ import sys
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
-from types import NoneType
 
 import pytest
 import torch
 
 from baton_serve.workers.rank.cpu import support
 from baton_serve.workers.rank.in_place.choice import kernel_of_cpu
-from baton_serve.workers.rank.in_place.cpu_kernel import CpuKernel
-from baton_serve.workers.rank.in_place.rows import PagedRows
+from baton_serve.workers.rank.in_place.cpu_kernel import attend_on_cpu
+from baton_serve.workers.rank.in_place.rows import Kernel, PagedRows
 from tests.kits.rank.driver import Driver, Job, load, prompt
 from tests.kits.rank.kernels import LAYER, NUM_BLOCKS, NUM_LAYERS, PlainKernel, drawn, rows_of
 from tests.kits.rank.models import Folders
@@ -51,7 +50,7 @@ def test_both_kernels_agree(
     query, blocks, expected = drawn(rows, dtype, kv_heads, shared, head_dim, block_size)
     got = torch.full_like(expected, torch.nan)
     PlainKernel()(query, blocks, rows, scale, window, expected)
-    CpuKernel()(query, blocks, rows, scale, window, got)
+    attend_on_cpu(query, blocks, rows, scale, window, got)
     assert float((got.float() - expected.float()).abs().max()) < TOLERANCES[dtype]
 
 
@@ -65,7 +64,7 @@ def test_two_threads_compute_what_one_does(dtype: torch.dtype, num_tokens: int) 
     for threads in (1, 2):
         torch.set_num_threads(threads)
         found.append(torch.empty(3 * num_tokens, 4, 32, dtype=dtype))
-        CpuKernel()(query, blocks, rows, 0.3, None, found[-1])
+        attend_on_cpu(query, blocks, rows, 0.3, None, found[-1])
     assert torch.allclose(*found, atol=TOLERANCES[dtype])
 
 
@@ -74,9 +73,9 @@ def test_a_row_has_the_same_attention_among_any_others() -> None:
     rows = rows_of([40, 17, 130], 1)
     blocks = torch.randn(NUM_BLOCKS, 2, NUM_LAYERS, 2, 16, 16)[:, :, LAYER]
     query, together, alone = torch.randn(4, 3, 16), torch.empty(3, 4, 16), torch.empty(1, 4, 16)
-    CpuKernel()(query, blocks, rows, 0.3, None, together)
+    attend_on_cpu(query, blocks, rows, 0.3, None, together)
     one = PagedRows(0, 1, rows.tables[1:2, :2].contiguous(), rows.ends[1:2], 17)
-    CpuKernel()(query[:, 1:2], blocks, one, 0.3, None, alone)
+    attend_on_cpu(query[:, 1:2], blocks, one, 0.3, None, alone)
     assert torch.equal(alone[0], together[1])
 
 
@@ -87,7 +86,7 @@ def test_blocks_before_the_window_are_not_looked_at(end: int, num_tokens: int) -
     rows.tables[:, : (end - num_tokens - window + 1) // block_size] = 1 << 20  # there are no such blocks
     blocks = torch.randn(NUM_BLOCKS, 2, NUM_LAYERS, 2, block_size, 16)[:, :, LAYER]
     out = torch.empty(num_tokens, 4, 16)
-    CpuKernel()(torch.randn(4, num_tokens, 16), blocks, rows, 0.3, window, out)
+    attend_on_cpu(torch.randn(4, num_tokens, 16), blocks, rows, 0.3, window, out)
     assert out.isfinite().all()
 
 
@@ -103,7 +102,7 @@ def test_slots_of_other_tokens_are_not_looked_at(dtype: torch.dtype, window: int
             blocks[block, :, LAYER, :, token % 16] = torch.randn(2, 2, 32).to(dtype)
         out = torch.empty(1, 4, 32, dtype=dtype)
         one = PagedRows(0, 1, rows.tables[number : number + 1], rows.ends[number : number + 1], end)
-        CpuKernel()(torch.randn(4, 1, 32).to(dtype), blocks[:, :, LAYER], one, 0.3, window, out)
+        attend_on_cpu(torch.randn(4, 1, 32).to(dtype), blocks[:, :, LAYER], one, 0.3, window, out)
         assert out.isfinite().all()
 
 
@@ -111,22 +110,22 @@ def test_large_scores_do_not_overflow() -> None:
     rows = rows_of([40], 1)
     blocks = torch.randn(NUM_BLOCKS, 1, 1, 2, 16, 16)[:, :, 0]
     out = torch.empty(1, 1, 16)
-    CpuKernel()(torch.full((1, 1, 16), 1e4), blocks, rows, 1.0, None, out)
+    attend_on_cpu(torch.full((1, 1, 16), 1e4), blocks, rows, 1.0, None, out)
     assert out.isfinite().all()
 
 
 @pytest.mark.parametrize(
-    ("wanted", "device", "dtype", "kind"),
+    ("wanted", "device", "dtype", "kernel"),
     [
-        ("auto", "cpu", "float32", CpuKernel),
-        ("auto", "cpu", "bfloat16", CpuKernel),
-        ("gather", "cpu", "float32", NoneType),
-        ("auto", "cpu", "float16", NoneType),
-        ("auto", "cuda", "float32", NoneType),
+        ("auto", "cpu", "float32", attend_on_cpu),
+        ("auto", "cpu", "bfloat16", attend_on_cpu),
+        ("gather", "cpu", "float32", None),
+        ("auto", "cpu", "float16", None),
+        ("auto", "cuda", "float32", None),
     ],
 )
-def test_it_is_chosen_where_it_is_wanted_and_possible(wanted: str, device: str, dtype: str, kind: type) -> None:
-    assert type(kernel_of_cpu(wanted, torch.device(device), getattr(torch, dtype))) is kind
+def test_it_is_chosen_where_wanted_and_possible(wanted: str, device: str, dtype: str, kernel: Kernel | None) -> None:
+    assert kernel_of_cpu(wanted, torch.device(device), getattr(torch, dtype)) is kernel
 
 
 @pytest.fixture
