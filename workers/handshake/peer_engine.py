@@ -7,23 +7,20 @@ import asyncio
 from baton_serve.workers.handshake.peer_view import PeerEngineState
 from baton_serve.workers.rank_protocol.transfer_errors import HandshakeError, HandshakeReason
 
-#: The backoff is doubled at most this many times, so that the number stays finite.
-_MAX_DOUBLINGS = 30
+#: Seconds after a failure in which requests for the same engine fail at once; doubles with each failure in a row.
+MIN_BACKOFF_S, MAX_BACKOFF_S = 0.1, 5.0
 
 
 class PeerEngine:
     """``CONNECTING`` while ``task`` runs, then ``CONNECTED`` or ``FAILED``."""
 
-    def __init__(self, min_backoff_s: float, max_backoff_s: float) -> None:
-        """Requests fail at once for so many seconds after a failure: twice as many after the next one in a row."""
-        self._min_backoff_s = min_backoff_s
-        self._max_backoff_s = max_backoff_s
+    def __init__(self) -> None:
         self.state = PeerEngineState.CONNECTING
         #: The running attempt.
         self.task: asyncio.Task[None] | None = None
         self.last_error: HandshakeError | None = None
         self.failed_at = 0.0
-        self._num_failures = 0
+        self._backoff_s = 0.0
         self._retry_at = 0.0
 
     def refusal(self, now: float) -> HandshakeError | None:
@@ -37,15 +34,14 @@ class PeerEngine:
 
     def connected(self) -> None:
         self.state, self.task = PeerEngineState.CONNECTED, None
-        self._num_failures = 0
+        self._backoff_s = 0.0
 
     def failed(self, error: HandshakeError, now: float) -> None:
         """Note that the attempt has failed, and start the backoff."""
         self.state, self.task = PeerEngineState.FAILED, None
-        self._num_failures += 1
         self._note(error, now)
-        backoff_s = self._min_backoff_s * 2.0 ** min(self._num_failures - 1, _MAX_DOUBLINGS)
-        self._retry_at = now + min(self._max_backoff_s, backoff_s)
+        self._backoff_s = min(MAX_BACKOFF_S, 2 * self._backoff_s or MIN_BACKOFF_S)
+        self._retry_at = now + self._backoff_s
 
     def lost(self, why: str, now: float) -> HandshakeError:
         """Note that a connected engine was lost; returns the error. The next request connects again without backoff."""

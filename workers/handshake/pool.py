@@ -27,7 +27,6 @@ from baton_serve.core.protocol.steps import Connect, Connected, Disconnect
 from baton_serve.workers.handshake.fetch import HandshakeFetcher, Target, target_of
 from baton_serve.workers.handshake.local_ranks import LocalRanks
 from baton_serve.workers.handshake.peer_engine import PeerEngine
-from baton_serve.workers.handshake.peer_reads import PeerReads
 from baton_serve.workers.handshake.peer_view import HandshakeStats, PeerEngineState, PeerView
 from baton_serve.workers.handshake.resolver import MAX_ADDRESSES, Lookup, Resolver, look_up
 from baton_serve.workers.rank_protocol.transfer_errors import HandshakeError, HandshakeReason, PlanError
@@ -43,9 +42,6 @@ class HandshakeOptions(msgspec.Struct, frozen=True, kw_only=True):
     timeout_s: float = 10.0
     #: Number of engines that the local ranks connect to at once.
     concurrency: int = 8
-    #: Seconds after a failure in which requests for the same engine fail at once; doubles up to the maximum.
-    min_backoff_s: float = 0.1
-    max_backoff_s: float = 5.0
     #: Most remote engines kept. The least recently used one is forgotten first, unless it is connecting or read.
     max_engines: int = 256
 
@@ -84,8 +80,12 @@ class HandshakePool:
         self._clock = clock
         #: The remote engines by id, the least recently used first.
         self._peers: dict[str, PeerEngine] = {}
-        #: Not part of ``PeerEngine``, because a read continues when its engine is forgotten.
-        self._reads = PeerReads()
+        #: Engine ids of the reads that were sent to the ranks and have not ended on all of them. Not part of
+        #: ``PeerEngine``, because a read continues when its engine is forgotten.
+        self._reads: dict[int, str] = {}
+        #: Those that were given up. NIXL may still write to their blocks, and their engines, which have not answered
+        #: these reads, will probably not answer the next one.
+        self._stuck: set[int] = set()
         self._failures: Counter[str] = Counter()
         self._num_done, self._done_seconds = 0, 0.0
 
@@ -115,7 +115,7 @@ class HandshakePool:
     def is_connected(self, engine_id: str) -> bool:
         """Whether a read from the engine may be sent now: all local ranks are connected, no read is stuck."""
         peer = self._peers.get(engine_id)
-        return peer is not None and peer.state is PeerEngineState.CONNECTED and not self._reads.stuck(engine_id)
+        return peer is not None and peer.state is PeerEngineState.CONNECTED and not self._num_stuck(engine_id)
 
     def forget(self, engine_id: str) -> None:
         """Disconnect an engine; requests that wait for it get a HandshakeError. Reads in flight continue."""
@@ -142,19 +142,21 @@ class HandshakePool:
 
     def read_started(self, engine_id: str, read_id: int) -> None:
         """Note a read that was sent to the ranks: its engine must not be forgotten, and was used last."""
-        self._reads.start(engine_id, read_id)
+        self._reads[read_id] = engine_id
         if engine_id in self._peers:
             self._peers[engine_id] = self._peers.pop(engine_id)
 
     def read_given_up(self, engine_id: str, read_id: int) -> None:
         """Note a read that takes too long. Until it has ended, ``connect`` refuses its engine with STUCK."""
-        self._reads.give_up(read_id)
+        if read_id in self._reads:
+            self._stuck.add(read_id)
 
     def read_ended(self, engine_id: str, read_id: int, *, failed: bool) -> None:
         """Note a read that has ended on every rank. If it failed, the ranks may have lost the connection to the engine
         that they read from, so the next request connects to it again.
         """
-        self._reads.end(read_id)
+        self._reads.pop(read_id, None)
+        self._stuck.discard(read_id)
         if failed:
             self._lose(engine_id, "a read from it failed")
 
@@ -171,13 +173,16 @@ class HandshakePool:
             failures=dict(self._failures),
             num_done=self._num_done,
             done_seconds=self._done_seconds,
-            stuck_reads=self._reads.num_stuck,
+            stuck_reads=len(self._stuck),
         )
 
     # --- internal ----------------------------------------------------------------------------------------------
 
+    def _num_stuck(self, engine_id: str) -> int:
+        return sum(self._reads[read_id] == engine_id for read_id in self._stuck)
+
     def _refuse_stuck(self, engine_id: str) -> None:
-        num_stuck = self._reads.stuck(engine_id)
+        num_stuck = self._num_stuck(engine_id)
         if num_stuck:
             what = f"{num_stuck} reads from engine {engine_id} were given up and have not ended"
             raise HandshakeError(HandshakeReason.STUCK, what)
@@ -187,7 +192,7 @@ class HandshakePool:
         peer = self._peers.pop(engine_id, None)
         if peer is None:
             self._make_room()
-            peer = PeerEngine(self._options.min_backoff_s, self._options.max_backoff_s)
+            peer = PeerEngine()
         self._peers[engine_id] = peer
         return peer
 
@@ -196,7 +201,7 @@ class HandshakePool:
         if len(self._peers) < self._options.max_engines:
             return
         for engine_id, peer in self._peers.items():
-            if peer.task is None and not self._reads.in_flight(engine_id):
+            if peer.task is None and engine_id not in self._reads.values():
                 self.forget(engine_id)
                 return
         raise HandshakeError(HandshakeReason.TOO_MANY, f"{len(self._peers)} other engines are being met or read from")
@@ -251,8 +256,8 @@ class HandshakePool:
             reason=error.reason.value if error else "",
             error=str(error) if error else "",
             failure_age_s=round(self._clock() - peer.failed_at, 3) if error else None,
-            reads=self._reads.in_flight(engine_id),
-            stuck=self._reads.stuck(engine_id),
+            reads=list(self._reads.values()).count(engine_id),
+            stuck=self._num_stuck(engine_id),
         )
 
 
